@@ -1,0 +1,1 @@
+"""Fencepost: exactly-once Kafka for Python and Spark."""

@@ -1,0 +1,1 @@
+"""DefaultSource for Spark."""
