@@ -1,0 +1,319 @@
+"""The exceptions of Fencepost, one tree (KIP-691's handling rules, KIP-1050's classes).
+
+What to do is said by the branch, not by the leaf::
+
+    KafkaError
+    |-- RetriableError                     the same call may simply be made again
+    |   |-- KafkaTimeoutError              the time allowed ran out (`outcome_unknown` says whether it may have happened)
+    |   |-- DisconnectedError              the connection went away
+    |   |-- BufferFullError                the producer's buffer stayed full for max_block_ms
+    |   |-- UnstableOffsetsError           transactional offsets are still pending (88)
+    |   `-- RetriableBrokerError           any other retriable wire code
+    |-- AbortableError                     abort the transaction, go on with the same producer
+    |   |-- TransactionTimedOutError       the broker aborted it (timeout); proven by InitProducerId
+    |   |-- InvalidProducerEpochError      a partition leader saw an old epoch (47 on Produce)
+    |   |-- TransactionAbortableError      the broker says: abort (120)
+    |   |-- GroupFencedError               the consumer behind the offsets left its group (22, 25, 82)
+    |   |-- RecordRejectedError            too large, malformed, invalid topic ...
+    |   `-- CommitFailedError              what commit_transaction() raises; `__cause__` is the abortable cause
+    |-- ApplicationRecoverableError        close this client, open a new one, start from committed positions
+    |   |-- InvalidProducerIdMappingError  the transactional id expired at the broker (49)
+    |   `-- TransactionCommittedError      abort_transaction() found that the unanswered commit had taken effect
+    |-- FatalError                         a person has to look
+    |   |-- ProducerFencedError            another producer owns the transactional id
+    |   |-- DataLossError                  acknowledged records are gone, or a sequence can never fit
+    |   |-- PreparedTransactionLostError   a decided transaction is no longer there
+    |   |-- UnsupportedVersionError        the broker does not speak what is needed
+    |   |-- ProtocolError                  the broker answered with something that is not Kafka
+    |   |-- BrokerError                    any other wire code
+    |   |-- ConfigurationError             a setting or an argument that cannot work
+    |   |   `-- InvalidTopicError, GroupConfigurationError
+    |   `-- AuthorizationError             Topic-, Group-, TransactionalId-, ClusterAuthorizationError
+    |       `-- AuthenticationError
+    |-- ProduceFailedError                 a record was not delivered; given to send()'s future and callback
+    |-- OffsetOutOfRangeError              a position that is not in the log
+    |-- WakeupError                        consumer.wakeup() interrupted a poll
+    `-- UsageError                         a call that is wrong in this state
+        |-- ClosedError                    the client was closed
+        `-- ForkedError                    the client was made in another process
+
+An exception made from a wire code carries it as `code`. Causes are chained (`__cause__`).
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+
+class KafkaError(Exception):
+    """Base of all. `code` is the wire error code, or None when there was none."""
+
+    code: int | None = None
+
+    def __init__(self, message: str = "", *, code: int | None = None) -> None:
+        super().__init__(message)
+        if code is not None:
+            self.code = code
+
+
+class RetriableError(KafkaError):
+    """Nothing is broken; the same call may be made again."""
+
+
+class KafkaTimeoutError(RetriableError, TimeoutError):
+    """The time allowed for a call ran out. `outcome_unknown`: the request was sent and may have taken effect."""
+
+    def __init__(self, message: str = "", *, code: int | None = None, outcome_unknown: bool = False) -> None:
+        super().__init__(message, code=code)
+        self.outcome_unknown = outcome_unknown
+
+
+class DisconnectedError(RetriableError):
+    """The connection was lost or could not be made. `sent`: the request had been written, its outcome is unknown."""
+
+    def __init__(self, message: str = "", *, code: int | None = None, sent: bool = False) -> None:
+        super().__init__(message, code=code)
+        self.sent = sent
+
+
+class BufferFullError(RetriableError):
+    """`send` waited max_block_ms for room in buffer_memory; the record was not taken."""
+
+
+class UnstableOffsetsError(RetriableError):
+    """Committed offsets are pending in a transaction (KIP-447, wire code 88)."""
+
+
+class RetriableBrokerError(RetriableError):
+    """The broker answered with a retriable code until the time allowed ran out."""
+
+
+class AbortableError(KafkaError):
+    """The transaction cannot be committed: abort it and begin again on the same producer."""
+
+
+class TransactionTimedOutError(AbortableError):
+    """The broker gave the transaction up (KIP-588). The producer has a new epoch already: abort, begin again."""
+
+
+class InvalidProducerEpochError(AbortableError):
+    """A partition leader refused the producer's epoch (47): timed out or fenced, the next transactional call tells."""
+
+
+class TransactionAbortableError(AbortableError):
+    """The broker asks for an abort (120, KIP-890)."""
+
+
+class GroupFencedError(AbortableError):
+    """The consumer group member whose offsets are being committed is not in its group any more (22, 25, 27, 82)."""
+
+
+class RecordRejectedError(AbortableError):
+    """The broker can never take this record (too large, malformed, ...)."""
+
+
+class CommitFailedError(AbortableError):
+    """The commit failed and the transaction is still to be aborted; `__cause__` tells why (KIP-691).
+
+    `outcome_unknown` is True when no answer came: commit_transaction() may be called again;
+    abort_transaction() then raises TransactionCommittedError if the commit had taken effect.
+    """
+
+    def __init__(self, message: str = "", *, code: int | None = None, outcome_unknown: bool = False) -> None:
+        super().__init__(message, code=code)
+        self.outcome_unknown = outcome_unknown
+
+
+class ApplicationRecoverableError(KafkaError):
+    """This client is done; a new one, started from the last committed positions, will work."""
+
+
+class InvalidProducerIdMappingError(ApplicationRecoverableError):
+    """The broker does not know this producer id under this transactional id (49): it expired."""
+
+
+class TransactionCommittedError(ApplicationRecoverableError):
+    """An abort found the transaction committed: the commit whose answer was lost had taken effect."""
+
+
+class FatalError(KafkaError):
+    """Neither a retry nor a new client helps by itself; a person has to look."""
+
+
+class ProducerFencedError(FatalError):
+    """Another producer took over this transactional id.
+
+    Brokers whose transaction.version is below 2 answer the same after a transaction timeout.
+    """
+
+
+class DataLossError(FatalError):
+    """Acknowledged records are missing at the broker, or the next ones can never be appended in order (45, 59).
+
+    `topic`, `partition`, `last_acked_offset` (-1: none) and `log_start_offset` (-1: not told) say where.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        code: int | None = None,
+        topic: str = "",
+        partition: int = -1,
+        last_acked_offset: int = -1,
+        log_start_offset: int = -1,
+    ) -> None:
+        super().__init__(message, code=code)
+        self.topic = topic
+        self.partition = partition
+        self.last_acked_offset = last_acked_offset
+        self.log_start_offset = log_start_offset
+
+
+class PreparedTransactionLostError(FatalError):
+    """A transaction whose commit was decided is not there any more (timed out, or aborted by someone else)."""
+
+
+class UnsupportedVersionError(FatalError):
+    """The broker does not offer an API, a version or a feature that the call needs (35)."""
+
+
+class ProtocolError(FatalError):
+    """Bytes came that are not what Kafka's protocol says."""
+
+
+class BrokerError(FatalError):
+    """A wire error code without a class of its own."""
+
+
+class ConfigurationError(FatalError, ValueError):
+    """A setting or argument that cannot work."""
+
+
+class InvalidTopicError(ConfigurationError):
+    """A topic name or topic setting the broker refuses (17, 36, 37, 38, 40)."""
+
+
+class GroupConfigurationError(ConfigurationError):
+    """A group id, session timeout or assignor the coordinator refuses (23, 24, 26, 69)."""
+
+
+class AuthorizationError(FatalError):
+    """The principal may not do this."""
+
+
+class TopicAuthorizationError(AuthorizationError):
+    """29."""
+
+
+class GroupAuthorizationError(AuthorizationError):
+    """30."""
+
+
+class ClusterAuthorizationError(AuthorizationError):
+    """31."""
+
+
+class TransactionalIdAuthorizationError(AuthorizationError):
+    """53; also the answer to two-phase commit where the broker does not allow it."""
+
+
+class AuthenticationError(AuthorizationError):
+    """The broker does not accept who we say we are (33, 34, 58)."""
+
+
+class FailureType(Enum):
+    """Why a record was not delivered (KIP-691)."""
+
+    MESSAGE_REJECTED = "MESSAGE_REJECTED"  # this record can never be taken
+    DELIVERY_FAILED = "DELIVERY_FAILED"  # it could not be delivered in time, or not by this client
+    TRANSACTION_FAILED = "TRANSACTION_FAILED"  # the transaction it belonged to failed or was aborted
+
+
+class ProduceFailedError(KafkaError):
+    """A record was not delivered. `failure_type` says why in one word, `__cause__` in full."""
+
+    def __init__(self, message: str = "", *, failure_type: FailureType, code: int | None = None) -> None:
+        super().__init__(message, code=code)
+        self.failure_type = failure_type
+
+
+class OffsetOutOfRangeError(KafkaError):
+    """The position is not in the log (1); with auto_offset_reset="none", or for an exact range read."""
+
+
+class WakeupError(KafkaError):
+    """consumer.wakeup() was called."""
+
+
+class UsageError(KafkaError, RuntimeError):
+    """The call is wrong in the state the client is in; nothing was done."""
+
+
+class ClosedError(UsageError):
+    """The client was closed."""
+
+
+class ForkedError(UsageError):
+    """The client was made in another process; make a new one after fork()."""
+
+
+# Wire code -> class. Everything else is RetriableBrokerError or BrokerError by the protocol's retriable flag.
+CODE_CLASSES: Final[dict[int, type[KafkaError]]] = {
+    1: OffsetOutOfRangeError,
+    2: RecordRejectedError,  # CORRUPT_MESSAGE
+    7: KafkaTimeoutError,  # REQUEST_TIMED_OUT
+    10: RecordRejectedError,  # MESSAGE_TOO_LARGE
+    12: ConfigurationError,  # OFFSET_METADATA_TOO_LARGE
+    17: InvalidTopicError,
+    18: RecordRejectedError,  # RECORD_LIST_TOO_LARGE
+    21: ConfigurationError,  # INVALID_REQUIRED_ACKS
+    22: GroupFencedError,  # ILLEGAL_GENERATION
+    23: GroupConfigurationError,
+    24: GroupConfigurationError,
+    25: GroupFencedError,  # UNKNOWN_MEMBER_ID
+    26: GroupConfigurationError,
+    27: GroupFencedError,  # REBALANCE_IN_PROGRESS
+    29: TopicAuthorizationError,
+    30: GroupAuthorizationError,
+    31: ClusterAuthorizationError,
+    32: RecordRejectedError,  # INVALID_TIMESTAMP
+    33: AuthenticationError,
+    34: AuthenticationError,
+    35: UnsupportedVersionError,
+    36: InvalidTopicError,  # TOPIC_ALREADY_EXISTS
+    37: InvalidTopicError,  # INVALID_PARTITIONS
+    38: InvalidTopicError,  # INVALID_REPLICATION_FACTOR
+    40: ConfigurationError,  # INVALID_CONFIG
+    42: ConfigurationError,  # INVALID_REQUEST
+    43: UnsupportedVersionError,  # UNSUPPORTED_FOR_MESSAGE_FORMAT
+    44: ConfigurationError,  # POLICY_VIOLATION
+    45: DataLossError,  # OUT_OF_ORDER_SEQUENCE_NUMBER
+    47: InvalidProducerEpochError,
+    49: InvalidProducerIdMappingError,
+    50: ConfigurationError,  # INVALID_TRANSACTION_TIMEOUT
+    53: TransactionalIdAuthorizationError,
+    58: AuthenticationError,
+    59: DataLossError,  # UNKNOWN_PRODUCER_ID
+    69: GroupConfigurationError,
+    76: UnsupportedVersionError,  # UNSUPPORTED_COMPRESSION_TYPE
+    82: GroupFencedError,  # FENCED_INSTANCE_ID
+    87: RecordRejectedError,  # INVALID_RECORD
+    88: UnstableOffsetsError,
+    90: ProducerFencedError,
+    113: GroupFencedError,  # STALE_MEMBER_EPOCH
+    120: TransactionAbortableError,
+}
+
+
+def error_for(code: int, context: str = "", detail: str | None = None) -> KafkaError:
+    """The exception for a wire `code` (not 0): "<context>: <NAME> (<code>): <the broker's own words>"."""
+    from fencepost.protocol.codes import describe, retriable
+
+    cls = CODE_CLASSES.get(code) or (RetriableBrokerError if retriable(code) else BrokerError)
+    words = describe(code)
+    message = f"{context}: {words}" if context else words
+    if detail:
+        message = f"{message}: {detail}"
+    return cls(message, code=code)
