@@ -1,0 +1,187 @@
+"""Frames and headers: the four-byte size prefix, request headers v1 and v2, response headers v0 and v1.
+
+Flexible versions of an API use the newer headers, with two exceptions that Kafka made: ApiVersions answers with response header
+v0 in every version, so that a client can read the answer to a version the broker does not serve; and the client id in the
+request header keeps the older string form everywhere.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from fencepost.protocol.errors import FrameTooLarge, MalformedMessage
+
+__all__ = [
+    "DEFAULT_MAX_FRAME_BYTES",
+    "FrameReader",
+    "RequestHeader",
+    "decode_request_header",
+    "decode_response_header",
+    "encode_request_frame",
+    "encode_response_frame",
+    "encode_response_head",
+    "is_flexible",
+    "read_unsigned_varint",
+    "skip_tagged_fields",
+    "write_unsigned_varint",
+]
+
+DEFAULT_MAX_FRAME_BYTES = 100 * 1024 * 1024  # Kafka's socket.request.max.bytes
+
+API_VERSIONS = 18
+
+# The first flexible version per API key; an absent key is flexible from version 0 (all APIs added since KIP-482).
+_FIRST_FLEXIBLE = {
+    0: 9, 1: 12, 2: 6, 3: 9, 8: 8, 9: 6, 10: 3, 11: 6, 12: 4, 13: 4, 14: 4, 15: 5, 16: 3, 17: 99, 18: 3, 19: 5, 20: 4, 21: 2,
+    22: 2, 23: 4, 24: 3, 25: 3, 26: 3, 27: 1, 28: 3, 29: 2, 30: 2, 31: 2, 32: 4, 33: 2, 34: 2, 35: 2, 36: 2, 37: 2, 38: 2,
+    39: 2, 40: 2, 41: 2, 42: 2, 43: 2, 44: 1, 47: 99, 48: 1, 49: 1,
+}  # fmt: skip
+
+_SIZE = struct.Struct(">i")
+_REQUEST = struct.Struct(">hhih")
+_RESPONSE = struct.Struct(">ii")
+
+
+class RequestHeader(NamedTuple):
+    """What comes before a request's body."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+
+
+def is_flexible(api_key: int, version: int) -> bool:
+    """Whether this version of the API uses compact types and tagged fields (KIP-482)."""
+    return version >= _FIRST_FLEXIBLE.get(api_key, 0)
+
+
+class FrameReader:
+    """Cuts a byte stream into frames. A frame never shares memory with later input."""
+
+    def __init__(self, max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES) -> None:
+        self._max_frame_bytes = max_frame_bytes
+        self._buffer = bytearray()
+        self._needed = 4
+
+    def feed(self, data: bytes | bytearray | memoryview) -> list[memoryview]:
+        """Add received bytes; return the frames (without size prefix) that are now whole.
+
+        Raises FrameTooLarge or MalformedMessage for a size that no honest peer sends; the connection must then be closed.
+        """
+        self._buffer += data
+        if len(self._buffer) < self._needed:
+            return []
+        frames = []
+        whole, position = bytes(self._buffer), 0
+        view = memoryview(whole)
+        self._needed = 4
+        while len(whole) - position >= 4:
+            (size,) = _SIZE.unpack_from(whole, position)
+            if size < 0:
+                raise MalformedMessage(f"frame size {size}")
+            if size > self._max_frame_bytes:
+                raise FrameTooLarge(f"frame of {size} bytes, at most {self._max_frame_bytes} are accepted")
+            end = position + 4 + size
+            if end > len(whole):
+                self._needed = end - position
+                break
+            frames.append(view[position + 4 : end])
+            position = end
+        self._buffer = bytearray(view[position:])
+        return frames
+
+
+def decode_request_header(frame: bytes | memoryview) -> tuple[RequestHeader, int]:
+    """The header and the position where the body starts. Raises MalformedMessage."""
+    try:
+        api_key, version, correlation_id, length = _REQUEST.unpack_from(frame)
+    except struct.error as error:
+        raise MalformedMessage(f"request header cut short: {len(frame)} bytes") from error
+    position = _REQUEST.size + max(length, 0)
+    if position > len(frame):
+        raise MalformedMessage(f"client id of {length} bytes in a frame of {len(frame)}")
+    try:
+        client_id = str(frame[_REQUEST.size : position], "utf-8") if length >= 0 else None
+    except UnicodeDecodeError as error:
+        raise MalformedMessage("client id is not UTF-8") from error
+    if is_flexible(api_key, version):
+        position = skip_tagged_fields(frame, position)
+    return RequestHeader(api_key, version, correlation_id, client_id), position
+
+
+def encode_request_frame(
+    api_key: int, version: int, correlation_id: int, client_id: str | None, body: bytes | memoryview
+) -> bytes:
+    """A whole request, size prefix included."""
+    name = b"" if client_id is None else client_id.encode()
+    header = _REQUEST.pack(api_key, version, correlation_id, -1 if client_id is None else len(name)) + name
+    if is_flexible(api_key, version):
+        header += b"\x00"
+    return b"".join((_SIZE.pack(len(header) + len(body)), header, body))
+
+
+def encode_response_frame(api_key: int, version: int, correlation_id: int, body: bytes | memoryview) -> bytes:
+    """A whole response, size prefix included."""
+    return encode_response_head(api_key, version, correlation_id, len(body)) + body
+
+
+def encode_response_head(api_key: int, version: int, correlation_id: int, body_bytes: int) -> bytes:
+    """Size prefix and header of a response whose body of `body_bytes` bytes is sent separately (fetched records)."""
+    if _response_is_flexible(api_key, version):
+        return _RESPONSE.pack(body_bytes + 5, correlation_id) + b"\x00"
+    return _RESPONSE.pack(body_bytes + 4, correlation_id)
+
+
+def decode_response_header(api_key: int, version: int, frame: bytes | memoryview) -> tuple[int, int]:
+    """(correlation id, position of the body). Raises MalformedMessage."""
+    try:
+        (correlation_id,) = _SIZE.unpack_from(frame)
+    except struct.error as error:
+        raise MalformedMessage(f"response header cut short: {len(frame)} bytes") from error
+    position = skip_tagged_fields(frame, 4) if _response_is_flexible(api_key, version) else 4
+    return correlation_id, position
+
+
+def _response_is_flexible(api_key: int, version: int) -> bool:
+    return api_key != API_VERSIONS and is_flexible(api_key, version)
+
+
+def read_unsigned_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
+    """(value, next position) of an unsigned varint of at most 32 bits. Raises MalformedMessage."""
+    value = shift = 0
+    while shift < 35:
+        if position >= len(data):
+            raise MalformedMessage("varint cut short")
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
+    raise MalformedMessage("varint of more than five bytes")
+
+
+def write_unsigned_varint(value: int) -> bytes:
+    """The unsigned varint of a value of at most 32 bits."""
+    if value < 0x80:
+        return bytes((value,))
+    encoded = bytearray()
+    while value >= 0x80:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def skip_tagged_fields(data: bytes | memoryview, position: int) -> int:
+    """The position behind a tagged-fields section whose fields nobody here needs. Raises MalformedMessage."""
+    count, position = read_unsigned_varint(data, position)
+    for _ in range(count):
+        _, position = read_unsigned_varint(data, position)
+        size, position = read_unsigned_varint(data, position)
+        position += size
+    if position > len(data):
+        raise MalformedMessage("tagged fields cut short")
+    return position
