@@ -2,7 +2,7 @@
 
     ProtocolError(ValueError)
       MalformedMessage           a request, response or header that does not parse
-        FrameTooLarge            a length prefix beyond the limit, or negative
+      FrameTooLarge              a length prefix beyond the limit, or negative
       CorruptBatch               a record batch that cannot be what a producer sealed (CRC, lengths, varints, counts)
         UnsupportedMagic         a message set of magic 0 or 1, from before Kafka 0.11
       CompressionError
@@ -36,7 +36,7 @@ class MalformedMessage(ProtocolError):
     """A request, a response or its header does not parse."""
 
 
-class FrameTooLarge(MalformedMessage):
+class FrameTooLarge(ProtocolError):
     """A frame's length prefix is negative or beyond the limit."""
 
 
