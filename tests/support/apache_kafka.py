@@ -1,0 +1,413 @@
+"""A real Apache Kafka 4.3.1 for tests: one KRaft node (broker and controller) on free ports of 127.0.0.1.
+
+The jars come from Maven Central through the ordinary `mvn` client, once, into a cache folder
+(`$XDG_CACHE_HOME/fencepost`, by default `~/.cache/fencepost`). Java >= 17 and Maven have to be installed;
+without them `Unavailable` is raised with a reason that tests turn into a skip (see tests/conftest.py).
+
+    with ApacheKafka(properties={"transaction.max.timeout.ms": 3000}) as kafka:
+        connect_to(kafka.bootstrap_servers)
+
+    python -m tests.support.apache_kafka --port 9092      # in the foreground until SIGTERM
+"""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+VERSION = "4.3.1"
+POM = Path(__file__).with_name("apache-kafka.pom.xml")
+CLUSTER_ID = "ZmVuY2Vwb3N0LXRlc3RzLQ"  # any 16 bytes in URL-safe base64
+START_TIMEOUT_S = 90.0
+STOP_TIMEOUT_S = 30.0
+DEFAULT_JVM_OPTIONS = ("-Xms128m", "-Xmx512m", "-XX:+UseG1GC", "-Dorg.apache.logging.log4j.level=WARN")
+
+Setting = str | int | bool
+
+DEFAULT_PROPERTIES: Mapping[str, Setting] = {
+    "process.roles": "broker,controller",
+    "node.id": 1,
+    "num.partitions": 1,
+    "auto.create.topics.enable": True,
+    "offsets.topic.replication.factor": 1,
+    "offsets.topic.num.partitions": 5,
+    "transaction.state.log.replication.factor": 1,
+    "transaction.state.log.min.isr": 1,
+    "transaction.state.log.num.partitions": 5,
+    "share.coordinator.state.topic.replication.factor": 1,
+    "share.coordinator.state.topic.min.isr": 1,
+    "group.initial.rebalance.delay.ms": 0,
+    "transaction.two.phase.commit.enable": True,
+    "unstable.api.versions.enable": True,
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": 500,
+    # After kill9() the restarted node waits for its own old session to expire; the default of 9 s is most of a restart.
+    "broker.session.timeout.ms": 4000,
+    "broker.heartbeat.interval.ms": 500,
+}
+
+AUTHORIZER_PROPERTIES: Mapping[str, Setting] = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": True,
+    "super.users": "User:ANONYMOUS",
+}
+
+
+class Unavailable(Exception):
+    """Apache Kafka cannot be run on this machine; the text says what is missing."""
+
+
+class StartFailed(Exception):
+    """Apache Kafka was started and did not come up; the text ends with its output."""
+
+
+# --- what has to be there: java, mvn, jars ---
+
+
+def java_command() -> str:
+    """The path of a `java` >= 17: from JAVA_HOME, else from PATH. Raises `Unavailable`."""
+    home = os.environ.get("JAVA_HOME")
+    candidates = [shutil.which("java", path=str(Path(home) / "bin"))] if home else []
+    candidates.append(shutil.which("java"))
+    seen = []
+    for candidate in candidates:
+        if candidate is None:
+            continue
+        version = _java_major_version(candidate)
+        if version >= 17:
+            return candidate
+        seen.append(f"{candidate} is Java {version}")
+    raise Unavailable(
+        "Apache Kafka needs Java >= 17: " + ("; ".join(seen) or "there is no `java` in JAVA_HOME or PATH")
+    )
+
+
+def _java_major_version(java: str) -> int:
+    text = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    found = re.search(r'version "(\d+)', text)
+    return int(found.group(1)) if found else 0
+
+
+def cache_folder() -> Path:
+    """Where the jars of exactly this pom are kept."""
+    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    digest = hashlib.sha256(POM.read_bytes()).hexdigest()[:12]
+    return root / "fencepost" / f"apache-kafka-{VERSION}-{digest}"
+
+
+def jars_folder() -> Path:
+    """The folder with all jars, filled by Maven if this is the first time. Raises `Unavailable`."""
+    folder = cache_folder()
+    if folder.is_dir():
+        return folder
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise Unavailable("Apache Kafka's jars are fetched with Maven, and there is no `mvn` in PATH")
+    java_command()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with open(folder.parent / "apache-kafka.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # several test runs may start on an empty cache at once
+        if folder.is_dir():
+            return folder
+        with tempfile.TemporaryDirectory(dir=folder.parent) as unfinished:
+            target = Path(unfinished) / "jars"
+            run = subprocess.run(
+                [maven, "-B", "-q", "-f", str(POM), "dependency:copy-dependencies", f"-DoutputDirectory={target}"],
+                capture_output=True,
+                text=True,
+                stdin=subprocess.DEVNULL,
+                check=False,
+            )
+            if run.returncode != 0:
+                raise Unavailable(f"Maven could not fetch Apache Kafka {VERSION}: {(run.stdout + run.stderr)[-2000:]}")
+            target.rename(folder)
+    return folder
+
+
+def unavailable_reason() -> str | None:
+    """Why Apache Kafka cannot run here, or None when it can. Fetches the jars if need be."""
+    try:
+        java_command()
+        jars_folder()
+    except Unavailable as reason:
+        return str(reason)
+    return None
+
+
+def java_class_command(class_name: str, *arguments: str, jvm_options: Sequence[str] = ()) -> list[str]:
+    """The command line that runs a class of Kafka's jars."""
+    return [java_command(), *jvm_options, "-cp", f"{jars_folder()}/*", class_name, *arguments]
+
+
+def run_kafka_class(
+    class_name: str, *arguments: str, stdin: str = "", timeout_s: float = 120.0
+) -> subprocess.CompletedProcess[str]:
+    """Run one of Kafka's command line classes to its end; the return code is the caller's to check.
+
+    For example `run_kafka_class("kafka.tools.DumpLogSegments", "--files", path, "--print-data-log")`, or
+    `run_kafka_class("org.apache.kafka.tools.TransactionsCommand", "--bootstrap-server", address, "list")`.
+    """
+    command = java_class_command(
+        class_name,
+        *arguments,
+        jvm_options=("-Xmx256m", "-XX:TieredStopAtLevel=1", "-Dorg.apache.logging.log4j.level=ERROR"),
+    )
+    return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=timeout_s, check=False)
+
+
+# --- the node ---
+
+
+class ApacheKafka:
+    """One node. `start`, `stop`, `kill9`, `restart`, or the context manager; each may be called in any state."""
+
+    def __init__(
+        self,
+        properties: Mapping[str, Setting] | None = None,
+        *,
+        port: int = 0,
+        authorizer: bool = False,
+        jvm_options: Sequence[str] = DEFAULT_JVM_OPTIONS,
+    ) -> None:
+        """`properties` go over the defaults of this file; `port` 0 picks a free one; `authorizer` turns ACLs on."""
+        self.host = "127.0.0.1"
+        self.port = port
+        self._fixed_port = port != 0
+        self._controller_port = 0
+        self._jvm_options = tuple(jvm_options)
+        self._settings: dict[str, Setting] = {**DEFAULT_PROPERTIES, **(AUTHORIZER_PROPERTIES if authorizer else {})}
+        self._extra: dict[str, Setting] = dict(properties or {})
+        self._folder: Path | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of the running node, None when it does not run."""
+        process = self._process
+        return process.pid if process is not None and process.poll() is None else None
+
+    @property
+    def data_directory(self) -> Path:
+        """Kafka's `log.dirs`: partitions are folders in here. Gone after `stop`."""
+        return self._home() / "data"
+
+    def output(self) -> str:
+        """What the node has printed (warnings and errors)."""
+        path = self._home() / "output.txt"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def start(self) -> Self:
+        """Start the node and wait until it answers. Raises `Unavailable`, `StartFailed`."""
+        if self._process is not None:
+            return self
+        if self._folder is None:
+            jars_folder()
+            self._folder = Path(tempfile.mkdtemp(prefix="fencepost-kafka-"))
+            atexit.register(self.stop)
+        fresh = not (self.data_directory / "meta.properties").exists()
+        attempts = 3 if fresh and not self._fixed_port else 1
+        for attempt in range(attempts):
+            try:
+                self._start_once(fresh)
+            except StartFailed as failure:
+                self._end_process(signal.SIGKILL)
+                # A port picked as free can be taken before Java binds it.
+                if attempt + 1 == attempts or "Address already in use" not in str(failure):
+                    self.stop()
+                    raise
+                shutil.rmtree(self.data_directory, ignore_errors=True)
+            else:
+                return self
+        raise StartFailed("no attempt was made")
+
+    def stop(self) -> None:
+        """Controlled shutdown, then the data directory is removed."""
+        self._end_process(signal.SIGTERM)
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+            atexit.unregister(self.stop)
+
+    def kill9(self) -> None:
+        """SIGKILL; the data directory stays for `restart`."""
+        self._end_process(signal.SIGKILL)
+
+    def restart(self, properties: Mapping[str, Setting] | None = None) -> None:
+        """Start again on the same data and the same port; `properties` are added to those of the first start."""
+        self._end_process(signal.SIGTERM)
+        self._extra.update(properties or {})
+        self.start()
+
+    def run_kafka_class(self, class_name: str, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        """See the function of the same name."""
+        return run_kafka_class(class_name, *arguments, stdin=stdin)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _home(self) -> Path:
+        if self._folder is None:
+            raise RuntimeError("this Apache Kafka is not running and has no data")
+        return self._folder
+
+    def _start_once(self, fresh: bool) -> None:
+        if fresh:
+            self._pick_ports()
+        configuration = self._home() / "server.properties"
+        configuration.write_text(self._configuration())
+        if fresh:
+            self._format(configuration)
+        with open(self._home() / "output.txt", "ab") as output:
+            self._process = subprocess.Popen(
+                [
+                    *_dying_with_us(),
+                    *java_class_command("kafka.Kafka", str(configuration), jvm_options=self._jvm_options),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=self._home(),
+                start_new_session=True,  # Ctrl-C in the tests' terminal must not reach it before stop() does
+            )
+        self._wait_until_it_answers()
+
+    def _pick_ports(self) -> None:
+        with socket.create_server((self.host, 0)) as one, socket.create_server((self.host, 0)) as two:
+            self._controller_port = one.getsockname()[1]
+            if not self._fixed_port:
+                self.port = two.getsockname()[1]
+
+    def _configuration(self) -> str:
+        settings: dict[str, Setting] = {
+            **self._settings,
+            "listeners": f"PLAINTEXT://{self.host}:{self.port},CONTROLLER://{self.host}:{self._controller_port}",
+            "advertised.listeners": f"PLAINTEXT://{self.host}:{self.port}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.voters": f"1@{self.host}:{self._controller_port}",
+            "log.dirs": str(self.data_directory),
+            **self._extra,
+        }
+        return "".join(f"{key}={_text(value)}\n" for key, value in settings.items())
+
+    def _format(self, configuration: Path) -> None:
+        run = run_kafka_class("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(configuration))
+        if run.returncode != 0:
+            raise StartFailed(f"kafka.tools.StorageTool failed: {run.stdout}{run.stderr}")
+
+    def _wait_until_it_answers(self) -> None:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline:
+            process = self._process
+            if process is None or process.poll() is not None:
+                raise StartFailed(f"Apache Kafka ended while starting:\n{self.output()[-4000:]}")
+            if _brokers_in_metadata(self.host, self.port) == 1:
+                return
+            time.sleep(0.05)
+        raise StartFailed(f"Apache Kafka did not answer within {START_TIMEOUT_S} s:\n{self.output()[-4000:]}")
+
+    def _end_process(self, kind: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(kind)
+        try:
+            process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _dying_with_us() -> list[str]:
+    """A command prefix by which Linux kills the node when the tests are killed (-9) and cannot stop it.
+
+    The kernel ties it to the starting thread, so it is only right for the main thread.
+    """
+    setpriv = shutil.which("setpriv")
+    if setpriv is None or threading.current_thread() is not threading.main_thread():
+        return []
+    return [setpriv, "--pdeathsig", "KILL"]
+
+
+def _text(value: Setting) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _brokers_in_metadata(host: str, port: int) -> int:
+    """How many brokers a Metadata v1 answer names; 0 while nothing answers.
+
+    Spelled by hand, so that this file does not depend on the code it is used to judge.
+    """
+    header = struct.pack(">hhih", 3, 1, 0, -1)  # api key Metadata, version, correlation id, no client id
+    request = header + struct.pack(">i", 0)  # no topics
+    try:
+        with socket.create_connection((host, port), timeout=5.0) as connection:
+            connection.sendall(struct.pack(">i", len(request)) + request)
+            (size,) = struct.unpack(">i", _receive(connection, 4))
+            answer = _receive(connection, size)
+    except OSError:
+        return 0
+    _correlation_id, brokers = struct.unpack_from(">ii", answer)
+    return int(brokers)
+
+
+def _receive(connection: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        part = connection.recv(size - len(data))
+        if not part:
+            raise ConnectionResetError("closed in the middle of an answer")
+        data += part
+    return bytes(data)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Run Apache Kafka in the foreground until SIGTERM or Ctrl-C.")
+    parser.add_argument("--port", type=int, default=0, help="port on 127.0.0.1; 0 (the default) picks a free one")
+    parser.add_argument("--authorizer", action="store_true", help="turn ACLs on (everything allowed where none is set)")
+    parser.add_argument("--property", action="append", default=[], metavar="KEY=VALUE", help="a broker setting")
+    options = parser.parse_args(arguments)
+    properties = dict(item.split("=", 1) for item in options.property)
+    stopped = threading.Event()
+    for kind in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(kind, lambda _number, _frame: stopped.set())
+    try:
+        with ApacheKafka(properties, port=options.port, authorizer=options.authorizer) as kafka:
+            print(f"listening on {kafka.bootstrap_servers}", flush=True)
+            while not stopped.wait(0.5):
+                if kafka.pid is None:
+                    print(f"Apache Kafka ended by itself:\n{kafka.output()[-4000:]}", file=sys.stderr)
+                    return 1
+    except Unavailable as reason:
+        print(reason, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
