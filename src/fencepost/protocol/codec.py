@@ -251,7 +251,7 @@ def _value_from_kio(field: _Field) -> _Convert | None:
     return scalar
 
 
-def _each(scalar: _Convert | None, container: type[list[Any]] | type[tuple[Any, ...]]) -> _Convert:
+def _each(scalar: _Convert | None, container: type[list[Any] | tuple[Any, ...]]) -> _Convert:
     """Apply a converter to every element of an array that may be null."""
     if scalar is None:
         return lambda values: None if values is None else container(values)

@@ -1,0 +1,300 @@
+"""Fetch (API key 1), versions 4-18, by hand: fetched records go out and come in as slices, never copied.
+
+v4 isolation level; v5 log start offset; v7 sessions (KIP-227); v9 leader epoch; v11 rack; v12 flexible, last fetched epoch;
+v13 topic ids instead of names; v15 replica state instead of replica id; v16-18 tagged fields that a consumer does not need.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from fencepost.protocol.frame import is_flexible
+from fencepost.protocol.primitives import Reader, Writer
+
+__all__ = [
+    "API_KEY",
+    "READ_COMMITTED",
+    "READ_UNCOMMITTED",
+    "VERSIONS",
+    "FetchPartition",
+    "FetchPartitionResult",
+    "FetchRequest",
+    "FetchResponse",
+    "FetchTopic",
+    "FetchTopicResult",
+    "ForgottenTopic",
+    "decode_fetch_request",
+    "decode_fetch_response",
+    "encode_fetch_request",
+    "encode_fetch_response",
+]
+
+API_KEY = 1
+VERSIONS = (4, 18)
+READ_UNCOMMITTED = 0
+READ_COMMITTED = 1
+
+Buffer = bytes | bytearray | memoryview
+
+_INT8 = struct.Struct(">b")
+_HEAD = struct.Struct(">iii")
+_PARTITION_V4 = struct.Struct(">iqi")
+_PARTITION_V5 = struct.Struct(">iqqi")
+_PARTITION_V9 = struct.Struct(">iiqqi")
+_PARTITION_V12 = struct.Struct(">iiqiqi")
+_RESULT_V4 = struct.Struct(">ihqq")
+_RESULT_V5 = struct.Struct(">ihqqq")
+_ABORTED = struct.Struct(">qq")
+
+
+@dataclass(slots=True)
+class FetchPartition:
+    """What is wanted of one partition. current_leader_epoch and last_fetched_epoch are -1 where unknown."""
+
+    partition: int
+    fetch_offset: int
+    max_bytes: int
+    current_leader_epoch: int = -1
+    last_fetched_epoch: int = -1
+    log_start_offset: int = -1
+
+
+@dataclass(slots=True)
+class FetchTopic:
+    """The topic has a name up to v12, an id from v13 on."""
+
+    topic: str | None
+    topic_id: UUID | None
+    partitions: list[FetchPartition]
+
+
+@dataclass(slots=True)
+class ForgottenTopic:
+    """Partitions that leave a fetch session."""
+
+    topic: str | None
+    topic_id: UUID | None
+    partitions: list[int]
+
+
+@dataclass(slots=True)
+class FetchRequest:
+    """session_id 0 with session_epoch -1 is a fetch without a session."""
+
+    max_wait_ms: int = 500
+    min_bytes: int = 1
+    max_bytes: int = 52428800
+    isolation_level: int = READ_UNCOMMITTED
+    session_id: int = 0
+    session_epoch: int = -1
+    topics: list[FetchTopic] = field(default_factory=list)
+    forgotten: list[ForgottenTopic] = field(default_factory=list)
+    rack_id: str = ""
+    replica_id: int = -1
+
+
+@dataclass(slots=True)
+class FetchPartitionResult:
+    """aborted holds (producer id, first offset) of aborted transactions in the range; None in read_uncommitted answers."""
+
+    partition: int
+    error_code: int = 0
+    high_watermark: int = -1
+    last_stable_offset: int = -1
+    log_start_offset: int = -1
+    aborted: Sequence[tuple[int, int]] | None = None
+    records: Buffer = b""
+
+
+@dataclass(slots=True)
+class FetchTopicResult:
+    """The results of one topic, named as the request named it."""
+
+    topic: str | None
+    topic_id: UUID | None
+    partitions: list[FetchPartitionResult]
+
+
+@dataclass(slots=True)
+class FetchResponse:
+    """error_code and session_id speak of the fetch session."""
+
+    topics: list[FetchTopicResult] = field(default_factory=list)
+    error_code: int = 0
+    session_id: int = 0
+    throttle_ms: int = 0
+
+
+def decode_fetch_request(body: memoryview, version: int) -> FetchRequest:
+    """Raises MalformedMessage."""
+    reader = Reader(body, is_flexible(API_KEY, version))
+    request = FetchRequest(replica_id=reader.int32() if version <= 14 else -1)
+    request.max_wait_ms, request.min_bytes, request.max_bytes = reader.unpack(_HEAD)
+    request.isolation_level = reader.int8()
+    if version >= 7:
+        request.session_id, request.session_epoch = reader.int32(), reader.int32()
+    for _ in range(reader.array_length()):
+        topic, topic_id = _read_topic(reader, version)
+        partitions = [_read_partition(reader, version) for _ in range(reader.array_length())]
+        reader.tagged_fields()
+        request.topics.append(FetchTopic(topic, topic_id, partitions))
+    if version >= 7:
+        for _ in range(reader.array_length()):
+            topic, topic_id = _read_topic(reader, version)
+            numbers = [reader.int32() for _ in range(reader.array_length())]
+            reader.tagged_fields()
+            request.forgotten.append(ForgottenTopic(topic, topic_id, numbers))
+    if version >= 11:
+        request.rack_id = reader.string()
+    reader.tagged_fields()
+    return request
+
+
+def _read_topic(reader: Reader, version: int) -> tuple[str | None, UUID | None]:
+    return (reader.string(), None) if version < 13 else (None, reader.uuid())
+
+
+def _read_partition(reader: Reader, version: int) -> FetchPartition:
+    leader_epoch = last_epoch = log_start = -1
+    if version >= 12:
+        number, leader_epoch, offset, last_epoch, log_start, max_bytes = reader.unpack(_PARTITION_V12)
+    elif version >= 9:
+        number, leader_epoch, offset, log_start, max_bytes = reader.unpack(_PARTITION_V9)
+    elif version >= 5:
+        number, offset, log_start, max_bytes = reader.unpack(_PARTITION_V5)
+    else:
+        number, offset, max_bytes = reader.unpack(_PARTITION_V4)
+    reader.tagged_fields()
+    return FetchPartition(number, offset, max_bytes, leader_epoch, last_epoch, log_start)
+
+
+def encode_fetch_request(request: FetchRequest, version: int) -> bytes:
+    """The body."""
+    writer = Writer(is_flexible(API_KEY, version))
+    if version <= 14:
+        writer.int32(request.replica_id)
+    writer.pack(_HEAD, request.max_wait_ms, request.min_bytes, request.max_bytes)
+    writer.pack(_INT8, request.isolation_level)
+    if version >= 7:
+        writer.int32(request.session_id)
+        writer.int32(request.session_epoch)
+    writer.array_length(len(request.topics))
+    for topic in request.topics:
+        _write_topic(writer, version, topic)
+        writer.array_length(len(topic.partitions))
+        for partition in topic.partitions:
+            _write_partition(writer, version, partition)
+        writer.tagged_fields()
+    if version >= 7:
+        writer.array_length(len(request.forgotten))
+        for gone in request.forgotten:
+            _write_topic(writer, version, gone)
+            writer.array_length(len(gone.partitions))
+            for number in gone.partitions:
+                writer.int32(number)
+            writer.tagged_fields()
+    if version >= 11:
+        writer.string(request.rack_id)
+    writer.tagged_fields()
+    return b"".join(writer.buffers())
+
+
+def _write_topic(writer: Writer, version: int, topic: FetchTopic | ForgottenTopic | FetchTopicResult) -> None:
+    if version >= 13:
+        writer.uuid(topic.topic_id)
+    else:
+        writer.string(topic.topic or "")
+
+
+def _write_partition(writer: Writer, version: int, wanted: FetchPartition) -> None:
+    if version >= 12:
+        writer.pack(
+            _PARTITION_V12,
+            wanted.partition,
+            wanted.current_leader_epoch,
+            wanted.fetch_offset,
+            wanted.last_fetched_epoch,
+            wanted.log_start_offset,
+            wanted.max_bytes,
+        )
+    elif version >= 9:
+        tail = (wanted.fetch_offset, wanted.log_start_offset, wanted.max_bytes)
+        writer.pack(_PARTITION_V9, wanted.partition, wanted.current_leader_epoch, *tail)
+    elif version >= 5:
+        writer.pack(_PARTITION_V5, wanted.partition, wanted.fetch_offset, wanted.log_start_offset, wanted.max_bytes)
+    else:
+        writer.pack(_PARTITION_V4, wanted.partition, wanted.fetch_offset, wanted.max_bytes)
+    writer.tagged_fields()
+
+
+def decode_fetch_response(body: memoryview, version: int) -> FetchResponse:
+    """Raises MalformedMessage. Records are slices of `body`; null records become empty."""
+    reader = Reader(body, is_flexible(API_KEY, version))
+    response = FetchResponse(throttle_ms=reader.int32())
+    if version >= 7:
+        response.error_code, response.session_id = reader.int16(), reader.int32()
+    for _ in range(reader.array_length()):
+        topic, topic_id = _read_topic(reader, version)
+        partitions = [_read_result(reader, version) for _ in range(reader.array_length())]
+        reader.tagged_fields()
+        response.topics.append(FetchTopicResult(topic, topic_id, partitions))
+    reader.tagged_fields()
+    return response
+
+
+def _read_result(reader: Reader, version: int) -> FetchPartitionResult:
+    result = FetchPartitionResult(*reader.unpack(_RESULT_V5 if version >= 5 else _RESULT_V4))
+    count = reader.array_length()
+    if count >= 0:
+        aborted = []
+        for _ in range(count):
+            producer_id, first_offset = reader.unpack(_ABORTED)
+            reader.tagged_fields()
+            aborted.append((producer_id, first_offset))
+        result.aborted = aborted
+    if version >= 11:
+        reader.int32()  # preferred read replica: there is none to prefer
+    records = reader.nullable_bytes()
+    result.records = b"" if records is None else records
+    reader.tagged_fields()
+    return result
+
+
+def encode_fetch_response(response: FetchResponse, version: int) -> list[Buffer]:
+    """The body as buffers: the records are the very objects given."""
+    writer = Writer(is_flexible(API_KEY, version))
+    writer.int32(response.throttle_ms)
+    if version >= 7:
+        writer.int16(response.error_code)
+        writer.int32(response.session_id)
+    writer.array_length(len(response.topics))
+    for topic in response.topics:
+        _write_topic(writer, version, topic)
+        writer.array_length(len(topic.partitions))
+        for result in topic.partitions:
+            _write_result(writer, version, result)
+        writer.tagged_fields()
+    writer.tagged_fields()
+    return writer.buffers()
+
+
+def _write_result(writer: Writer, version: int, result: FetchPartitionResult) -> None:
+    head = (result.partition, result.error_code, result.high_watermark, result.last_stable_offset)
+    if version >= 5:
+        writer.pack(_RESULT_V5, *head, result.log_start_offset)
+    else:
+        writer.pack(_RESULT_V4, *head)
+    if result.aborted is None:
+        writer.array_length(-1)
+    else:
+        writer.array_length(len(result.aborted))
+        for producer_id, first_offset in result.aborted:
+            writer.pack(_ABORTED, producer_id, first_offset)
+            writer.tagged_fields()
+    if version >= 11:
+        writer.int32(-1)
+    writer.records(result.records)
+    writer.tagged_fields()

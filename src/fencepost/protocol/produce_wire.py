@@ -1,0 +1,180 @@
+"""Produce (API key 0), versions 3-13, by hand: record batches are passed through as slices, never copied.
+
+v3 transactional id; v5 log start offset in the answer; v8 error message; v9 flexible; v10 leader hints as tagged fields (not
+sent by us, skipped when read); v12 implicit enlistment in a transaction (KIP-890); v13 topic ids instead of names.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import TypeVar
+from uuid import UUID
+
+from fencepost.protocol.frame import is_flexible
+from fencepost.protocol.primitives import Reader, Writer
+
+__all__ = [
+    "API_KEY",
+    "VERSIONS",
+    "ProducePartition",
+    "ProducePartitionResult",
+    "ProduceRequest",
+    "ProduceResponse",
+    "decode_produce_request",
+    "decode_produce_response",
+    "encode_produce_request",
+    "encode_produce_response",
+]
+
+API_KEY = 0
+VERSIONS = (3, 13)
+
+Buffer = bytes | bytearray | memoryview
+
+_RESULT_V2 = struct.Struct(">ihqq")
+_RESULT_V5 = struct.Struct(">ihqqq")
+
+
+@dataclass(slots=True)
+class ProducePartition:
+    """The records for one partition. The topic has a name up to v12, an id from v13 on."""
+
+    topic: str | None
+    topic_id: UUID | None
+    partition: int
+    records: Buffer
+
+
+@dataclass(slots=True)
+class ProduceRequest:
+    """acks is -1 (all), 1 or 0 (no answer is expected)."""
+
+    transactional_id: str | None
+    acks: int
+    timeout_ms: int
+    partitions: list[ProducePartition]
+
+
+@dataclass(slots=True)
+class ProducePartitionResult:
+    """base_offset, log_append_time_ms and log_start_offset are -1 where they say nothing."""
+
+    topic: str | None
+    topic_id: UUID | None
+    partition: int
+    error_code: int = 0
+    base_offset: int = -1
+    log_append_time_ms: int = -1
+    log_start_offset: int = -1
+    error_message: str | None = None
+
+
+@dataclass(slots=True)
+class ProduceResponse:
+    """One result for each partition of the request."""
+
+    partitions: list[ProducePartitionResult] = field(default_factory=list)
+    throttle_ms: int = 0
+
+
+def decode_produce_request(body: memoryview, version: int) -> ProduceRequest:
+    """Raises MalformedMessage. Records are slices of `body`; null records become empty."""
+    reader = Reader(body, is_flexible(API_KEY, version))
+    transactional_id = reader.nullable_string()
+    acks, timeout_ms = reader.int16(), reader.int32()
+    partitions = []
+    for topic, topic_id in _read_topics(reader, version):
+        for _ in range(reader.array_length()):
+            partition, records = reader.int32(), reader.nullable_bytes()
+            reader.tagged_fields()
+            partitions.append(ProducePartition(topic, topic_id, partition, records if records is not None else b""))
+    reader.tagged_fields()
+    return ProduceRequest(transactional_id, acks, timeout_ms, partitions)
+
+
+def encode_produce_request(request: ProduceRequest, version: int) -> list[Buffer]:
+    """The body as buffers. Partitions of one topic must stand together to share its entry."""
+    writer = Writer(is_flexible(API_KEY, version))
+    writer.string(request.transactional_id)
+    writer.int16(request.acks)
+    writer.int32(request.timeout_ms)
+    for partition in _write_topics(writer, version, request.partitions):
+        writer.int32(partition.partition)
+        writer.records(partition.records)
+        writer.tagged_fields()
+    writer.tagged_fields()
+    return writer.buffers()
+
+
+def decode_produce_response(body: memoryview, version: int) -> ProduceResponse:
+    """Raises MalformedMessage."""
+    reader = Reader(body, is_flexible(API_KEY, version))
+    results = []
+    for topic, topic_id in _read_topics(reader, version):
+        for _ in range(reader.array_length()):
+            result = ProducePartitionResult(topic, topic_id, *reader.unpack(_RESULT_V5 if version >= 5 else _RESULT_V2))
+            if version >= 8:
+                result.error_message = _read_record_errors(reader)
+            reader.tagged_fields()
+            results.append(result)
+    throttle_ms = reader.int32()
+    reader.tagged_fields()
+    return ProduceResponse(results, throttle_ms)
+
+
+def _read_record_errors(reader: Reader) -> str | None:
+    """The partition's message, or else the first message about one record."""
+    first: str | None = None
+    for _ in range(reader.array_length()):
+        reader.int32()
+        message = reader.nullable_string()
+        reader.tagged_fields()
+        first = first or message
+    return reader.nullable_string() or first
+
+
+def encode_produce_response(response: ProduceResponse, version: int) -> bytes:
+    """The body. Results of one topic must stand together to share its entry."""
+    writer = Writer(is_flexible(API_KEY, version))
+    for result in _write_topics(writer, version, response.partitions):
+        head = (result.partition, result.error_code, result.base_offset, result.log_append_time_ms)
+        if version >= 5:
+            writer.pack(_RESULT_V5, *head, result.log_start_offset)
+        else:
+            writer.pack(_RESULT_V2, *head)
+        if version >= 8:
+            writer.array_length(0)
+            writer.string(result.error_message)
+        writer.tagged_fields()
+    writer.int32(response.throttle_ms)
+    writer.tagged_fields()
+    return b"".join(writer.buffers())
+
+
+def _read_topics(reader: Reader, version: int) -> Iterator[tuple[str | None, UUID | None]]:
+    """Each topic's (name, id); the caller reads the topic's partitions before it asks for the next."""
+    for _ in range(reader.array_length()):
+        yield (reader.string(), None) if version < 13 else (None, reader.uuid())
+        reader.tagged_fields()
+
+
+_Entry = TypeVar("_Entry", ProducePartition, ProducePartitionResult)
+
+
+def _write_topics(writer: Writer, version: int, partitions: Iterable[_Entry]) -> Iterator[_Entry]:
+    """Write topic entries around the partitions that the caller writes one by one."""
+    topics = [
+        (key, list(group)) for key, group in groupby(partitions, key=lambda p: p.topic_id if version >= 13 else p.topic)
+    ]
+    writer.array_length(len(topics))
+    for _, members in topics:
+        if version >= 13:
+            writer.uuid(members[0].topic_id)
+        else:
+            writer.string(members[0].topic or "")
+        writer.array_length(len(members))
+        yield from members
+        writer.tagged_fields()

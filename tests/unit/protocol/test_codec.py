@@ -1,0 +1,144 @@
+"""Union message classes to bytes and back, in every version, and the headers around them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kio.schema.index import api_key_map, schema_name_map
+from kio.static.constants import EntityType
+
+from fencepost.protocol import codec, frame
+from fencepost.protocol.codes import ErrorCode, describe, retriable
+from fencepost.protocol.errors import FrameTooLarge, MalformedMessage
+from fencepost.protocol.messages.describe_transactions import DescribeTransactionsResponse, TransactionState
+from fencepost.protocol.messages.end_txn import EndTxnRequest
+from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest
+from fencepost.protocol.messages.join_group import JoinGroupResponse
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def messages() -> list[tuple[int, int, str, Any]]:
+    """Every (API key, version, side, class) that has a generated module."""
+    found = []
+    for api_key, name in api_key_map.items():
+        if not (ROOT / "src/fencepost/protocol/messages" / f"{name}.py").exists():
+            continue
+        module = import_module(f"fencepost.protocol.messages.{name}")
+        low, high = codec.supported_versions(api_key)
+        for side in ("Request", "Response"):
+            cls = next(v for k, v in vars(module).items() if k.endswith(side) and hasattr(v, "API_KEY"))
+            found += [(api_key, version, side, cls) for version in range(low, high + 1)]
+    return found
+
+
+def test_every_message_keeps_its_bytes_in_every_version() -> None:
+    count = 0
+    for api_key, version, side, cls in messages():
+        encode = getattr(codec, f"encode_{side.lower()}")
+        decode = getattr(codec, f"decode_{side.lower()}")
+        body = encode(cls(), version)
+        assert encode(decode(api_key, version, body), version) == body, (cls.__name__, version)
+        count += 1
+    assert count > 300
+
+
+def test_fields_survive_in_the_versions_that_have_them() -> None:
+    request = InitProducerIdRequest(
+        transactional_id="t", transaction_timeout_ms=2**31 - 1, producer_id=4, producer_epoch=2, keep_prepared_txn=True
+    )
+    assert codec.decode_request(22, 6, codec.encode_request(request, 6)) == request
+    old = codec.decode_request(22, 2, codec.encode_request(request, 2))
+    assert (old.producer_id, old.producer_epoch, old.keep_prepared_txn) == (-1, -1, False)
+
+
+def test_a_known_request_has_the_bytes_of_kafkas_schema() -> None:
+    # EndTxn v5 by hand: compact string, int64, int16, bool, no tagged fields.
+    body = codec.encode_request(
+        EndTxnRequest(transactional_id="ab", producer_id=1, producer_epoch=2, committed=True), 5
+    )
+    assert body == b"\x03ab" + (1).to_bytes(8, "big") + (2).to_bytes(2, "big") + b"\x01" + b"\x00"
+
+
+def test_no_start_time_is_minus_one() -> None:
+    response = DescribeTransactionsResponse(
+        transaction_states=[TransactionState(transactional_id="t", transaction_start_time_ms=-1, error_code=105)]
+    )
+    decoded = codec.decode_response(65, 0, codec.encode_response(response, 0))
+    assert decoded.transaction_states[0].transaction_start_time_ms == -1
+
+
+def test_null_becomes_empty_where_a_version_has_no_null() -> None:
+    body = codec.encode_response(JoinGroupResponse(protocol_name=None), 5)
+    assert codec.decode_response(11, 5, body).protocol_name == ""
+
+
+@pytest.mark.parametrize("body", [b"", b"\xff" * 40, b"\x02a"])
+def test_bytes_that_are_no_message_are_malformed(body: bytes) -> None:
+    with pytest.raises(MalformedMessage):
+        codec.decode_request(22, 6, body)
+
+
+def test_flexible_versions_agree_with_the_schemas() -> None:
+    checked = 0
+    for api_key, name in api_key_map.items():
+        for version, paths in schema_name_map[name].items():
+            if EntityType.request not in paths or name.endswith("_quorum_epoch"):  # raft: between controllers only
+                continue
+            module, _, attribute = paths[EntityType.request].partition(":")
+            assert getattr(import_module(module), attribute).__flexible__ == frame.is_flexible(api_key, version), (
+                name,
+                version,
+            )
+            checked += 1
+    assert checked > 200
+
+
+@pytest.mark.parametrize(("api_key", "version"), [(22, 0), (22, 6), (18, 4)])
+def test_headers_round_trip(api_key: int, version: int) -> None:
+    whole = frame.encode_request_frame(api_key, version, 77, "cliént", b"body")
+    (cut,) = frame.FrameReader().feed(whole)
+    header, position = frame.decode_request_header(cut)
+    assert (header, bytes(cut[position:])) == (frame.RequestHeader(api_key, version, 77, "cliént"), b"body")
+    (reply,) = frame.FrameReader().feed(frame.encode_response_frame(api_key, version, 77, b"answer"))
+    correlation_id, position = frame.decode_response_header(api_key, version, reply)
+    assert (correlation_id, bytes(reply[position:])) == (77, b"answer")
+
+
+def test_frames_are_cut_however_the_bytes_arrive() -> None:
+    stream = b"".join(frame.encode_request_frame(18, 0, n, None, b"x" * n) for n in range(50))
+    for step in (1, 2, 7, len(stream)):
+        reader, seen = frame.FrameReader(), []
+        for start in range(0, len(stream), step):
+            seen += [
+                frame.decode_request_header(cut)[0].correlation_id for cut in reader.feed(stream[start : start + step])
+            ]
+        assert seen == list(range(50))
+
+
+@pytest.mark.parametrize(("size", "error"), [(1001, FrameTooLarge), (-5, MalformedMessage)])
+def test_a_dishonest_size_is_refused(size: int, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        frame.FrameReader(max_frame_bytes=1000).feed(size.to_bytes(4, "big", signed=True))
+
+
+def test_codes() -> None:
+    assert (ErrorCode.PRODUCER_FENCED, ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.UNSTABLE_OFFSET_COMMIT) == (
+        90,
+        120,
+        88,
+    )
+    assert retriable(51) and not retriable(90)
+    assert describe(47) == "INVALID_PRODUCER_EPOCH (47)"
+    assert "9999" in describe(9999)
+
+
+def test_the_generated_classes_are_current() -> None:
+    script = ROOT / "tools/gen_messages.py"
+    done = subprocess.run([sys.executable, str(script), "--check"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
