@@ -1,0 +1,387 @@
+"""Records of `__consumer_offsets`: typed keys and values <-> bytes, in Kafka's own schemas.
+
+Sources: `OffsetCommitKey` (0-1), `OffsetCommitValue` (0-4, topic id as tagged field 0), `GroupMetadataKey` (2) and
+`GroupMetadataValue` (0-4) of Apache Kafka 4.3.1's group coordinator. A key and a value each begin with their version as int16;
+the key's version tells the type of record. Version 4 of a value is the first flexible one.
+
+What is written, as Kafka 4.3.1 does: offset keys as version 1; offset values as version 1 when they carry an expiry time
+(OffsetCommit v2-4 asked for a retention), otherwise as version 4; group values as version 3. Every version is read.
+Left out: the records of the newer group types (key versions 3 and up), for which `decode_key` returns an `UnknownKey`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from fencepost.protocol.errors import MalformedMessage
+
+__all__ = [
+    "GroupMember",
+    "GroupMetadataKey",
+    "GroupMetadataValue",
+    "OffsetCommitKey",
+    "OffsetCommitValue",
+    "UnknownKey",
+    "decode_group_value",
+    "decode_key",
+    "decode_offset_value",
+    "encode_group_value",
+    "encode_key",
+    "encode_offset_value",
+]
+
+_OFFSET_KEY_VERSIONS = (0, 1)
+_OFFSET_KEY_WRITTEN = 1
+_GROUP_KEY_VERSION = 2
+_VALUE_VERSIONS = range(0, 5)
+_FLEXIBLE = 4
+_TOPIC_ID_TAG = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetCommitKey:
+    """Names a committed offset."""
+
+    group_id: str
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetCommitValue:
+    """A committed offset. Times are milliseconds since the epoch; -1 means absent, as in Kafka."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+    commit_timestamp_ms: int = -1
+    expire_timestamp_ms: int = -1
+    topic_id: UUID | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMetadataKey:
+    """Names a classic group."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A member of a stable generation. `subscription` and `assignment` are the clients' own bytes."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    subscription: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMetadataValue:
+    """A classic group as of its last completed rebalance. `protocol_type` is "" for a group that never had a member."""
+
+    protocol_type: str
+    generation: int
+    protocol: str | None
+    leader: str | None
+    current_state_timestamp_ms: int = -1
+    members: Sequence[GroupMember] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownKey:
+    """A key of a type that is not read here."""
+
+    version: int
+
+
+def encode_key(key: OffsetCommitKey | GroupMetadataKey) -> bytes:
+    """The key's bytes, version first."""
+    writer = _Writer(flexible=False)
+    if isinstance(key, GroupMetadataKey):
+        writer.int16(_GROUP_KEY_VERSION)
+        writer.string(key.group_id)
+    else:
+        writer.int16(_OFFSET_KEY_WRITTEN)
+        writer.string(key.group_id)
+        writer.string(key.topic)
+        writer.int32(key.partition)
+    return bytes(writer.data)
+
+
+def decode_key(data: bytes | memoryview) -> OffsetCommitKey | GroupMetadataKey | UnknownKey:
+    """The typed key. Raises MalformedMessage for bytes that are none."""
+    reader = _Reader(data)
+    version = reader.int16()
+    key: OffsetCommitKey | GroupMetadataKey
+    if version in _OFFSET_KEY_VERSIONS:
+        key = OffsetCommitKey(reader.string(), reader.string(), reader.int32())
+    elif version == _GROUP_KEY_VERSION:
+        key = GroupMetadataKey(reader.string())
+    else:
+        return UnknownKey(version)
+    reader.end()
+    return key
+
+
+def encode_offset_value(value: OffsetCommitValue, version: int | None = None) -> bytes:
+    """The value's bytes, version first; without a version, the one that Kafka 4.3.1 would choose.
+
+    Fields that a version lacks are dropped. Raises ValueError for a version that does not exist.
+    """
+    if version is None:
+        version = _FLEXIBLE if value.expire_timestamp_ms == -1 else 1
+    if version not in _VALUE_VERSIONS:
+        raise ValueError(f"OffsetCommitValue has no version {version}")
+    writer = _Writer(flexible=version >= _FLEXIBLE)
+    writer.int16(version)
+    writer.int64(value.offset)
+    if version >= 3:
+        writer.int32(value.leader_epoch)
+    writer.string(value.metadata)
+    writer.int64(value.commit_timestamp_ms)
+    if version == 1:
+        writer.int64(value.expire_timestamp_ms)
+    writer.tags([] if value.topic_id is None else [(_TOPIC_ID_TAG, value.topic_id.bytes)])
+    return bytes(writer.data)
+
+
+def decode_offset_value(data: bytes | memoryview) -> OffsetCommitValue:
+    """The typed value. Raises MalformedMessage for bytes that are none, or of an unknown version."""
+    reader = _Reader(data)
+    version = reader.version("OffsetCommitValue")
+    offset = reader.int64()
+    leader_epoch = reader.int32() if version >= 3 else -1
+    metadata = reader.string()
+    commit_timestamp_ms = reader.int64()
+    expire_timestamp_ms = reader.int64() if version == 1 else -1
+    topic_id = reader.tags().get(_TOPIC_ID_TAG)
+    reader.end()
+    if topic_id is not None and len(topic_id) != 16:
+        raise MalformedMessage(f"a topic id of {len(topic_id)} bytes")
+    return OffsetCommitValue(
+        offset,
+        leader_epoch,
+        metadata,
+        commit_timestamp_ms,
+        expire_timestamp_ms,
+        None if topic_id is None else UUID(bytes=topic_id),
+    )
+
+
+def encode_group_value(value: GroupMetadataValue, version: int = 3) -> bytes:
+    """The value's bytes, version first. Raises ValueError for a version that does not exist."""
+    if version not in _VALUE_VERSIONS:
+        raise ValueError(f"GroupMetadataValue has no version {version}")
+    writer = _Writer(flexible=version >= _FLEXIBLE)
+    writer.int16(version)
+    writer.string(value.protocol_type)
+    writer.int32(value.generation)
+    writer.nullable_string(value.protocol)
+    writer.nullable_string(value.leader)
+    if version >= 2:
+        writer.int64(value.current_state_timestamp_ms)
+    writer.length(len(value.members))
+    for member in value.members:
+        writer.string(member.member_id)
+        if version >= 3:
+            writer.nullable_string(member.group_instance_id)
+        writer.string(member.client_id)
+        writer.string(member.client_host)
+        if version >= 1:
+            writer.int32(member.rebalance_timeout_ms)
+        writer.int32(member.session_timeout_ms)
+        writer.bytes(member.subscription)
+        writer.bytes(member.assignment)
+        writer.tags([])
+    writer.tags([])
+    return bytes(writer.data)
+
+
+def decode_group_value(data: bytes | memoryview) -> GroupMetadataValue:
+    """The typed value. Raises MalformedMessage for bytes that are none, or of an unknown version.
+
+    Version 0 has no rebalance timeout: the session timeout stands in for it, as when Kafka loads such a record.
+    """
+    reader = _Reader(data)
+    version = reader.version("GroupMetadataValue")
+    protocol_type = reader.string()
+    generation = reader.int32()
+    protocol = reader.nullable_string()
+    leader = reader.nullable_string()
+    current_state_timestamp_ms = reader.int64() if version >= 2 else -1
+    members = [_read_member(reader, version) for _ in range(reader.length())]
+    reader.tags()
+    reader.end()
+    return GroupMetadataValue(protocol_type, generation, protocol, leader, current_state_timestamp_ms, tuple(members))
+
+
+def _read_member(reader: _Reader, version: int) -> GroupMember:
+    member_id = reader.string()
+    group_instance_id = reader.nullable_string() if version >= 3 else None
+    client_id = reader.string()
+    client_host = reader.string()
+    rebalance_timeout_ms = reader.int32() if version >= 1 else -1
+    session_timeout_ms = reader.int32()
+    subscription = reader.bytes()
+    assignment = reader.bytes()
+    reader.tags()
+    return GroupMember(
+        member_id,
+        group_instance_id,
+        client_id,
+        client_host,
+        session_timeout_ms if rebalance_timeout_ms == -1 else rebalance_timeout_ms,
+        session_timeout_ms,
+        subscription,
+        assignment,
+    )
+
+
+class _Writer:
+    """Kafka's primitive types, big-endian; with `flexible`, lengths are varints of length + 1 and tags exist."""
+
+    __slots__ = ("_flexible", "data")
+
+    def __init__(self, *, flexible: bool) -> None:
+        self._flexible = flexible
+        self.data = bytearray()
+
+    def int16(self, value: int) -> None:
+        self.data += struct.pack(">h", value)
+
+    def int32(self, value: int) -> None:
+        self.data += struct.pack(">i", value)
+
+    def int64(self, value: int) -> None:
+        self.data += struct.pack(">q", value)
+
+    def varint(self, value: int) -> None:
+        while value > 0x7F:
+            self.data.append(value & 0x7F | 0x80)
+            value >>= 7
+        self.data.append(value)
+
+    def length(self, count: int) -> None:
+        if self._flexible:
+            self.varint(count + 1)
+        else:
+            self.int32(count)
+
+    def string(self, value: str) -> None:
+        encoded = value.encode()
+        if self._flexible:
+            self.varint(len(encoded) + 1)
+        else:
+            self.int16(len(encoded))
+        self.data += encoded
+
+    def nullable_string(self, value: str | None) -> None:
+        if value is not None:
+            self.string(value)
+        elif self._flexible:
+            self.varint(0)
+        else:
+            self.int16(-1)
+
+    def bytes(self, value: bytes) -> None:
+        self.length(len(value))
+        self.data += value
+
+    def tags(self, fields: list[tuple[int, bytes]]) -> None:
+        if not self._flexible:
+            return
+        self.varint(len(fields))
+        for tag, value in fields:
+            self.varint(tag)
+            self.varint(len(value))
+            self.data += value
+
+
+class _Reader:
+    """The counterpart of _Writer. Every read that does not fit raises MalformedMessage."""
+
+    __slots__ = ("_data", "_flexible", "_position")
+
+    def __init__(self, data: bytes | memoryview) -> None:
+        self._data = memoryview(data)
+        self._position = 0
+        self._flexible = False
+
+    def version(self, name: str) -> int:
+        version = self.int16()
+        if version not in _VALUE_VERSIONS:
+            raise MalformedMessage(f"{name} version {version} is not known")
+        self._flexible = version >= _FLEXIBLE
+        return version
+
+    def _take(self, size: int) -> memoryview:
+        start = self._position
+        if size < 0 or start + size > len(self._data):
+            raise MalformedMessage(f"{size} bytes wanted at {start} of {len(self._data)}")
+        self._position = start + size
+        return self._data[start : start + size]
+
+    def int16(self) -> int:
+        return int.from_bytes(self._take(2), "big", signed=True)
+
+    def int32(self) -> int:
+        return int.from_bytes(self._take(4), "big", signed=True)
+
+    def int64(self) -> int:
+        return int.from_bytes(self._take(8), "big", signed=True)
+
+    def varint(self) -> int:
+        value = 0
+        for shift in range(0, 35, 7):
+            byte = self._take(1)[0]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+        raise MalformedMessage("a varint of more than five bytes")
+
+    def length(self) -> int:
+        count = self.varint() - 1 if self._flexible else self.int32()
+        # Every element takes at least a byte: a larger count is damage, and must not become a huge loop.
+        if not 0 <= count <= len(self._data) - self._position:
+            raise MalformedMessage(f"a count of {count}")
+        return count
+
+    def string(self) -> str:
+        value = self.nullable_string()
+        if value is None:
+            raise MalformedMessage("null where a string is required")
+        return value
+
+    def nullable_string(self) -> str | None:
+        size = self.varint() - 1 if self._flexible else self.int16()
+        if size == -1:
+            return None
+        try:
+            return str(self._take(size), "utf-8")
+        except UnicodeDecodeError as error:
+            raise MalformedMessage(f"a string that is not UTF-8: {error}") from error
+
+    def bytes(self) -> bytes:
+        return bytes(self._take(self.length()))
+
+    def tags(self) -> dict[int, memoryview]:
+        if not self._flexible:
+            return {}
+        fields = {}
+        for _ in range(self.varint()):
+            tag = self.varint()
+            fields[tag] = self._take(self.varint())
+        return fields
+
+    def end(self) -> None:
+        left = len(self._data) - self._position
+        if left:
+            raise MalformedMessage(f"{left} bytes too many")
