@@ -1,0 +1,205 @@
+"""The broker without its sockets and its clock: frames in, effects out, one caller at a time.
+
+The shell tells it what happened (`connected`, `handle_frame`, `disconnected`, `on_time`, `synced`), takes the effects after each
+call, and calls `on_time` again at `next_deadline_ms`. Files, the time and random ids are handed in, so that the same code runs
+under a simulator. Whatever is to survive is written through `files` before a reply that promises it becomes an effect.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from fencepost.broker.api.registry import SERVED, handler
+from fencepost.broker.config import BrokerConfig
+from fencepost.broker.connection import Call, Connection
+from fencepost.broker.durability import Durability
+from fencepost.broker.effects import Close, Effect
+from fencepost.broker.files import Files
+from fencepost.broker.groups import Groups
+from fencepost.broker.meta import Meta
+from fencepost.broker.timers import Timers
+from fencepost.broker.topics import Partition, TopicCatalogue
+from fencepost.broker.transactions import Transactions
+from fencepost.protocol import fetch_wire, produce_wire
+from fencepost.protocol.codec import decode_request, encode_response
+from fencepost.protocol.errors import MalformedMessage
+from fencepost.protocol.frame import decode_request_header, encode_response_frame, encode_response_head
+
+__all__ = ["BROKER_ID", "BrokerCore"]
+
+BROKER_ID = 1
+_PRODUCE, _FETCH, _API_VERSIONS = 0, 1, 18
+
+_log = logging.getLogger("fencepost.broker")
+
+
+class BrokerCore:
+    """One broker over one data directory. Call `open` first; every other method may then be called in any order."""
+
+    def __init__(self, files: Files, config: BrokerConfig, *, new_uuid: Callable[[], UUID]) -> None:
+        self.files = files
+        self.config = config
+        self.new_uuid = new_uuid
+        self.advertised = ("localhost", 0)
+        self.timers = Timers()
+        self.durability = Durability(config.waits_for_fsync, self.advanced)
+        self.topics = TopicCatalogue(files, config, new_uuid, self._log_opened)
+        self.meta = Meta(files)
+        self.transactions = Transactions(self)
+        self.groups = Groups(self)
+        self._connections: dict[int, Connection] = {}
+        self._effects: list[Effect] = []
+        self._advanced: dict[Partition, None] = {}
+
+    def open(self, now_ms: int) -> None:
+        """Read the data directory and finish what a crash interrupted. Raises OSError, CatalogueCorrupt."""
+        self.topics.tick(now_ms)
+        self.meta.load(self.config.text("cluster.id"), self.new_uuid)
+        self.topics.load()
+        self.groups.load(now_ms)
+        self.transactions.load(now_ms)
+        self.timers.at(now_ms + self.config.number("log.retention.check.interval.ms"), self._apply_retention)
+        if self.config.text("fsync") == "interval":
+            self.timers.at(now_ms + self.config.number("fsync.interval.ms"), self._sync_interval)
+
+    def close(self) -> None:
+        """Close the logs cleanly; the next start need not recover them."""
+        self.topics.close()
+        self.meta.mark_clean()
+
+    def connected(self, now_ms: int, connection_id: int, local: tuple[str, int], peer: tuple[str, int]) -> None:
+        """A client has connected."""
+        self._connections[connection_id] = Connection(connection_id, local, peer)
+
+    def disconnected(self, now_ms: int, connection_id: int) -> None:
+        """The connection is gone; what it waited for is dropped."""
+        connection = self._connections.pop(connection_id, None)
+        if connection is not None:
+            connection.closed = True
+            for call in connection.calls:
+                if call.on_closed is not None:
+                    call.on_closed()
+            connection.calls.clear()
+
+    def handle_frame(self, now_ms: int, connection_id: int, frame: memoryview) -> None:
+        """One request, without its size prefix. Bytes that are not one close the connection."""
+        connection = self._connections.get(connection_id)
+        if connection is None:
+            return
+        self.topics.tick(now_ms)
+        try:
+            self._handle(now_ms, connection, frame)
+        except MalformedMessage as error:
+            _log.warning("closing connection %s from %s: %s", connection_id, connection.peer, error)
+            self._close(now_ms, connection)
+        except OSError:
+            # The files are in doubt, so nothing may be promised: the client sees a lost connection and asks again.
+            _log.exception("closing connection %s from %s: the data directory failed", connection_id, connection.peer)
+            self._close(now_ms, connection)
+        self._settle(now_ms)
+
+    def on_time(self, now_ms: int) -> None:
+        """Do what is due."""
+        self.topics.tick(now_ms)
+        self.timers.run(now_ms)
+        self.transactions.on_time(now_ms)
+        self.groups.on_time(now_ms)
+        self._settle(now_ms)
+
+    def synced(self, now_ms: int, token: int) -> None:
+        """The files of that `Sync` are synced."""
+        self.topics.tick(now_ms)
+        self.durability.synced(now_ms, token)
+        self._settle(now_ms)
+
+    def take_effects(self) -> list[Effect]:
+        """What is to be done now, in this order."""
+        sync = self.durability.next_sync()
+        if sync is not None:
+            self._effects.append(sync)
+        effects, self._effects = self._effects, []
+        return effects
+
+    def next_deadline_ms(self) -> int | None:
+        """When `on_time` is to be called next, None for no time in particular."""
+        times = (self.timers.next_ms(), self.transactions.next_deadline_ms(), self.groups.next_deadline_ms())
+        return min((time for time in times if time is not None), default=None)
+
+    def advanced(self, partition: Partition) -> None:
+        """The partition has more to be read, or is gone: fetches that wait for it are to be looked at."""
+        if partition.waiting:
+            self._advanced[partition] = None
+
+    def address(self, connection: Connection) -> tuple[str, int]:
+        """Where the client of this connection is to reach the broker."""
+        host, port = self.advertised
+        return (connection.local[0], port) if host in ("", "0.0.0.0", "::") else (host, port)  # noqa: S104
+
+    def answer(self, call: Call, response: Any) -> None:
+        """Encode the response of a call and send it when its turn has come."""
+        key, version = call.api_key, call.version
+        if key == _PRODUCE or key == _FETCH:
+            wire = produce_wire if key == _PRODUCE else fetch_wire
+            buffers = wire.encode_response(response, version)
+            size = sum(len(buffer) for buffer in buffers)
+            call.answer = [encode_response_head(key, version, call.correlation_id, size), *buffers]
+        else:
+            call.answer = [encode_response_frame(key, version, call.correlation_id, encode_response(response, version))]
+        call.connection.flush(self._effects)
+
+    def flush(self, connection: Connection) -> None:
+        """Send the answers whose turn has come."""
+        connection.flush(self._effects)
+
+    def _handle(self, now_ms: int, connection: Connection, frame: memoryview) -> None:
+        header, position = decode_request_header(frame)
+        key, version = header.api_key, header.api_version
+        api = SERVED.get(key)
+        call = Call(self, connection, key, version, header.correlation_id, header.client_id)
+        if api is None or not api.min_version <= version <= api.max_version:
+            if key != _API_VERSIONS:
+                raise MalformedMessage(f"API {key} version {version} is not served")
+            call.version, request = 0, None
+        else:
+            body = frame[position:]
+            if key == _PRODUCE:
+                request = produce_wire.decode_request(body, version)
+            elif key == _FETCH:
+                request = fetch_wire.decode_request(body, version)
+            else:
+                request = decode_request(key, version, body)
+            _log.debug("%s v%s from %s", api.name, version, connection.connection_id)
+        connection.calls.append(call)
+        response = handler(SERVED[key])(call, now_ms, request)
+        if response is not None:
+            self.answer(call, response)
+
+    def _settle(self, now_ms: int) -> None:
+        while self._advanced:
+            partitions, self._advanced = self._advanced, {}
+            for partition in partitions:
+                for fetch in list(partition.waiting):
+                    fetch.look(now_ms)
+
+    def _close(self, now_ms: int, connection: Connection) -> None:
+        self._effects.append(Close(connection.connection_id))
+        self.disconnected(now_ms, connection.connection_id)
+
+    def _log_opened(self, partition: Partition) -> None:
+        self.transactions.log_opened(partition)
+
+    def _apply_retention(self, now_ms: int) -> None:
+        for topic in self.topics:
+            for partition in topic.partitions:
+                if partition.opened is not None:
+                    partition.opened.apply_retention(now_ms)
+        self.timers.at(now_ms + self.config.number("log.retention.check.interval.ms"), self._apply_retention)
+
+    def _sync_interval(self, now_ms: int) -> None:
+        sync = self.durability.next_sync(forced=True)
+        if sync is not None:
+            self._effects.append(sync)
+        self.timers.at(now_ms + self.config.number("fsync.interval.ms"), self._sync_interval)

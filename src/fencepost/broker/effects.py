@@ -1,0 +1,36 @@
+"""What the broker's core asks its shell to do. The core itself does no I/O but through the files that were handed to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fencepost.broker.files import File
+
+__all__ = ["Close", "Effect", "Reply", "Sync"]
+
+
+@dataclass(slots=True, frozen=True)
+class Reply:
+    """Send these buffers, in this order, on the connection. Together they are one whole frame, length prefix included."""
+
+    connection_id: int
+    buffers: Sequence[bytes | bytearray | memoryview]
+
+
+@dataclass(slots=True, frozen=True)
+class Close:
+    """Send what is still to be sent on the connection, then close it."""
+
+    connection_id: int
+
+
+@dataclass(slots=True, frozen=True)
+class Sync:
+    """Sync these files, then call `BrokerCore.synced` with the token. A failure must end the broker, never be ignored."""
+
+    token: int
+    files: Sequence[File]
+
+
+Effect = Reply | Close | Sync

@@ -1,0 +1,171 @@
+"""The broker's and the topics' settings: Kafka's names, defaults, types and checks.
+
+A setting that Kafka has and that makes no difference on one node is listed too, so that clients which set it are not refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+__all__ = ["BROKER_SETTINGS", "TOPIC_SETTINGS", "InvalidSetting", "Kind", "Setting", "check_value"]
+
+
+class InvalidSetting(ValueError):
+    """A setting has an unknown name or a value that does not fit it."""
+
+
+class Kind(IntEnum):
+    """Type of a setting's value; the numbers are those of DescribeConfigs."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+
+
+@dataclass(slots=True, frozen=True)
+class Setting:
+    """One setting. `broker_key` (topics only): the broker setting whose value is the default. `dynamic`: may change at run time."""
+
+    key: str
+    kind: Kind
+    default: str
+    doc: str = ""
+    low: int | None = None
+    high: int | None = None
+    choices: tuple[str, ...] = ()
+    broker_key: str = ""
+    dynamic: bool = False
+
+
+_I32, _I64 = 2**31 - 1, 2**63 - 1
+_POLICIES = ("delete", "compact")
+_CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+_TIMESTAMPS = ("CreateTime", "LogAppendTime")
+
+
+def _broker(key: str, kind: Kind, default: str, doc: str, low: int | None = None, high: int | None = None,
+            choices: tuple[str, ...] = (), dynamic: bool = False) -> Setting:  # fmt: skip
+    return Setting(key, kind, default, doc, low, high, choices, dynamic=dynamic)
+
+
+def _topic(key: str, kind: Kind, default: str, low: int | None = None, high: int | None = None,
+           choices: tuple[str, ...] = (), broker_key: str = "") -> Setting:  # fmt: skip
+    return Setting(key, kind, default, "", low, high, choices, broker_key, dynamic=True)
+
+
+_BROKER = (
+    _broker("advertised.listeners", Kind.STRING, "", "HOST:PORT that clients are told; empty: where the broker listens."),
+    _broker("auto.create.topics.enable", Kind.BOOLEAN, "true", "Create a topic when a client that allows it asks for one."),
+    _broker("cluster.id", Kind.STRING, "", "Id of a new data directory's cluster; empty: a random one."),
+    _broker("compression.type", Kind.STRING, "producer", "Kept for clients; batches are stored as the producer sent them.",
+            choices=_CODECS, dynamic=True),  # fmt: skip
+    _broker("default.replication.factor", Kind.INT, "1", "Always 1: there is one broker.", 1, 1),
+    _broker("delete.topic.enable", Kind.BOOLEAN, "true", "Whether topics may be deleted."),
+    _broker("fetch.max.bytes", Kind.INT, "57671680", "Most bytes of one fetch's answer.", 1024, _I32),
+    _broker("fsync", Kind.STRING, "commit",
+            "commit: a promise of durability waits for an fsync; interval: fsync now and then; never: the system decides.",
+            choices=("commit", "interval", "never")),  # fmt: skip
+    _broker("fsync.interval.ms", Kind.INT, "1000", "Time between two fsyncs with fsync=interval.", 1, _I32),
+    _broker("group.initial.rebalance.delay.ms", Kind.INT, "0", "How long an empty group waits for more members.", 0, _I32),
+    _broker("group.max.session.timeout.ms", Kind.INT, "1800000", "Longest session timeout of a group member.", 1, _I32),
+    _broker("group.max.size", Kind.INT, str(_I32), "Most members of a group.", 1, _I32),
+    _broker("group.min.session.timeout.ms", Kind.INT, "6000", "Shortest session timeout of a group member.", 1, _I32),
+    _broker("log.cleanup.policy", Kind.LIST, "delete", "Default of topics' cleanup.policy.", choices=_POLICIES, dynamic=True),
+    _broker("log.message.timestamp.type", Kind.STRING, "CreateTime", "Default of topics' message.timestamp.type.",
+            choices=_TIMESTAMPS, dynamic=True),  # fmt: skip
+    _broker("log.retention.bytes", Kind.LONG, "-1", "Default of topics' retention.bytes.", -1, _I64, dynamic=True),
+    _broker("log.retention.check.interval.ms", Kind.LONG, "300000", "Time between two looks for what may be deleted.", 1, _I64),
+    _broker("log.retention.ms", Kind.LONG, "604800000", "Default of topics' retention.ms.", -1, _I64, dynamic=True),
+    _broker("log.roll.ms", Kind.LONG, "604800000", "Default of topics' segment.ms.", 1, _I64, dynamic=True),
+    _broker("log.segment.bytes", Kind.INT, "1073741824", "Default of topics' segment.bytes.", 14, _I32, dynamic=True),
+    _broker("message.max.bytes", Kind.INT, "1048588", "Default of topics' max.message.bytes.", 0, _I32, dynamic=True),
+    _broker("min.insync.replicas", Kind.INT, "1", "Always 1: there is one broker.", 1, 1, dynamic=True),
+    _broker("num.partitions", Kind.INT, "1", "Partitions of a topic that names no number.", 1, _I32),
+    _broker("offset.metadata.max.bytes", Kind.INT, "4096", "Most bytes of the text beside a committed offset.", 0, _I32),
+    _broker("offsets.retention.minutes", Kind.INT, "10080", "How long an empty group's offsets are kept.", 1, _I32),
+    _broker("offsets.topic.num.partitions", Kind.INT, "50", "Partitions of __consumer_offsets, fixed at first start.", 1, _I32),
+    _broker("producer.id.expiration.ms", Kind.INT, "86400000", "How long an idle producer's state is kept.", 1, _I32),
+    _broker("producer.state.check", Kind.STRING, "strict",
+            "strict: an unknown producer must begin at sequence 0; kafka: any first sequence is accepted.",
+            choices=("strict", "kafka")),  # fmt: skip
+    _broker("socket.request.max.bytes", Kind.INT, "104857600", "Most bytes of one request.", 1, _I32),
+    _broker("transaction.abort.timed.out.transaction.cleanup.interval.ms", Kind.INT, "10000",
+            "Kept for tools; a transaction is aborted when its time is over, not at the next look.", 1, _I32),  # fmt: skip
+    _broker("transaction.max.timeout.ms", Kind.INT, "900000", "Longest transaction timeout.", 1, _I32),
+    _broker("transaction.state.log.num.partitions", Kind.INT, "50", "Partitions of __transaction_state, fixed at first start.",
+            1, _I32),  # fmt: skip
+    _broker("transaction.two.phase.commit.enable", Kind.BOOLEAN, "true", "Whether clients may ask for two-phase commit."),
+    _broker("transaction.version", Kind.SHORT, "2", "The finalized feature level that clients are told.", 0, 2),
+    _broker("transactional.id.expiration.ms", Kind.INT, "604800000", "How long an idle transactional id is kept.", 1, _I32),
+)
+
+_TOPIC = (
+    _topic("cleanup.policy", Kind.LIST, "delete", choices=_POLICIES, broker_key="log.cleanup.policy"),
+    _topic("compression.gzip.level", Kind.INT, "-1", -1, 9),
+    _topic("compression.lz4.level", Kind.INT, "9", 1, 17),
+    _topic("compression.type", Kind.STRING, "producer", choices=_CODECS, broker_key="compression.type"),
+    _topic("compression.zstd.level", Kind.INT, "3", -131072, 22),
+    _topic("delete.retention.ms", Kind.LONG, "86400000", 0, _I64),
+    _topic("file.delete.delay.ms", Kind.LONG, "60000", 0, _I64),
+    _topic("flush.messages", Kind.LONG, str(_I64), 1, _I64),
+    _topic("flush.ms", Kind.LONG, str(_I64), 0, _I64),
+    _topic("follower.replication.throttled.replicas", Kind.LIST, ""),
+    _topic("index.interval.bytes", Kind.INT, "4096", 0, _I32),
+    _topic("leader.replication.throttled.replicas", Kind.LIST, ""),
+    _topic("local.retention.bytes", Kind.LONG, "-2", -2, _I64),
+    _topic("local.retention.ms", Kind.LONG, "-2", -2, _I64),
+    _topic("max.compaction.lag.ms", Kind.LONG, str(_I64), 1, _I64),
+    _topic("max.message.bytes", Kind.INT, "1048588", 0, _I32, broker_key="message.max.bytes"),
+    _topic("message.timestamp.after.max.ms", Kind.LONG, "3600000", 0, _I64),
+    _topic("message.timestamp.before.max.ms", Kind.LONG, str(_I64), 0, _I64),
+    _topic("message.timestamp.type", Kind.STRING, "CreateTime", choices=_TIMESTAMPS, broker_key="log.message.timestamp.type"),
+    _topic("min.cleanable.dirty.ratio", Kind.DOUBLE, "0.5", 0, 1),
+    _topic("min.compaction.lag.ms", Kind.LONG, "0", 0, _I64),
+    _topic("min.insync.replicas", Kind.INT, "1", 1, _I32, broker_key="min.insync.replicas"),
+    _topic("preallocate", Kind.BOOLEAN, "false"),
+    _topic("remote.log.copy.disable", Kind.BOOLEAN, "false"),
+    _topic("remote.log.delete.on.disable", Kind.BOOLEAN, "false"),
+    _topic("remote.storage.enable", Kind.BOOLEAN, "false"),
+    _topic("retention.bytes", Kind.LONG, "-1", -1, _I64, broker_key="log.retention.bytes"),
+    _topic("retention.ms", Kind.LONG, "604800000", -1, _I64, broker_key="log.retention.ms"),
+    _topic("segment.bytes", Kind.INT, "1073741824", 14, _I32, broker_key="log.segment.bytes"),
+    _topic("segment.index.bytes", Kind.INT, "10485760", 4, _I32),
+    _topic("segment.jitter.ms", Kind.LONG, "0", 0, _I64),
+    _topic("segment.ms", Kind.LONG, "604800000", 1, _I64, broker_key="log.roll.ms"),
+    _topic("unclean.leader.election.enable", Kind.BOOLEAN, "false"),
+)
+
+BROKER_SETTINGS: Mapping[str, Setting] = {setting.key: setting for setting in _BROKER}
+TOPIC_SETTINGS: Mapping[str, Setting] = {setting.key: setting for setting in _TOPIC}
+
+
+def check_value(setting: Setting, value: str) -> str:
+    """The value in its usual spelling. Raises InvalidSetting when it does not fit the setting."""
+    text = value.strip()
+    if setting.kind is Kind.BOOLEAN:
+        if text.lower() not in ("true", "false"):
+            raise InvalidSetting(f"{setting.key} must be true or false, not {value!r}")
+        return text.lower()
+    if setting.kind in (Kind.INT, Kind.SHORT, Kind.LONG, Kind.DOUBLE):
+        _check_number(setting, text)
+        return text
+    parts = [part.strip() for part in text.split(",") if part.strip()] if setting.kind is Kind.LIST else [text]
+    if setting.choices and (not parts or any(part not in setting.choices for part in parts)):
+        raise InvalidSetting(f"{setting.key} must be one of {', '.join(setting.choices)}, not {value!r}")
+    return ",".join(parts)
+
+
+def _check_number(setting: Setting, text: str) -> None:
+    try:
+        number: float = float(text) if setting.kind is Kind.DOUBLE else int(text)
+    except ValueError as error:
+        raise InvalidSetting(f"{setting.key} must be a number, not {text!r}") from error
+    low, high = setting.low, setting.high
+    if (low is not None and number < low) or (high is not None and number > high):
+        raise InvalidSetting(f"{setting.key} must be between {low} and {high}, not {text}")

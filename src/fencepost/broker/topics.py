@@ -1,0 +1,261 @@
+"""The topics of the broker: names, ids, partition counts and settings, and the logs of their partitions.
+
+On disk, `topics.fencepost` is one small file that is replaced as a whole before a change is answered:
+magic "FPTC" | version uint16 | payload length uint32 | CRC-32C of the payload uint32 | payload (UTF-8 JSON), big-endian.
+Version 1 payload: {"topics": [{"name", "id" (32 hex digits), "partitions", "configs": {key: value}}]}.
+
+A partition's directory comes into being with its first use, and so do those of the 50 partitions of each internal topic.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from crc32c import crc32c
+
+from fencepost.broker.config import BrokerConfig, TopicConfig
+from fencepost.broker.files import Files
+from fencepost.broker.log import LogConfig, PartitionLog
+
+if TYPE_CHECKING:
+    from fencepost.broker.fetching import ParkedFetch
+
+__all__ = [
+    "CONSUMER_OFFSETS",
+    "TRANSACTION_STATE",
+    "CatalogueCorrupt",
+    "Partition",
+    "Topic",
+    "TopicCatalogue",
+    "invalid_topic_name",
+]
+
+CONSUMER_OFFSETS = "__consumer_offsets"
+TRANSACTION_STATE = "__transaction_state"
+_INTERNAL_CONFIGS = {
+    CONSUMER_OFFSETS: {"cleanup.policy": "compact", "segment.bytes": "104857600"},
+    TRANSACTION_STATE: {"cleanup.policy": "compact", "segment.bytes": "104857600"},
+}
+
+_FILE = "topics.fencepost"
+_HEAD = struct.Struct(">4sHII")
+_MAGIC, _VERSION = b"FPTC", 1
+_DELETED = "-delete"
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+class CatalogueCorrupt(Exception):
+    """The file of topics is damaged or of a version that this broker does not know."""
+
+
+class Partition:
+    """One partition: its log, opened on first use, and the fetches that wait for more of it."""
+
+    __slots__ = ("_open", "directory", "index", "opened", "topic", "waiting")
+
+    def __init__(self, topic: Topic, index: int, opener: Callable[[Partition], PartitionLog]) -> None:
+        self.topic = topic
+        self.index = index
+        self.directory = f"{topic.name}-{index}"
+        self.opened: PartitionLog | None = None
+        self.waiting: set[ParkedFetch] = set()
+        self._open = opener
+
+    @property
+    def log(self) -> PartitionLog:
+        """The log. Opening may recover it; raises OSError when that fails."""
+        log = self.opened
+        return self._open(self) if log is None else log
+
+
+class Topic:
+    """One topic. `partitions` are in order of their numbers."""
+
+    __slots__ = ("config", "given", "name", "partitions", "topic_id")
+
+    def __init__(self, name: str, topic_id: UUID, given: Mapping[str, str], broker: BrokerConfig) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.given = dict(given)
+        self.config = TopicConfig(self.given, broker)
+        self.partitions: list[Partition] = []
+
+    @property
+    def internal(self) -> bool:
+        """Whether it belongs to the broker itself."""
+        return self.name in _INTERNAL_CONFIGS
+
+
+class TopicCatalogue:
+    """All topics. Every change is on disk, and synced as `files` does it, before the method returns; OSError otherwise."""
+
+    def __init__(
+        self, files: Files, config: BrokerConfig, new_id: Callable[[], UUID], on_open: Callable[[Partition], None]
+    ) -> None:
+        self._files = files
+        self._config = config
+        self._new_id = new_id
+        self._on_open = on_open
+        self._now_ms = 0
+        self._topics: dict[str, Topic] = {}
+        self._by_id: dict[UUID, Topic] = {}
+
+    def __iter__(self) -> Iterator[Topic]:
+        return iter(self._topics.values())
+
+    def get(self, name: str) -> Topic | None:
+        """The topic of that name."""
+        return self._topics.get(name)
+
+    def by_id(self, topic_id: UUID | None) -> Topic | None:
+        """The topic of that id."""
+        return None if topic_id is None else self._by_id.get(topic_id)
+
+    def partition(self, name: str, index: int) -> Partition | None:
+        """The partition, None when there is none."""
+        topic = self._topics.get(name)
+        return topic.partitions[index] if topic is not None and 0 <= index < len(topic.partitions) else None
+
+    def tick(self, now_ms: int) -> None:
+        """Tell the time, which logs need when they are opened."""
+        self._now_ms = now_ms
+
+    def load(self) -> None:
+        """Read the catalogue and remove what a crash left of deleted topics. Raises CatalogueCorrupt."""
+        for name in self._files.listdir("."):
+            if name.endswith(_DELETED):
+                self._files.remove_tree(name)
+        if not self._files.exists(_FILE):
+            return
+        for entry in _decode(self._files.read_bytes(_FILE))["topics"]:
+            topic = Topic(entry["name"], UUID(hex=entry["id"]), entry["configs"], self._config)
+            self._extend(topic, entry["partitions"])
+            self._add(topic)
+
+    def create(self, name: str, partitions: int, given: Mapping[str, str]) -> Topic:
+        """Add a topic; the caller has checked the name, the count and the settings."""
+        topic = Topic(name, self._new_id(), given, self._config)
+        self._extend(topic, partitions)
+        for partition in topic.partitions:
+            # A crash between "no longer listed" and "directory gone" must not give a new topic the old one's records.
+            self._remove_directory(partition)
+        self._save([*self._topics.values(), topic])
+        self._add(topic)
+        return topic
+
+    def internal(self, name: str) -> Topic:
+        """An internal topic, created when it is needed for the first time."""
+        topic = self._topics.get(name)
+        if topic is None:
+            key = "offsets.topic.num.partitions" if name == CONSUMER_OFFSETS else "transaction.state.log.num.partitions"
+            topic = self.create(name, self._config.number(key), _INTERNAL_CONFIGS[name])
+        return topic
+
+    def add_partitions(self, topic: Topic, count: int) -> None:
+        """Grow the topic to `count` partitions."""
+        self._save(self._topics.values(), grown=(topic, count))
+        self._extend(topic, count)
+
+    def set_configs(self, topic: Topic, given: Mapping[str, str]) -> None:
+        """Replace the topic's own settings."""
+        before = dict(topic.given)
+        topic.given.clear()
+        topic.given.update(given)
+        topic.config.given = topic.given
+        try:
+            self._save(self._topics.values())
+        except OSError:
+            topic.given.clear()
+            topic.given.update(before)
+            raise
+        for partition in topic.partitions:
+            if partition.opened is not None:
+                partition.opened.configure(self.log_config(topic))
+
+    def delete(self, topic: Topic) -> None:
+        """Remove the topic and its records."""
+        self._save(other for other in self._topics.values() if other is not topic)
+        del self._topics[topic.name]
+        del self._by_id[topic.topic_id]
+        for partition in topic.partitions:
+            if partition.opened is not None:
+                partition.opened.close()
+                partition.opened = None
+            self._remove_directory(partition)
+
+    def close(self) -> None:
+        """Close every open log cleanly."""
+        for topic in self._topics.values():
+            for partition in topic.partitions:
+                if partition.opened is not None:
+                    partition.opened.close()
+                    partition.opened = None
+
+    def log_config(self, topic: Topic) -> LogConfig:
+        """The settings of the logs of a topic's partitions."""
+        config = topic.config
+        return LogConfig(
+            segment_bytes=config.number("segment.bytes"),
+            segment_ms=config.number("segment.ms"),
+            retention_ms=config.number("retention.ms"),
+            retention_bytes=config.number("retention.bytes"),
+            index_interval_bytes=config.number("index.interval.bytes"),
+            max_message_bytes=config.number("max.message.bytes"),
+        )
+
+    def _add(self, topic: Topic) -> None:
+        self._topics[topic.name] = topic
+        self._by_id[topic.topic_id] = topic
+
+    def _extend(self, topic: Topic, count: int) -> None:
+        for index in range(len(topic.partitions), count):
+            topic.partitions.append(Partition(topic, index, self._open_log))
+
+    def _open_log(self, partition: Partition) -> PartitionLog:
+        log = PartitionLog.open(self._files, partition.directory, self.log_config(partition.topic), self._now_ms)
+        partition.opened = log
+        self._on_open(partition)
+        return log
+
+    def _remove_directory(self, partition: Partition) -> None:
+        if self._files.exists(partition.directory):
+            doomed = partition.directory + _DELETED
+            self._files.rename(partition.directory, doomed)
+            self._files.remove_tree(doomed)
+
+    def _save(self, topics: Iterable[Topic], grown: tuple[Topic, int] | None = None) -> None:
+        entries = []
+        for topic in topics:
+            count = grown[1] if grown is not None and grown[0] is topic else len(topic.partitions)
+            entries.append({"name": topic.name, "id": topic.topic_id.hex, "partitions": count, "configs": topic.given})
+        payload = json.dumps({"topics": entries}, separators=(",", ":")).encode()
+        self._files.write_atomic(_FILE, _HEAD.pack(_MAGIC, _VERSION, len(payload), crc32c(payload)) + payload)
+
+
+def _decode(data: bytes) -> dict[str, Any]:
+    if len(data) < _HEAD.size:
+        raise CatalogueCorrupt(f"{_FILE}: {len(data)} bytes are too few")
+    magic, version, length, crc = _HEAD.unpack_from(data)
+    payload = data[_HEAD.size :]
+    if magic != _MAGIC or version != _VERSION:
+        raise CatalogueCorrupt(f"{_FILE}: magic {magic!r}, version {version}; known is {_MAGIC!r}, version {_VERSION}")
+    if length != len(payload) or crc != crc32c(payload):
+        raise CatalogueCorrupt(f"{_FILE}: {len(payload)} bytes of payload, {length} promised, or its checksum is wrong")
+    result: dict[str, Any] = json.loads(payload)
+    return result
+
+
+def invalid_topic_name(name: str) -> str | None:
+    """Why the name is not one for a topic, None when it is fine. The rules are Kafka's."""
+    if name in (".", ".."):
+        return f"Topic name cannot be '{name}'"
+    if not name:
+        return "Topic name is invalid: the empty string is not allowed"
+    if _LEGAL_NAME.fullmatch(name) is None:
+        return f"Topic name is invalid: {name!r} is longer than 249 characters or has others than a-z A-Z 0-9 . _ -"
+    return None
