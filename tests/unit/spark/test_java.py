@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from fencepost.spark.java import (
     UNWANTED_ARGUMENT,
     Candidate,

