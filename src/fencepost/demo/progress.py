@@ -1,0 +1,102 @@
+"""What the demo shows while it works: one table on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+__all__ = ["Counters", "Progress"]
+
+LINE_INTERVAL_SECONDS = 5.0
+
+
+@dataclass(slots=True)
+class Counters:
+    """The state of the run as the supervisor knows it."""
+
+    rows_total: int = 0
+    rows_by_batch: dict[int, int] = field(default_factory=dict)
+    transactions: dict[str, int] = field(
+        default_factory=lambda: dict.fromkeys(("open", "prepared", "committed", "aborted"), 0)
+    )
+    kills: dict[str, int] = field(default_factory=dict)
+    driver_starts: int = 0
+    query_failures: int = 0
+
+    @property
+    def rows(self) -> int:
+        """Input rows of finished micro-batches; a replayed batch counts once."""
+        return sum(self.rows_by_batch.values())
+
+    @property
+    def fraction(self) -> float:
+        return self.rows / self.rows_total if self.rows_total else 0.0
+
+    def line(self, seconds: float) -> str:
+        """All of it in one line."""
+        transactions = ", ".join(f"{count} {name}" for name, count in self.transactions.items())
+        kills = ", ".join(f"{count} {name}" for name, count in sorted(self.kills.items())) or "none"
+        return (
+            f"{seconds:5.0f} s  {self.rows:>7,} of {self.rows_total:,} flights ({self.fraction:4.0%}) in {len(self.rows_by_batch)} batches"
+            f" | transactions: {transactions} | kill -9: {kills}"
+        )
+
+
+class Progress:
+    """Shows counters and messages; use as a context manager."""
+
+    def __init__(self, console: Console, counters: Counters) -> None:
+        self._console = console
+        self._counters = counters
+        self._started = time.monotonic()
+        self._last_line = 0.0
+        self._live = Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
+
+    def __enter__(self) -> Progress:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live:
+            self._live.stop()
+        self._console.print(self._counters.line(self.seconds), soft_wrap=True, highlight=False)
+
+    @property
+    def seconds(self) -> float:
+        """Since the demo began."""
+        return time.monotonic() - self._started
+
+    def say(self, message: str) -> None:
+        """Something happened."""
+        self._console.print(f"{self.seconds:5.0f} s  {message}", soft_wrap=True, highlight=False, markup=False)
+
+    def refresh(self) -> None:
+        """Show the counters as they are now."""
+        if self._live:
+            self._live.update(self._table())
+        elif self.seconds - self._last_line >= LINE_INTERVAL_SECONDS:
+            self._last_line = self.seconds
+            self._console.print(self._counters.line(self.seconds), soft_wrap=True, highlight=False)
+
+    def _table(self) -> Table:
+        counters = self._counters
+        table = Table.grid(padding=(0, 2))
+        table.add_row(
+            "flights",
+            f"{counters.rows:,} of {counters.rows_total:,} ({counters.fraction:.0%}) in {len(counters.rows_by_batch)} batches",
+        )
+        table.add_row("transactions", ", ".join(f"{count} {name}" for name, count in counters.transactions.items()))
+        table.add_row(
+            "kill -9", ", ".join(f"{count} {name}" for name, count in sorted(counters.kills.items())) or "none yet"
+        )
+        table.add_row(
+            "restarts",
+            f"{max(counters.driver_starts - 1, 0)} of the driver, {counters.query_failures} of the query inside it",
+        )
+        table.add_row("time", f"{self.seconds:.0f} s")
+        return table

@@ -1,0 +1,105 @@
+"""The verdict: read the output topic read_committed with librdkafka, a client that shares no code with us, and compare.
+
+Property: every input flight is in the output exactly once, nothing else is, the counts per carrier and class equal those that
+pandas computed from the input, and no transaction is left in doubt.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from fencepost.demo.flights import Expected
+
+__all__ = ["Verdict", "judge", "read_committed"]
+
+READ_TIMEOUT_SECONDS = 60.0
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What was found. `flights` counts distinct ids, `duplicates` surplus records, `mismatches` (carrier, class) -> (found, expected)."""
+
+    records: int = 0
+    flights: int = 0
+    duplicates: int = 0
+    missing: int = 0
+    unknown: int = 0
+    mismatches: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    in_doubt: list[str] = field(default_factory=list)
+
+    @property
+    def exactly_once(self) -> bool:
+        """Whether the run passed. A run that read nothing cannot."""
+        wrong = self.duplicates or self.missing or self.unknown or self.mismatches or self.in_doubt
+        return self.flights > 0 and not wrong
+
+
+def judge(values: Iterable[bytes], expected: Expected, in_doubt: list[str]) -> Verdict:
+    """Compare the output's record values with what must be there."""
+    seen: Counter[int] = Counter()
+    counts: Counter[tuple[str, str]] = Counter()
+    unknown = 0
+    for value in values:
+        row = json.loads(value)
+        flight_id = row["flight_id"]
+        if not 0 <= flight_id < expected.flights:
+            unknown += 1
+            continue
+        seen[flight_id] += 1
+        counts[row["carrier"], row["delay_class"]] += 1
+    keys = counts.keys() | expected.by_carrier_and_class.keys()
+    pairs = {key: (counts[key], expected.by_carrier_and_class.get(key, 0)) for key in keys}
+    return Verdict(
+        records=sum(seen.values()) + unknown,
+        flights=len(seen),
+        duplicates=sum(seen.values()) - len(seen),
+        missing=expected.flights - len(seen),
+        unknown=unknown,
+        mismatches={key: pair for key, pair in sorted(pairs.items()) if pair[0] != pair[1]},
+        in_doubt=in_doubt,
+    )
+
+
+def read_committed(bootstrap_servers: str, topic: str) -> Iterator[bytes]:
+    """Every committed record's value, from the beginning to the end offsets found at the start.
+
+    Raises TimeoutError when the end is not reached: an open transaction hides what comes after it.
+    """
+    from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "fencepost-demo-verdict",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+        }
+    )
+    try:
+        partitions = sorted(consumer.list_topics(topic, timeout=20).topics[topic].partitions)
+        ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=20)[1] for p in partitions}
+        consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in partitions])
+        waiting = {p for p, end in ends.items() if end > 0}
+        deadline = time.monotonic() + READ_TIMEOUT_SECONDS
+        while waiting:
+            if time.monotonic() > deadline:
+                raise TimeoutError(
+                    f"{topic}: partitions {sorted(waiting)} not read to their end within {READ_TIMEOUT_SECONDS:.0f} s"
+                )
+            for message in consumer.consume(10_000, timeout=1.0):
+                error = message.error()
+                if error is None:
+                    yield message.value()
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    if message.offset() >= ends[message.partition()]:
+                        waiting.discard(message.partition())
+                else:
+                    raise KafkaException(error)
+    finally:
+        consumer.close()
