@@ -1,11 +1,11 @@
 """Records of `__consumer_offsets`: typed keys and values <-> bytes, in Kafka's own schemas.
 
 Sources: `OffsetCommitKey` (0-1), `OffsetCommitValue` (0-4, topic id as tagged field 0), `GroupMetadataKey` (2) and
-`GroupMetadataValue` (0-4) of Apache Kafka 4.3.1's group coordinator. A key and a value each begin with their version as int16;
-the key's version tells the type of record. Version 4 of a value is the first flexible one.
+`GroupMetadataValue` (0-4) of Apache Kafka 4.3.1's group coordinator. A key and a value each begin with their version as
+int16; the key's version tells the type of record. Version 4 of a value is the first flexible one.
 
-What is written, as Kafka 4.3.1 does: offset keys as version 1; offset values as version 1 when they carry an expiry time
-(OffsetCommit v2-4 asked for a retention), otherwise as version 4; group values as version 3. Every version is read.
+What is written, as Kafka 4.3.1 does: offset keys as version 1; offset values as version 1 when they carry an expiry
+time (OffsetCommit v2-4 asked for a retention), otherwise as version 4; group values as version 3. Every version is read.
 Left out: the records of the newer group types (key versions 3 and up), for which `decode_key` returns an `UnknownKey`.
 """
 
@@ -36,7 +36,7 @@ __all__ = [
 _OFFSET_KEY_VERSIONS = (0, 1)
 _OFFSET_KEY_WRITTEN = 1
 _GROUP_KEY_VERSION = 2
-_VALUE_VERSIONS = range(0, 5)
+_VALUE_VERSIONS = range(5)
 _FLEXIBLE = 4
 _TOPIC_ID_TAG = 0
 
@@ -172,7 +172,7 @@ def decode_offset_value(data: bytes | memoryview) -> OffsetCommitValue:
         metadata,
         commit_timestamp_ms,
         expire_timestamp_ms,
-        None if topic_id is None else UUID(bytes=topic_id),
+        None if topic_id is None else UUID(bytes=bytes(topic_id)),
     )
 
 
@@ -198,8 +198,8 @@ def encode_group_value(value: GroupMetadataValue, version: int = 3) -> bytes:
         if version >= 1:
             writer.int32(member.rebalance_timeout_ms)
         writer.int32(member.session_timeout_ms)
-        writer.bytes(member.subscription)
-        writer.bytes(member.assignment)
+        writer.byte_string(member.subscription)
+        writer.byte_string(member.assignment)
         writer.tags([])
     writer.tags([])
     return bytes(writer.data)
@@ -230,8 +230,8 @@ def _read_member(reader: _Reader, version: int) -> GroupMember:
     client_host = reader.string()
     rebalance_timeout_ms = reader.int32() if version >= 1 else -1
     session_timeout_ms = reader.int32()
-    subscription = reader.bytes()
-    assignment = reader.bytes()
+    subscription = reader.byte_string()
+    assignment = reader.byte_string()
     reader.tags()
     return GroupMember(
         member_id,
@@ -291,7 +291,7 @@ class _Writer:
         else:
             self.int16(-1)
 
-    def bytes(self, value: bytes) -> None:
+    def byte_string(self, value: bytes) -> None:
         self.length(len(value))
         self.data += value
 
@@ -369,7 +369,7 @@ class _Reader:
         except UnicodeDecodeError as error:
             raise MalformedMessage(f"a string that is not UTF-8: {error}") from error
 
-    def bytes(self) -> bytes:
+    def byte_string(self) -> bytes:
         return bytes(self._take(self.length()))
 
     def tags(self) -> dict[int, memoryview]:

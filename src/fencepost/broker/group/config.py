@@ -1,0 +1,26 @@
+"""Settings of the group coordinator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["GroupConfig"]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConfig:
+    """Kafka's settings of the same names; sizes are bytes or counts, times are milliseconds.
+
+    `initial_rebalance_delay_ms` defaults to 0 (Kafka: 3000): tests and notebooks want their first assignment at once.
+    `new_member_join_timeout_ms` is a constant in Kafka (five minutes).
+    """
+
+    offsets_topic_partitions: int = 50
+    initial_rebalance_delay_ms: int = 0
+    min_session_timeout_ms: int = 6_000
+    max_session_timeout_ms: int = 1_800_000
+    max_size: int = 2**31 - 1
+    new_member_join_timeout_ms: int = 300_000
+    offset_metadata_max_bytes: int = 4096
+    offsets_retention_ms: int = 7 * 24 * 3_600_000
+    offsets_retention_check_interval_ms: int = 600_000
