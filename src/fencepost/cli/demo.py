@@ -34,9 +34,10 @@ def demo(
 ) -> None:
     """Move 336,776 real flights through Kafka and Spark exactly once while everything is being killed, and prove it.
 
-    The flights go to topic `flights`; a PySpark query computes each one's delay class and writes it to topic `delays`; meanwhile
-    driver, workers and broker are killed with kill -9 at random moments and started again. At the end librdkafka reads `delays`
-    (read_committed) and every flight must be there once. Exit status 0 if so, 1 if not, 2 if the run could not be carried through.
+    The flights go to topic `flights`; a PySpark query computes each one's delay class and writes it to topic `delays`;
+    meanwhile driver, workers and broker are killed with kill -9 at random moments and started again. At the end
+    librdkafka reads `delays` (read_committed) and every flight must be there once. Exit status 0 if so, 1 if not, 2 if
+    the run could not be carried through.
     """
     from rich.console import Console
 

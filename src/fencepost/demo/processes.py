@@ -1,4 +1,6 @@
-"""The demo's child processes: a broker that can be killed and started again on its port, and a driver whose events are read."""
+"""The demo's child processes: a broker that can be killed and started again on its port, and a driver whose events are
+read.
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from typing import Self
 
 from rich.console import Console
 from rich.live import Live
@@ -36,14 +37,17 @@ class Counters:
     def fraction(self) -> float:
         return self.rows / self.rows_total if self.rows_total else 0.0
 
+    @property
+    def rows_done(self) -> str:
+        """How far the rows are, in words."""
+        done = f"{self.rows:>7,} of {self.rows_total:,} flights ({self.fraction:4.0%})"
+        return f"{done} in {len(self.rows_by_batch)} batches"
+
     def line(self, seconds: float) -> str:
         """All of it in one line."""
         transactions = ", ".join(f"{count} {name}" for name, count in self.transactions.items())
         kills = ", ".join(f"{count} {name}" for name, count in sorted(self.kills.items())) or "none"
-        return (
-            f"{seconds:5.0f} s  {self.rows:>7,} of {self.rows_total:,} flights ({self.fraction:4.0%}) in {len(self.rows_by_batch)} batches"
-            f" | transactions: {transactions} | kill -9: {kills}"
-        )
+        return f"{seconds:5.0f} s  {self.rows_done} | transactions: {transactions} | kill -9: {kills}"
 
 
 class Progress:
@@ -56,7 +60,7 @@ class Progress:
         self._last_line = 0.0
         self._live = Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> Self:
         if self._live:
             self._live.start()
         return self
@@ -86,10 +90,7 @@ class Progress:
     def _table(self) -> Table:
         counters = self._counters
         table = Table.grid(padding=(0, 2))
-        table.add_row(
-            "flights",
-            f"{counters.rows:,} of {counters.rows_total:,} ({counters.fraction:.0%}) in {len(counters.rows_by_batch)} batches",
-        )
+        table.add_row("flights", counters.rows_done.lstrip())
         table.add_row("transactions", ", ".join(f"{count} {name}" for name, count in counters.transactions.items()))
         table.add_row(
             "kill -9", ", ".join(f"{count} {name}" for name, count in sorted(counters.kills.items())) or "none yet"

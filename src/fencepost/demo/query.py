@@ -1,7 +1,9 @@
-"""The driver process of the demo: one Structured Streaming query, flights -> delay classes, through Fencepost's source and sink.
+"""The driver process of the demo: one Structured Streaming query, flights -> delay classes, through Fencepost's source
+and sink.
 
-It tells the supervisor what happens as JSON lines on stdout, and is meant to be killed at any moment: all it knows is in the
-checkpoint and in Kafka. A query that fails (a Python worker or the broker was killed) is started again from the checkpoint.
+It tells the supervisor what happens as JSON lines on stdout, and is meant to be killed at any moment: all it knows is
+in the checkpoint and in Kafka. A query that fails (a Python worker or the broker was killed) is started again from the
+checkpoint.
 """
 
 from __future__ import annotations
@@ -41,18 +43,18 @@ def report(event: str, **values: object) -> None:
 
 def classify(flights: Any) -> Any:
     """The transformation: one output row per flight, with its delay class."""
-    from pyspark.sql import functions as F
+    from pyspark.sql import functions as sf
 
     from fencepost.demo.flights import CLASSES, NEVER_ARRIVED
 
     schema = "flight_id long, carrier string, arr_delay double"
-    parsed = flights.select(F.from_json(F.col("value").cast("string"), schema).alias("flight")).select("flight.*")
-    delay_class = F.when(F.col("arr_delay").isNull(), NEVER_ARRIVED)
+    parsed = flights.select(sf.from_json(sf.col("value").cast("string"), schema).alias("flight")).select("flight.*")
+    delay_class = sf.when(sf.col("arr_delay").isNull(), NEVER_ARRIVED)
     for name, highest in CLASSES[:-1]:
-        delay_class = delay_class.when(F.col("arr_delay") <= highest, name)
+        delay_class = delay_class.when(sf.col("arr_delay") <= highest, name)
     delay_class = delay_class.otherwise(CLASSES[-1][0])
-    row = F.struct("flight_id", "carrier", "arr_delay", delay_class.alias("delay_class"))
-    return parsed.select(F.col("carrier").cast("binary").alias("key"), F.to_json(row).cast("binary").alias("value"))
+    row = sf.struct("flight_id", "carrier", "arr_delay", delay_class.alias("delay_class"))
+    return parsed.select(sf.col("carrier").cast("binary").alias("key"), sf.to_json(row).cast("binary").alias("value"))
 
 
 def start_query(spark: Any, job: Job) -> Any:

@@ -1,7 +1,8 @@
-"""Run the main job under kills: start broker and driver, kill what the plan says, restart what died, and judge the output.
+"""Run the main job under kills: start broker and driver, kill what the plan says, restart what died, and judge the
+output.
 
-The supervisor is what a cluster manager is in production. It holds no state the job needs: everything is in Kafka and the
-checkpoint.
+The supervisor is what a cluster manager is in production. It holds no state the job needs: everything is in Kafka and
+the checkpoint.
 """
 
 from __future__ import annotations
@@ -88,7 +89,8 @@ class Demo:
             present = {self.source, self.sink} & set(admin.list_topics())
             if present:
                 raise DemoError(
-                    f"topics {', '.join(sorted(present))} exist already on {self.bootstrap_servers}: delete them or use --topic-prefix"
+                    f"topics {', '.join(sorted(present))} exist already on {self.bootstrap_servers}: "
+                    "delete them or use --topic-prefix"
                 )
             admin.create_topics({self.source: PARTITIONS, self.sink: PARTITIONS})
         with Producer(bootstrap_servers=self.bootstrap_servers) as producer:
@@ -98,7 +100,8 @@ class Demo:
                 producer.send_arrow(self.source, batch)
             producer.flush()
         self.progress.say(
-            f"{len(frame):,} flights ({table.nbytes / 1e6:.0f} MB) written to topic {self.source} in {time.monotonic() - started:.1f} s"
+            f"{len(frame):,} flights ({table.nbytes / 1e6:.0f} MB) written to topic {self.source} "
+            f"in {time.monotonic() - started:.1f} s"
         )
         return flights.expected(frame)
 
@@ -300,7 +303,9 @@ class Demo:
 
 
 def run_demo(options: Options, console: Console) -> Verdict:
-    """Run the whole demo and return the verdict. Raises DemoError, StartupError, KeyboardInterrupt; leaves no process behind."""
+    """Run the whole demo and return the verdict. Raises DemoError, StartupError, KeyboardInterrupt; leaves no process
+    behind.
+    """
     work = Path(tempfile.mkdtemp(prefix="fencepost-demo-"))
     demo = Demo(options, work, console)
     completed = False

@@ -1,7 +1,7 @@
 """The verdict: read the output topic read_committed with librdkafka, a client that shares no code with us, and compare.
 
-Property: every input flight is in the output exactly once, nothing else is, the counts per carrier and class equal those that
-pandas computed from the input, and no transaction is left in doubt.
+Property: every input flight is in the output exactly once, nothing else is, the counts per carrier and class equal
+those that pandas computed from the input, and no transaction is left in doubt.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ READ_TIMEOUT_SECONDS = 60.0
 
 @dataclass(slots=True)
 class Verdict:
-    """What was found. `flights` counts distinct ids, `duplicates` surplus records, `mismatches` (carrier, class) -> (found, expected)."""
+    """What was found. `flights` counts distinct ids, `duplicates` surplus records, `mismatches` (carrier, class) ->
+    (found, expected).
+    """
 
     records: int = 0
     flights: int = 0
@@ -97,8 +99,9 @@ def read_committed(bootstrap_servers: str, topic: str) -> Iterator[bytes]:
                 if error is None:
                     yield message.value()
                 elif error.code() == KafkaError._PARTITION_EOF:
-                    if message.offset() >= ends[message.partition()]:
-                        waiting.discard(message.partition())
+                    partition, offset = message.partition(), message.offset()
+                    if partition is not None and offset is not None and offset >= ends[partition]:
+                        waiting.discard(partition)
                 else:
                     raise KafkaException(error)
     finally:
