@@ -1,0 +1,51 @@
+"""ApiVersions, v0-4: what this broker serves, made from the registry, and the finalized features.
+
+v3 adds the client's name and the features; it answers with the oldest response header, as every version does.
+An unknown version is answered in v0 with error 35 and the range served, so that the client can ask again (franz-go asks v5 first).
+The finalized level of transaction.version tells clients which way of running transactions to take (KIP-890); level 0 is shown by
+leaving the feature out, as Kafka does.
+"""
+
+from __future__ import annotations
+
+from fencepost.broker.api.registry import SERVED
+from fencepost.broker.connection import Call
+from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+
+__all__ = ["handle"]
+
+_FEATURES_EPOCH = 1
+# metadata.version 30 is 4.3-IV0: some admin tools read a cluster's age from it.
+_METADATA_VERSION = (7, 30, 30)
+
+
+def handle(call: Call, now_ms: int, request: ApiVersionsRequest | None) -> ApiVersionsResponse:
+    """Answer with the registry; `request` is None when its version is not served."""
+    if request is None:
+        own = SERVED[call.api_key]
+        only = ApiVersion(api_key=own.key, min_version=own.min_version, max_version=own.max_version)
+        return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=(only,))
+    call.connection.software_name = request.client_software_name
+    call.connection.software_version = request.client_software_version
+    level = call.core.config.number("transaction.version")
+    low, high, finalized = _METADATA_VERSION
+    features = [FinalizedFeatureKey(name="metadata.version", max_version_level=finalized, min_version_level=finalized)]
+    if level > 0:
+        features.append(FinalizedFeatureKey(name="transaction.version", max_version_level=level, min_version_level=level))
+    # v0-3 of the answer cannot say "from 0", so Kafka leaves such features out for them (KAFKA-17011).
+    supported = [SupportedFeatureKey(name="metadata.version", min_version=low, max_version=high)]
+    if call.version >= 4:
+        supported.append(SupportedFeatureKey(name="transaction.version", min_version=0, max_version=2))
+    return ApiVersionsResponse(
+        api_keys=[ApiVersion(api_key=a.key, min_version=a.min_version, max_version=a.max_version) for a in SERVED.values()],
+        supported_features=supported,
+        finalized_features_epoch=_FEATURES_EPOCH,
+        finalized_features=features,
+    )

@@ -1,0 +1,102 @@
+"""CreateTopics, v2-7. v4 takes -1 for the default number of partitions and replicas, v5 answers with the settings, v7 with the topic id.
+
+Replica assignments may only name this broker; the replication factor is 1 (or -1). `validate_only` checks and creates nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from fencepost.broker.api.common import BROKER_ID
+from fencepost.broker.config import TopicConfig, check_topic_config
+from fencepost.broker.connection import Call
+from fencepost.broker.core import BrokerCore
+from fencepost.broker.settings import TOPIC_SETTINGS, InvalidSetting
+from fencepost.broker.topics import CONSUMER_OFFSETS, TRANSACTION_STATE, invalid_topic_name
+from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+__all__ = ["handle"]
+
+_MOST_PARTITIONS = 100_000
+_FROM_TOPIC, _FROM_BROKER, _DEFAULT = 1, 4, 5
+
+
+def handle(call: Call, now_ms: int, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    """Create the topics one by one; each has its own result."""
+    named = Counter(topic.name for topic in request.topics)
+    results = []
+    for name, times in named.items():
+        if times > 1:
+            message = "Duplicate topic name."
+            results.append(CreatableTopicResult(name=name, error_code=ErrorCode.INVALID_REQUEST, error_message=message))
+    results += [_create(call.core, topic, request.validate_only) for topic in request.topics if named[topic.name] == 1]
+    return CreateTopicsResponse(topics=results)
+
+
+def _create(core: BrokerCore, wanted: CreatableTopic, validate_only: bool) -> CreatableTopicResult:
+    code, message, count = _check(core, wanted)
+    if code:
+        return CreatableTopicResult(name=wanted.name, error_code=code, error_message=message)
+    try:
+        given = check_topic_config({config.name: config.value for config in wanted.configs})
+    except InvalidSetting as error:
+        return CreatableTopicResult(name=wanted.name, error_code=ErrorCode.INVALID_CONFIG, error_message=str(error))
+    topic_id = None if validate_only else core.topics.create(wanted.name, count, given).topic_id
+    return CreatableTopicResult(
+        name=wanted.name,
+        topic_id=topic_id,
+        num_partitions=count,
+        replication_factor=1,
+        configs=_settings(core, TopicConfig(given, core.config)),
+    )
+
+
+def _check(core: BrokerCore, wanted: CreatableTopic) -> tuple[int, str | None, int]:
+    """(error code, message, number of partitions)."""
+    why = invalid_topic_name(wanted.name)
+    if why is not None:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION, why, 0
+    if core.topics.get(wanted.name) is not None:
+        return ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{wanted.name}' already exists.", 0
+    if wanted.name in (CONSUMER_OFFSETS, TRANSACTION_STATE):
+        return ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{wanted.name}' is the broker's own.", 0
+    if wanted.assignments:
+        return _check_assignments(wanted)
+    if wanted.replication_factor not in (-1, 1):
+        message = f"The replication factor is {wanted.replication_factor}, but there is 1 broker."
+        return ErrorCode.INVALID_REPLICATION_FACTOR, message, 0
+    count = core.config.number("num.partitions") if wanted.num_partitions == -1 else wanted.num_partitions
+    if not 0 < count <= _MOST_PARTITIONS:
+        return ErrorCode.INVALID_PARTITIONS, f"Number of partitions must be between 1 and {_MOST_PARTITIONS}.", 0
+    return ErrorCode.NONE, None, count
+
+
+def _check_assignments(wanted: CreatableTopic) -> tuple[int, str | None, int]:
+    if wanted.num_partitions != -1 or wanted.replication_factor != -1:
+        message = "A manual partition assignment was specified, but the counts are not -1."
+        return ErrorCode.INVALID_REQUEST, message, 0
+    indexes = sorted(assignment.partition_index for assignment in wanted.assignments)
+    if indexes != list(range(len(indexes))):
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence", 0
+    if any(tuple(assignment.broker_ids) != (BROKER_ID,) for assignment in wanted.assignments):
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"the only broker is {BROKER_ID}", 0
+    return ErrorCode.NONE, None, len(indexes)
+
+
+def _settings(core: BrokerCore, config: TopicConfig) -> list[CreatableTopicConfigs]:
+    result = []
+    for key, setting in TOPIC_SETTINGS.items():
+        source = _DEFAULT
+        if key in config.given:
+            source = _FROM_TOPIC
+        elif setting.broker_key in core.config.given:
+            source = _FROM_BROKER
+        result.append(CreatableTopicConfigs(name=key, value=config.text(key), config_source=source))
+    return result

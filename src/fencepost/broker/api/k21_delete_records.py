@@ -1,0 +1,45 @@
+"""DeleteRecords, v0-2: move partitions' first offset forward; -1 means to the high watermark. The state of producers stays."""
+
+from __future__ import annotations
+
+from fencepost.broker.api.common import find_partition
+from fencepost.broker.connection import Call
+from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+__all__ = ["handle"]
+
+
+def handle(call: Call, now_ms: int, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+    """Delete from each partition."""
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsTopicResult(name=topic.name, partitions=[_delete(call, topic.name, wanted) for wanted in topic.partitions])
+            for topic in request.topics
+        ]
+    )
+
+
+def _delete(call: Call, name: str, wanted: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+    partition, code, topic = find_partition(call.core, name, None, wanted.partition_index)
+    if topic is not None and topic.internal:
+        code = ErrorCode.POLICY_VIOLATION
+    elif topic is not None and topic.config.text("cleanup.policy") == "compact":
+        code = ErrorCode.POLICY_VIOLATION
+    if partition is None or code:
+        return DeleteRecordsPartitionResult(partition_index=wanted.partition_index, low_watermark=-1, error_code=code)
+    log = partition.log
+    offset = log.high_watermark if wanted.offset == -1 else wanted.offset
+    if not 0 <= offset <= log.high_watermark:
+        out = ErrorCode.OFFSET_OUT_OF_RANGE
+        return DeleteRecordsPartitionResult(partition_index=wanted.partition_index, low_watermark=-1, error_code=out)
+    if offset > log.log_start_offset:
+        log.delete_records_before(offset)
+        call.core.advanced(partition)
+    return DeleteRecordsPartitionResult(partition_index=wanted.partition_index, low_watermark=log.log_start_offset)
