@@ -26,10 +26,10 @@ __all__ = [
     "FetchTopic",
     "FetchTopicResult",
     "ForgottenTopic",
-    "decode_fetch_request",
-    "decode_fetch_response",
-    "encode_fetch_request",
-    "encode_fetch_response",
+    "decode_request",
+    "decode_response",
+    "encode_request",
+    "encode_response",
 ]
 
 API_KEY = 1
@@ -128,7 +128,7 @@ class FetchResponse:
     throttle_ms: int = 0
 
 
-def decode_fetch_request(body: memoryview, version: int) -> FetchRequest:
+def decode_request(body: memoryview, version: int) -> FetchRequest:
     """Raises MalformedMessage."""
     reader = Reader(body, is_flexible(API_KEY, version))
     request = FetchRequest(replica_id=reader.int32() if version <= 14 else -1)
@@ -171,8 +171,8 @@ def _read_partition(reader: Reader, version: int) -> FetchPartition:
     return FetchPartition(number, offset, max_bytes, leader_epoch, last_epoch, log_start)
 
 
-def encode_fetch_request(request: FetchRequest, version: int) -> bytes:
-    """The body."""
+def encode_request(request: FetchRequest, version: int) -> list[Buffer]:
+    """The body as buffers."""
     writer = Writer(is_flexible(API_KEY, version))
     if version <= 14:
         writer.int32(request.replica_id)
@@ -199,7 +199,7 @@ def encode_fetch_request(request: FetchRequest, version: int) -> bytes:
     if version >= 11:
         writer.string(request.rack_id)
     writer.tagged_fields()
-    return b"".join(writer.buffers())
+    return writer.buffers()
 
 
 def _write_topic(writer: Writer, version: int, topic: FetchTopic | ForgottenTopic | FetchTopicResult) -> None:
@@ -230,7 +230,7 @@ def _write_partition(writer: Writer, version: int, wanted: FetchPartition) -> No
     writer.tagged_fields()
 
 
-def decode_fetch_response(body: memoryview, version: int) -> FetchResponse:
+def decode_response(body: memoryview, version: int) -> FetchResponse:
     """Raises MalformedMessage. Records are slices of `body`; null records become empty."""
     reader = Reader(body, is_flexible(API_KEY, version))
     response = FetchResponse(throttle_ms=reader.int32())
@@ -263,7 +263,7 @@ def _read_result(reader: Reader, version: int) -> FetchPartitionResult:
     return result
 
 
-def encode_fetch_response(response: FetchResponse, version: int) -> list[Buffer]:
+def encode_response(response: FetchResponse, version: int) -> list[Buffer]:
     """The body as buffers: the records are the very objects given."""
     writer = Writer(is_flexible(API_KEY, version))
     writer.int32(response.throttle_ms)

@@ -23,10 +23,10 @@ __all__ = [
     "ProducePartitionResult",
     "ProduceRequest",
     "ProduceResponse",
-    "decode_produce_request",
-    "decode_produce_response",
-    "encode_produce_request",
-    "encode_produce_response",
+    "decode_request",
+    "decode_response",
+    "encode_request",
+    "encode_response",
 ]
 
 API_KEY = 0
@@ -80,7 +80,7 @@ class ProduceResponse:
     throttle_ms: int = 0
 
 
-def decode_produce_request(body: memoryview, version: int) -> ProduceRequest:
+def decode_request(body: memoryview, version: int) -> ProduceRequest:
     """Raises MalformedMessage. Records are slices of `body`; null records become empty."""
     reader = Reader(body, is_flexible(API_KEY, version))
     transactional_id = reader.nullable_string()
@@ -95,7 +95,7 @@ def decode_produce_request(body: memoryview, version: int) -> ProduceRequest:
     return ProduceRequest(transactional_id, acks, timeout_ms, partitions)
 
 
-def encode_produce_request(request: ProduceRequest, version: int) -> list[Buffer]:
+def encode_request(request: ProduceRequest, version: int) -> list[Buffer]:
     """The body as buffers. Partitions of one topic must stand together to share its entry."""
     writer = Writer(is_flexible(API_KEY, version))
     writer.string(request.transactional_id)
@@ -109,7 +109,7 @@ def encode_produce_request(request: ProduceRequest, version: int) -> list[Buffer
     return writer.buffers()
 
 
-def decode_produce_response(body: memoryview, version: int) -> ProduceResponse:
+def decode_response(body: memoryview, version: int) -> ProduceResponse:
     """Raises MalformedMessage."""
     reader = Reader(body, is_flexible(API_KEY, version))
     results = []
@@ -136,8 +136,8 @@ def _read_record_errors(reader: Reader) -> str | None:
     return reader.nullable_string() or first
 
 
-def encode_produce_response(response: ProduceResponse, version: int) -> bytes:
-    """The body. Results of one topic must stand together to share its entry."""
+def encode_response(response: ProduceResponse, version: int) -> list[Buffer]:
+    """The body as buffers. Results of one topic must stand together to share its entry."""
     writer = Writer(is_flexible(API_KEY, version))
     for result in _write_topics(writer, version, response.partitions):
         head = (result.partition, result.error_code, result.base_offset, result.log_append_time_ms)
@@ -151,7 +151,7 @@ def encode_produce_response(response: ProduceResponse, version: int) -> bytes:
         writer.tagged_fields()
     writer.int32(response.throttle_ms)
     writer.tagged_fields()
-    return b"".join(writer.buffers())
+    return writer.buffers()
 
 
 def _read_topics(reader: Reader, version: int) -> Iterator[tuple[str | None, UUID | None]]:

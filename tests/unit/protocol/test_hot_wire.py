@@ -44,12 +44,12 @@ def test_produce_request_is_what_kio_reads_and_writes(version: int) -> None:
     topic, topic_id = names(version)
     partitions = [produce_wire.ProducePartition(topic, topic_id, n, b"batch%d" % n) for n in (0, 7)]
     request = produce_wire.ProduceRequest("txn", -1, 1500, partitions)
-    body = b"".join(produce_wire.encode_produce_request(request, version))
+    body = b"".join(produce_wire.encode_request(request, version))
     entity = kio_read(0, version, EntityType.request, "ProduceRequest", body)
     assert (entity.transactional_id, entity.acks, entity.timeout.total_seconds()) == ("txn", -1, 1.5)
     assert [(p.index, p.records) for p in entity.topic_data[0].partition_data] == [(0, b"batch0"), (7, b"batch7")]
     assert kio_write(entity) == body
-    assert produce_wire.decode_produce_request(memoryview(body), version) == request
+    assert produce_wire.decode_request(memoryview(body), version) == request
 
 
 @pytest.mark.parametrize("version", PRODUCE_VERSIONS)
@@ -62,12 +62,12 @@ def test_produce_response_is_what_kio_reads_and_writes(version: int) -> None:
         ),
     ]
     response = produce_wire.ProduceResponse(results, 20)
-    body = produce_wire.encode_produce_response(response, version)
+    body = b"".join(produce_wire.encode_response(response, version))
     entity = kio_read(0, version, EntityType.response, "ProduceResponse", body)
     read = entity.responses[0].partition_responses
     assert [(p.index, int(p.error_code), p.base_offset) for p in read] == [(0, 0, 41), (1, 47, -1)]
     assert kio_write(entity) == body
-    assert produce_wire.decode_produce_response(memoryview(body), version) == response
+    assert produce_wire.decode_response(memoryview(body), version) == response
 
 
 @pytest.mark.parametrize("version", FETCH_VERSIONS)
@@ -86,12 +86,12 @@ def test_fetch_request_is_what_kio_reads_and_writes(version: int) -> None:
         request.forgotten = [fetch_wire.ForgottenTopic(topic, topic_id, [1, 2])]
     if version >= 11:
         request.rack_id = "rack"
-    body = fetch_wire.encode_fetch_request(request, version)
+    body = b"".join(fetch_wire.encode_request(request, version))
     entity = kio_read(1, version, EntityType.request, "FetchRequest", body)
     assert (entity.min_bytes, int(entity.isolation_level)) == (1, 1)
     assert [(p.partition, p.fetch_offset) for p in entity.topics[0].partitions] == [(4, 99)]
     assert kio_write(entity) == body
-    assert fetch_wire.decode_fetch_request(memoryview(body), version) == request
+    assert fetch_wire.decode_request(memoryview(body), version) == request
 
 
 @pytest.mark.parametrize("version", FETCH_VERSIONS)
@@ -105,19 +105,19 @@ def test_fetch_response_is_what_kio_reads_and_writes(version: int) -> None:
     response = fetch_wire.FetchResponse([fetch_wire.FetchTopicResult(topic, topic_id, results)], throttle_ms=5)
     if version >= 7:
         response.error_code, response.session_id = 70, 99
-    body = b"".join(fetch_wire.encode_fetch_response(response, version))
+    body = b"".join(fetch_wire.encode_response(response, version))
     entity = kio_read(1, version, EntityType.response, "FetchResponse", body)
     read = entity.responses[0].partitions
     assert [(a.producer_id, a.first_offset) for a in read[0].aborted_transactions] == [(7, 11), (8, 30)]
     assert (read[0].records, read[1].aborted_transactions) == (b"records", None)
     assert kio_write(entity) == body
-    assert fetch_wire.decode_fetch_response(memoryview(body), version) == response
+    assert fetch_wire.decode_response(memoryview(body), version) == response
 
 
 def test_records_are_not_copied() -> None:
     records = bytearray(b"x" * 1000)
     request = produce_wire.ProduceRequest(None, 1, 1, [produce_wire.ProducePartition(TOPIC, None, 0, records)])
-    assert any(buffer is records for buffer in produce_wire.encode_produce_request(request, 9))
+    assert any(buffer is records for buffer in produce_wire.encode_request(request, 9))
 
 
 @pytest.mark.parametrize("version", [3, 9, 13])
@@ -126,11 +126,11 @@ def test_a_produce_request_cut_anywhere_is_malformed_or_shorter(version: int) ->
     request = produce_wire.ProduceRequest(
         "txn", -1, 1500, [produce_wire.ProducePartition(topic, topic_id, 0, b"batch")]
     )
-    body = b"".join(produce_wire.encode_produce_request(request, version))
+    body = b"".join(produce_wire.encode_request(request, version))
     refused = 0
     for size in range(len(body)):
         with pytest.raises(MalformedMessage):
-            produce_wire.decode_produce_request(memoryview(body[:size]), version)
+            produce_wire.decode_request(memoryview(body[:size]), version)
         refused += 1
     assert refused == len(body) > 20
 
@@ -140,10 +140,10 @@ def test_a_fetch_response_cut_anywhere_is_malformed(version: int) -> None:
     topic, topic_id = names(version)
     result = fetch_wire.FetchPartitionResult(0, 0, 50, 40, 1, [(7, 11)], b"records")
     response = fetch_wire.FetchResponse([fetch_wire.FetchTopicResult(topic, topic_id, [result])])
-    body = b"".join(fetch_wire.encode_fetch_response(response, version))
+    body = b"".join(fetch_wire.encode_response(response, version))
     refused = 0
     for size in range(len(body)):
         with pytest.raises(MalformedMessage):
-            fetch_wire.decode_fetch_response(memoryview(body[:size]), version)
+            fetch_wire.decode_response(memoryview(body[:size]), version)
         refused += 1
     assert refused == len(body) > 20
