@@ -1,12 +1,12 @@
 """The decision record: the one durable fact that a micro-batch's transactions are to be committed.
 
-A decision is there or it is not; it has no other states. It is written by one transaction on the sink's own id S, under a key
-made of sink and query id, so that a compacted topic keeps the last decision of each query. Before a later one replaces it, Open
-has finished it, so the last one is enough.
+A decision is there or it is not; it has no other states. It is written by one transaction on the sink's own id S, under
+a key made of sink and query id, so that a compacted topic keeps the last decision of each query. Before a later one
+replaces it, Open has finished it, so the last one is enough.
 
 Value, version 1 (big endian)::
 
-    magic "FPD" | version u8 | crc32c u32 of all that follows | batch id i64 | sink | query id | count u32 | count x winner
+    magic "FPD" | version u8 | crc32c u32 of all that follows | batch id i64 | sink | query id | count u32 | winners
     sink, query id: length u16, UTF-8     winner: 16 unique bytes of the transactional id, producer id i64, epoch i16
 
 The sink's name is in every winner's transactional id, so a winner is 26 bytes and 30,000 fit in Kafka's default 1 MiB.

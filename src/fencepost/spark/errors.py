@@ -2,7 +2,8 @@
 
     ApplicationRecoverableError
     |-- SupersededError          a newer run of the sink took over; nothing was touched, a restart heals
-    `-- DecisionUnknownError     the decision was asked for and no answer says whether it took effect; a restart finds out
+    |-- DecisionRefusedError     the decision was refused; nothing was touched, a restart heals
+    `-- DecisionUnknownError     no answer says whether the decision took effect; a restart finds out
     FatalError
     |-- CorruptDecisionError     a decision record cannot be read
     |-- SinkContradictionError   what Spark or the broker says cannot be true by the protocol
@@ -18,6 +19,7 @@ from fencepost.errors import ApplicationRecoverableError, ConfigurationError, Fa
 
 __all__ = [
     "CorruptDecisionError",
+    "DecisionRefusedError",
     "DecisionUnknownError",
     "LevelUnavailableError",
     "SinkContradictionError",
@@ -27,6 +29,10 @@ __all__ = [
 
 class SupersededError(ApplicationRecoverableError):
     """A newer run claimed this sink. This one stops and leaves everything to it."""
+
+
+class DecisionRefusedError(ApplicationRecoverableError):
+    """The broker refused the decision (the claim's transaction timed out, say). The batch is not decided."""
 
 
 class DecisionUnknownError(ApplicationRecoverableError):

@@ -18,7 +18,17 @@ from typing import Final
 
 from fencepost.errors import ConfigurationError
 
-__all__ = ["MAX_SINK_BYTES", "UNIQUE_BYTES", "SinkId", "TaskId", "listing_pattern", "parse", "sink_id", "task_id"]
+__all__ = [
+    "MAX_SINK_BYTES",
+    "UNIQUE_BYTES",
+    "SinkId",
+    "TaskId",
+    "listing_pattern",
+    "parse",
+    "probe_id",
+    "sink_id",
+    "task_id",
+]
 
 MAX_SINK_BYTES: Final = 1000  # of the UTF-8 form; Kafka's own limit of a transactional id is 32767 after escaping
 UNIQUE_BYTES: Final = 16
@@ -66,8 +76,13 @@ def parse(transactional_id: str) -> TaskId | SinkId | None:
     return SinkId(sink) if match[2] is None else TaskId(sink, bytes.fromhex(match[2]))
 
 
+def probe_id(sink: str) -> str:
+    """An id of the sink to try features on. No transaction is ever begun with it, and `parse` does not know it."""
+    return f"{_PREFIX}{_escape(sink)}/probe"
+
+
 def listing_pattern(sink: str) -> str:
-    """A pattern for ListTransactions v2 (RE2, matched in full) that finds the sink's task ids. Only narrows: parse what comes."""
+    """A ListTransactions v2 pattern (RE2, matched in full) for the sink's task ids. It only narrows: parse what comes."""
     return re.escape(f"{_PREFIX}{_escape(sink)}/") + "[0-9a-f]{32}"
 
 
