@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Make .venv hold what pyproject.toml asks for. Quick when it already does; repairs whatever state .venv is in.
-# PYTHON=/path/to/python chooses the interpreter.
+# PYTHON=/path/to/python chooses the interpreter. With --stamp it only prints what the stamp file has to hold.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -24,6 +24,11 @@ find_python() {
 }
 
 wanted() { cat pyproject.toml tools/make_venv.sh | cksum; }
+
+if [ "${1:-}" = --stamp ]; then
+  wanted
+  exit 0
+fi
 
 make_with_python() {
   local python=$1 output

@@ -1,0 +1,134 @@
+"""README's commands do what it says: each is run in a clean copy of the project, in README's order.
+
+INDEX says how each command is tried. A command that is not in it fails, so that none is added untried.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.support.readme import ROOT, ConsoleBlock, clean_copy, console_blocks
+
+RUN = "run"  # to its end; it has to succeed, and to print what README shows (numbers and "..." may differ)
+SERVE = "serve"  # until it says that it listens, then SIGTERM; it has to end with 0
+DRY_RUN = "dry run"  # `make -n`: it would start this very test run, or runs for many minutes
+ELSEWHERE = "elsewhere"  # needs the network or root; what it leads to is covered by the test named here
+
+INDEX: tuple[tuple[str, str, str], ...] = (
+    (r"make (test|bench|lint)( .*)?", DRY_RUN, ""),
+    (r"make (venv|run)( .*)?", RUN, ""),
+    (r"git clone .*", ELSEWHERE, "clean_copy below"),
+    (r"cd \S+", ELSEWHERE, "clean_copy below"),
+    (r"(pip|uv pip) install .*", ELSEWHERE, "tools/make_venv.sh, which every run starts with"),
+    (r"(\.venv/bin/)?fencepost broker\b.*", SERVE, ""),
+    (r"(\.venv/bin/)?fencepost .*", RUN, ""),
+    (r"(\.venv/bin/)?python (-m )?\S+.*", RUN, ""),
+)
+
+
+@dataclass
+class Copy:
+    folder: Path
+    served: list[subprocess.Popen[bytes]]
+
+    @property
+    def environ(self) -> dict[str, str]:
+        return {
+            **os.environ,
+            "PATH": f"{self.folder}/.venv/bin:{os.environ['PATH']}",
+            "NO_COLOR": "1",
+            "COLUMNS": "120",
+        }
+
+
+def how(command: str) -> str | None:
+    return next((way for pattern, way, _where in INDEX if re.fullmatch(pattern, command)), None)
+
+
+def blocks() -> list[ConsoleBlock]:
+    return console_blocks((ROOT / "README.md").read_text())
+
+
+def test_a_console_block_is_read() -> None:
+    text = "a\n```console\n$ make run  # the demo\nhello\n$ fencepost \\\n  topics\n```\n```python\n$ no\n```\n"
+    (block,) = console_blocks(text)
+    assert block == ConsoleBlock(2, (("make run", ("hello",)), ("fencepost topics", ())))
+
+
+def test_every_command_has_its_place_in_the_index() -> None:
+    found = blocks()
+    if not found:
+        pytest.xfail("README.md shows no command yet")
+    assert [command for block in found for command, _output in block.commands if how(command) is None] == []
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Copy]:
+    made = Copy(clean_copy(tmp_path_factory.mktemp("readme") / "fencepost"), [])
+    yield made
+    for process in made.served:
+        process.send_signal(signal.SIGTERM)
+    assert [process.wait(30) for process in made.served] == [0] * len(made.served)
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("block", blocks(), ids=lambda block: f"line-{block.line}")
+def test_the_commands_of_a_block(block: ConsoleBlock, copy: Copy) -> None:
+    assert block.commands, "a console block without a command"
+    for command, output in block.commands:
+        match how(command):
+            case "run":
+                run_to_its_end(command, output, copy)
+            case "serve":
+                serve(command, copy)
+            case "dry run":
+                subprocess.run(["make", "-n", *command.split()[1:]], cwd=copy.folder, check=True, capture_output=True)
+            case "elsewhere":
+                continue
+            case _:
+                pytest.fail(f"{command!r} is not in INDEX")
+
+
+def run_to_its_end(command: str, output: tuple[str, ...], copy: Copy) -> None:
+    run = subprocess.run(
+        ["bash", "-c", command],
+        cwd=copy.folder,
+        env=copy.environ,
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    printed = run.stdout + run.stderr
+    assert run.returncode == 0, f"$ {command}\n{printed[-4000:]}"
+    for line in output:
+        wanted = [piece for piece in re.split(r"\d+|\.\.\.|…", line) if piece.strip()]
+        if wanted:
+            pattern = ".*?".join(re.escape(piece.strip()) for piece in wanted)
+            assert re.search(pattern, printed), f"$ {command}\nREADME shows {line!r}, not printed:\n{printed[-4000:]}"
+
+
+def serve(command: str, copy: Copy) -> None:
+    """Started and left running for the commands that follow in README; stopped at the end."""
+    log = copy.folder / f"served-{len(copy.served)}.txt"
+    with open(log, "wb") as file:
+        process = subprocess.Popen(
+            ["bash", "-c", f"exec {command}"], cwd=copy.folder, env=copy.environ, stdout=file, stderr=subprocess.STDOUT
+        )
+    copy.served.append(process)
+    deadline = time.monotonic() + 60
+    while "listening" not in log.read_text():
+        assert process.poll() is None, f"$ {command}\n{log.read_text()}"
+        assert time.monotonic() < deadline, f"$ {command}\nnever said that it listens:\n{log.read_text()}"
+        time.sleep(0.05)
