@@ -42,7 +42,7 @@ class Node(NamedTuple):
 class Partition(NamedTuple):
     """What metadata says of a partition. `leader` is -1 when there is none."""
 
-    index: int
+    id: int
     leader: int
     leader_epoch: int
     replicas: tuple[int, ...] = ()
@@ -92,6 +92,7 @@ class Leader(NamedTuple):
 
 Target = Coordinator | AnyNode | Controller | Leader | int
 CodeOf = Callable[[Any], int]
+Versions = tuple[int, int] | Callable[[Connection], tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,6 +370,15 @@ class Cluster:
             raise KafkaTimeoutError(f"{what}: time is up{reason}", outcome_unknown=unknown) from error
         await self.runtime.sleep_ms(min(wait, left))
 
+    @staticmethod
+    def worth_retrying(error: KafkaError) -> bool:
+        """Whether waiting and asking again may help."""
+        return isinstance(error, (DisconnectedError, KafkaTimeoutError)) or (
+            error.code is not None
+            and retry.action(retry.METADATA, error.code)
+            in (Action.RETRY, Action.REFRESH_COORDINATOR, Action.REFRESH_LEADER)
+        )
+
     # --- coordinators ---
 
     async def coordinator(self, target: Coordinator, deadline_ms: int) -> int:
@@ -387,6 +397,23 @@ class Cluster:
         self.nodes[found.node_id] = Node(found.node_id, found.host, found.port)
         self._coordinators[target] = int(found.node_id)
         return int(found.node_id)
+
+    async def transaction_coordinators(self, ids: Sequence[str], deadline_ms: int) -> None:
+        """Look up the coordinators of many transactional ids with one request, where the broker can (v4)."""
+        unknown = [one for one in ids if Coordinator(CoordinatorKind.TRANSACTION, one) not in self._coordinators]
+        if not unknown:
+            return
+        connection = await self.any_connection(deadline_ms)
+        version = connection.version(retry.FIND_COORDINATOR, 1, 6)
+        if version < 4:
+            return
+        request = FindCoordinatorRequest(key_type=int(CoordinatorKind.TRANSACTION), coordinator_keys=unknown)
+        left = deadline_ms - self.runtime.now_ms()
+        reply = await connection.request(request, version, timeout_ms=left)
+        for found in reply.coordinators:
+            if found.error_code == 0:  # the others are asked for one by one, with retries, by `coordinator`
+                self.nodes[found.node_id] = Node(found.node_id, found.host, found.port)
+                self._coordinators[Coordinator(CoordinatorKind.TRANSACTION, found.key)] = found.node_id
 
     def forget_coordinator(self, target: Coordinator) -> None:
         """Ask again next time."""
@@ -425,7 +452,7 @@ class Cluster:
         self,
         target: Target,
         message: Message,
-        versions: tuple[int, int],
+        versions: Versions,
         *,
         deadline_ms: int,
         code_of: CodeOf,
@@ -434,9 +461,9 @@ class Cluster:
     ) -> Any:
         """Send, and again while `code_of(reply)` or the connection says that it may help, until the deadline.
 
-        Returns the reply, with a code that is 0 or not retriable: judging that is the caller's. Raises KafkaTimeoutError
-        with the last error as cause (`outcome_unknown` when a request was sent and not answered), UnsupportedVersionError,
-        ClosedError, AuthorizationError.
+        Returns the reply, with a code that is 0 or not retriable: judging that is the caller's. Raises
+        KafkaTimeoutError with the last error as cause (`outcome_unknown` when a request was sent and not answered),
+        UnsupportedVersionError, ClosedError, AuthorizationError.
         """
         what = what or type(message).__name__
         attempt = 0
@@ -445,7 +472,8 @@ class Cluster:
             error: KafkaError
             try:
                 connection = await self.reach(target, deadline_ms)
-                version = connection.version(message.API_KEY, *versions)
+                lowest, highest = versions(connection) if callable(versions) else versions
+                version = connection.version(message.API_KEY, lowest, highest)
                 left = deadline_ms - self.runtime.now_ms()
                 reply = await connection.request(message, version, timeout_ms=max(left, 0), server_ms=server_ms)
             except (DisconnectedError, KafkaTimeoutError) as failure:
@@ -463,7 +491,7 @@ class Cluster:
                 error = error_for(code, what)
                 unknown = False
             if isinstance(target, Leader) and self.runtime.now_ms() < deadline_ms:
-                await self._refresh_quietly(target.topic, deadline_ms)
+                await self.refresh_quietly([target.topic], deadline_ms)
             try:
                 await self.pause(attempt, deadline_ms, what, error)
             except KafkaTimeoutError as timeout:
@@ -484,9 +512,9 @@ class Cluster:
             self.controller_id = -1
         return step in (Action.RETRY, Action.REFRESH_COORDINATOR, Action.REFRESH_LEADER)
 
-    async def _refresh_quietly(self, topic: str, deadline_ms: int) -> None:
+    async def refresh_quietly(self, topics: Iterable[str], deadline_ms: int) -> None:
         """New metadata before the next attempt; failing to get it is seen by that attempt."""
         try:
-            await self.refresh([topic], deadline_ms)
+            await self.refresh(topics, deadline_ms)
         except (DisconnectedError, KafkaTimeoutError):
             return

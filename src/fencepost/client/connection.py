@@ -1,18 +1,19 @@
 """One connection to one broker: version negotiation, pipelined requests, correlation check, request timeouts.
 
-Replies come in the order of the requests (Kafka's guarantee); a reply with another correlation id, or bytes that cannot be
-decoded, close the connection. A request that is not answered in time closes it too: everything behind it is stuck.
+Replies come in the order of the requests (Kafka's guarantee); a reply with another correlation id, or bytes that cannot
+be decoded, close the connection. A request that is not answered in time closes it too: everything behind it is stuck.
 """
 
 from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
 from fencepost.client.runtime import Buffer, Event, Runtime, Stream, StreamClosed
+from fencepost.client.tasks import within
 from fencepost.errors import DisconnectedError, KafkaTimeoutError, ProtocolError, UnsupportedVersionError
 from fencepost.protocol import codec, frame
 from fencepost.protocol.errors import ProtocolError as WireError
@@ -21,8 +22,6 @@ from fencepost.protocol.messages.api_versions import ApiVersionsRequest, ApiVers
 API_VERSIONS: Final = 18
 UNSUPPORTED_VERSION: Final = 35
 SOFTWARE_NAME: Final = "fencepost"
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,45 +45,6 @@ class _Pending:
     arrived: Event
     body: memoryview | None = None
     error: Exception | None = None
-
-
-@dataclass(slots=True)
-class _Box:
-    """What a task started by `within` leaves behind."""
-
-    value: Any = None
-    error: BaseException | None = None
-    late: bool = field(default=False)
-
-
-async def within(runtime: Runtime, coroutine: Coroutine[Any, Any, T], timeout_ms: float, what: str) -> T:
-    """Await `coroutine` in a task of its own for at most `timeout_ms`; then it is cancelled. Raises KafkaTimeoutError."""
-    box = _Box()
-    done = runtime.event()
-
-    async def run() -> None:
-        try:
-            box.value = await coroutine
-        except Exception as error:  # noqa: BLE001 (handed to the caller below)
-            box.error = error
-        if box.late and box.value is not None and hasattr(box.value, "close"):
-            box.value.close()  # opened when nobody waits any more
-        done.set()
-
-    task = runtime.spawn(run())
-    finished = False
-    try:
-        finished = await done.wait(timeout_ms)
-    finally:
-        if not finished:
-            box.late = True
-            task.cancel()
-    if not finished:
-        raise KafkaTimeoutError(f"{what}: no result within {timeout_ms:.0f} ms")
-    if box.error is not None:
-        raise box.error
-    result: T = box.value
-    return result
 
 
 class Connection:
@@ -149,7 +109,7 @@ class Connection:
         version = min(offered[1], highest)
         if version < max(offered[0], lowest):
             raise UnsupportedVersionError(
-                f"{self.name} offers versions {offered[0]}-{offered[1]} of API {api_key}, needed are {lowest}-{highest}",
+                f"{self.name} offers API {api_key} in {offered[0]}-{offered[1]}, needed are {lowest}-{highest}",
                 code=UNSUPPORTED_VERSION,
             )
         return version
@@ -175,9 +135,9 @@ class Connection:
     ) -> memoryview:
         """Send a request body; return the body of the reply (empty when `answered` is False: acks=0).
 
-        `timeout_ms` is the caller's patience: after it KafkaTimeoutError, the connection lives. `server_ms` is how long the
-        broker may hold the request by design (long poll, join) beyond the connection's request timeout, after which the
-        connection is closed. Raises DisconnectedError; `sent` says whether the request had been written.
+        `timeout_ms` is the caller's patience: after it KafkaTimeoutError, the connection lives. `server_ms` is how
+        long the broker may hold the request by design (long poll, join) beyond the connection's request timeout, after
+        which the connection is closed. Raises DisconnectedError; `sent` says whether the request had been written.
         """
         if self._closed is not None:
             raise DisconnectedError(f"the connection to {self.name} is closed") from self._closed

@@ -1,0 +1,115 @@
+"""Offsets by timestamp, for admin and consumer: ListOffsets to every leader at once, retried per partition."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Final
+
+from fencepost.client import retry
+from fencepost.client.cluster import Cluster
+from fencepost.client.retry import Action
+from fencepost.client.tasks import gather
+from fencepost.client.types import Isolation, OffsetAt, TopicPartition
+from fencepost.errors import KafkaError, RetriableError, error_for
+from fencepost.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+
+LATEST: Final = -1  # the end: high watermark, or the last stable offset under read_committed
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3  # the record with the highest timestamp (ListOffsets v7)
+
+_RETRY = (Action.RETRY, Action.REFRESH_LEADER, Action.REFRESH_COORDINATOR)
+
+
+async def list_offsets(
+    cluster: Cluster,
+    wanted: Mapping[TopicPartition, int],
+    isolation: Isolation,
+    deadline_ms: int,
+) -> dict[TopicPartition, OffsetAt]:
+    """The offset for each partition's timestamp (ms, or EARLIEST, LATEST, MAX_TIMESTAMP). Raises KafkaError."""
+    found: dict[TopicPartition, OffsetAt] = {}
+    missing = dict(wanted)
+    attempt = 0
+    while missing:
+        by_leader, error = await _by_leader(cluster, missing, deadline_ms)
+        calls = [_ask(cluster, leader, asked, isolation, deadline_ms) for leader, asked in by_leader.items()]
+        for result in await gather(cluster.runtime, calls):
+            if isinstance(result, RetriableError):
+                error = result
+            elif isinstance(result, Exception):
+                raise result
+            else:
+                error = _take(result, found, missing) or error
+        if missing:
+            await cluster.pause(attempt, deadline_ms, "list offsets", error)
+            attempt += 1
+            await cluster.refresh_quietly({one.topic for one in missing}, deadline_ms)
+    return found
+
+
+async def _by_leader(
+    cluster: Cluster, missing: Mapping[TopicPartition, int], deadline_ms: int
+) -> tuple[dict[int, dict[TopicPartition, int]], KafkaError | None]:
+    error: KafkaError | None = None
+    by_leader: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
+    for one, timestamp in missing.items():
+        known = await cluster.topic(one.topic, deadline_ms)
+        if one.partition not in known.partitions:
+            raise error_for(3, f"{one.topic}-{one.partition}")
+        leader = cluster.leader(one.topic, one.partition)
+        if leader >= 0:
+            by_leader[leader][one] = timestamp
+        else:
+            error = error_for(5, f"{one.topic}-{one.partition}")
+    return by_leader, error
+
+
+def _take(
+    answers: Mapping[TopicPartition, tuple[int, OffsetAt]],
+    found: dict[TopicPartition, OffsetAt],
+    missing: dict[TopicPartition, int],
+) -> KafkaError | None:
+    """Move what was answered from `missing` to `found`; the last retriable error. Raises the others."""
+    error: KafkaError | None = None
+    for one, (code, at) in answers.items():
+        if code == 0:
+            found[one] = at
+            del missing[one]
+            continue
+        error = error_for(code, f"list offsets of {one.topic}-{one.partition}")
+        if retry.action(retry.LIST_OFFSETS, code) not in _RETRY:
+            raise error
+    return error
+
+
+async def _ask(
+    cluster: Cluster, leader: int, asked: Mapping[TopicPartition, int], isolation: Isolation, deadline_ms: int
+) -> dict[TopicPartition, tuple[int, OffsetAt]]:
+    connection = await cluster.connection(leader, deadline_ms)
+    lowest = 7 if MAX_TIMESTAMP in asked.values() else 2
+    version = connection.version(retry.LIST_OFFSETS, lowest, 11)
+    topics: dict[str, list[ListOffsetsPartition]] = defaultdict(list)
+    for one, timestamp in asked.items():
+        topics[one.topic].append(ListOffsetsPartition(partition_index=one.partition, timestamp=timestamp))
+    left = deadline_ms - cluster.runtime.now_ms()
+    request = ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=int(isolation),
+        topics=[ListOffsetsTopic(name=name, partitions=partitions) for name, partitions in topics.items()],
+        timeout_ms=max(left, 0),
+    )
+    reply: ListOffsetsResponse = await connection.request(request, version, timeout_ms=left)
+    return {
+        TopicPartition(topic.name, one.partition_index): (
+            one.error_code,
+            OffsetAt(one.offset, one.timestamp, one.leader_epoch),
+        )
+        for topic in reply.topics
+        for one in topic.partitions
+    }

@@ -1,0 +1,33 @@
+"""A prepared transaction's identity (KIP-939), as an application stores it beside its own data."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from fencepost.errors import ConfigurationError
+
+_TEXT = re.compile(r"(\d{1,19}):(\d{1,5})")
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedTransaction:
+    """The (producer id, epoch) that a transaction was written with. `str()` and `parse` are inverse: "123:4"."""
+
+    producer_id: int
+    epoch: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.producer_id < 2**63 or not 0 <= self.epoch < 2**15:
+            raise ConfigurationError(f"not a producer id and epoch: {self.producer_id}, {self.epoch}")
+
+    def __str__(self) -> str:
+        return f"{self.producer_id}:{self.epoch}"
+
+    @classmethod
+    def parse(cls, text: str) -> PreparedTransaction:
+        """From the text form. Raises ConfigurationError for anything else."""
+        found = _TEXT.fullmatch(text)
+        if found is None:
+            raise ConfigurationError(f"a prepared transaction is written producer_id:epoch, not {text!r}")
+        return cls(int(found[1]), int(found[2]))
