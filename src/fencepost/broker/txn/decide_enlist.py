@@ -1,0 +1,192 @@
+"""Requests that add to a transaction: AddPartitionsToTxn, AddOffsetsToTxn, transactional Produce, TxnOffsetCommit.
+
+Sources: kafka-4.3.1-observed.md sections 4 (a timed-out or fenced producer), 5 (which version enlists by itself, which
+verifies) and 10 (51 while markers are being written); design 5.1 for the timed-out one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from fencepost.broker.txn import generations
+from fencepost.broker.txn.generations import FENCED, KAFKA_PYTHON, TIMED_OUT, fenced_code
+from fencepost.broker.txn.model import (
+    NO_EPOCH,
+    NO_PRODUCER_ID,
+    BumpCause,
+    ErrorReply,
+    OffsetsVerdict,
+    PartitionErrors,
+    ProducerPair,
+    ProduceVerdict,
+    Result,
+    TopicPartition,
+    Transaction,
+    TransactionConfig,
+    TransactionRecord,
+)
+from fencepost.broker.txn.states import IDLE, PREPARED, TxnState
+from fencepost.protocol.codes import ErrorCode
+
+FIRST_ADD_WITH_PRODUCER_FENCED = 2
+FIRST_ABORTABLE_PRODUCE = 11
+FIRST_ABORTABLE_OFFSETS = 4
+
+_GO_ON = Result(ProduceVerdict(ErrorCode.NONE))
+_COMMIT_OFFSETS = Result(OffsetsVerdict(ErrorCode.NONE))
+
+
+def add(
+    now_ms: int,
+    config: TransactionConfig,
+    current: Transaction | None,
+    transactional_id: str,
+    pair: ProducerPair,
+    partitions: Collection[tuple[str, int]],
+    *,
+    api_version: int,
+    software_name: str = "",
+    refusals: int = 0,
+) -> Result[ErrorReply]:
+    """AddPartitionsToTxn and AddOffsetsToTxn. ``refusals``: how often this pair has already been answered 59."""
+    if transactional_id == "":
+        return Result(ErrorReply(ErrorCode.INVALID_REQUEST))
+    if current is None or not current.knows_producer(pair.producer_id):
+        return Result(ErrorReply(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
+    if pair != current.client_pair:
+        code = fenced_code(api_version, FIRST_ADD_WITH_PRODUCER_FENCED)
+        if current.timed_out(pair):
+            answer = TIMED_OUT[generations.of_add(api_version, current.init_version)].add
+            loops = software_name == KAFKA_PYTHON or refusals >= config.refusals_before_fencing
+            code = code if answer == FENCED or loops else answer
+        return Result(ErrorReply(code))
+    if current.state in PREPARED:
+        return Result(ErrorReply(ErrorCode.CONCURRENT_TRANSACTIONS))
+    if current.is_kept:
+        return Result(ErrorReply(ErrorCode.INVALID_TXN_STATE))
+    records = _enlisted(now_ms, current, partitions, add_version=api_version)
+    return Result(ErrorReply(ErrorCode.NONE), records)
+
+
+def verify(
+    current: Transaction | None, pair: ProducerPair, partitions: Collection[tuple[str, int]], *, api_version: int
+) -> Result[PartitionErrors]:
+    """AddPartitionsToTxn v4+ with VerifyOnly: 0 for a partition of the open transaction, 120 for another one."""
+    asked = [TopicPartition(*partition) for partition in partitions]
+    if current is None or not current.knows_producer(pair.producer_id):
+        return Result(PartitionErrors(dict.fromkeys(asked, ErrorCode.INVALID_PRODUCER_ID_MAPPING)))
+    if pair != current.client_pair:
+        code = fenced_code(api_version, FIRST_ADD_WITH_PRODUCER_FENCED)
+        return Result(PartitionErrors(dict.fromkeys(asked, code)))
+    if current.state in PREPARED:
+        return Result(PartitionErrors(dict.fromkeys(asked, ErrorCode.CONCURRENT_TRANSACTIONS)))
+    enlisted = current.partitions if current.state is TxnState.ONGOING and not current.is_kept else frozenset()
+    return Result(
+        PartitionErrors(
+            {each: ErrorCode.NONE if each in enlisted else ErrorCode.TRANSACTION_ABORTABLE for each in asked}
+        )
+    )
+
+
+def produce_verdict(current: Transaction | None, pair: ProducerPair, *, produce_version: int) -> ProduceVerdict:
+    """Whether this pair may write into a transaction of the id at all (error 0), and if not, what Produce answers."""
+    if current is None or not current.knows_producer(pair.producer_id):
+        return ProduceVerdict(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    if pair == current.client_pair:
+        return ProduceVerdict(ErrorCode.INVALID_TXN_STATE if current.is_kept else ErrorCode.NONE)
+    if current.timed_out(pair):
+        generation = generations.of_produce(produce_version, current.init_version, current.add_partitions_version)
+        answers = TIMED_OUT[generation]
+        return ProduceVerdict(answers.produce, answers.produce_log_start_offset)
+    return ProduceVerdict(ErrorCode.INVALID_PRODUCER_EPOCH)
+
+
+def enlist_for_produce(
+    now_ms: int,
+    config: TransactionConfig,
+    current: Transaction | None,
+    pair: ProducerPair,
+    partitions: Collection[tuple[str, int]],
+    *,
+    produce_version: int,
+) -> Result[ProduceVerdict]:
+    """Produce v12+ adds its partitions to the transaction (opening one); older versions must find them added."""
+    verdict = produce_verdict(current, pair, produce_version=produce_version)
+    if verdict.error_code != ErrorCode.NONE or current is None:
+        return Result(verdict)
+    if current.state is TxnState.ONGOING and current.partitions.issuperset(partitions):
+        return _GO_ON
+    if produce_version >= generations.FIRST_IMPLICIT_PRODUCE:
+        if current.state in PREPARED:
+            return Result(ProduceVerdict(ErrorCode.CONCURRENT_TRANSACTIONS))
+        if config.transaction_version < 1:
+            return Result(ProduceVerdict(ErrorCode.UNSUPPORTED_VERSION))
+        return Result(ProduceVerdict(ErrorCode.NONE), _enlisted(now_ms, current, partitions))
+    if produce_version >= FIRST_ABORTABLE_PRODUCE:
+        return Result(ProduceVerdict(ErrorCode.TRANSACTION_ABORTABLE))
+    return Result(ProduceVerdict(ErrorCode.INVALID_TXN_STATE))
+
+
+def enlist_for_offsets(
+    now_ms: int,
+    config: TransactionConfig,
+    current: Transaction | None,
+    pair: ProducerPair,
+    offsets_partition: tuple[str, int],
+    *,
+    api_version: int,
+) -> Result[OffsetsVerdict]:
+    """TxnOffsetCommit: v5+ adds the group's offsets partition by itself, older versions need AddOffsetsToTxn first."""
+    if current is None or not current.knows_producer(pair.producer_id):
+        return Result(OffsetsVerdict(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
+    if pair != current.client_pair:
+        return Result(_offsets_of_another_epoch(current, pair, api_version))
+    if current.state in PREPARED:
+        return Result(OffsetsVerdict(ErrorCode.CONCURRENT_TRANSACTIONS))
+    if current.is_kept:
+        return Result(OffsetsVerdict(ErrorCode.INVALID_TXN_STATE))
+    if current.state is TxnState.ONGOING and offsets_partition in current.partitions:
+        return _COMMIT_OFFSETS
+    if api_version >= generations.FIRST_IMPLICIT_OFFSETS:
+        if config.transaction_version < 1:
+            return Result(OffsetsVerdict(ErrorCode.UNSUPPORTED_VERSION))
+        return Result(OffsetsVerdict(ErrorCode.NONE), _enlisted(now_ms, current, (offsets_partition,)))
+    if api_version >= FIRST_ABORTABLE_OFFSETS:
+        return Result(OffsetsVerdict(ErrorCode.TRANSACTION_ABORTABLE))
+    return Result(OffsetsVerdict(ErrorCode.INVALID_TXN_STATE))
+
+
+def _offsets_of_another_epoch(current: Transaction, pair: ProducerPair, api_version: int) -> OffsetsVerdict:
+    if not current.timed_out(pair):
+        return OffsetsVerdict(ErrorCode.INVALID_PRODUCER_EPOCH)
+    generation = generations.of_offsets(api_version, current.init_version, current.add_partitions_version)
+    answer = TIMED_OUT[generation].offsets
+    return OffsetsVerdict(answer, drop=answer == ErrorCode.NONE)
+
+
+def _enlisted(
+    now_ms: int, current: Transaction, partitions: Collection[tuple[str, int]], *, add_version: int = -1
+) -> tuple[TransactionRecord, ...]:
+    """The record that adds what is not there yet; none when all is. The first one opens the transaction, which proves
+    that the client has its present pair: no earlier one needs to be recognised any more."""
+    starting = current.state in IDLE
+    already = frozenset[TopicPartition]() if starting else current.partitions
+    wanted = already.union(TopicPartition(*partition) for partition in partitions)
+    if wanted == already:
+        return ()
+    after = replace(current, partitions=wanted, last_update_ms=now_ms)
+    if starting:
+        after = replace(
+            after,
+            state=TxnState.ONGOING,
+            start_ms=now_ms,
+            client_transaction_version=0,
+            previous_producer_id=NO_PRODUCER_ID,
+            last_producer_epoch=NO_EPOCH,
+            last_bump=BumpCause.NONE,
+            add_partitions_version=add_version,
+        )
+    elif add_version >= 0:
+        after = replace(after, add_partitions_version=add_version)
+    return (TransactionRecord(after.transactional_id, after),)
