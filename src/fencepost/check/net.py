@@ -1,0 +1,217 @@
+"""The simulated network: byte streams between clients and one broker, with delays, resets, lost requests and lost
+replies.
+
+A stream keeps its order, as TCP does. What TCP cannot do (drop a message in the middle of a living connection) does not
+happen: a lost request or reply is a connection that breaks before or after the broker saw the request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Protocol
+
+from fencepost.check.scheduler import Scheduler, SimEvent, SimFuture, SimTask
+from fencepost.client.runtime import Buffer, StreamClosed
+
+__all__ = ["Network", "NetworkFaults", "Server", "ServerConnection", "SimRuntime"]
+
+CONNECT_REFUSED_MS = 1.0
+
+
+@dataclass(slots=True)
+class NetworkFaults:
+    """Chances per message sent, and the delay of each in milliseconds."""
+
+    delay_ms_at_least: float = 0.05
+    delay_ms_at_most: float = 2.0
+    slow_chance: float = 0.0
+    slow_ms_at_most: float = 400.0
+    request_lost_chance: float = 0.0
+    reply_lost_chance: float = 0.0
+
+    def heal(self) -> None:
+        """No more faults from now on."""
+        self.slow_chance = self.request_lost_chance = self.reply_lost_chance = 0.0
+
+
+class Server(Protocol):
+    """Who accepts connections at an address."""
+
+    def accept(self, connection: ServerConnection) -> None: ...
+
+    def received(self, connection: ServerConnection, data: bytes) -> None: ...
+
+    def lost(self, connection: ServerConnection) -> None: ...
+
+
+class Network:
+    """All streams of one world. `trace` is told what goes wrong."""
+
+    def __init__(
+        self, scheduler: Scheduler, random: Random, faults: NetworkFaults, trace: Callable[[str], None]
+    ) -> None:
+        self.scheduler = scheduler
+        self.random = random
+        self.faults = faults
+        self.trace = trace
+        self._servers: dict[tuple[str, int], Server] = {}
+        self._next_connection = 0
+
+    def listen(self, host: str, port: int, server: Server) -> None:
+        self._servers[host, port] = server
+
+    def unlisten(self, host: str, port: int) -> None:
+        """From now on connecting is refused; open streams are the server's to reset."""
+        self._servers.pop((host, port), None)
+
+    async def connect(self, host: str, port: int) -> SimStream:
+        """Raises StreamClosed when nobody listens."""
+        await self.scheduler.sleep_ms(self.delay_ms())
+        server = self._servers.get((host, port))
+        if server is None:
+            await self.scheduler.sleep_ms(CONNECT_REFUSED_MS)
+            raise StreamClosed(f"{host}:{port}: connection refused")
+        self._next_connection += 1
+        stream = SimStream(self)
+        stream.connection = ServerConnection(self, stream, server, self._next_connection)
+        server.accept(stream.connection)
+        return stream
+
+    def delay_ms(self) -> float:
+        """How long the next message takes."""
+        faults = self.faults
+        if faults.slow_chance and self.random.random() < faults.slow_chance:
+            return self.random.uniform(faults.delay_ms_at_most, faults.slow_ms_at_most)
+        return self.random.uniform(faults.delay_ms_at_least, faults.delay_ms_at_most)
+
+    def strikes(self, chance: float) -> bool:
+        return chance > 0 and self.random.random() < chance
+
+
+class SimStream:
+    """The client's end of a connection."""
+
+    def __init__(self, network: Network) -> None:
+        self._network = network
+        self._received: list[bytes] = []
+        self._reader: SimFuture[None] | None = None
+        self._deliver_at = 0.0
+        self.connection: ServerConnection | None = None
+        self.open = True
+
+    async def send(self, buffers: Sequence[Buffer]) -> None:
+        connection = self.connection
+        if not self.open or connection is None:
+            raise StreamClosed("the connection is closed")
+        network, data = self._network, b"".join(buffers)
+        if network.strikes(network.faults.request_lost_chance):
+            network.trace(f"request lost on connection {connection.number}")
+            network.scheduler.call_later(network.delay_ms(), connection.reset)
+            return
+        self._deliver_at = max(self._deliver_at, network.scheduler.now_ms() + network.delay_ms())
+        network.scheduler.call_at(self._deliver_at, lambda: connection.deliver(data))
+
+    async def receive(self) -> bytes:
+        while not self._received:
+            if not self.open:
+                return b""
+            self._reader = SimFuture()
+            await self._reader
+        data, self._received = b"".join(self._received), []
+        return data
+
+    def close(self) -> None:
+        if self.connection is not None:
+            self.connection.reset()
+
+    def arrived(self, data: bytes) -> None:
+        """Bytes from the server."""
+        if self.open:
+            self._received.append(data)
+            self._wake()
+
+    def broken(self) -> None:
+        """The connection is gone; what has arrived can still be read."""
+        self.open = False
+        self._wake()
+
+    def _wake(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.set_result(None)
+
+
+class ServerConnection:
+    """The server's end of a connection."""
+
+    def __init__(self, network: Network, stream: SimStream, server: Server, number: int) -> None:
+        self._network = network
+        self._stream = stream
+        self._server = server
+        self._deliver_at = 0.0
+        self.number = number
+        self.open = True
+
+    def deliver(self, data: bytes) -> None:
+        if self.open:
+            self._server.received(self, data)
+
+    def send(self, data: bytes) -> None:
+        """Send a reply; it may be the one that is lost."""
+        if not self.open:
+            return
+        network = self._network
+        if network.strikes(network.faults.reply_lost_chance):
+            network.trace(f"reply lost on connection {self.number}")
+            self.reset()
+            return
+        self._deliver_at = max(self._deliver_at, network.scheduler.now_ms() + network.delay_ms())
+        network.scheduler.call_at(self._deliver_at, lambda: self._stream.arrived(data))
+
+    def reset(self) -> None:
+        """Break the connection for both ends."""
+        if self.open:
+            self.open = False
+            self._stream.broken()
+            self._server.lost(self)
+
+
+class SimRuntime:
+    """A client's `Runtime` in the simulated world."""
+
+    def __init__(self, network: Network, random: Random) -> None:
+        self._network = network
+        self._scheduler = network.scheduler
+        self._random = random
+        self._tasks: list[SimTask] = []
+
+    def now_ms(self) -> int:
+        return self._scheduler.now_ms()
+
+    def wall_ms(self) -> int:
+        return self._scheduler.now_ms()
+
+    async def sleep_ms(self, ms: float) -> None:
+        await self._scheduler.sleep_ms(ms)
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> SimTask:
+        task = self._scheduler.spawn(coroutine)
+        self._tasks = [known for known in self._tasks if not known.done()]
+        self._tasks.append(task)
+        return task
+
+    def event(self) -> SimEvent:
+        return SimEvent(self._scheduler)
+
+    async def open(self, host: str, port: int) -> SimStream:
+        return await self._network.connect(host, port)
+
+    def random(self) -> float:
+        return self._random.random()
+
+    def kill(self) -> None:
+        """The client's process is gone: none of its tasks runs any further."""
+        for task in self._tasks:
+            task.cancel()

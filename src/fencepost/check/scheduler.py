@@ -1,0 +1,207 @@
+"""The simulator's clock and its task executor: one heap of (time, sequence number, action), no threads, no asyncio.
+
+Time stands still while code runs and jumps to the next action when all is quiet, so that minutes pass in milliseconds,
+and the same seed gives the same order of everything.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, Generic, TypeVar
+
+__all__ = ["Scheduler", "SimEvent", "SimFuture", "SimTask", "SimulationStuck", "TaskCancelled"]
+
+T = TypeVar("T")
+
+
+class SimulationStuck(RuntimeError):
+    """Nothing is left to happen, or too much happened, and what was waited for has not come about."""
+
+
+class TaskCancelled(BaseException):
+    """Thrown into a task that is cancelled, as asyncio throws its CancelledError."""
+
+
+class SimFuture(Generic[T]):
+    """A value that will be there later."""
+
+    __slots__ = ("_callbacks", "_done", "_error", "_value")
+
+    def __init__(self) -> None:
+        self._callbacks: list[Callable[[], None]] = []
+        self._done = False
+        self._error: BaseException | None = None
+        self._value: Any = None
+
+    def done(self) -> bool:
+        return self._done
+
+    def set_result(self, value: T) -> None:
+        self._finish(value, None)
+
+    def set_error(self, error: BaseException) -> None:
+        self._finish(None, error)
+
+    def _finish(self, value: Any, error: BaseException | None) -> None:
+        if self._done:
+            return
+        self._done, self._value, self._error = True, value, error
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
+
+    def when_done(self, callback: Callable[[], None]) -> None:
+        if self._done:
+            callback()
+        else:
+            self._callbacks.append(callback)
+
+    def __await__(self) -> Generator[SimFuture[T], None, T]:
+        if not self._done:
+            yield self
+        if self._error is not None:
+            raise self._error
+        value: T = self._value
+        return value
+
+
+class SimTask:
+    """A coroutine under way. `error` holds what escaped from it."""
+
+    def __init__(self, scheduler: Scheduler, coroutine: Coroutine[Any, Any, Any]) -> None:
+        self._scheduler = scheduler
+        self._coroutine = coroutine
+        self._finished: SimFuture[Any] = SimFuture()
+        self._cancelled = False
+        self._waiting_for: SimFuture[Any] | None = None
+        self.error: BaseException | None = None
+        scheduler.call_soon(self._step)
+
+    def done(self) -> bool:
+        return self._finished.done()
+
+    def cancel(self) -> None:
+        """Throw TaskCancelled into the coroutine at its suspension point."""
+        if not self.done() and not self._cancelled:
+            self._cancelled = True
+            self._scheduler.call_soon(self._step)
+
+    def result(self) -> Any:
+        """What the coroutine returned; raises what it raised. Raises SimulationStuck when it has not ended."""
+        if not self.done():
+            raise SimulationStuck("the task has not ended")
+        if self.error is not None:
+            raise self.error
+        return self._finished._value
+
+    def _step(self) -> None:
+        if self.done():
+            return
+        self._waiting_for = None
+        try:
+            if self._cancelled:
+                awaited = self._coroutine.throw(TaskCancelled())
+            else:
+                awaited = self._coroutine.send(None)
+        except StopIteration as stop:
+            self._finished.set_result(stop.value)
+        except TaskCancelled as error:
+            self.error = error
+            self._finished.set_result(None)
+        except Exception as error:  # noqa: BLE001 (kept for `result`, and shown by the scheduler)
+            self.error = error
+            self._scheduler.failures.append(error)
+            self._finished.set_result(None)
+        else:
+            self._cancelled = False
+            self._waiting_for = awaited
+            awaited.when_done(lambda: self._scheduler.call_soon(lambda: self._resume(awaited)))
+
+    def _resume(self, awaited: SimFuture[Any]) -> None:
+        """Go on, unless a cancellation already moved the task past this suspension."""
+        if self._waiting_for is awaited:
+            self._step()
+
+
+class SimEvent:
+    """A level-triggered flag with a timeout on waiting."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._flag = False
+        self._waiters: list[SimFuture[bool]] = []
+
+    def set(self) -> None:
+        self._flag = True
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            waiter.set_result(True)
+
+    def clear(self) -> None:
+        self._flag = False
+
+    def is_set(self) -> bool:
+        return self._flag
+
+    async def wait(self, timeout_ms: float | None = None) -> bool:
+        if self._flag:
+            return True
+        waiter: SimFuture[bool] = SimFuture()
+        self._waiters.append(waiter)
+        if timeout_ms is not None:
+            self._scheduler.call_later(timeout_ms, lambda: waiter.set_result(False))
+        try:
+            return await waiter
+        finally:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+
+
+class Scheduler:
+    """Virtual time in milliseconds and everything that is to happen in it."""
+
+    def __init__(self, start_ms: int = 1_700_000_000_000) -> None:
+        self._now_ms = float(start_ms)
+        self._sequence = 0
+        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        self.failures: list[Exception] = []
+
+    def now_ms(self) -> int:
+        return int(self._now_ms)
+
+    def call_soon(self, action: Callable[[], None]) -> None:
+        """Run the action after what is due already, at this very time."""
+        self.call_at(self._now_ms, action)
+
+    def call_later(self, delay_ms: float, action: Callable[[], None]) -> None:
+        self.call_at(self._now_ms + max(delay_ms, 0.0), action)
+
+    def call_at(self, time_ms: float, action: Callable[[], None]) -> None:
+        self._sequence += 1
+        heapq.heappush(self._heap, (max(time_ms, self._now_ms), self._sequence, action))
+
+    def spawn(self, coroutine: Coroutine[Any, Any, Any]) -> SimTask:
+        return SimTask(self, coroutine)
+
+    async def sleep_ms(self, ms: float) -> None:
+        woken: SimFuture[None] = SimFuture()
+        self.call_later(ms, lambda: woken.set_result(None))
+        await woken
+
+    def run_until(self, finished: Callable[[], bool], *, within_ms: float, actions: int = 5_000_000) -> None:
+        """Let things happen until `finished()`. Raises SimulationStuck after `within_ms` of virtual time or so many
+        actions.
+        """
+        limit_ms = self._now_ms + within_ms
+        for _ in range(actions):
+            if finished():
+                return
+            if not self._heap:
+                raise SimulationStuck("nothing is left to happen")
+            time_ms, _, action = heapq.heappop(self._heap)
+            if time_ms > limit_ms:
+                raise SimulationStuck(f"not finished after {within_ms:.0f} ms of simulated time")
+            self._now_ms = time_ms
+            action()
+        raise SimulationStuck(f"not finished after {actions} actions")
