@@ -23,10 +23,11 @@ from fencepost.broker.meta import Meta
 from fencepost.broker.timers import Timers
 from fencepost.broker.topics import Partition, TopicCatalogue
 from fencepost.broker.transactions import Transactions
-from fencepost.protocol import fetch_wire, produce_wire
 from fencepost.protocol.codec import decode_request, encode_response
 from fencepost.protocol.errors import MalformedMessage
+from fencepost.protocol.fetch_wire import decode_fetch_request, encode_fetch_response
 from fencepost.protocol.frame import decode_request_header, encode_response_frame, encode_response_head
+from fencepost.protocol.produce_wire import decode_produce_request, encode_produce_response
 
 __all__ = ["BROKER_ID", "BrokerCore"]
 
@@ -39,8 +40,9 @@ _log = logging.getLogger("fencepost.broker")
 class BrokerCore:
     """One broker over one data directory. Call `open` first; every other method may then be called in any order."""
 
-    def __init__(self, files: Files, config: BrokerConfig, *, new_uuid: Callable[[], UUID]) -> None:
+    def __init__(self, files: Files, config: BrokerConfig, *, new_uuid: Callable[[], UUID], data_directory: str = "") -> None:
         self.files = files
+        self.data_directory = data_directory
         self.config = config
         self.new_uuid = new_uuid
         self.advertised = ("localhost", 0)
@@ -142,8 +144,7 @@ class BrokerCore:
         """Encode the response of a call and send it when its turn has come."""
         key, version = call.api_key, call.version
         if key == _PRODUCE or key == _FETCH:
-            wire = produce_wire if key == _PRODUCE else fetch_wire
-            buffers = wire.encode_response(response, version)
+            buffers = _encode_hot(key, response, version)
             size = sum(len(buffer) for buffer in buffers)
             call.answer = [encode_response_head(key, version, call.correlation_id, size), *buffers]
         else:
@@ -166,9 +167,9 @@ class BrokerCore:
         else:
             body = frame[position:]
             if key == _PRODUCE:
-                request = produce_wire.decode_request(body, version)
+                request = decode_produce_request(body, version)
             elif key == _FETCH:
-                request = fetch_wire.decode_request(body, version)
+                request = decode_fetch_request(body, version)
             else:
                 request = decode_request(key, version, body)
             _log.debug("%s v%s from %s", api.name, version, connection.connection_id)
@@ -203,3 +204,7 @@ class BrokerCore:
         if sync is not None:
             self._effects.append(sync)
         self.timers.at(now_ms + self.config.number("fsync.interval.ms"), self._sync_interval)
+
+
+def _encode_hot(key: int, response: Any, version: int) -> list[bytes | bytearray | memoryview]:
+    return [encode_produce_response(response, version)] if key == _PRODUCE else encode_fetch_response(response, version)

@@ -1,0 +1,255 @@
+"""The broker's shell: sockets, the clock, timers and fsync around one `BrokerCore`.
+
+One event loop owns the core. A connection whose client does not read its answers is not read from any more until it does.
+Syncs run in a thread of their own; when one fails the broker stops, because nobody can tell any more what is on disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import os
+import time
+import uuid
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import IO
+
+from fencepost.broker.config import BrokerConfig
+from fencepost.broker.core import BrokerCore
+from fencepost.broker.effects import Close, Reply, Sync
+from fencepost.broker.files import File
+from fencepost.broker.system_files import SystemFiles
+from fencepost.protocol.errors import ProtocolError
+from fencepost.protocol.frame import FrameReader
+
+__all__ = ["BrokerServer", "DirectoryInUse", "new_event_loop"]
+
+_WRITE_BUFFER_BYTES = 4 * 1024 * 1024
+
+_log = logging.getLogger("fencepost.broker")
+
+
+class DirectoryInUse(Exception):
+    """Another broker works on the data directory."""
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """uvloop's loop where it is installed, else asyncio's."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+class BrokerServer:
+    """One broker on one address over one data directory.
+
+    `await start()`, then `address` is where it listens; `failed` is done, with the reason, when it had to give up;
+    `await stop()` closes the logs cleanly.
+    """
+
+    def __init__(self, config: BrokerConfig, data_directory: str, host: str = "127.0.0.1", port: int = 0) -> None:
+        self._config = config
+        self._directory = data_directory
+        self._wanted = (host, port)
+        self._clock_base = time.time() - time.monotonic()
+        self._clients: dict[int, _Client] = {}
+        self._next_client = 0
+        self._server: asyncio.Server | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due_ms: int | None = None
+        self._syncer = ThreadPoolExecutor(1, "fencepost-sync")
+        self._syncing: asyncio.Task[None] | None = None
+        self._lock: IO[str] | None = None
+        self.core: BrokerCore
+        self.address = (host, port)
+        self.failed: asyncio.Future[None]
+
+    async def start(self) -> None:
+        """Recover the data directory and listen. Raises OSError, DirectoryInUse and what `BrokerCore.open` raises."""
+        self._loop = asyncio.get_running_loop()
+        self.failed = self._loop.create_future()
+        self._lock = _lock_directory(self._directory)
+        try:
+            files = SystemFiles(self._directory, durable=self._config.text("fsync") != "never")
+            self.core = BrokerCore(files, self._config, new_uuid=uuid.uuid4, data_directory=os.path.abspath(self._directory))
+            self.core.open(self.now_ms())
+            host, port = self._wanted
+            self._server = await self._loop.create_server(lambda: _Client(self), host or None, port, backlog=1024)
+        except BaseException:
+            self._lock.close()
+            self._syncer.shutdown()
+            raise
+        self.address = (host, self._server.sockets[0].getsockname()[1])
+        self.core.advertised = self._advertised()
+        self.pump()
+
+    async def stop(self) -> None:
+        """Stop accepting, drop the connections, close the logs."""
+        if self._server is not None:
+            self._server.close()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._syncing is not None:
+            await asyncio.wait((self._syncing,))
+        for client in list(self._clients.values()):
+            client.abort()
+        self._syncer.shutdown()
+        try:
+            if not self.failed.done():
+                self.core.close()
+        finally:
+            if self._lock is not None:
+                self._lock.close()
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch. It never goes back, whatever is done to the system's clock meanwhile."""
+        return int((self._clock_base + time.monotonic()) * 1000)
+
+    def pump(self) -> None:
+        """Carry out what the core wants done, and come back when it wants to be called."""
+        clients = self._clients
+        for effect in self.core.take_effects():
+            if isinstance(effect, Reply):
+                client = clients.get(effect.connection_id)
+                if client is not None:
+                    client.send(effect.buffers)
+            elif isinstance(effect, Sync):
+                self._syncing = self._loop.create_task(self._sync(effect))
+            elif isinstance(effect, Close):
+                client = clients.get(effect.connection_id)
+                if client is not None:
+                    client.close()
+        due_ms = self.core.next_deadline_ms()
+        if due_ms != self._timer_due_ms:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_due_ms = due_ms
+            delay_ms = 0 if due_ms is None else max(0, due_ms - self.now_ms())
+            self._timer = None if due_ms is None else self._loop.call_later(delay_ms / 1000, self._on_time)
+
+    def enter(self, client: _Client) -> int:
+        """Register a new connection; returns its id."""
+        self._next_client += 1
+        self._clients[self._next_client] = client
+        return self._next_client
+
+    def leave(self, connection_id: int) -> None:
+        """Forget a connection."""
+        if self._clients.pop(connection_id, None) is not None and not self.failed.done():
+            self.core.disconnected(self.now_ms(), connection_id)
+
+    def fail(self, error: BaseException) -> None:
+        """Give up: answer nothing any more and say why."""
+        if not self.failed.done():
+            self.failed.set_exception(error)
+            for client in list(self._clients.values()):
+                client.abort()
+
+    def _on_time(self) -> None:
+        self._timer_due_ms = None
+        if not self.failed.done():
+            try:
+                self.core.on_time(self.now_ms())
+            except Exception as error:
+                _log.exception("the broker stops: what was due failed")
+                self.fail(error)
+                return
+            self.pump()
+
+    async def _sync(self, effect: Sync) -> None:
+        try:
+            await self._loop.run_in_executor(self._syncer, _sync_all, effect.files)
+            self.core.synced(self.now_ms(), effect.token)
+        except Exception as error:
+            _log.critical("the broker stops: data could not be synced", exc_info=True)
+            self.fail(error)
+            return
+        self.pump()
+
+    def _advertised(self) -> tuple[str, int]:
+        text = self._config.text("advertised.listeners").removeprefix("PLAINTEXT://")
+        if not text:
+            return self.address
+        host, _, port = text.rpartition(":")
+        return host.strip("[]"), int(port)
+
+
+class _Client(asyncio.Protocol):
+    """One connection's bytes."""
+
+    def __init__(self, server: BrokerServer) -> None:
+        self._server = server
+        self._reader = FrameReader(server.core.config.number("socket.request.max.bytes"))
+        self._transport: asyncio.Transport
+        self._connection_id = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if not isinstance(transport, asyncio.Transport):
+            raise TypeError(f"a stream is needed, not {transport!r}")
+        self._transport = transport
+        transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
+        server = self._server
+        self._connection_id = server.enter(self)
+        local, peer = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
+        server.core.connected(server.now_ms(), self._connection_id, (local[0], local[1]), (peer[0], peer[1]))
+
+    def data_received(self, data: bytes) -> None:
+        server = self._server
+        if server.failed.done():
+            return
+        try:
+            frames = self._reader.feed(data)
+            now_ms = server.now_ms()
+            for frame in frames:
+                server.core.handle_frame(now_ms, self._connection_id, frame)
+        except ProtocolError as error:
+            _log.warning("closing connection %s: %s", self._connection_id, error)
+            self._transport.close()
+        except Exception:  # one request's failure is not to end the others' connections
+            _log.exception("closing connection %s: a request failed", self._connection_id)
+            self._transport.close()
+        server.pump()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._server.leave(self._connection_id)
+
+    def pause_writing(self) -> None:
+        self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def send(self, buffers: Sequence[bytes | bytearray | memoryview]) -> None:
+        """Write one frame."""
+        if not self._transport.is_closing():
+            self._transport.writelines(buffers)
+
+    def close(self) -> None:
+        """Close after what is written has been sent."""
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._transport.abort()
+
+
+def _sync_all(files: Sequence[File]) -> None:
+    for file in files:
+        file.sync()
+
+
+def _lock_directory(directory: str) -> IO[str]:
+    """Hold the directory's lock until the returned file is closed. Raises DirectoryInUse."""
+    os.makedirs(directory, exist_ok=True)
+    lock = open(os.path.join(directory, ".lock"), "w")  # noqa: SIM115 - it stays open as long as the broker runs
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        lock.close()
+        raise DirectoryInUse(f"another broker works on {directory}") from error
+    return lock

@@ -1,0 +1,63 @@
+"""The `fencepost` command: a table of commands, of which only the one that is used is imported.
+
+A command is a module with a `typer.Typer` app or a plain function; "module:name" says which.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any, NamedTuple
+
+__all__ = ["COMMANDS", "Command", "main"]
+
+
+class Command(NamedTuple):
+    """Where a command is, and a line about it for `fencepost --help`."""
+
+    target: str
+    summary: str
+
+
+COMMANDS: Mapping[str, Command] = {
+    "broker": Command("fencepost.cli.broker:broker", "Run a broker: Kafka's protocol on one port, from one directory."),
+    "demo": Command("fencepost.cli.demo:demo", "Show exactly once at work, with crashes."),
+    "transactions": Command("fencepost.cli.transactions:transactions", "List, describe and resolve transactions."),
+}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command that the arguments name; exits with its status."""
+    given = sys.argv[1:] if arguments is None else arguments
+    if not given or given[0] in ("-h", "--help"):
+        sys.stdout.write(_overview())
+        raise SystemExit(0 if given else 2)
+    if given[0] == "--version":
+        from importlib.metadata import version
+
+        sys.stdout.write(f"fencepost {version('fencepost')}\n")
+        raise SystemExit(0)
+    command = COMMANDS.get(given[0])
+    if command is None:
+        sys.stderr.write(f"fencepost: there is no command {given[0]!r}\n\n{_overview()}")
+        raise SystemExit(2)
+    module, _, name = command.target.partition(":")
+    _run(given[0], getattr(import_module(module), name), given[1:])
+
+
+def _run(name: str, target: Callable[..., Any] | Any, arguments: list[str]) -> None:
+    import typer
+
+    if isinstance(target, typer.Typer):
+        app = target
+    else:
+        app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+        app.command()(target)
+    app(arguments, prog_name=f"fencepost {name}")
+
+
+def _overview() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:{width}}  {command.summary}" for name, command in COMMANDS.items()]
+    return "\n".join(("Usage: fencepost COMMAND [OPTIONS]", "", "Commands:", *lines, "", "fencepost COMMAND --help tells more.", ""))
