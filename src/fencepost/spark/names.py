@@ -82,7 +82,7 @@ def probe_id(sink: str) -> str:
 
 
 def listing_pattern(sink: str) -> str:
-    """A ListTransactions v2 pattern (RE2, matched in full) for the sink's task ids. It only narrows: parse what comes."""
+    """A ListTransactions v2 pattern (RE2, matched in full) for the sink's task ids; it only narrows: parse the ids."""
     return re.escape(f"{_PREFIX}{_escape(sink)}/") + "[0-9a-f]{32}"
 
 

@@ -1,7 +1,7 @@
 """The sink's protocol, pure: steps out, observations in. It knows neither Spark nor a client nor a clock.
 
 Each function here is a generator. It yields a step, is sent what the step's docstring promises, and returns its result
-or raises. Whoever runs it (runner.py with a real client, a simulated world in the tests) carries the steps out in order.
+or raises. Whoever runs it (runner.py with a real client, a simulated world in the tests) does the steps in order.
 
 S is the sink's own transactional id; a *claim* is the pair that one InitProducerId(S) returned. The order of the steps
 was model-checked and each has its reason; tests/unit/spark/test_plan_model.py plants the known mistakes and finds them.
@@ -13,7 +13,7 @@ was model-checked and each has its reason; tests/unit/spark/test_plan_model.py p
     choose_level  which guarantee the brokers allow
 
 The wire codes are EndTxn v5's as Apache Kafka 4.3.1 gives them: 0 done or done before, 48 INVALID_TXN_STATE (ended the
-other way), 49 INVALID_PRODUCER_ID_MAPPING (expired after completion), 90 PRODUCER_FENCED. Retriable codes never get here.
+other way), 49 INVALID_PRODUCER_ID_MAPPING (expired after completion), 90 PRODUCER_FENCED. Retriable codes never come.
 """
 
 from __future__ import annotations
@@ -457,7 +457,7 @@ def _prepared(messages: Sequence[Message | None]) -> tuple[Prepared, ...]:
 
 
 def _complete(sink: str, claim: Pair, winners: tuple[Winner, ...]) -> Plan[None]:
-    """EndTxn(commit) for each winner. 0 and 49 are done; 48 and 90 contradict the decision if we are still the owner."""
+    """EndTxn(commit) for each winner. 0 and 49 are done; 48 and 90 contradict the decision of an owner."""
     if not winners:
         return
     ends = tuple(End(winner.transactional_id, winner.pair, commit=True) for winner in winners)
