@@ -1,1 +1,49 @@
-"""Fencepost: exactly-once Kafka for Python and Spark."""
+"""Fencepost: exactly-once Kafka for Python and Spark.
+
+The public names are loaded on first use, so that `import fencepost` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from fencepost.broker.embedded import Broker as Broker
+    from fencepost.client.admin_shells import Admin as Admin
+    from fencepost.client.admin_shells import AsyncAdmin as AsyncAdmin
+    from fencepost.client.prepared import PreparedTransaction as PreparedTransaction
+    from fencepost.client.types import GroupMetadata as GroupMetadata
+    from fencepost.client.types import Isolation as Isolation
+    from fencepost.client.types import OffsetAndMetadata as OffsetAndMetadata
+    from fencepost.client.types import RecordMetadata as RecordMetadata
+    from fencepost.client.types import TopicPartition as TopicPartition
+
+_HOMES = {
+    "Admin": "fencepost.client.admin_shells",
+    "AsyncAdmin": "fencepost.client.admin_shells",
+    "Broker": "fencepost.broker.embedded",
+    "GroupMetadata": "fencepost.client.types",
+    "Isolation": "fencepost.client.types",
+    "OffsetAndMetadata": "fencepost.client.types",
+    "PreparedTransaction": "fencepost.client.prepared",
+    "RecordMetadata": "fencepost.client.types",
+    "TopicPartition": "fencepost.client.types",
+}
+
+__all__ = ["__version__", *sorted(_HOMES)]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -1,0 +1,63 @@
+"""How a blocking client is made from an async core: every call runs in the process's I/O thread."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+
+from fencepost.client.io_thread import io_thread
+from fencepost.errors import ClosedError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+C = TypeVar("C")
+
+
+class BlockingClient(Generic[C]):
+    """Holds a core that lives in the I/O thread. Use after close raises ClosedError, after fork() ForkedError."""
+
+    def __init__(self, make: Callable[[], C]) -> None:
+        """`make` runs in the I/O thread and returns the core."""
+        self._io = io_thread()
+        self._closed = False
+
+        async def start() -> C:
+            return make()
+
+        self._core: C = self._io.run(start())
+
+    def _run(self, call: Callable[[C], Coroutine[Any, Any, R]]) -> R:
+        self._check()
+        return self._io.run(call(self._core))
+
+    def _check(self) -> None:
+        self._io.check_process()
+        if self._closed:
+            raise ClosedError(f"this {type(self).__name__} is closed")
+
+    def close(self) -> None:
+        """Release everything. May be called again."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def blocking(
+    method: Callable[Concatenate[C, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[BlockingClient[C], P], R]:
+    """The blocking twin of a core's async method."""
+
+    @functools.wraps(method)
+    def call(self: BlockingClient[C], *args: P.args, **kwargs: P.kwargs) -> R:
+        self._check()
+        return self._io.run(method(self._core, *args, **kwargs))
+
+    return call

@@ -1,0 +1,255 @@
+"""Settings: Kafka's names in snake_case as keyword arguments, or dotted as in a Kafka properties file.
+
+    Producer(bootstrap_servers="localhost:9092", linger_ms=20)
+    Producer.from_config({"bootstrap.servers": "localhost:9092", "linger.ms": "20"})
+
+An unknown name, a value of the wrong type or out of range is a ConfigurationError that names the setting. Times are
+milliseconds, sizes bytes. The fields below are the documentation of each setting.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Self, TypedDict, get_type_hints
+
+from fencepost.errors import ConfigurationError
+
+# Where Kafka's own name differs from ours.
+ALIASES: dict[str, str] = {
+    "transaction_two_phase_commit_enable": "two_phase_commit",
+    "fetch_wait_max_ms": "fetch_max_wait_ms",
+    "compression": "compression_type",
+}
+
+CHOICES: dict[str, tuple[object, ...]] = {
+    "acks": (-1, 0, 1),
+    "compression_type": ("none", "gzip", "snappy", "lz4", "zstd"),
+    "auto_offset_reset": ("earliest", "latest", "none"),
+    "isolation_level": ("read_committed", "read_uncommitted"),
+}
+
+
+class CommonSettings(TypedDict, total=False):
+    """Keyword arguments of every client."""
+
+    client_id: str
+    request_timeout_ms: int
+    default_api_timeout_ms: int
+    socket_connection_setup_timeout_ms: int
+    reconnect_backoff_ms: int
+    reconnect_backoff_max_ms: int
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+    metadata_max_age_ms: int
+    max_response_bytes: int
+    allow_auto_create_topics: bool
+
+
+class ProducerSettings(CommonSettings, total=False):
+    """Keyword arguments of Producer and AsyncProducer."""
+
+    acks: int | str
+    linger_ms: float
+    batch_size: int
+    buffer_memory: int
+    max_block_ms: int
+    delivery_timeout_ms: int
+    max_request_size: int
+    max_in_flight_requests_per_connection: int
+    compression_type: str
+    compression_level: int | None
+    enable_idempotence: bool
+    transactional_id: str | None
+    transaction_timeout_ms: int
+    two_phase_commit: bool
+
+
+class ConsumerSettings(CommonSettings, total=False):
+    """Keyword arguments of Consumer and AsyncConsumer."""
+
+    group_id: str | None
+    group_instance_id: str | None
+    auto_offset_reset: str
+    enable_auto_commit: bool
+    auto_commit_interval_ms: int
+    isolation_level: str
+    fetch_min_bytes: int
+    fetch_max_wait_ms: int
+    fetch_max_bytes: int
+    max_partition_fetch_bytes: int
+    max_poll_records: int
+    max_poll_interval_ms: int
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    partition_assignment_strategy: Sequence[str]
+    check_crcs: bool
+    client_rack: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommonConfig:
+    """What every client has."""
+
+    at_least_one: ClassVar[frozenset[str]] = frozenset({"request_timeout_ms", "default_api_timeout_ms"})
+
+    bootstrap_servers: str | Sequence[str]
+    client_id: str = "fencepost"
+    request_timeout_ms: int = 30_000
+    default_api_timeout_ms: int = 60_000
+    socket_connection_setup_timeout_ms: int = 10_000
+    reconnect_backoff_ms: int = 50
+    reconnect_backoff_max_ms: int = 1_000
+    retry_backoff_ms: int = 20
+    retry_backoff_max_ms: int = 1_000
+    metadata_max_age_ms: int = 300_000
+    max_response_bytes: int = 256 * 1024 * 1024
+    allow_auto_create_topics: bool = True
+
+    @classmethod
+    def make(cls, settings: Mapping[str, Any]) -> Self:
+        """From snake_case settings. Raises ConfigurationError."""
+        hints = get_type_hints(cls)
+        known = {one.name for one in fields(cls)}
+        values: dict[str, Any] = {}
+        for given, value in settings.items():
+            name = ALIASES.get(given, given)
+            if name not in known:
+                raise ConfigurationError(_unknown(given, known))
+            values[name] = _convert(name, value, str(hints[name]))
+        if "bootstrap_servers" not in values:
+            raise ConfigurationError("bootstrap_servers is missing")
+        config = cls(**values)
+        config.check()
+        return config
+
+    @classmethod
+    def from_dotted(cls, settings: Mapping[str, Any]) -> Self:
+        """From Kafka's dotted names; text values are converted. Raises ConfigurationError."""
+        return cls.make({key.replace(".", "_"): value for key, value in settings.items()})
+
+    def check(self) -> None:
+        """What one setting demands of another. Raises ConfigurationError."""
+        for one in fields(self):
+            value = getattr(self, one.name)
+            lowest = 1 if one.name in self.at_least_one else 0
+            if one.name not in ("acks", "compression_level") and isinstance(value, (int, float)) and value < lowest:
+                raise ConfigurationError(f"{one.name}={value}: must be at least {lowest}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdminConfig(CommonConfig):
+    """An admin client."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProducerConfig(CommonConfig):
+    """A producer. Idempotent by default; with a transactional id, transactional."""
+
+    acks: int = -1  # "all" is -1
+    linger_ms: float = 5.0  # how long a record may wait for company
+    batch_size: int = 262_144  # bytes of keys and values after which a batch is closed
+    buffer_memory: int = 67_108_864
+    max_block_ms: int = 60_000  # for send() on a full buffer, and for metadata
+    delivery_timeout_ms: int = 120_000  # from send() to the answer, retries included
+    max_request_size: int = 1_000_000  # the largest batch, and no record may be larger
+    max_in_flight_requests_per_connection: int = 5
+    compression_type: str = "none"
+    compression_level: int | None = None
+    enable_idempotence: bool = True
+    transactional_id: str | None = None
+    transaction_timeout_ms: int = 60_000
+    two_phase_commit: bool = False
+
+    def check(self) -> None:
+        super().check()
+        if self.transactional_id is not None and (self.acks != -1 or not self.enable_idempotence):
+            raise ConfigurationError("a transactional producer needs acks=all and enable_idempotence=True")
+        if self.transactional_id == "":
+            raise ConfigurationError("transactional_id is empty")
+        if self.two_phase_commit and self.transactional_id is None:
+            raise ConfigurationError("two_phase_commit needs a transactional_id")
+        if self.enable_idempotence and self.acks != -1:
+            raise ConfigurationError(f"acks={self.acks} needs enable_idempotence=False")
+        in_flight = self.max_in_flight_requests_per_connection
+        if in_flight < 1 or (self.enable_idempotence and in_flight > 5):
+            raise ConfigurationError("max_in_flight_requests_per_connection: 1 to 5 keeps the order with idempotence")
+        if self.delivery_timeout_ms < self.linger_ms:
+            raise ConfigurationError("delivery_timeout_ms must not be below linger_ms")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsumerConfig(CommonConfig):
+    """A consumer. Reads committed records unless told otherwise; commits only when asked unless told otherwise."""
+
+    group_id: str | None = None
+    group_instance_id: str | None = None
+    auto_offset_reset: str = "latest"
+    enable_auto_commit: bool = False
+    auto_commit_interval_ms: int = 5_000
+    isolation_level: str = "read_committed"
+    fetch_min_bytes: int = 1
+    fetch_max_wait_ms: int = 500
+    fetch_max_bytes: int = 52_428_800
+    max_partition_fetch_bytes: int = 4_194_304
+    max_poll_records: int = 10_000
+    max_poll_interval_ms: int = 300_000
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 3_000
+    partition_assignment_strategy: Sequence[str] = ("range", "roundrobin")
+    check_crcs: bool = True
+    client_rack: str = ""
+
+    def check(self) -> None:
+        super().check()
+        if self.group_id == "":
+            raise ConfigurationError("group_id is empty; leave it out for a consumer without a group")
+        if self.group_id is None and (self.enable_auto_commit or self.group_instance_id is not None):
+            raise ConfigurationError("enable_auto_commit and group_instance_id need a group_id")
+        if self.heartbeat_interval_ms >= self.session_timeout_ms:
+            raise ConfigurationError("heartbeat_interval_ms must be below session_timeout_ms")
+        if self.max_poll_records < 1:
+            raise ConfigurationError("max_poll_records must be at least 1")
+
+
+def _unknown(given: str, known: set[str]) -> str:
+    near = difflib.get_close_matches(given, known, n=1, cutoff=0.6)
+    return f"unknown setting {given!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+
+
+def _convert(name: str, value: Any, hint: str) -> Any:
+    """The value in the setting's type; text is read as Kafka's properties files are."""
+    if name == "acks" and value == "all":
+        value = -1
+    wanted = hint.removeprefix("<class '").removesuffix("'>")
+    optional = "None" in wanted
+    try:
+        converted = _typed(value, wanted, optional)
+    except ValueError as error:
+        raise ConfigurationError(f"{name}={value!r}: {error}") from error
+    if name in CHOICES and converted not in CHOICES[name]:
+        raise ConfigurationError(f"{name}={value!r}: one of {', '.join(map(str, CHOICES[name]))}")
+    return converted
+
+
+def _typed(value: Any, wanted: str, optional: bool) -> Any:
+    if value is None:
+        if optional:
+            return None
+        raise ValueError("must not be None")
+    if "Sequence" in wanted:
+        return value if isinstance(value, str) or "str |" in wanted else tuple(value)
+    if wanted.startswith("bool"):
+        if isinstance(value, str) and value.lower() in ("true", "false"):
+            return value.lower() == "true"
+        if isinstance(value, bool):
+            return value
+        raise ValueError("must be True or False")
+    if wanted.startswith(("int", "float")):
+        if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+            raise ValueError("must be a number")
+        return float(value) if wanted.startswith("float") else int(value)
+    if not isinstance(value, str):
+        raise ValueError("must be text")
+    return value
