@@ -5,8 +5,9 @@ Sources: `OffsetCommitKey` (0-1), `OffsetCommitValue` (0-4, topic id as tagged f
 int16; the key's version tells the type of record. Version 4 of a value is the first flexible one.
 
 What is written, as Kafka 4.3.1 does: offset keys as version 1; offset values as version 1 when they carry an expiry
-time (OffsetCommit v2-4 asked for a retention), otherwise as version 4; group values as version 3. Every version is read.
-Left out: the records of the newer group types (key versions 3 and up), for which `decode_key` returns an `UnknownKey`.
+time (OffsetCommit v2-4 asked for a retention), otherwise as version 4; group values as version 3. Every version is
+read. Left out: the records of the newer group types (key versions 3 and up), for which `decode_key` returns an
+`UnknownKey`.
 """
 
 from __future__ import annotations

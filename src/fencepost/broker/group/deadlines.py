@@ -31,7 +31,8 @@ class Deadlines:
     """A heap with at most one live entry per key.
 
     A heartbeat moves a deadline later, which only notes the new time: the entry in the heap is looked at when its old
-    time comes, and put back. So a heartbeat costs a dictionary write, and the heap stays as large as the number of keys.
+    time comes, and put back. So a heartbeat costs a dictionary write, and the heap stays as large as the number of
+    keys.
     """
 
     __slots__ = ("_due", "_heap", "_queued")

@@ -1,7 +1,7 @@
 """The volatile half of the group coordinator: who is in a group right now, who waits for an answer, who leads.
 
-Nothing here is in the log. After a restart a group is what its last record says (`replay.py`), with nobody waiting: members
-whose join or sync was parked ask again.
+Nothing here is in the log. After a restart a group is what its last record says (`replay.py`), with nobody waiting:
+members whose join or sync was parked ask again.
 
 Source: `ClassicGroup` and `ClassicGroupMember` of Apache Kafka 4.x.
 """
@@ -20,7 +20,7 @@ __all__ = ["Group", "Member"]
 
 
 class Member:
-    """A member. `join_token` and `sync_token` stand for its parked requests; `protocols` are in its order of preference."""
+    """A member. Its tokens stand for its parked requests; `protocols` are in its order of preference."""
 
     __slots__ = (
         "client_host",
@@ -246,7 +246,7 @@ class Group:
         self.topics = self._compute_topics()
 
     def subscribes_to(self, topic: str) -> bool:
-        """Whether a member consumes the topic. If a consumer group's subscriptions are unreadable: yes, to be careful."""
+        """Whether a member consumes the topic; yes if a consumer group's subscriptions are unreadable."""
         if self.topics is None:
             return self.protocol_type == CONSUMER_PROTOCOL_TYPE
         return topic in self.topics

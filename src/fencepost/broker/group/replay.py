@@ -1,11 +1,11 @@
 """The persisted half of the group coordinator: what the records of `__consumer_offsets` say, and the only writer of it.
 
-`GroupStore.replay` and `GroupStore.complete_transaction` are called for every record and every marker, in log order, both while
-running and while loading: the same log always gives the same store. Who is waiting, whose session runs out when and how far a
-rebalance has come are not in the log, and are not here: see `members.py`.
+`GroupStore.replay` and `GroupStore.complete_transaction` are called for every record and every marker, in log order,
+both while running and while loading: the same log always gives the same store. Who is waiting, whose session runs out
+when and how far a rebalance has come are not in the log, and are not here: see `members.py`.
 
-Source: `OffsetMetadataManager` and `GroupMetadataManager.replay` of Apache Kafka 4.x. One difference: a transactional offset
-remembers its producer's epoch, and a marker of a lower epoch leaves it alone.
+Source: `OffsetMetadataManager` and `GroupMetadataManager.replay` of Apache Kafka 4.x. One difference: a transactional
+offset remembers its producer's epoch, and a marker of a lower epoch leaves it alone.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class TopicPartition(NamedTuple):
 
 
 class StoredOffset(NamedTuple):
-    """A committed or pending offset. `record_offset` is where its record lies in the log; `producer_epoch` of pending ones."""
+    """A committed or pending offset; `record_offset` is where its record lies, the epoch is that of a pending one."""
 
     value: OffsetCommitValue
     record_offset: int
@@ -67,7 +67,8 @@ class GroupStore:
         self._offsets_topic_partitions = offsets_topic_partitions
         self.groups: dict[str, StoredGroup] = {}
         self.committed: dict[str, dict[TopicPartition, StoredOffset]] = {}
-        # A marker is written to each partition of __consumer_offsets that a transaction touched, and ends it only there.
+        # A marker is written to each partition of __consumer_offsets that a transaction touched, and ends it only
+        # there.
         self._pending: dict[tuple[int, int], _Pending] = {}
         self._pending_by_group: dict[str, dict[TopicPartition, set[int]]] = {}
 
@@ -86,7 +87,7 @@ class GroupStore:
     def complete_transaction(self, producer_id: int, producer_epoch: int, commit: bool, offsets_partition: int) -> int:
         """Apply a marker that lies in partition `offsets_partition`; returns how many pending offsets it ended.
 
-        Of a committed offset and a pending one, the one whose record came later in the log wins: compaction keeps that one.
+        Of a committed offset and a pending one, the one whose record came later wins: compaction keeps that one.
         """
         pending = self._pending.get((offsets_partition, producer_id))
         if pending is None:

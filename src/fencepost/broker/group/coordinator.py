@@ -1,0 +1,320 @@
+"""The group coordinator: what a broker answers to consumer groups, without clock, log or sockets.
+
+Contract. Every request method takes the time and a typed request, and returns a `GroupResult`. Before the next call,
+the caller appends the result's records to `__consumer_offsets`, each to `coordinator_partition(record.group_id,
+partitions)`, and hands each to `replay` with its offset; when they are durable it sends the reply and the answers to
+parked requests. A join or a sync may be parked: its `token`, any object that stands for the request, comes back in
+`replies` of this or a later result, exactly once. `next_deadline_ms` says when `on_time` has to be called.
+
+Two halves. *Persisted*: groups as of their last completed rebalance, committed and pending offsets (`GroupStore`).
+Only `replay` and `complete_transaction` change it, when running and when loading. *Volatile*: who is in a group right
+now, who is parked, when sessions end (`ClassicGroups`). Requests and time change it at once, but a step that depends
+on a record (a group becomes stable, a group is gone) is taken when that record is replayed.
+
+At start: `replay` for every record and `complete_transaction` for every marker in the log, then `load`.
+
+A transactional commit is a record in a batch of its producer. It pends until the marker in its partition:
+`complete_transaction`. That the producer owns the transaction, that topics exist and that the caller is allowed to is
+checked elsewhere. That a client disconnects means nothing to a group: its session runs out.
+
+Left out: KIP-848 groups. They would live beside `ClassicGroups`, behind this facade, with records of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from fencepost.broker.group import decide, offsets
+from fencepost.broker.group.classic import ClassicGroups
+from fencepost.broker.group.config import GroupConfig
+from fencepost.broker.group.deadlines import Deadline, DeadlineKind, Deadlines
+from fencepost.broker.group.members import Group
+from fencepost.broker.group.records import GroupRecord
+from fencepost.broker.group.replay import GroupStore, TopicPartition
+from fencepost.broker.group.requests import (
+    CommitOffsets,
+    CommitTransactionalOffsets,
+    DeletedGroup,
+    DescribedGroup,
+    DescribedMember,
+    FetchedOffsets,
+    FetchOffsets,
+    GroupResult,
+    Heartbeat,
+    Join,
+    Joined,
+    Leave,
+    Left,
+    ListedGroup,
+    OffsetsDeleted,
+    PartitionError,
+    Sync,
+    Synced,
+    Token,
+)
+from fencepost.broker.group.states import GroupState
+from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.offsets_log import GroupMetadataKey, GroupMetadataValue
+
+__all__ = ["GroupCoordinator"]
+
+_CLASSIC = "classic"
+_FIRST_COMMIT_THAT_KNOWS_69 = 9
+_FIRST_DESCRIBE_THAT_KNOWS_69 = 6
+_OFFSETS = Deadline(DeadlineKind.OFFSETS)
+
+
+class GroupCoordinator:
+    """Classic groups and their offsets. `new_uuid` gives the unique part of a member id."""
+
+    def __init__(self, config: GroupConfig, new_uuid: Callable[[], str]) -> None:
+        self._config = config
+        self._store = GroupStore(config.offsets_topic_partitions)
+        self._deadlines = Deadlines()
+        self._classic = ClassicGroups(config, self._store, self._deadlines, new_uuid)
+
+    # The log
+
+    def replay(self, record: GroupRecord, offset: int) -> None:
+        """Apply a record that lies at `offset` of its group's partition. Raises MismatchedRecord."""
+        self._store.replay(record, offset)
+        value = record.value
+        if isinstance(record.key, GroupMetadataKey) and (value is None or isinstance(value, GroupMetadataValue)):
+            self._classic.stored(record.key.group_id, value)
+
+    def complete_transaction(self, producer_id: int, producer_epoch: int, commit: bool, offsets_partition: int) -> int:
+        """Apply a marker in that partition of `__consumer_offsets`; returns how many pending offsets it ended.
+
+        Offsets that pend under a higher epoch than the marker's belong to a later transaction and stay.
+        """
+        return self._store.complete_transaction(producer_id, producer_epoch, commit, offsets_partition)
+
+    def load(self, now_ms: int) -> GroupResult[None]:
+        """Everything in the log has been replayed: from now on sessions count."""
+        out: GroupResult[None] = GroupResult(None)
+        self._classic.load(now_ms, out)
+        self._deadlines.set(_OFFSETS, now_ms + self._config.offsets_retention_check_interval_ms)
+        return out
+
+    # Time
+
+    def next_deadline_ms(self) -> int | None:
+        """When something is due; None while nothing is."""
+        return self._deadlines.next_ms()
+
+    def on_time(self, now_ms: int) -> GroupResult[None]:
+        """Do what is due: end sessions and phases of rebalances, expire offsets."""
+        out: GroupResult[None] = GroupResult(None)
+        expire = False
+        for deadline in self._deadlines.pop_due(now_ms):
+            if deadline.kind == DeadlineKind.OFFSETS:
+                expire = True
+            else:
+                self._classic.on_deadline(now_ms, deadline, out)
+        if expire:
+            self._deadlines.set(_OFFSETS, now_ms + self._config.offsets_retention_check_interval_ms)
+            self._expire_offsets(now_ms, out)
+        return out
+
+    # Membership
+
+    def join_group(self, now_ms: int, request: Join, token: Token) -> GroupResult[None]:
+        """JoinGroup v0-9. The answer, a Joined, comes under `token`, now or later."""
+        out: GroupResult[None] = GroupResult(None)
+        error = ErrorCode.NONE
+        if not request.group_id:
+            error = ErrorCode.INVALID_GROUP_ID
+        elif (
+            not self._config.min_session_timeout_ms <= request.session_timeout_ms <= self._config.max_session_timeout_ms
+        ):
+            error = ErrorCode.INVALID_SESSION_TIMEOUT
+        if error:
+            out.replies.append((token, Joined(error_code=error, member_id=request.member_id)))
+        else:
+            self._classic.join(now_ms, request, token, out)
+        return out
+
+    def sync_group(self, now_ms: int, request: Sync, token: Token) -> GroupResult[None]:
+        """SyncGroup v0-5. The answer, a Synced, comes under `token`, now or later."""
+        out: GroupResult[None] = GroupResult(None)
+        if request.group_id:
+            self._classic.sync(now_ms, request, token, out)
+        else:
+            out.replies.append((token, Synced(error_code=ErrorCode.INVALID_GROUP_ID)))
+        return out
+
+    def heartbeat(self, now_ms: int, request: Heartbeat) -> GroupResult[ErrorCode]:
+        """Heartbeat v0-4."""
+        if not request.group_id:
+            return GroupResult(ErrorCode.INVALID_GROUP_ID)
+        return GroupResult(self._classic.heartbeat(now_ms, request))
+
+    def leave_group(self, now_ms: int, request: Leave) -> GroupResult[Left]:
+        """LeaveGroup v0-5."""
+        out = GroupResult(Left())
+        if request.group_id:
+            out.reply = self._classic.leave(now_ms, request, out)
+        else:
+            out.reply = Left(error_code=ErrorCode.INVALID_GROUP_ID)
+        return out
+
+    # Offsets
+
+    def commit_offsets(self, now_ms: int, request: CommitOffsets) -> GroupResult[list[PartitionError]]:
+        """OffsetCommit v2-10. An empty group id is allowed, as Kafka has always done."""
+        group = self._classic.find(request.group_id)
+        error = self._check_commit(group, request)
+        if error:
+            return GroupResult([PartitionError(wanted.topic, wanted.partition, error) for wanted in request.offsets])
+        if group is not None and group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
+            self._classic.heard_of(now_ms, group, request.member_id)
+        records, answers = offsets.commit(
+            self._config, now_ms, request.group_id, request.offsets, retention_ms=request.retention_ms
+        )
+        return GroupResult(answers, records)
+
+    def commit_transactional_offsets(
+        self, now_ms: int, request: CommitTransactionalOffsets
+    ) -> GroupResult[list[PartitionError]]:
+        """TxnOffsetCommit v0-5. Below v3 there is neither member nor generation: leave them at their defaults."""
+        group = self._classic.find(request.group_id)
+        if not request.group_id:
+            error = ErrorCode.INVALID_GROUP_ID
+        elif group is None:
+            error = ErrorCode.NONE if request.generation_id < 0 else ErrorCode.ILLEGAL_GENERATION
+        else:
+            error = decide.check_offset_commit(
+                group, request.member_id, request.group_instance_id, request.generation_id, transactional=True
+            )
+        if error:
+            return GroupResult([PartitionError(wanted.topic, wanted.partition, error) for wanted in request.offsets])
+        records, answers = offsets.commit(
+            self._config,
+            now_ms,
+            request.group_id,
+            request.offsets,
+            producer_id=request.producer_id,
+            producer_epoch=request.producer_epoch,
+        )
+        return GroupResult(answers, records)
+
+    def fetch_offsets(self, request: FetchOffsets) -> FetchedOffsets:
+        """OffsetFetch v1-10, one group at a time. Classic groups ignore the member and epoch of v9+."""
+        return offsets.fetch(self._store, request)
+
+    def delete_offsets(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> GroupResult[OffsetsDeleted]:
+        """OffsetDelete v0."""
+        if not group_id:
+            return GroupResult(OffsetsDeleted(ErrorCode.INVALID_GROUP_ID))
+        group = self._classic.find(group_id)
+        if group is None:
+            return GroupResult(OffsetsDeleted(ErrorCode.GROUP_ID_NOT_FOUND))
+        error = decide.check_offset_delete(group)
+        if error:
+            return GroupResult(OffsetsDeleted(error))
+        records, answers = offsets.delete_some(self._store, group, partitions)
+        return GroupResult(OffsetsDeleted(partitions=answers), records)
+
+    def delete_partitions(self, partitions: Iterable[tuple[str, int]]) -> GroupResult[None]:
+        """These partitions of topics were deleted: forget what any group committed for them."""
+        gone = {TopicPartition(topic, index) for topic, index in partitions}
+        out: GroupResult[None] = GroupResult(None)
+        for group_id in self._classic.ids():
+            out.records.extend(offsets.delete_for(self._store, group_id, gone))
+        return out
+
+    # Administration
+
+    def delete_groups(self, group_ids: Iterable[str]) -> GroupResult[list[DeletedGroup]]:
+        """DeleteGroups v0-2: only groups without members, with all their offsets."""
+        out: GroupResult[list[DeletedGroup]] = GroupResult([])
+        for group_id in dict.fromkeys(group_ids):
+            group = self._classic.find(group_id)
+            if group is None:
+                error = ErrorCode.GROUP_ID_NOT_FOUND
+            elif group.state != GroupState.EMPTY:
+                error = ErrorCode.NON_EMPTY_GROUP
+            else:
+                error = ErrorCode.NONE
+                out.records.extend(offsets.delete_all(self._store, group_id))
+                out.records.append(GroupRecord(GroupMetadataKey(group_id), None))
+            out.reply.append(DeletedGroup(group_id, error))
+        return out
+
+    def describe_group(self, group_id: str, api_version: int) -> DescribedGroup:
+        """DescribeGroups v0-6, one group. One that does not exist is Dead, and from v6 (KIP-1043) also an error."""
+        group = self._classic.find(group_id)
+        if group is None:
+            known = api_version >= _FIRST_DESCRIBE_THAT_KNOWS_69
+            return DescribedGroup(
+                group_id=group_id,
+                error_code=ErrorCode.GROUP_ID_NOT_FOUND if known else ErrorCode.NONE,
+                error_message=f"Group {group_id} not found." if known else None,
+                group_state=GroupState.DEAD.label,
+            )
+        stable = group.state == GroupState.STABLE
+        return DescribedGroup(
+            group_id=group_id,
+            group_state=group.state.label,
+            protocol_type=group.protocol_type or "",
+            protocol_data=(group.protocol_name or "") if stable else "",
+            members=self._describe_members(group, stable),
+        )
+
+    def list_groups(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[ListedGroup]:
+        """ListGroups v0-5. Filters ignore case; an empty one lets everything through, an unknown name nothing."""
+        if types and _CLASSIC not in (name.lower() for name in types):
+            return []
+        wanted = {name.lower() for name in states}
+        listed = []
+        for group_id in self._classic.ids():
+            group = self._classic.find(group_id)
+            if group is not None and (not wanted or group.state.label.lower() in wanted):
+                listed.append(ListedGroup(group_id, group.protocol_type or "", group.state.label, _CLASSIC))
+        return listed
+
+    def group_exists(self, group_id: str) -> bool:
+        """Whether the group is known, with or without members."""
+        return self._classic.find(group_id) is not None
+
+    def snapshot(self) -> object:
+        """The persisted half as a value that can be compared."""
+        return self._store.snapshot()
+
+    def _check_commit(self, group: Group | None, request: CommitOffsets) -> ErrorCode:
+        if group is not None:
+            return decide.check_offset_commit(
+                group, request.member_id, request.group_instance_id, request.generation_id, transactional=False
+            )
+        if request.generation_id < 0:
+            return ErrorCode.NONE
+        known = request.api_version >= _FIRST_COMMIT_THAT_KNOWS_69
+        return ErrorCode.GROUP_ID_NOT_FOUND if known else ErrorCode.ILLEGAL_GENERATION
+
+    def _describe_members(self, group: Group, stable: bool) -> list[DescribedMember]:
+        stored = self._store.groups.get(group.group_id)
+        described = []
+        for member in group.members.values():
+            last = stored.members.get(member.member_id) if stored is not None else None
+            described.append(
+                DescribedMember(
+                    member.member_id,
+                    member.group_instance_id,
+                    member.client_id,
+                    member.client_host,
+                    group.metadata(member) if stable else b"",
+                    last.assignment if last is not None else b"",
+                )
+            )
+        return described
+
+    def _expire_offsets(self, now_ms: int, out: GroupResult[None]) -> None:
+        # One pass over everything every ten minutes, as in Kafka: a timer per offset would cost more than it saves.
+        for group_id in self._classic.ids():
+            group = self._classic.find(group_id)
+            if group is None or group_id not in self._store.groups:
+                continue
+            records, none_left = offsets.expire(self._config, self._store, group, now_ms)
+            out.records.extend(records)
+            if none_left and group.state == GroupState.EMPTY and not group.pending_joins:
+                out.records.append(GroupRecord(GroupMetadataKey(group_id), None))
