@@ -1,0 +1,41 @@
+"""Settings of one partition's log. Names and defaults are Kafka's topic settings, units last; the last group is
+ours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["LogConfig"]
+
+Fsync = Literal["commit", "interval", "never"]
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    segment_bytes: int = 1 << 30
+    segment_ms: int = 7 * 24 * 3600 * 1000
+    index_interval_bytes: int = 4096
+    segment_index_bytes: int = 10 << 20
+    max_message_bytes: int = 1_048_588
+    message_timestamp_type: Literal["CreateTime", "LogAppendTime"] = "CreateTime"
+    message_timestamp_before_max_ms: int = 2**63 - 1
+    message_timestamp_after_max_ms: int = 3_600_000
+    retention_ms: int = 7 * 24 * 3600 * 1000
+    """-1: for ever."""
+    retention_bytes: int = -1
+    """-1: unlimited."""
+    cleanup_policy: str = "delete"
+    """`delete`, `compact` or `compact,delete`. Without `delete` nothing is removed by time or size."""
+    producer_id_expiration_ms: int = 24 * 3600 * 1000
+
+    fsync: Fsync = "commit"
+    """`commit`: the high watermark follows `mark_synced`. `interval`, `never`: it follows the append."""
+    verify_reads: bool = True
+    """Check the CRC of every batch that is read, so that a flipped bit is an error here and not at the consumer."""
+    snapshot_interval_bytes: int = 64 << 20
+    """How much log may lie behind the last producer snapshot, and so how much is scanned after a crash."""
+    producer_state_check: Literal["strict", "kafka"] = "strict"
+    shrunk_producers_max: int = 100_000
+    """How many expired producer ids keep their (producer id, epoch, last sequence); beyond it the longest idle are
+    forgotten."""

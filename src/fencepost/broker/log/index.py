@@ -1,0 +1,208 @@
+"""The two sparse indexes of a segment, in Kafka's format: offset -> position, and timestamp -> offset.
+
+They only make searches short: the log is what is true, and both can be rebuilt from it. Entries are kept in memory
+and written in groups (`flush`), always after the bytes of the log that they point into.
+
+.index: relative offset int32, position int32: the last offset of a batch, and where that batch begins.
+.timeindex: timestamp int64, relative offset int32: the largest timestamp so far, and the last offset of the first
+batch that has it.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from array import array
+from bisect import bisect_right
+
+from fencepost.broker.files import File, Files
+
+__all__ = ["IndexFile", "OffsetIndex", "TimeIndex"]
+
+_TIME_ENTRY = struct.Struct(">qi")
+_ENTRY_BYTES = 8
+
+
+def _strictly_increasing(values: array[int]) -> bool:
+    return all(map(int.__lt__, values, values[1:]))
+
+
+class IndexFile:
+    """The file of an index: opened when it is first written."""
+
+    __slots__ = ("_file", "_files", "path")
+
+    def __init__(self, files: Files, path: str) -> None:
+        self._files = files
+        self.path = path
+        self._file: File | None = None
+
+    def file(self) -> File:
+        if self._file is None:
+            self._file = self._files.open(self.path)
+        return self._file
+
+    def store(self, position: int, data: bytes) -> None:
+        """Make the file exactly `position` old bytes followed by `data`."""
+        file = self.file()
+        if file.size() != position:
+            file.truncate(position)
+        if data:
+            file.append(data)
+
+    def opened(self) -> list[File]:
+        """The file when it is open."""
+        return [] if self._file is None else [self._file]
+
+    def exists(self) -> bool:
+        return self._file is not None or self._files.exists(self.path)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+class OffsetIndex:
+    """Positions by offset of one segment."""
+
+    __slots__ = ("_base", "_file", "_flushed", "_offsets", "_positions")
+
+    def __init__(self, files: Files, path: str, base_offset: int) -> None:
+        self._file = IndexFile(files, path)
+        self._base = base_offset
+        self._offsets: array[int] = array("i")  # relative
+        self._positions: array[int] = array("i")
+        self._flushed = 0  # entries that are in the file
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def load(self, data: bytes, log_size: int) -> bool:
+        """Take over a file's bytes. False (and empty) when they cannot be an index of a log of that size."""
+        entries: array[int] = array("i")
+        entries.frombytes(data[: len(data) - len(data) % _ENTRY_BYTES])
+        if sys.byteorder == "little":
+            entries.byteswap()
+        offsets, positions = entries[0::2], entries[1::2]
+        sane = not offsets or (offsets[0] >= 0 and positions[0] >= 0 and positions[-1] < log_size)
+        if (
+            len(data) % _ENTRY_BYTES
+            or not sane
+            or not _strictly_increasing(offsets)
+            or not _strictly_increasing(positions)
+        ):
+            self._offsets, self._positions, self._flushed = array("i"), array("i"), 0
+            return False
+        self._offsets, self._positions, self._flushed = offsets, positions, len(offsets)
+        return True
+
+    def add(self, last_offset: int, position: int) -> None:
+        self._offsets.append(last_offset - self._base)
+        self._positions.append(position)
+
+    def floor(self, offset: int) -> int:
+        """The position of an indexed batch whose last offset is not above `offset`; 0 when there is none."""
+        slot = bisect_right(self._offsets, min(offset - self._base, 2**31 - 1)) - 1
+        return self._positions[slot] if slot >= 0 else 0
+
+    def floor_position(self, position: int) -> int:
+        """The largest indexed position that is not above `position`; 0 when there is none."""
+        slot = bisect_right(self._positions, position) - 1
+        return self._positions[slot] if slot >= 0 else 0
+
+    def last(self) -> tuple[int, int] | None:
+        """(last offset, position) of the last entry."""
+        return (self._base + self._offsets[-1], self._positions[-1]) if self._offsets else None
+
+    def truncate(self, offset: int) -> None:
+        """Drop entries of batches that end at or behind `offset`."""
+        slot = bisect_right(self._offsets, min(offset - 1 - self._base, 2**31 - 1))
+        del self._offsets[slot:]
+        del self._positions[slot:]
+        self._flushed = min(self._flushed, slot)
+
+    def flush(self) -> None:
+        """Write what the file does not have. Raises OSError; calling again then writes the same entries."""
+        pairs: array[int] = array("i", bytes(_ENTRY_BYTES * (len(self._offsets) - self._flushed)))
+        pairs[0::2], pairs[1::2] = self._offsets[self._flushed :], self._positions[self._flushed :]
+        if sys.byteorder == "little":
+            pairs.byteswap()
+        self._file.store(self._flushed * _ENTRY_BYTES, pairs.tobytes())
+        self._flushed = len(self._offsets)
+
+    def file(self) -> File:
+        return self._file.file()
+
+    def opened(self) -> list[File]:
+        return self._file.opened()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class TimeIndex:
+    """Offsets by timestamp of one segment."""
+
+    __slots__ = ("_base", "_file", "_flushed", "_offsets", "_timestamps")
+
+    def __init__(self, files: Files, path: str, base_offset: int) -> None:
+        self._file = IndexFile(files, path)
+        self._base = base_offset
+        self._timestamps: array[int] = array("q")
+        self._offsets: array[int] = array("i")  # relative
+        self._flushed = 0
+
+    def __len__(self) -> int:
+        return len(self._timestamps)
+
+    def load(self, data: bytes) -> bool:
+        """Take over a file's bytes. False (and empty) when they cannot be a time index."""
+        whole = len(data) % _TIME_ENTRY.size == 0
+        timestamps: array[int] = array("q")
+        offsets: array[int] = array("i")
+        for timestamp, offset in _TIME_ENTRY.iter_unpack(data if whole else b""):
+            timestamps.append(timestamp)
+            offsets.append(offset)
+        sane = whole and _strictly_increasing(timestamps) and _strictly_increasing(offsets)
+        if not sane or (timestamps and (timestamps[0] < 0 or offsets[0] < 0)):
+            self._timestamps, self._offsets, self._flushed = array("q"), array("i"), 0
+            return False
+        self._timestamps, self._offsets, self._flushed = timestamps, offsets, len(timestamps)
+        return True
+
+    def add(self, timestamp: int, last_offset: int) -> None:
+        """Ignored unless the timestamp is larger than the last entry's (Kafka does the same)."""
+        if timestamp >= 0 and (not self._timestamps or timestamp > self._timestamps[-1]):
+            self._timestamps.append(timestamp)
+            self._offsets.append(last_offset - self._base)
+
+    def floor(self, timestamp: int) -> int:
+        """An offset before which every timestamp is smaller than `timestamp`; the base offset when none is known."""
+        slot = bisect_right(self._timestamps, timestamp - 1) - 1
+        return self._base + self._offsets[slot] if slot >= 0 else self._base
+
+    def last(self) -> tuple[int, int]:
+        """(largest timestamp, last offset of its batch); (-1, base offset) when empty."""
+        return (self._timestamps[-1], self._base + self._offsets[-1]) if self._timestamps else (-1, self._base)
+
+    def truncate(self, offset: int) -> None:
+        """Drop entries at or behind `offset`."""
+        slot = bisect_right(self._offsets, min(offset - 1 - self._base, 2**31 - 1))
+        del self._timestamps[slot:]
+        del self._offsets[slot:]
+        self._flushed = min(self._flushed, slot)
+
+    def flush(self) -> None:
+        data = b"".join(map(_TIME_ENTRY.pack, self._timestamps[self._flushed :], self._offsets[self._flushed :]))
+        self._file.store(self._flushed * _TIME_ENTRY.size, data)
+        self._flushed = len(self._timestamps)
+
+    def file(self) -> File:
+        return self._file.file()
+
+    def opened(self) -> list[File]:
+        return self._file.opened()
+
+    def close(self) -> None:
+        self._file.close()

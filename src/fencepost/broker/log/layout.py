@@ -1,0 +1,81 @@
+"""Names and small text files of a partition's directory, as Apache Kafka lays them out.
+
+`log-start-offset` is ours (Kafka keeps that number in one file for all partitions): version, offset, CRC-32C of the
+offset's digits.
+"""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from typing import Final
+
+from crc32c import crc32c
+
+__all__ = [
+    "EPOCH_CHECKPOINT",
+    "EPOCH_CHECKPOINT_TEXT",
+    "INDEX",
+    "LOG",
+    "LOG_START",
+    "METADATA",
+    "SNAPSHOT",
+    "TIME_INDEX",
+    "TXN_INDEX",
+    "decode_log_start",
+    "decode_metadata",
+    "encode_log_start",
+    "encode_metadata",
+    "file_name",
+    "offset_of",
+]
+
+LOG: Final = ".log"
+INDEX: Final = ".index"
+TIME_INDEX: Final = ".timeindex"
+TXN_INDEX: Final = ".txnindex"
+SNAPSHOT: Final = ".snapshot"
+METADATA: Final = "partition.metadata"
+EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
+EPOCH_CHECKPOINT_TEXT: Final = b"0\n1\n0 0\n"  # version, number of entries, then leader epoch and its first offset
+LOG_START: Final = "log-start-offset"
+
+
+def file_name(offset: int, suffix: str) -> str:
+    """20 digits and the suffix."""
+    return f"{offset:020d}{suffix}"
+
+
+def offset_of(name: str, suffix: str) -> int | None:
+    """The offset in a file's name; None when the name is not of that kind."""
+    stem = name.removesuffix(suffix)
+    if stem == name or len(stem) != 20 or not stem.isascii() or not stem.isdigit():
+        return None
+    return int(stem)
+
+
+def encode_metadata(topic_id: uuid.UUID) -> bytes:
+    text = base64.urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
+    return f"version: 0\ntopic_id: {text}".encode()
+
+
+def decode_metadata(data: bytes) -> uuid.UUID:
+    """Raises ValueError when it is not a version 0 file."""
+    lines = [line.partition(": ") for line in data.decode("utf-8").splitlines()]
+    fields = {key: value for key, _, value in lines}
+    if fields.get("version") != "0" or "topic_id" not in fields:
+        raise ValueError(f"not a partition metadata file of version 0: {data[:100]!r}")
+    return uuid.UUID(bytes=base64.urlsafe_b64decode(fields["topic_id"] + "=="))
+
+
+def encode_log_start(offset: int) -> bytes:
+    digits = str(offset).encode()
+    return b"0 %s %08x\n" % (digits, crc32c(digits))
+
+
+def decode_log_start(data: bytes) -> int:
+    """Raises ValueError when version or CRC are not right."""
+    parts = data.split()
+    if len(parts) != 3 or parts[0] != b"0" or int(parts[2], 16) != crc32c(parts[1]):
+        raise ValueError(f"not a log start offset file of version 0: {data[:100]!r}")
+    return int(parts[1])

@@ -1,0 +1,576 @@
+"""One partition's log: append, read, and the offsets that bound what a reader may see.
+
+Batches are never decoded: header and CRC are looked at, base offset and leader epoch (always 0) are written, both
+outside the CRC. One append is one write to one file. Not thread-safe: one owner calls it; only the files from
+`unsynced()` may be synced elsewhere.
+
+What a crash finds is decided by the log alone: indexes and producer snapshots are written after the bytes they
+describe, and are made again from them when they are missing or damaged. Left out: replication, leader epochs other
+than 0, and compaction (its seam is `segments`).
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
+from typing import Final
+
+from crc32c import crc32c
+
+from fencepost.broker.files import Buffer, File, Files
+from fencepost.broker.log.aborted import Aborted
+from fencepost.broker.log.config import LogConfig
+from fencepost.broker.log.layout import LOG_START, METADATA, SNAPSHOT, encode_log_start, encode_metadata, file_name
+from fencepost.broker.log.producer_table import ProducerTable, facts_of
+from fencepost.broker.log.recovery import Recovered, rebuild_aborted, recover
+from fencepost.broker.log.results import Appended, CorruptSegment, Duplicate, ReadResult, RecoveryReport, Rejected
+from fencepost.broker.log.segment import Segment
+from fencepost.broker.log.timestamps import first_at_or_after, with_timestamp
+from fencepost.broker.log.validate import Flaw, inspect
+from fencepost.broker.producers import Refusal
+from fencepost.protocol.batch import HEADER_BYTES, BatchHeader, iter_batches, parse_header
+from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.control import Marker, encode_marker
+
+__all__ = ["PartitionLog"]
+
+_PLACE = struct.Struct(">qii")  # base offset, batch length, leader epoch: what the log assigns
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_PLACE_BYTES: Final = _PLACE.size
+_LEADER_EPOCH: Final = 0
+_LOG_APPEND_TIME: Final = 0x08
+_CRC_FROM: Final = 21
+_RECENT_MAX: Final = 512
+_SNAPSHOTS_KEPT: Final = 2
+_RELATIVE_MAX: Final = 2**31 - 1
+
+
+class PartitionLog:
+    """Open with `PartitionLog.open`. OSError never leaves `append`, `append_marker`, `append_internal` and `read`:
+    they answer KAFKA_STORAGE_ERROR (56); `failure` keeps the last cause."""
+
+    def __init__(self, files: Files, directory: str, config: LogConfig, recovered: Recovered) -> None:
+        self._files = files
+        self.directory = directory
+        self.config = config
+        self.report: RecoveryReport = recovered.report
+        self.segments: list[Segment] = recovered.segments
+        self.producers: ProducerTable = recovered.producers
+        self.log_start_offset = recovered.log_start_offset
+        self.log_end_offset = self.segments[-1].next_offset
+        self.high_watermark = self.log_end_offset
+        self.synced_offset = self.log_end_offset
+        self.failure: OSError | None = None
+        self._sync_failed = False
+        self._torn = False  # a failed append may have left bytes behind the end of the active file
+        self._snapshots = recovered.snapshots
+        self._pending_snapshot: tuple[int, bytes] | None = None
+        self._pending_files: dict[File, None] = {}
+        self._bytes_since_snapshot = 0
+        self._recent_last: list[int] = []  # last offset and position of the last batches of the active segment
+        self._recent_positions: list[int] = []
+
+    @classmethod
+    def open(
+        cls,
+        files: Files,
+        directory: str,
+        config: LogConfig,
+        now_ms: int,
+        *,
+        clean: bool = False,
+        topic_id: uuid.UUID | None = None,
+    ) -> PartitionLog:
+        """Open or create. `clean`: the last owner closed it; the scan is then expected to find nothing, which
+        `report` would tell.
+
+        Raises OSError."""
+        recovered = recover(files, directory, config, clean=clean)
+        log = cls(files, directory, config, recovered)
+        if topic_id is not None and not files.exists(f"{directory}/{METADATA}"):
+            files.write_atomic(f"{directory}/{METADATA}", encode_metadata(topic_id))
+        report = recovered.report
+        if report.scanned_bytes or report.cuts or report.removed_files:
+            # What was in the page cache when the process died is visible again, so it has to be made to stay.
+            for segment in recovered.indexes_changed:
+                segment.log.sync()
+            log._take_snapshot()
+            log._write_pending_snapshot()
+        return log
+
+    @property
+    def last_stable_offset(self) -> int:
+        """First offset of the earliest transaction that is open (or whose marker is not durable); else the high
+        watermark."""
+        unstable = self.producers.first_unstable_offset()
+        if unstable is None or unstable >= self.high_watermark:
+            return self.high_watermark
+        return max(unstable, self.log_start_offset)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size for segment in self.segments)
+
+    # Appending
+
+    def append(
+        self, batch: Buffer, now_ms: int, *, lenient_unknown_producer: bool = False
+    ) -> Appended | Duplicate | Rejected:
+        """Append a client's batch: the records of one partition in one Produce request, which must be exactly one
+        batch.
+
+        `lenient_unknown_producer`: the request is Produce v7 or older. `batch` is not changed."""
+        header = inspect(batch, self.config, now_ms)
+        if isinstance(header, Flaw):
+            return Rejected(header.code, self.log_start_offset, header.message)
+        unknown = False
+        facts = None
+        if header.producer_id >= 0:
+            facts = facts_of(header)
+            verdict = self.producers.check(
+                facts, lenient=lenient_unknown_producer, kafka_rules=self.config.producer_state_check == "kafka"
+            )
+            if verdict is not None:
+                if isinstance(verdict, Refusal):
+                    return self._refused(verdict)
+                _, _, base_offset, last_offset, timestamp_ms = verdict.batch
+                return Duplicate(base_offset, last_offset, timestamp_ms, self.log_start_offset)
+            unknown = header.base_sequence != 0 and self.producers.get(header.producer_id) is None
+        append_time = -1
+        if self.config.message_timestamp_type == "LogAppendTime":
+            append_time = now_ms
+        base_offset = self.log_end_offset
+        last_offset = base_offset + header.last_offset_delta
+        refused = self._write(header, batch, append_time, now_ms)
+        if refused is not None:
+            return refused
+        if facts is not None:
+            timestamp_ms = header.max_timestamp if append_time < 0 else append_time
+            self.producers.note_batch(facts, base_offset, last_offset, timestamp_ms)
+        self._appended()
+        return Appended(base_offset, last_offset, append_time, self.log_start_offset, unknown)
+
+    def append_internal(self, batch: Buffer, now_ms: int) -> Appended | Rejected:
+        """Append what the broker itself made, one batch or several in a row. A transactional batch (offsets committed
+        in a transaction) opens its producer's transaction; its epoch is checked, sequences it has none. Raises
+        CorruptBatch when it is no batch."""
+        first, last = self.log_end_offset, self.log_end_offset
+        for header, view in iter_batches(batch):
+            facts = facts_of(header) if header.producer_id >= 0 else None
+            if facts is not None:
+                state = self.producers.get(facts.producer_id)
+                lowest = max(state.epoch if state else -1, self.producers.fences.get(facts.producer_id, -1))
+                if facts.epoch < lowest:
+                    return Rejected(ErrorCode.INVALID_PRODUCER_EPOCH, -1, f"epoch {facts.epoch} is older than {lowest}")
+            base_offset = self.log_end_offset
+            refused = self._write(header, view, -1, now_ms)
+            if refused is not None:
+                return refused
+            last = base_offset + header.last_offset_delta
+            if facts is not None:
+                self.producers.note_batch(facts, base_offset, last, header.max_timestamp)
+            self._appended()
+        return Appended(first, last, -1, self.log_start_offset)
+
+    def append_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        commit: bool,
+        coordinator_epoch: int,
+        now_ms: int,
+        *,
+        transaction_version: int = 2,
+    ) -> Appended | Rejected:
+        """End the producer's transaction here. Appended also when none is open, as Kafka does. Lifts the producer's
+        fence."""
+        verdict = self.producers.check_marker(
+            producer_id,
+            epoch=producer_epoch,
+            coordinator_epoch=coordinator_epoch,
+            transaction_version=transaction_version,
+        )
+        if verdict is not None:
+            return self._refused(verdict)
+        batch = encode_marker(
+            commit,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            coordinator_epoch=coordinator_epoch,
+            timestamp_ms=now_ms,
+        )
+        header = parse_header(batch)
+        offset = self.log_end_offset
+        refused = self._write(header, batch, -1, now_ms)
+        if refused is not None:
+            return refused
+        durable = self.config.fsync != "commit"
+        placed = header._replace(base_offset=offset)
+        aborted = self.producers.note_marker(placed, Marker(commit, coordinator_epoch), durable=durable)
+        if aborted is not None:
+            self.segments[-1].aborted.add(aborted)
+        self._appended()
+        return Appended(offset, offset, -1, self.log_start_offset)
+
+    def fence(self, producer_id: int, epoch: int) -> None:
+        """Refuse the producer id's batches with a lower epoch from now on, until a marker for it is appended. Not
+        kept on disk: whoever replays the transaction log sets it again."""
+        self.producers.fence(producer_id, epoch)
+
+    def _refused(self, verdict: Refusal) -> Rejected:
+        start = self.log_start_offset if verdict.log_start == 0 else verdict.log_start
+        return Rejected(verdict.code, start, verdict.message)
+
+    def _write(self, header: BatchHeader, batch: Buffer, append_time_ms: int, now_ms: int) -> Rejected | None:
+        """Put one batch at the end of the log. None: it is there; producer state is the caller's."""
+        if self._sync_failed or (self._torn and not self._mended()):
+            return self._storage_error()
+        base_offset = self.log_end_offset
+        view = memoryview(batch)
+        size = len(view)
+        timestamp = header.max_timestamp if append_time_ms < 0 else append_time_ms
+        segment = self.segments[-1]
+        try:
+            if segment.size and self._must_roll(
+                segment, size, base_offset + header.last_offset_delta, timestamp, now_ms
+            ):
+                segment = self._roll()
+            if append_time_ms < 0:
+                segment.log.append(_PLACE.pack(base_offset, header.batch_length, _LEADER_EPOCH), view[_PLACE_BYTES:])
+            else:
+                header = header._replace(attributes=header.attributes | _LOG_APPEND_TIME, max_timestamp=timestamp)
+                segment.log.append(_stamped(header, view, base_offset), view[HEADER_BYTES:])
+        except OSError as error:
+            self.failure = error
+            self._torn = True
+            self._mended()
+            return self._storage_error()
+        position = segment.size
+        segment.size = position + size
+        self.log_end_offset = segment.next_offset = base_offset + header.last_offset_delta + 1
+        segment.note(self.log_end_offset - 1, timestamp, position, size, self.config.index_interval_bytes)
+        recent = self._recent_last
+        recent.append(self.log_end_offset - 1)
+        self._recent_positions.append(position)
+        if len(recent) > _RECENT_MAX:
+            del recent[: _RECENT_MAX // 2]
+            del self._recent_positions[: _RECENT_MAX // 2]
+        self._bytes_since_snapshot += size
+        return None
+
+    def _appended(self) -> None:
+        """After the producer state has followed an append."""
+        if self.config.fsync != "commit":
+            self._advance(self.log_end_offset)
+        if self._bytes_since_snapshot > self.config.snapshot_interval_bytes:
+            self._try_snapshot()
+
+    def _storage_error(self) -> Rejected:
+        return Rejected(ErrorCode.KAFKA_STORAGE_ERROR, -1, f"{self.directory} is read-only: {self.failure}")
+
+    def _mended(self) -> bool:
+        """Cut off what a failed append left behind. Until that works the partition is read-only."""
+        segment = self.segments[-1]
+        try:
+            segment.log.truncate(segment.size)
+        except OSError as error:
+            self.failure = error
+            return False
+        self._torn = False
+        return True
+
+    def _must_roll(self, segment: Segment, size: int, last_offset: int, timestamp: int, now_ms: int) -> bool:
+        config = self.config
+        if segment.size + size > config.segment_bytes or last_offset - segment.base_offset > _RELATIVE_MAX:
+            return True
+        if len(segment.offsets) * 8 >= config.segment_index_bytes:
+            return True
+        first = segment.first_batch_timestamp()
+        return first >= 0 and (timestamp if timestamp >= 0 else now_ms) - first > config.segment_ms
+
+    def roll(self) -> None:
+        """Begin a new segment, unless the last one is empty. Raises OSError."""
+        if self.segments[-1].size:
+            self._roll()
+
+    def _roll(self) -> Segment:
+        closed = self.segments[-1]
+        closed.flush_indexes(final=True)
+        segment = Segment(self._files, self.directory, self.log_end_offset)
+        if segment.size:  # left by a crash: nothing behind the log's end belongs to it
+            segment.log.truncate(0)
+            segment.size = 0
+        segment.reset_indexes()
+        self.segments.append(segment)
+        self._recent_last, self._recent_positions = [], []
+        self._take_snapshot()
+        if self.config.fsync == "never":
+            self._write_pending_snapshot()
+        return segment
+
+    # Durability
+
+    def unsynced(self) -> list[File]:
+        """The files to sync before `mark_synced(log_end_offset as of now)` may be called."""
+        files = [s.log for s in self.segments if s.next_offset > self.synced_offset and s.size]
+        if self._pending_snapshot is not None:
+            files.extend(self._pending_files)
+        return files
+
+    def mark_synced(self, log_end_offset: int) -> None:
+        """All up to that offset is on disk, as are the files that `unsynced` named. Moves the high watermark with
+        fsync=commit."""
+        self.synced_offset = max(self.synced_offset, min(log_end_offset, self.log_end_offset))
+        if self.config.fsync == "commit":
+            self._advance(self.synced_offset)
+        pending = self._pending_snapshot
+        if pending is not None and pending[0] <= self.synced_offset:
+            try:
+                self._write_pending_snapshot()
+            except OSError as error:  # the log is whole; only the next start takes longer
+                self.failure = error
+
+    def sync_failed(self, error: OSError) -> None:
+        """A sync of this log's files failed: what of it is on disk is unknown for good. Read-only until it is opened
+        again."""
+        self.failure = error
+        self._sync_failed = True
+
+    @property
+    def read_only(self) -> bool:
+        return self._sync_failed or self._torn
+
+    def _advance(self, high_watermark: int) -> None:
+        if high_watermark > self.high_watermark:
+            self.high_watermark = high_watermark
+            self.producers.high_watermark_moved(high_watermark)
+
+    def _try_snapshot(self) -> None:
+        try:
+            self.segments[-1].flush_indexes(final=True)
+            self._take_snapshot()
+            if self.config.fsync == "never":
+                self._write_pending_snapshot()
+        except OSError as error:  # the append itself has succeeded; the entries stay in memory for the next attempt
+            self.failure = error
+            self._bytes_since_snapshot = 0
+
+    def _take_snapshot(self) -> None:
+        """Prepare a snapshot of now; it is written once everything before it is on disk. Index files have been
+        flushed."""
+        self._bytes_since_snapshot = 0
+        self._pending_snapshot = (self.log_end_offset, self.producers.encode())
+        for segment in self.segments[-2:]:
+            self._pending_files.update(dict.fromkeys(segment.index_files()))
+
+    def _write_pending_snapshot(self) -> None:
+        if self._pending_snapshot is None:
+            return
+        offset, data = self._pending_snapshot
+        self._files.write_atomic(f"{self.directory}/{file_name(offset, SNAPSHOT)}", data)
+        self._pending_snapshot, self._pending_files = None, {}
+        if offset not in self._snapshots:
+            self._snapshots.append(offset)
+        while len(self._snapshots) > _SNAPSHOTS_KEPT:
+            self._files.remove(f"{self.directory}/{file_name(self._snapshots[0], SNAPSHOT)}")
+            del self._snapshots[0]
+
+    # Reading
+
+    def read(self, offset: int, max_bytes: int, *, committed_only: bool = False, min_one: bool = True) -> ReadResult:
+        """Whole batches from the one that holds `offset` on, at most `max_bytes` of them; the first one whole however
+        large it is with `min_one`. Up to the last stable offset with `committed_only`, else up to the high watermark.
+        Never spans two segments.
+
+        OFFSET_OUT_OF_RANGE outside of log start and log end; KAFKA_STORAGE_ERROR, with the file and position in
+        `message`, when bytes are damaged or the disk fails."""
+        bound = self.last_stable_offset if committed_only else self.high_watermark
+        if offset >= bound or offset < self.log_start_offset:
+            code = (
+                ErrorCode.NONE
+                if self.log_start_offset <= offset <= self.log_end_offset
+                else ErrorCode.OFFSET_OUT_OF_RANGE
+            )
+            return self._result(b"", [], code)
+        aborted: list[tuple[int, int]] = []
+        try:
+            records, end_offset = self._slice(offset, max_bytes, bound, min_one)
+            if committed_only and records:
+                aborted = self._aborted_between(offset, end_offset)
+        except CorruptSegment as error:
+            return self._result(b"", [], ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+        except OSError as error:
+            return self._result(b"", [], ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {error}")
+        return self._result(records, aborted, ErrorCode.NONE)
+
+    def _result(
+        self, records: bytes | memoryview, aborted: list[tuple[int, int]], code: ErrorCode, message: str = ""
+    ) -> ReadResult:
+        return ReadResult(
+            records, self.high_watermark, self.last_stable_offset, self.log_start_offset, aborted, code, message
+        )
+
+    def _slice(self, offset: int, max_bytes: int, bound: int, min_one: bool) -> tuple[bytes | memoryview, int]:
+        """The bytes, and an offset behind their last record."""
+        number = self._segment_of(offset)
+        position, base, size = self._locate(number, offset)
+        while size == 0:  # the offset lies in a gap at the end of the segment
+            number += 1
+            if number == len(self.segments):
+                return b"", offset
+            position, base, size = self._locate(number, offset)
+        segment = self.segments[number]
+        if base > offset and "compact" not in self.config.cleanup_policy:
+            raise CorruptSegment(segment.path, position, f"a batch at offset {base}, {offset} is due")
+        if base >= bound:
+            return b"", offset
+        limit = segment.size if bound >= segment.next_offset else self._locate(number, bound)[0]
+        wanted = min(max_bytes, limit - position)
+        if wanted < size:
+            if not min_one:
+                return b"", offset
+            wanted = size
+        data = segment.log.read(position, wanted)
+        whole, end_offset = segment.whole_batches(data, position, offset, self.config.verify_reads)
+        if whole == 0:
+            raise CorruptSegment(segment.path, position, f"{len(data)} of {wanted} bytes were read, and no whole batch")
+        return (data if whole == len(data) else memoryview(data)[:whole]), end_offset
+
+    def _segment_of(self, offset: int) -> int:
+        segments = self.segments
+        if offset >= segments[-1].base_offset:
+            return len(segments) - 1
+        return max(0, bisect_right(segments, offset, key=_base_offset) - 1)
+
+    def _locate(self, number: int, offset: int) -> tuple[int, int, int]:
+        """`Segment.locate`, with the help of the last batches' remembered positions."""
+        segment = self.segments[number]
+        if number == len(self.segments) - 1 and self._recent_last and offset > self._recent_last[0]:
+            slot = bisect_left(self._recent_last, offset)
+            if slot == len(self._recent_last):
+                return segment.size, segment.next_offset, 0
+            position = self._recent_positions[slot]
+            following = slot + 1
+            end = self._recent_positions[following] if following < len(self._recent_positions) else segment.size
+            return position, self._recent_last[slot - 1] + 1, end - position
+        return segment.locate(offset)
+
+    def _aborted_between(self, from_offset: int, to_offset: int) -> list[tuple[int, int]]:
+        found: list[Aborted] = []
+        for segment in self.segments[self._segment_of(from_offset) :]:
+            segment.load_indexes()
+            if segment.aborted_lost:
+                rebuild_aborted(self.segments, segment)
+            if segment.aborted.collect(from_offset, to_offset, found):
+                break
+        return sorted(((entry.producer_id, entry.first_offset) for entry in found), key=_first_offset)
+
+    # Timestamps
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
+        """(timestamp, offset) of the first record whose timestamp is not smaller; None when there is none below the
+        log end.
+
+        Decodes one batch. Raises OSError, CorruptSegment."""
+        for segment in self.segments:
+            if segment.size and segment.largest_timestamp() >= timestamp_ms:
+                found = first_at_or_after(segment, timestamp_ms, self.log_start_offset)
+                if found is not None:
+                    return found
+        return None
+
+    def offset_of_max_timestamp(self) -> tuple[int, int] | None:
+        """(timestamp, offset) of the first record with the largest timestamp; None for a log without timestamps.
+        Raises OSError, CorruptSegment."""
+        used = [segment for segment in self.segments if segment.size and segment.largest_timestamp() >= 0]
+        if not used:
+            return None
+        segment = max(used, key=lambda s: s.max_timestamp)  # the first of equals
+        return with_timestamp(segment, segment.max_timestamp, self.log_start_offset)
+
+    # Removing
+
+    def delete_records_before(self, offset: int) -> int:
+        """Move the log start there (-1: to the high watermark) and remove segments wholly below it. Returns the new
+        log start.
+
+        Raises ValueError above the high watermark (OFFSET_OUT_OF_RANGE on the wire), OSError. Producer state stays,
+        as in Kafka."""
+        if offset == -1:
+            offset = self.high_watermark
+        if not 0 <= offset <= self.high_watermark:
+            raise ValueError(f"offset {offset} is not in 0...{self.high_watermark}")
+        if offset > self.log_start_offset:
+            self._files.write_atomic(f"{self.directory}/{LOG_START}", encode_log_start(offset))
+            self.log_start_offset = offset
+            self._remove_below(offset)
+        return self.log_start_offset
+
+    def apply_retention(self, now_ms: int, is_live_producer: Callable[[int], bool] = lambda _: False) -> int:
+        """Remove segments that are too old or too many, and shrink idle producer states. Only whole segments below
+        the high watermark go.
+
+        `is_live_producer`: whether the id belongs to a transactional id that is still known. Returns the number of
+        removed segments. Raises OSError, CorruptSegment."""
+        config = self.config
+        self.producers.expire(now_ms, config.producer_id_expiration_ms, is_live_producer, config.shrunk_producers_max)
+        if "delete" not in config.cleanup_policy.split(","):
+            return 0
+        count = 0
+        excess = self.size_bytes - config.retention_bytes if config.retention_bytes >= 0 else 0
+        for segment in self.segments:
+            if segment.size == 0 or segment.next_offset > self.high_watermark:
+                break
+            timestamp = segment.largest_timestamp()
+            old = config.retention_ms >= 0 and timestamp >= 0 and now_ms - timestamp > config.retention_ms
+            if not old and excess < segment.size:
+                break
+            excess -= segment.size
+            count += 1
+        if count == 0:
+            return 0
+        start = self.segments[count - 1].next_offset
+        if count == len(self.segments):
+            self._roll()
+        self.delete_records_before(start)
+        return count
+
+    def _remove_below(self, offset: int) -> None:
+        while len(self.segments) > 1 and self.segments[0].next_offset <= offset:
+            segment = self.segments[0]
+            self._pending_files = {f: None for f in self._pending_files if f not in segment.open_index_files()}
+            segment.remove()
+            del self.segments[0]
+
+    def close(self) -> None:
+        """Flush, sync and release the files. Raises OSError; the log is then found by recovery."""
+        segment = self.segments[-1]
+        if not self._sync_failed:
+            if self._torn:
+                segment.log.truncate(segment.size)
+            segment.flush_indexes(final=True)
+            self._take_snapshot()
+            if self.config.fsync != "never":
+                for file in self.unsynced():
+                    file.sync()
+            self._write_pending_snapshot()
+            self.mark_synced(self.log_end_offset)
+        for segment in self.segments:
+            segment.close()
+
+
+def _base_offset(segment: Segment) -> int:
+    return segment.base_offset
+
+
+def _first_offset(entry: tuple[int, int]) -> tuple[int, int]:
+    return entry[1], entry[0]
+
+
+def _stamped(header: BatchHeader, view: memoryview, base_offset: int) -> bytes:
+    """The 61 bytes of a header whose attributes or timestamps the log has set, with their CRC."""
+    header = header._replace(base_offset=base_offset, partition_leader_epoch=_LEADER_EPOCH, crc=0)
+    checked = _HEADER.pack(*header)[_CRC_FROM:]
+    return _HEADER.pack(*header._replace(crc=crc32c(view[HEADER_BYTES:], crc32c(checked))))

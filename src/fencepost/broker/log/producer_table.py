@@ -1,0 +1,175 @@
+"""All producer ids of one partition: their states, open transactions, fences, and what of that bounds the last stable
+offset."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+
+from fencepost.broker.log.aborted import Aborted
+from fencepost.broker.log.snapshot import decode_snapshot, encode_snapshot
+from fencepost.broker.producers import (
+    BatchFacts,
+    ProducerState,
+    Refusal,
+    Repeat,
+    apply_batch,
+    apply_marker,
+    check_batch,
+    check_marker,
+    shrink,
+)
+from fencepost.protocol.batch import BatchHeader
+from fencepost.protocol.control import Marker
+
+__all__ = ["ProducerTable"]
+
+
+class ProducerTable:
+    """Read it freely; only the partition's log changes it."""
+
+    def __init__(self) -> None:
+        self._states: dict[int, ProducerState] = {}
+        self._open: OrderedDict[int, int] = OrderedDict()  # producer id -> first offset, in the order of these offsets
+        self._undurable: deque[tuple[int, int]] = (
+            deque()
+        )  # (offset of the marker, first offset), markers above the high watermark
+        self._fences: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def __iter__(self) -> Iterator[ProducerState]:
+        return iter(self._states.values())
+
+    def get(self, producer_id: int) -> ProducerState | None:
+        return self._states.get(producer_id)
+
+    @property
+    def open_transactions(self) -> Mapping[int, int]:
+        """First offset by producer id, earliest first."""
+        return MappingProxyType(self._open)
+
+    @property
+    def fences(self) -> Mapping[int, int]:
+        """Lowest epoch that is still accepted, by producer id; gone once the marker is there."""
+        return MappingProxyType(self._fences)
+
+    def first_open_offset(self) -> int | None:
+        """First offset of the earliest open transaction."""
+        return next(iter(self._open.values())) if self._open else None
+
+    def first_unstable_offset(self) -> int | None:
+        """The same, counting transactions whose marker is not below the high watermark yet."""
+        first = self.first_open_offset()
+        if not self._undurable:
+            return first
+        waiting = min(offset for _, offset in self._undurable)
+        return waiting if first is None else min(first, waiting)
+
+    def high_watermark_moved(self, high_watermark: int) -> None:
+        while self._undurable and self._undurable[0][0] < high_watermark:
+            self._undurable.popleft()
+
+    def fence(self, producer_id: int, epoch: int) -> None:
+        self._fences[producer_id] = max(epoch, self._fences.get(producer_id, -1))
+
+    def check(self, facts: BatchFacts, *, lenient: bool, kafka_rules: bool) -> Repeat | Refusal | None:
+        return check_batch(
+            self._states.get(facts.producer_id),
+            facts,
+            fenced_below=self._fences.get(facts.producer_id, -1) if self._fences else -1,
+            lenient_unknown_producer=lenient,
+            kafka_rules=kafka_rules,
+        )
+
+    def check_marker(
+        self, producer_id: int, *, epoch: int, coordinator_epoch: int, transaction_version: int
+    ) -> Refusal | None:
+        return check_marker(
+            self._states.get(producer_id),
+            epoch=epoch,
+            coordinator_epoch=coordinator_epoch,
+            transaction_version=transaction_version,
+        )
+
+    def note_batch(self, facts: BatchFacts, base_offset: int, last_offset: int, timestamp_ms: int) -> None:
+        """A batch is in the log."""
+        state = self._states.get(facts.producer_id)
+        if state is None:
+            state = self._states[facts.producer_id] = ProducerState(facts.producer_id)
+        if apply_batch(state, facts, base_offset=base_offset, last_offset=last_offset, timestamp_ms=timestamp_ms):
+            self._open[facts.producer_id] = base_offset
+
+    def note_marker(self, header: BatchHeader, marker: Marker, *, durable: bool) -> Aborted | None:
+        """A marker is in the log at header.base_offset. What the aborted index has to keep, if it aborted something."""
+        producer_id, offset = header.producer_id, header.base_offset
+        state = self._states.get(producer_id)
+        if state is None:
+            state = self._states[producer_id] = ProducerState(producer_id)
+        first_offset = apply_marker(
+            state,
+            epoch=header.producer_epoch,
+            coordinator_epoch=marker.coordinator_epoch,
+            timestamp_ms=header.max_timestamp,
+        )
+        self._fences.pop(producer_id, None)
+        if first_offset < 0:
+            return None
+        del self._open[producer_id]
+        if not durable:
+            self._undurable.append((offset, first_offset))
+        if marker.commit:
+            return None
+        first_open = self.first_open_offset()
+        return Aborted(producer_id, first_offset, offset, offset + 1 if first_open is None else first_open)
+
+    def replay(self, header: BatchHeader, marker: Marker | None) -> Aborted | None:
+        """A batch found in the log at recovery; nothing is refused."""
+        if header.producer_id < 0:
+            return None
+        if marker is not None:
+            return self.note_marker(header, marker, durable=True)
+        if not header.is_control:
+            self.note_batch(facts_of(header), header.base_offset, header.last_offset, header.max_timestamp)
+        return None
+
+    def encode(self) -> bytes:
+        return encode_snapshot(self._states.values())
+
+    def load(self, data: bytes) -> None:
+        """Take over a snapshot. Raises CorruptSnapshot, and then nothing has changed."""
+        states = decode_snapshot(data)
+        self._states = {state.producer_id: state for state in states}
+        still_open = sorted((s.txn_first_offset, s.producer_id) for s in states if s.txn_first_offset >= 0)
+        self._open = OrderedDict((producer_id, first) for first, producer_id in still_open)
+        self._undurable.clear()
+
+    def expire(self, now_ms: int, expiration_ms: int, is_live: Callable[[int], bool], shrunk_max: int) -> int:
+        """Shrink states that were idle for `expiration_ms`, except those of live transactional ids and of open
+        transactions; forget the longest idle shrunk ones beyond `shrunk_max`. Returns how many were shrunk."""
+        count = 0
+        shrunk = []
+        for state in self._states.values():
+            idle = now_ms - state.last_timestamp_ms >= expiration_ms
+            if not state.shrunk and idle and state.txn_first_offset < 0 and not is_live(state.producer_id):
+                shrink(state)
+                count += 1
+            if state.shrunk:
+                shrunk.append((state.last_timestamp_ms, state.producer_id))
+        if len(shrunk) > shrunk_max:
+            shrunk.sort()
+            for _, producer_id in shrunk[: len(shrunk) - shrunk_max]:
+                del self._states[producer_id]
+        return count
+
+
+def facts_of(header: BatchHeader) -> BatchFacts:
+    return BatchFacts(
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        header.last_sequence,
+        header.is_transactional,
+    )

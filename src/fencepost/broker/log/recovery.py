@@ -1,0 +1,227 @@
+"""Opening a partition's log: find the segments, load the newest producer snapshot, scan what lies behind it, cut what
+is torn.
+
+Below the snapshot the log was synced before the snapshot was written (except with fsync=never), so it is not scanned;
+should a disk have damaged it since, reads find out. Behind it the first batch that is not whole ends the log: the
+rest of that file, and all later files, were never promised to anybody. Whatever is cut is in the report.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+
+from fencepost.broker.files import Files
+from fencepost.broker.log.config import LogConfig
+from fencepost.broker.log.layout import (
+    EPOCH_CHECKPOINT,
+    EPOCH_CHECKPOINT_TEXT,
+    LOG,
+    LOG_START,
+    SNAPSHOT,
+    decode_log_start,
+    file_name,
+    offset_of,
+)
+from fencepost.broker.log.producer_table import ProducerTable
+from fencepost.broker.log.results import CorruptSegment, Cut, RecoveryReport
+from fencepost.broker.log.segment import Segment, scan
+from fencepost.broker.log.snapshot import CorruptSnapshot
+from fencepost.protocol.batch import BatchHeader
+from fencepost.protocol.control import Marker, parse_marker
+from fencepost.protocol.errors import CorruptBatch
+
+__all__ = ["Recovered", "rebuild_aborted", "recover"]
+
+
+@dataclass(slots=True)
+class Recovered:
+    segments: list[Segment]
+    producers: ProducerTable
+    log_start_offset: int
+    snapshots: list[int]
+    """Offsets of the snapshots that are there, ascending."""
+    report: RecoveryReport
+    indexes_changed: list[Segment] = field(default_factory=list)
+
+
+def recover(files: Files, directory: str, config: LogConfig, *, clean: bool) -> Recovered:
+    """Raises OSError. A log that cannot be made whole by cutting its end raises CorruptSegment."""
+    files.makedirs(directory)
+    if not files.exists(f"{directory}/{EPOCH_CHECKPOINT}"):
+        files.write_atomic(f"{directory}/{EPOCH_CHECKPOINT}", EPOCH_CHECKPOINT_TEXT)
+    report = RecoveryReport(clean=clean)
+    names = files.listdir(directory)
+    log_start = _read_log_start(files, directory, names, report)
+    bases = sorted(base for base in (offset_of(name, LOG) for name in names) if base is not None)
+    segments = [Segment(files, directory, base) for base in bases or [log_start]]
+    for segment, following in itertools.pairwise(segments):
+        segment.next_offset = following.base_offset
+    segments = _drop_below(segments, log_start, report)
+    log_start = max(log_start, segments[0].base_offset)
+    snapshots = sorted(offset for offset in (offset_of(name, SNAPSHOT) for name in names) if offset is not None)
+    found = Recovered(segments, ProducerTable(), log_start, snapshots, report)
+    _load_and_scan(files, directory, config, found)
+    return found
+
+
+def _read_log_start(files: Files, directory: str, names: list[str], report: RecoveryReport) -> int:
+    if LOG_START not in names:
+        return 0
+    try:
+        return decode_log_start(files.read_bytes(f"{directory}/{LOG_START}"))
+    except ValueError as error:
+        report.notes.append(str(error))
+        return 0
+
+
+def _drop_below(segments: list[Segment], log_start: int, report: RecoveryReport) -> list[Segment]:
+    """Remove segments that a removal interrupted by a crash left below the log start."""
+    kept = [s for s in segments[:-1] if s.next_offset > log_start] + segments[-1:]
+    for segment in segments[: len(segments) - len(kept)]:
+        segment.remove()
+        report.removed_files.append(segment.path)
+    return kept
+
+
+def _load_and_scan(files: Files, directory: str, config: LogConfig, found: Recovered) -> None:
+    """Try the snapshots, newest first, then a scan from the start."""
+    for offset in reversed(found.snapshots):
+        if offset < found.segments[0].base_offset:
+            break
+        start = _position_of(found.segments, offset, found.report)
+        if start is None:
+            found.report.notes.append(f"snapshot {offset} is not at a batch of the log")
+            continue
+        try:
+            found.producers.load(files.read_bytes(f"{directory}/{file_name(offset, SNAPSHOT)}"))
+        except CorruptSnapshot as error:
+            found.report.notes.append(f"snapshot {offset}: {error}")
+            continue
+        found.report.snapshot_offset = offset
+        _scan(files, directory, config, found, start[0], start[1], offset)
+        break
+    else:
+        _scan(files, directory, config, found, 0, 0, found.segments[0].base_offset)
+    end = found.segments[-1].next_offset
+    for offset in [o for o in found.snapshots if o > end]:
+        files.remove(f"{directory}/{file_name(offset, SNAPSHOT)}")
+        found.snapshots.remove(offset)
+
+
+def _position_of(segments: list[Segment], offset: int, report: RecoveryReport) -> tuple[int, int] | None:
+    """(number of the segment, position) of the batch that begins at `offset`, or of the end of the log there; None
+    when there is none."""
+    number = max(i for i, segment in enumerate(segments) if segment.base_offset <= offset)
+    segment = segments[number]
+    if offset == segment.base_offset:
+        return number, 0
+    try:
+        if not segment.load_indexes():
+            report.notes.append(f"{segment.path}: its indexes were damaged")
+            if segment.aborted_lost:
+                return None
+        position = segment.offsets.floor(offset - 1)
+        expected = -1
+        for at, header, batch in scan(segment.log, segment.path, position, segment.size, expected=-1, gaps=True):
+            if header.base_offset >= offset:
+                return number, at
+            position, expected = at + len(batch), header.last_offset + 1
+    except CorruptSegment as error:
+        report.notes.append(str(error))
+        if error.position != position or expected < 0:
+            return None
+    return (number, position) if expected == offset else None
+
+
+def _scan(
+    files: Files, directory: str, config: LogConfig, found: Recovered, number: int, position: int, offset: int
+) -> None:
+    """Replay everything from there on; `offset` is the log end offset so far."""
+    gaps = "compact" in config.cleanup_policy
+    segments = found.segments
+    while number < len(segments):
+        segment = segments[number]
+        problem: CorruptSegment | None = None
+        if (segment.base_offset < offset and position == 0) or (segment.base_offset > offset and not gaps):
+            problem = CorruptSegment(segment.path, 0, f"base offset {segment.base_offset}, {offset} is due")
+        else:
+            offset = max(offset, segment.base_offset)
+            if position == 0:
+                segment.reset_indexes()
+            else:
+                segment.forget_from(offset, position)
+            size = segment.size
+            try:
+                batches = scan(segment.log, segment.path, position, size, expected=offset, gaps=gaps)
+                for at, header, batch in batches:
+                    marker = _marker(header, batch, segment, at)
+                    segment.index_batch(header, at, len(batch), config.index_interval_bytes)
+                    aborted = found.producers.replay(header, marker)
+                    if aborted is not None:
+                        segment.aborted.add(aborted)
+                    position, offset = at + len(batch), header.last_offset + 1
+                    found.report.scanned_bytes += len(batch)
+            except CorruptSegment as error:
+                problem = error
+        if problem is not None:
+            _cut(files, directory, found, number, position, offset, problem)
+            break
+        segment.next_offset = offset
+        found.indexes_changed.append(segment)
+        number, position = number + 1, 0
+    segments[-1].next_offset = offset
+
+
+def _marker(header: BatchHeader, batch: memoryview, segment: Segment, position: int) -> Marker | None:
+    if not header.is_control:
+        return None
+    try:
+        return parse_marker(batch)
+    except CorruptBatch as error:
+        raise CorruptSegment(segment.path, position, f"control batch: {error}") from error
+
+
+def _cut(
+    files: Files, directory: str, found: Recovered, number: int, position: int, offset: int, problem: CorruptSegment
+) -> None:
+    """End the log at `position` of segment `number`. Later files go first: a crash in between must not leave a hole."""
+    segments = found.segments
+    for segment in reversed(segments[number + 1 :]):
+        found.report.cuts.append(Cut(segment.path, 0, segment.size, "behind a cut"))
+        found.report.removed_files.append(segment.path)
+        segment.remove()
+    if len(segments) > number + 1:
+        files.sync_directory(directory)
+        del segments[number + 1 :]
+    segment = segments[number]
+    if position == 0 and number > 0:
+        found.report.cuts.append(Cut(segment.path, 0, segment.size, problem.reason))
+        found.report.removed_files.append(segment.path)
+        segment.remove()
+        files.sync_directory(directory)
+        del segments[number]
+    else:
+        found.report.cuts.append(Cut(segment.path, position, segment.size - position, problem.reason))
+        segment.log.truncate(position)
+        segment.size = position
+        segment.next_offset = offset
+        found.indexes_changed.append(segment)
+
+
+def rebuild_aborted(segments: list[Segment], target: Segment) -> None:
+    """Make the target's index of aborted transactions anew, from all batches up to its end. Slow, and only for a
+    damaged index file.
+
+    Raises OSError, CorruptSegment."""
+    producers = ProducerTable()
+    target.aborted.truncate(target.base_offset)
+    for segment in segments:
+        expected = segment.base_offset
+        for at, header, batch in scan(segment.log, segment.path, 0, segment.size, expected=expected, gaps=True):
+            aborted = producers.replay(header, _marker(header, batch, segment, at))
+            if aborted is not None and segment is target:
+                target.aborted.add(aborted)
+        if segment is target:
+            break
+    target.aborted_lost = False

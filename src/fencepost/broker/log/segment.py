@@ -1,0 +1,280 @@
+"""One segment: the file of batches, its indexes, and walking over them by headers.
+
+Positions are bytes from the start of the file. A batch is looked at as little as possible: base offset and length to
+walk, its CRC to trust it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+from crc32c import crc32c
+
+from fencepost.broker.files import File, Files
+from fencepost.broker.log.aborted import AbortedIndex
+from fencepost.broker.log.index import OffsetIndex, TimeIndex
+from fencepost.broker.log.layout import INDEX, LOG, TIME_INDEX, TXN_INDEX, file_name
+from fencepost.broker.log.results import CorruptSegment
+from fencepost.protocol.batch import HEADER_BYTES, BatchHeader, parse_header
+from fencepost.protocol.errors import CorruptBatch
+
+__all__ = ["Segment", "scan"]
+
+_CHUNK_BYTES = 1 << 20
+_REBUILD_INTERVAL_BYTES = 4096
+_WALK_BYTES = 8192  # enough to step over one interval of the sparse index
+_WALK = struct.Struct(">qiibIhi")  # base offset, length, leader epoch, magic, CRC, attributes, last offset delta
+_OVERHEAD = 12
+_CRC_FROM = 21
+
+
+def scan(
+    file: File, path: str, start: int, end: int, *, expected: int, gaps: bool
+) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+    """(position, header, batch) of every batch in start..end. The first one begins at offset `expected` (or behind
+    it, with `gaps`).
+
+    Raises CorruptSegment at the first batch whose CRC, length or base offset is not right."""
+    position = start
+    want = _CHUNK_BYTES
+    while position < end:
+        data = memoryview(file.read(position, min(want, end - position)))
+        at = 0
+        while at + HEADER_BYTES <= len(data):
+            header = _header(data, at, path, position)
+            size = header.size_bytes
+            if at + size > len(data):
+                want = max(_CHUNK_BYTES, size)
+                break
+            batch = data[at : at + size]
+            if header.crc != crc32c(batch[_CRC_FROM:]):
+                raise CorruptSegment(path, position + at, "the CRC of the batch is wrong")
+            if (
+                header.base_offset < expected
+                or (header.base_offset > expected and not gaps)
+                or header.last_offset_delta < 0
+            ):
+                raise CorruptSegment(path, position + at, f"base offset {header.base_offset}, {expected} is due")
+            yield position + at, header, batch
+            expected = header.last_offset + 1
+            at += size
+        if at == 0:
+            size = _header(data, 0, path, position).size_bytes if len(data) >= HEADER_BYTES else HEADER_BYTES
+            if size > end - position or size <= len(data):
+                raise CorruptSegment(path, position, f"{end - position} bytes, a batch needs {size}")
+        position += at
+
+
+def _header(data: memoryview, at: int, path: str, position: int) -> BatchHeader:
+    try:
+        return parse_header(data, at)
+    except CorruptBatch as error:
+        raise CorruptSegment(path, position + at, str(error)) from error
+
+
+class Segment:
+    """`size` and `next_offset` say what belongs to the log; the file may hold more bytes after a failed append."""
+
+    __slots__ = (
+        "_files",
+        "_loaded",
+        "aborted",
+        "aborted_lost",
+        "base_offset",
+        "bytes_since_index",
+        "first_timestamp",
+        "log",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "next_offset",
+        "offsets",
+        "path",
+        "size",
+        "stem",
+        "times",
+    )
+
+    def __init__(self, files: Files, directory: str, base_offset: int) -> None:
+        """Raises OSError. Indexes are loaded when they are first needed."""
+        self._files = files
+        self.base_offset = base_offset
+        self.stem = f"{directory}/{file_name(base_offset, '')}"
+        self.path = self.stem + LOG
+        self.log: File = files.open(self.path)
+        self.size = self.log.size()
+        self.next_offset = base_offset
+        self.offsets = OffsetIndex(files, self.stem + INDEX, base_offset)
+        self.times = TimeIndex(files, self.stem + TIME_INDEX, base_offset)
+        self.aborted = AbortedIndex(files, self.stem + TXN_INDEX)
+        self.aborted_lost = False
+        self.max_timestamp = -1
+        self.max_timestamp_offset = base_offset
+        self.first_timestamp = -1
+        self.bytes_since_index = 0
+        self._loaded = self.size == 0
+
+    def load_indexes(self) -> bool:
+        """Read the index files, once. Sparse indexes that cannot be right are rebuilt from the log; an index of
+        aborted transactions that cannot be right sets `aborted_lost`. False when either happened. Raises OSError."""
+        if self._loaded:
+            return True
+        self._loaded = True
+        sane = self.offsets.load(self._bytes(INDEX), self.size) and self.times.load(self._bytes(TIME_INDEX))
+        if sane and len(self.offsets) == 0 and self.size > 4 * _CHUNK_BYTES:
+            sane = False  # so large a segment has entries, unless they were lost
+        if sane:
+            self.max_timestamp, self.max_timestamp_offset = self.times.last()
+        else:
+            self._rebuild_sparse()
+        self.aborted_lost = not self.aborted.load(self._bytes(TXN_INDEX))
+        return sane and not self.aborted_lost
+
+    def _bytes(self, suffix: str) -> bytes:
+        path = self.stem + suffix
+        return self._files.read_bytes(path) if self._files.exists(path) else b""
+
+    def _rebuild_sparse(self) -> None:
+        """Index what can be walked. Behind a damaged batch there are no entries: a search walks into the damage and
+        says so."""
+        self._reset_sparse()
+        position = 0
+        while position + HEADER_BYTES <= self.size:
+            try:
+                header = _header(memoryview(self.log.read(position, HEADER_BYTES)), 0, self.path, position)
+            except CorruptSegment:
+                break
+            self.index_batch(header, position, header.size_bytes, _REBUILD_INTERVAL_BYTES)
+            position += header.size_bytes
+        self.times.add(self.max_timestamp, self.max_timestamp_offset)
+
+    def _reset_sparse(self) -> None:
+        self.offsets.truncate(self.base_offset)
+        self.times.truncate(self.base_offset)
+        self.max_timestamp, self.max_timestamp_offset, self.bytes_since_index = -1, self.base_offset, 0
+
+    def reset_indexes(self) -> None:
+        """Forget all indexes, whatever their files say: a scan from the first byte follows."""
+        self._loaded = True
+        self.aborted_lost = False
+        self._reset_sparse()
+        self.aborted.truncate(self.base_offset)
+
+    def forget_from(self, offset: int, position: int) -> None:
+        """Drop index entries at or behind `offset`, whose batch begins at `position`: a scan goes on from there."""
+        self.offsets.truncate(offset)
+        self.times.truncate(offset)
+        self.aborted.truncate(offset)
+        self.max_timestamp, self.max_timestamp_offset = self.times.last()
+        last = self.offsets.last()
+        self.bytes_since_index = position - (last[1] if last else 0)
+
+    def index_batch(self, header: BatchHeader, position: int, size: int, interval_bytes: int) -> None:
+        """Note a batch that is in the log at `position`."""
+        self.note(header.base_offset + header.last_offset_delta, header.max_timestamp, position, size, interval_bytes)
+
+    def note(self, last_offset: int, timestamp: int, position: int, size: int, interval_bytes: int) -> None:
+        """The same, by its parts."""
+        if timestamp > self.max_timestamp:
+            self.max_timestamp, self.max_timestamp_offset = timestamp, last_offset
+        if position == 0:
+            self.first_timestamp = timestamp
+        if self.bytes_since_index > interval_bytes:
+            self.offsets.add(last_offset, position)
+            self.times.add(self.max_timestamp, self.max_timestamp_offset)
+            self.bytes_since_index = 0
+        self.bytes_since_index += size
+
+    def locate(self, offset: int, start: int = 0) -> tuple[int, int, int]:
+        """(position, base offset, size) of the first batch that ends at or behind `offset`; (size, next_offset, 0)
+        when there is none.
+
+        `start`: a position of a batch known not to be behind it. Raises CorruptSegment, OSError."""
+        self.load_indexes()
+        position = max(start, self.offsets.floor(offset))
+        end = self.size
+        while position < end:
+            data = self.log.read(position, min(_WALK_BYTES, end - position))
+            at = 0
+            while at + HEADER_BYTES <= len(data):
+                base, length, _, magic, _, _, delta = _WALK.unpack_from(data, at)
+                size = _OVERHEAD + length
+                if magic != 2 or size < HEADER_BYTES or position + at + size > end or delta < 0:
+                    raise CorruptSegment(self.path, position + at, "not the header of a batch")
+                if base + delta >= offset:
+                    return position + at, base, size
+                at += size
+            if at == 0:
+                raise CorruptSegment(self.path, position, f"{len(data)} bytes at the end are not a batch")
+            position += at
+        return self.size, self.next_offset, 0
+
+    def whole_batches(self, data: bytes, position: int, offset: int, verify: bool) -> tuple[int, int]:
+        """How many bytes of `data`, read from `position`, are whole batches, and the offset behind them; the first
+        one holds `offset` or begins behind it.
+
+        The base offset is not under the CRC, so it is compared with its neighbours'. Raises CorruptSegment; a wrong
+        CRC is looked for only when `verify`."""
+        view = memoryview(data)
+        size = len(data)
+        at = 0
+        expected = -1
+        unpack = _WALK.unpack_from
+        while at + HEADER_BYTES <= size:
+            base, length, _, magic, crc, _, delta = unpack(data, at)
+            end = at + _OVERHEAD + length
+            if magic != 2 or length < HEADER_BYTES - _OVERHEAD or delta < 0:
+                raise CorruptSegment(self.path, position + at, "not the header of a batch")
+            if base < expected:
+                raise CorruptSegment(self.path, position + at, f"base offset {base}, at least {expected} is due")
+            if end > size:
+                break
+            if verify and crc32c(view[at + _CRC_FROM : end]) != crc:
+                raise CorruptSegment(self.path, position + at, "the CRC of the batch is wrong")
+            at = end
+            expected = base + delta + 1
+        if expected > self.next_offset or (expected >= 0 and expected <= offset):
+            raise CorruptSegment(
+                self.path, position, f"offsets up to {expected}, the segment ends at {self.next_offset}"
+            )
+        return at, expected
+
+    def first_batch_timestamp(self) -> int:
+        """Largest timestamp of the first batch; -1 when there is none."""
+        if self.first_timestamp < 0 and self.size >= HEADER_BYTES:
+            self.first_timestamp = _header(memoryview(self.log.read(0, HEADER_BYTES)), 0, self.path, 0).max_timestamp
+        return self.first_timestamp
+
+    def largest_timestamp(self) -> int:
+        """Of all its batches; -1 when empty."""
+        self.load_indexes()
+        return self.max_timestamp
+
+    def flush_indexes(self, *, final: bool = False) -> None:
+        """Write the indexes. `final`: with the largest timestamp as the last entry, so that nobody has to scan for
+        it. Raises OSError."""
+        if final:
+            self.times.add(self.max_timestamp, self.max_timestamp_offset)
+        self.offsets.flush()
+        self.times.flush()
+        self.aborted.flush()
+
+    def index_files(self) -> list[File]:
+        files = [self.offsets.file(), self.times.file()]
+        aborted = self.aborted.file()
+        return files if aborted is None else [*files, aborted]
+
+    def open_index_files(self) -> list[File]:
+        return [*self.offsets.opened(), *self.times.opened(), *self.aborted.opened()]
+
+    def close(self) -> None:
+        self.log.close()
+        self.offsets.close()
+        self.times.close()
+        self.aborted.close()
+
+    def remove(self) -> None:
+        """Close and remove the files, the log last: until it is gone the segment exists. Raises OSError."""
+        self.close()
+        for suffix in (INDEX, TIME_INDEX, TXN_INDEX, LOG):
+            self._files.remove(self.stem + suffix)
