@@ -22,7 +22,6 @@ from fencepost.broker.txn.decide_init import InitRequest
 from fencepost.broker.txn.ending import AllocateProducerId
 from fencepost.broker.txn.model import (
     NO_EPOCH,
-    NO_PAIR,
     NO_PRODUCER_ID,
     EndReply,
     ErrorReply,
@@ -65,8 +64,9 @@ class TransactionCoordinator:
 
     @config.setter
     def config(self, config: TransactionConfig) -> None:
-        """Takes effect from the next request on; the expiry time of ids only when each is touched."""
+        """Takes effect from the next request on; an id's expiry time moves when it is touched or comes up."""
         self._config = config
+        self._store.expiration_ms = config.transactional_id_expiration_ms
 
     @property
     def highest_producer_id(self) -> int:
@@ -92,7 +92,7 @@ class TransactionCoordinator:
         may_two_phase: bool = True,
     ) -> Result[InitReply]:
         """InitProducerId (KIP-98, 360, 588, 939). 51 with a record: an open transaction is being aborted first."""
-        producer = NO_PAIR if producer_id == NO_PRODUCER_ID else ProducerPair(producer_id, producer_epoch)
+        producer = ProducerPair(producer_id, producer_epoch)
         request = InitRequest(
             transactional_id, timeout_ms, producer, api_version, enable_two_phase, keep_prepared, may_two_phase
         )
@@ -281,8 +281,12 @@ class TransactionCoordinator:
         results = []
         for transactional_id in self._store.deadlines.take_due(now_ms, limit):
             current = self._store.get(transactional_id)
-            result = None if current is None else self._due(now_ms, current)
-            if result is not None:
+            if current is None:
+                continue
+            result = self._due(now_ms, current)
+            if result is None:
+                self._store.deadlines.set(transactional_id, self._store.due_ms(current))
+            else:
                 results.append(result)
         return results
 

@@ -79,7 +79,8 @@ def init_producer_id(
 
 
 def _refusal(config: TransactionConfig, request: InitRequest) -> ErrorCode | None:
-    if request.transactional_id == "":
+    half_a_pair = (request.producer.producer_id == NO_PRODUCER_ID) != (request.producer.epoch == NO_EPOCH)
+    if request.transactional_id == "" or half_a_pair:
         return ErrorCode.INVALID_REQUEST
     if request.enable_two_phase:
         if not (config.transaction_two_phase_commit_enable and request.may_two_phase):

@@ -41,7 +41,7 @@ class TransactionStore:
     """All transactional ids. Reading is free; `replay` is the only way to change anything."""
 
     def __init__(self, expiration_ms: int) -> None:
-        self._expiration_ms = expiration_ms
+        self.expiration_ms = expiration_ms
         self._by_id: dict[str, Transaction] = {}
         self.outstanding = Outstanding()
         self.deadlines = Deadlines()
@@ -86,7 +86,7 @@ class TransactionStore:
     def due_ms(self, transaction: Transaction) -> int | None:
         """When the id needs a look without anybody asking: timeout, expiry, or a prepared one without partitions."""
         if transaction.state in IDLE:
-            return transaction.last_update_ms + self._expiration_ms
+            return transaction.last_update_ms + self.expiration_ms
         if transaction.state in PREPARED:
             return None if transaction.partitions else transaction.last_update_ms
         return transaction.deadline_ms
