@@ -33,7 +33,18 @@ _HOMES = {
     "TopicPartition": "fencepost.client.types",
 }
 
-__all__ = ["__version__", *sorted(_HOMES)]
+__all__ = [
+    "Admin",
+    "AsyncAdmin",
+    "Broker",
+    "GroupMetadata",
+    "Isolation",
+    "OffsetAndMetadata",
+    "PreparedTransaction",
+    "RecordMetadata",
+    "TopicPartition",
+    "__version__",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -9,7 +9,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any
+from typing import Any, cast
 
 from fencepost.client.runtime import Buffer, StreamClosed
 
@@ -82,10 +82,8 @@ class StreamProtocol(asyncio.Protocol):
         self._drained: asyncio.Future[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if not isinstance(transport, asyncio.Transport):
-            raise TypeError("a stream needs a byte stream transport")
-        self._transport = transport
-        transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports do not derive from asyncio's
+        self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -158,7 +156,7 @@ class StreamProtocol(asyncio.Protocol):
 async def open_plaintext(factory: Callable[[], StreamProtocol], host: str, port: int) -> StreamProtocol:
     """Plain TCP. IPv6 and IPv4 addresses of a name are tried in turn, overlapping (RFC 8305)."""
     loop = asyncio.get_running_loop()
-    options: dict[str, Any] = {"happy_eyeballs_delay": 0.25} if type(loop).__module__.startswith("asyncio") else {}
+    options: dict[str, Any] = {"happy_eyeballs_delay": 0.25} if isinstance(loop, asyncio.BaseEventLoop) else {}
     _, stream = await loop.create_connection(factory, host, port, **options)
     return stream
 

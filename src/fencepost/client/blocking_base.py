@@ -55,9 +55,9 @@ def blocking(
 ) -> Callable[Concatenate[BlockingClient[C], P], R]:
     """The blocking twin of a core's async method."""
 
-    @functools.wraps(method)
-    def call(self: BlockingClient[C], *args: P.args, **kwargs: P.kwargs) -> R:
+    def call(self: BlockingClient[C], /, *args: P.args, **kwargs: P.kwargs) -> R:
         self._check()
         return self._io.run(method(self._core, *args, **kwargs))
 
+    functools.update_wrapper(call, method)
     return call

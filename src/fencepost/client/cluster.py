@@ -272,13 +272,14 @@ class Cluster:
         self, topics: Sequence[str] | None, deadline_ms: int, *, create: bool | None = None
     ) -> MetadataResponse:
         """One Metadata request (None: all topics), taken over into the cache."""
-        connection = await self.any_connection(deadline_ms)
-        version = connection.version(retry.METADATA, 4, 13)
         allow = self.config.allow_auto_topic_creation if create is None else create
         asked = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(topics=asked, allow_auto_topic_creation=allow)
-        left = deadline_ms - self.runtime.now_ms()
-        reply: MetadataResponse = await connection.request(request, version, timeout_ms=left)
+        reply: MetadataResponse = await self.call(
+            AnyNode(), request, (4, 13), deadline_ms=deadline_ms, code_of=lambda answer: int(answer.error_code)
+        )
+        if reply.error_code != 0:
+            raise error_for(reply.error_code, "metadata")
         self._take_metadata(reply)
         return reply
 

@@ -33,7 +33,7 @@ class Event(Protocol):
 class TaskHandle(Protocol):
     """A task started by `Runtime.spawn`. Cores catch their own errors; one that escapes is the runtime's to report."""
 
-    def cancel(self) -> None:
+    def cancel(self) -> object:
         """Stop the task at its next suspension."""
         ...
 
