@@ -160,7 +160,7 @@ def run_kafka_class(
 ) -> subprocess.CompletedProcess[str]:
     """Run one of Kafka's command line classes to its end; the return code is the caller's to check.
 
-    For example `run_kafka_class("kafka.tools.DumpLogSegments", "--files", path, "--print-data-log")`, or
+    For example `run_kafka_class("org.apache.kafka.tools.DumpLogSegments", "--files", path, "--print-data-log")`, or
     `run_kafka_class("org.apache.kafka.tools.TransactionsCommand", "--bootstrap-server", address, "list")`.
     """
     command = java_class_command(
@@ -240,10 +240,10 @@ class ApacheKafka:
                 return self
         raise StartFailed("no attempt was made")
 
-    def stop(self) -> None:
-        """Controlled shutdown, then the data directory is removed."""
+    def stop(self, *, keep_data: bool = False) -> None:
+        """Controlled shutdown; then the data directory is removed, unless it is to be read or started again."""
         self._end_process(signal.SIGTERM)
-        if self._folder is not None:
+        if self._folder is not None and not keep_data:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
             atexit.unregister(self.stop)
@@ -254,7 +254,7 @@ class ApacheKafka:
 
     def restart(self, properties: Mapping[str, Setting] | None = None) -> None:
         """Start again on the same data and the same port; `properties` are added to those of the first start."""
-        self._end_process(signal.SIGTERM)
+        self.stop(keep_data=True)
         self._extra.update(properties or {})
         self.start()
 
