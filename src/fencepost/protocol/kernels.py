@@ -12,6 +12,7 @@ Every kernel checks each position before it reads or writes there. What is wrong
 from __future__ import annotations
 
 from collections.abc import Callable
+from pickle import UnpicklingError
 from typing import Any, Final
 
 import numba
@@ -20,18 +21,11 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 __all__ = [
-    "BAD_COUNT",
     "BAD_HEADERS",
-    "BAD_LENGTH",
-    "BAD_OFFSET",
-    "BAD_VARINT",
     "DESCRIPTION_FIELDS",
     "EXPLANATIONS",
-    "MAX_BODY_BYTES",
     "OK",
-    "OUTSIDE_BLOB",
     "OVERFULL",
-    "TOO_LARGE",
     "decode_headers",
     "decode_records",
     "encode_headers",
@@ -108,10 +102,9 @@ class _Lazy:
         signature = tuple(_TYPES[name] for name in self._signature)
         try:
             compiled: _Kernel = numba.njit(signature, cache=True, nogil=True)(self._function)
-        except RuntimeError as error:
-            # numba says so when neither the package's directory nor the user's cache directory can be written.
-            if "cannot cache" not in str(error):
-                raise
+        except (RuntimeError, OSError, ImportError, EOFError, UnpicklingError):
+            # No directory can be written (RuntimeError), or what lies there is of no use. Without a cache everything
+            # else about the kernel is the same: if that was not the reason, the same error comes up again.
             compiled = numba.njit(signature, nogil=True)(self._function)
         return compiled
 
@@ -359,9 +352,17 @@ def write_records(
             output, position, timestamps[row * timestamp_step] - timestamps[first * timestamp_step]
         )
         position = _write_signed(output, position, np.int64(row - first))
-        position = _write_string(output, position, key_blob, key_at, key_length)
-        position = _write_string(output, position, value_blob, value_at, value_length)
-        key_at, value_at = key_at + _at_least_0(key_length), value_at + _at_least_0(value_length)
+        # Spelled out: with _write_string the same two writes were measured at a sixth of the speed.
+        position = _write_signed(output, position, key_length)
+        if key_length > 0:
+            _copy(output, position, key_blob, key_at, key_length)
+            position += key_length
+            key_at += key_length
+        position = _write_signed(output, position, value_length)
+        if value_length > 0:
+            _copy(output, position, value_blob, value_at, value_length)
+            position += value_length
+            value_at += value_length
         header_length = np.int64(header_lengths[row]) if has_headers else np.int64(0)
         if header_length > 0:
             if len(header_starts) > 0:
@@ -415,14 +416,12 @@ def _skip_headers(blob: Any, position: Any, end: Any) -> Any:
     if position < 0 or count < 0:
         return np.int64(-1)
     for _ in range(count):
-        length, position = _read_signed(blob, position, end, _VARINT32_BYTES)
-        if position < 0 or length < 0 or length > end - position:
+        _, length, position = _read_string(blob, position, end)
+        if position < 0 or length < 0:
             return np.int64(-1)
-        position += length
-        length, position = _read_signed(blob, position, end, _VARINT32_BYTES)
-        if position < 0 or length > end - position:
+        _, length, position = _read_string(blob, position, end)
+        if position < 0:
             return np.int64(-1)
-        position += _at_least_0(length)
     return position
 
 
