@@ -23,6 +23,7 @@ SHELLS = (
     "fencepost.client.aio",
     "fencepost.client.asyncio_runtime",
     "fencepost.client.blocking",
+    "fencepost.client.io_thread",
     "fencepost.spark.java",
     "fencepost.spark.source",
     "fencepost.spark.sink",
@@ -58,6 +59,10 @@ def findings(paths: list[Path], check: Callable[[Path, str], list[str]]) -> list
         ("import datetime\nx = datetime.datetime.now()\n", ["2: calls datetime.datetime.now()"]),
         ("from uuid import UUID, uuid4\nx = uuid4()\n", ["2: calls uuid4()"]),
         ("with open('x') as file:\n    y = 1\n", ["1: calls open()"]),
+        ("from random import Random, random\n", ["1: imports random.random"]),
+        ("import random\nx = random.Random(1)\ny = random.random()\n", ["3: uses random.random"]),
+        ("from random import Random\nx = Random()\n", ["2: calls Random() without a seed"]),
+        ("from random import Random\ndef f(random: Random):\n    random.uniform(1, 2)\n", []),
         ("from fencepost.broker import timers\nfiles.open('x')\n", []),
     ],
 )

@@ -15,24 +15,28 @@ LINES_IN_A_FUNCTION = 70
 
 # Modules of the operating system's side of the world. A pure core imports none of them.
 IMPURE_MODULES = frozenset(
-    "asyncio socket time random os threading multiprocessing subprocess selectors select signal queue secrets "
+    "asyncio socket time os threading multiprocessing subprocess selectors select signal queue secrets "
     "tempfile shutil glob uvloop concurrent".split()
 )
 IMPURE_CALLS = frozenset(
     {"datetime.now", "datetime.utcnow", "date.today", "uuid4", "uuid1", "uuid.uuid4", "uuid.uuid1"}
 )
 
+# Randomness may be handed in as a seeded random.Random; drawing from the module's own generator may not happen.
+SEEDED_RANDOM = "Random"
+
 # Who may import whom, by the first package below fencepost. An import only points down.
 BELOW: dict[str, frozenset[str]] = {
     "protocol": frozenset(),
     "errors": frozenset({"protocol"}),
-    "broker": frozenset({"errors", "protocol"}),
-    "client": frozenset({"errors", "protocol"}),
-    "spark": frozenset({"client", "broker", "errors", "protocol"}),
-    "check": frozenset({"spark", "client", "broker", "errors", "protocol"}),
-    "testing": frozenset({"client", "broker", "errors", "protocol"}),
-    "demo": frozenset({"check", "spark", "client", "broker", "errors", "protocol"}),
-    "cli": frozenset({"demo", "testing", "check", "spark", "client", "broker", "errors", "protocol"}),
+    "config": frozenset({"errors", "protocol"}),
+    "broker": frozenset({"config", "errors", "protocol"}),
+    "client": frozenset({"config", "errors", "protocol"}),
+    "spark": frozenset({"client", "broker", "config", "errors", "protocol"}),
+    "check": frozenset({"spark", "client", "broker", "config", "errors", "protocol"}),
+    "testing": frozenset({"client", "broker", "config", "errors", "protocol"}),
+    "demo": frozenset({"check", "spark", "client", "broker", "config", "errors", "protocol"}),
+    "cli": frozenset({"demo", "testing", "check", "spark", "client", "broker", "config", "errors", "protocol"}),
 }
 
 # The only hosts that texts may name, so that no mirror or private registry slips in.
@@ -94,8 +98,18 @@ def impurities(text: str, module: str, *, is_package: bool = False) -> list[str]
         for line, name in imported_modules(tree, module, is_package=is_package)
         if name.split(".")[0] in IMPURE_MODULES
     }
+    whole_random_module = any(
+        isinstance(node, ast.Import) and any(name.name == "random" for name in node.names) for node in ast.walk(tree)
+    )
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call):
+        if isinstance(node, ast.ImportFrom) and node.module == "random":
+            found |= {f"{node.lineno}: imports random.{one.name}" for one in node.names if one.name != SEEDED_RANDOM}
+        elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "random" and whole_random_module:
+            if node.attr != SEEDED_RANDOM:
+                found.add(f"{node.lineno}: uses random.{node.attr}")
+        elif isinstance(node, ast.Call) and not node.args and ast.unparse(node.func) in {"Random", "random.Random"}:
+            found.add(f"{node.lineno}: calls Random() without a seed")
+        elif isinstance(node, ast.Call):
             called = ast.unparse(node.func)
             if called in IMPURE_CALLS or called.removeprefix("datetime.") in IMPURE_CALLS or called == "open":
                 found.add(f"{node.lineno}: calls {called}()")
@@ -107,7 +121,7 @@ def upward_imports(text: str, module: str, *, is_package: bool = False) -> list[
     parts = module.split(".")
     if parts == ["fencepost"]:
         return []  # the public face gathers names from everywhere
-    own = "cli" if parts[0] == "pyspark_fencepost" else parts[1]
+    own = "cli" if parts[0] == "pyspark_fencepost" or parts[1] == "__main__" else parts[1]
     if own not in BELOW:
         return [f"1: {own} has no place in the layers of tests/support/tidy.py"]
     found = set()
