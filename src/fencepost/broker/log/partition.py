@@ -15,6 +15,7 @@ import struct
 import uuid
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from crc32c import crc32c
@@ -47,6 +48,14 @@ _SNAPSHOTS_KEPT: Final = 2
 _RELATIVE_MAX: Final = 2**31 - 1
 
 
+@dataclass(slots=True)
+class _PendingSnapshot:
+    offset: int
+    data: bytes
+    offered: bool = False
+    """Whether `unsynced` has named the index files that it relies on."""
+
+
 class PartitionLog:
     """Open with `PartitionLog.open`. OSError never leaves `append`, `append_marker`, `append_internal` and `read`:
     they answer KAFKA_STORAGE_ERROR (56); `failure` keeps the last cause."""
@@ -66,7 +75,7 @@ class PartitionLog:
         self._sync_failed = False
         self._torn = False  # a failed append may have left bytes behind the end of the active file
         self._snapshots = recovered.snapshots
-        self._pending_snapshot: tuple[int, bytes] | None = None
+        self._pending: list[_PendingSnapshot] = []
         self._pending_files: dict[File, None] = {}
         self._bytes_since_snapshot = 0
         self._recent_last: list[int] = []  # last offset and position of the last batches of the active segment
@@ -95,9 +104,11 @@ class PartitionLog:
         if report.scanned_bytes or report.cuts or report.removed_files:
             # What was in the page cache when the process died is visible again, so it has to be made to stay.
             for segment in recovered.indexes_changed:
-                segment.log.sync()
+                segment.flush_indexes(final=True)
+                for file in (segment.log, *segment.index_files()):
+                    file.sync()
             log._take_snapshot()
-            log._write_pending_snapshot()
+            log._sync_now()
         return log
 
     @property
@@ -307,16 +318,22 @@ class PartitionLog:
         self._recent_last, self._recent_positions = [], []
         self._take_snapshot()
         if self.config.fsync == "never":
-            self._write_pending_snapshot()
+            self._sync_now()
         return segment
 
     # Durability
 
     def unsynced(self) -> list[File]:
         """The files to sync before `mark_synced(log_end_offset as of now)` may be called."""
-        files = [s.log for s in self.segments if s.next_offset > self.synced_offset and s.size]
-        if self._pending_snapshot is not None:
-            files.extend(self._pending_files)
+        files: list[File] = []
+        for segment in reversed(self.segments):
+            if segment.next_offset <= self.synced_offset:
+                break
+            if segment.size:
+                files.append(segment.log)
+        for pending in self._pending:
+            pending.offered = True
+        files.extend(self._pending_files)
         return files
 
     def mark_synced(self, log_end_offset: int) -> None:
@@ -325,12 +342,20 @@ class PartitionLog:
         self.synced_offset = max(self.synced_offset, min(log_end_offset, self.log_end_offset))
         if self.config.fsync == "commit":
             self._advance(self.synced_offset)
-        pending = self._pending_snapshot
-        if pending is not None and pending[0] <= self.synced_offset:
+        if self._pending:
             try:
-                self._write_pending_snapshot()
+                self._write_snapshots(self.synced_offset)
             except OSError as error:  # the log is whole; only the next start takes longer
                 self.failure = error
+
+    def _sync_now(self) -> None:
+        """Sync here and now (with fsync=never only say so). Raises OSError."""
+        for file in self.unsynced():
+            if self.config.fsync != "never":
+                file.sync()
+        self.synced_offset = self.log_end_offset
+        self._advance(self.log_end_offset)
+        self._write_snapshots(self.synced_offset)
 
     def sync_failed(self, error: OSError) -> None:
         """A sync of this log's files failed: what of it is on disk is unknown for good. Read-only until it is opened
@@ -352,30 +377,36 @@ class PartitionLog:
             self.segments[-1].flush_indexes(final=True)
             self._take_snapshot()
             if self.config.fsync == "never":
-                self._write_pending_snapshot()
+                self._sync_now()
         except OSError as error:  # the append itself has succeeded; the entries stay in memory for the next attempt
             self.failure = error
             self._bytes_since_snapshot = 0
 
     def _take_snapshot(self) -> None:
-        """Prepare a snapshot of now; it is written once everything before it is on disk. Index files have been
-        flushed."""
+        """Prepare a snapshot of now; it is written once everything before it is on disk. Indexes have been flushed.
+
+        At most two wait: the oldest, which the next sync releases, and the newest."""
         self._bytes_since_snapshot = 0
-        self._pending_snapshot = (self.log_end_offset, self.producers.encode())
         for segment in self.segments[-2:]:
             self._pending_files.update(dict.fromkeys(segment.index_files()))
+        del self._pending[1:]
+        self._pending.append(_PendingSnapshot(self.log_end_offset, self.producers.encode()))
 
-    def _write_pending_snapshot(self) -> None:
-        if self._pending_snapshot is None:
+    def _write_snapshots(self, synced_offset: int) -> None:
+        """Write the newest snapshot whose log and indexes are on disk. Raises OSError; it is then tried again later."""
+        ready = [p for p in self._pending if p.offered and p.offset <= synced_offset]
+        if not ready:
             return
-        offset, data = self._pending_snapshot
-        self._files.write_atomic(f"{self.directory}/{file_name(offset, SNAPSHOT)}", data)
-        self._pending_snapshot, self._pending_files = None, {}
-        if offset not in self._snapshots:
-            self._snapshots.append(offset)
+        newest = ready[-1]
+        self._files.write_atomic(f"{self.directory}/{file_name(newest.offset, SNAPSHOT)}", newest.data)
+        del self._pending[: len(ready)]
+        if not self._pending:
+            self._pending_files = {}
+        if newest.offset not in self._snapshots:
+            self._snapshots.append(newest.offset)
+        self._remove_below(self.log_start_offset)  # what had to wait for a snapshot
         while len(self._snapshots) > _SNAPSHOTS_KEPT:
-            self._files.remove(f"{self.directory}/{file_name(self._snapshots[0], SNAPSHOT)}")
-            del self._snapshots[0]
+            self._files.remove(f"{self.directory}/{file_name(self._snapshots.pop(0), SNAPSHOT)}")
 
     # Reading
 
@@ -538,7 +569,9 @@ class PartitionLog:
         return count
 
     def _remove_below(self, offset: int) -> None:
-        while len(self.segments) > 1 and self.segments[0].next_offset <= offset:
+        """Remove closed segments, as far as a snapshot keeps what they tell of producers."""
+        kept = self._snapshots[-1] if self._snapshots else -1
+        while len(self.segments) > 1 and self.segments[0].next_offset <= min(offset, kept):
             segment = self.segments[0]
             self._pending_files = {f: None for f in self._pending_files if f not in segment.open_index_files()}
             segment.remove()
@@ -552,11 +585,7 @@ class PartitionLog:
                 segment.log.truncate(segment.size)
             segment.flush_indexes(final=True)
             self._take_snapshot()
-            if self.config.fsync != "never":
-                for file in self.unsynced():
-                    file.sync()
-            self._write_pending_snapshot()
-            self.mark_synced(self.log_end_offset)
+            self._sync_now()
         for segment in self.segments:
             segment.close()
 

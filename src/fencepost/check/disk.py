@@ -1,0 +1,322 @@
+"""A disk in memory that keeps what was synced apart from what was only written, and can lose, tear and refuse the rest.
+
+`MemoryDisk` is a `broker.files.Files`. What it models: bytes written but not synced may survive a power loss in any
+mixture of 512 byte sectors; the name of a new file, and the removal of a file, are durable only after a sync of the
+file or of its directory; a failed sync drops its bytes for good (as Linux does: a later sync of the same file
+succeeds without them). What it does not: renames of directories are durable at once, and reads are never wrong unless
+a bit was flipped.
+
+`durable=False` is a disk whose owner syncs nothing (`fsync=never`): it survives `kill`, and loses what it likes in a
+`crash`.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Iterator
+
+from fencepost.broker.files import Buffer
+
+__all__ = ["MemoryDisk", "MemoryFile", "PowerCut"]
+
+_SECTOR_BYTES = 512
+_Operation = tuple[int, bytes | None]  # (position, data), or (size, None) for a truncation
+
+
+class PowerCut(BaseException):
+    """The disk stopped in the middle of an operation (`power_cut_after`). Not an Exception, so that nothing handles
+    it."""
+
+
+class _Node:
+    """One file's contents: `data` as written, `durable` as it is certain to be found after a power loss."""
+
+    __slots__ = ("data", "durable", "named", "pending")
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.durable = bytearray()
+        self.named = False
+        self.pending: list[_Operation] = []
+
+    def apply(self, operation: _Operation) -> None:
+        _apply(self.data, operation)
+        self.pending.append(operation)
+
+
+def _apply(data: bytearray, operation: _Operation) -> None:
+    position, written = operation
+    if written is None:
+        del data[position:]
+        data.extend(bytes(position - len(data)))
+        return
+    if len(data) < position:
+        data.extend(bytes(position - len(data)))
+    data[position : position + len(written)] = written
+
+
+class MemoryFile:
+    """A handle. After `crash` or `kill` every use raises OSError, as if the process were another one."""
+
+    __slots__ = ("_age", "_disk", "_node", "_size", "path")
+
+    def __init__(self, disk: MemoryDisk, path: str, node: _Node) -> None:
+        self._disk = disk
+        self._node = node
+        self._age = disk.age
+        self._size = len(node.data)
+        self.path = path
+
+    def _check(self) -> None:
+        if self._age != self._disk.age:
+            raise OSError(errno.EBADF, "the handle is from before the crash", self.path)
+
+    def append(self, *parts: Buffer) -> None:
+        self._check()
+        data = b"".join(parts)
+        self._disk.write(self._node, self._size, data, self.path)
+        self._size += len(data)
+
+    def read(self, position: int, size: int) -> bytes:
+        self._check()
+        self._disk.before_read(self.path)
+        return bytes(self._node.data[position : position + size])
+
+    def write_at(self, position: int, data: Buffer) -> None:
+        self._check()
+        self._disk.write(self._node, position, bytes(data), self.path)
+        self._size = max(self._size, position + len(data))
+
+    def truncate(self, size: int) -> None:
+        self._check()
+        self._disk.before_change(self.path)
+        self._node.apply((size, None))
+        self._size = size
+
+    def size(self) -> int:
+        return self._size
+
+    def sync(self) -> None:
+        self._check()
+        self._disk.sync(self._node, self.path)
+
+    def close(self) -> None:
+        return
+
+
+class MemoryDisk:
+    """See the module. Not thread-safe."""
+
+    def __init__(self, *, durable: bool = True) -> None:
+        self.durable = durable
+        self.age = 0
+        self.writes = 0
+        """Changes so far: writes, truncations, removals, atomic replacements."""
+        self.syncs = 0
+        self._nodes: dict[str, _Node] = {}
+        self._directories: set[str] = {""}
+        self._removed: dict[str, _Node] = {}  # removals that a crash may undo
+        self._write_failures: list[tuple[OSError, int]] = []
+        self._sync_failures: list[OSError] = []
+        self._read_failures: list[OSError] = []
+        self._changes_left: int | None = None
+
+    # Faults
+
+    def fail_next_write(self, error: OSError | None = None, *, written: int = 0) -> None:
+        """Let the next write (or truncation) fail after `written` of its bytes. Calls add up. The default is a full
+        disk."""
+        self._write_failures.append((error or OSError(errno.ENOSPC, "no space left on the simulated disk"), written))
+
+    def fail_next_sync(self, error: OSError | None = None) -> None:
+        """Let the next sync fail; what it was to make durable never becomes so."""
+        self._sync_failures.append(error or OSError(errno.EIO, "the simulated disk failed to sync"))
+
+    def fail_next_read(self, error: OSError | None = None) -> None:
+        self._read_failures.append(error or OSError(errno.EIO, "the simulated disk failed to read"))
+
+    def power_cut_after(self, changes: int) -> None:
+        """Raise PowerCut in place of the change after that many, and of each later one until `crash`."""
+        self._changes_left = changes
+
+    def flip_bit(self, path: str, position: int, bit: int = 0) -> None:
+        """Damage what is on disk; `position` in bytes, negative from the end."""
+        node = self._nodes[path]
+        node.data[position] ^= 1 << bit
+        if -len(node.durable) <= position < len(node.durable):
+            node.durable[position] ^= 1 << bit
+
+    def kill(self) -> None:
+        """The process died (kill -9): nothing that was written is lost, but all handles are."""
+        self.age += 1
+        self._changes_left = None
+        self._write_failures, self._sync_failures, self._read_failures = [], [], []
+
+    def crash(self, seed: int) -> None:
+        """Power loss: of what was not synced, some mixture is left, chosen by `seed`."""
+        self.kill()
+        rng = random.Random(seed)
+        for path, node in sorted(self._removed.items()):
+            if path not in self._nodes and rng.random() < 0.5:
+                self._nodes[path] = node
+        self._removed = {}
+        for path, node in sorted(self._nodes.items()):
+            if not node.named and rng.random() < 0.5:
+                del self._nodes[path]
+                continue
+            for operation in _survivors(node.pending, rng):
+                _apply(node.durable, operation)
+            node.data, node.pending, node.named = bytearray(node.durable), [], True
+
+    # What the handles and the methods below share
+
+    def before_change(self, path: str) -> int | None:
+        """Count a change. How many bytes of it are to be written before `take_failure` is to be raised; None: all."""
+        if self._changes_left is not None:
+            if self._changes_left <= 0:
+                self._changes_left = -1
+                raise PowerCut(path)
+            self._changes_left -= 1
+        self.writes += 1
+        if self._write_failures:
+            error, written = self._write_failures.pop(0)
+            if written == 0:
+                raise error
+            self._write_failures.insert(0, (error, 0))
+            return written
+        return None
+
+    def before_read(self, path: str) -> None:
+        if self._read_failures:
+            raise self._read_failures.pop(0)
+
+    def write(self, node: _Node, position: int, data: bytes, path: str) -> None:
+        if self._changes_left == 0 and data:  # the power goes while these bytes are on their way
+            node.apply((position, data))
+        allowed = self.before_change(path)
+        node.apply((position, data if allowed is None else data[:allowed]))
+        if allowed is not None:
+            raise self._write_failures.pop(0)[0]
+
+    def sync(self, node: _Node, path: str) -> None:
+        if not self.durable:
+            return
+        if self._changes_left is not None and self._changes_left <= 0:
+            raise PowerCut(path)
+        self.syncs += 1
+        if self._sync_failures:
+            node.pending = []
+            raise self._sync_failures.pop(0)
+        for operation in node.pending:
+            _apply(node.durable, operation)
+        node.pending, node.named = [], True
+
+    # Files
+
+    def open(self, path: str) -> MemoryFile:
+        node = self._nodes.get(path)
+        if node is None:
+            if path.rpartition("/")[0] not in self._directories:
+                raise FileNotFoundError(errno.ENOENT, "no such directory", path)
+            self.before_change(path)
+            node = self._nodes[path] = _Node()
+        return MemoryFile(self, path, node)
+
+    def exists(self, path: str) -> bool:
+        return path in self._nodes or path in self._directories
+
+    def listdir(self, path: str) -> list[str]:
+        prefix = f"{path}/" if path else ""
+        known = [*self._nodes, *(self._directories - {""})]
+        return sorted({name[len(prefix) :].partition("/")[0] for name in known if name.startswith(prefix)})
+
+    def makedirs(self, path: str) -> None:
+        parts = path.split("/")
+        self._directories.update("/".join(parts[: n + 1]) for n in range(len(parts)))
+
+    def remove(self, path: str) -> None:
+        if path in self._nodes:
+            self.before_change(path)
+            self._removed[path] = self._nodes.pop(path)
+
+    def remove_tree(self, path: str) -> None:
+        for name in list(self._below(path)):
+            self.remove(name)
+        self._directories = {d for d in self._directories if d != path and not d.startswith(f"{path}/")}
+
+    def rename(self, old: str, new: str) -> None:
+        self.before_change(old)
+        if old in self._nodes:
+            self._nodes[new] = self._nodes.pop(old)
+            return
+        if old not in self._directories:
+            raise FileNotFoundError(errno.ENOENT, "no such file or directory", old)
+        for name in list(self._below(old)):
+            self._nodes[new + name[len(old) :]] = self._nodes.pop(name)
+        inside = {d for d in self._directories if d == old or d.startswith(f"{old}/")}
+        self._directories = (self._directories - inside) | {new + d[len(old) :] for d in inside}
+
+    def read_bytes(self, path: str) -> bytes:
+        if path not in self._nodes:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        self.before_read(path)
+        return bytes(self._nodes[path].data)
+
+    def write_atomic(self, path: str, data: bytes) -> None:
+        if path.rpartition("/")[0] not in self._directories:
+            raise FileNotFoundError(errno.ENOENT, "no such directory", path)
+        if self.before_change(path) is not None:
+            raise self._write_failures.pop(0)[0]
+        node = _Node()
+        node.apply((0, data))
+        if self.durable:
+            if self._sync_failures:
+                raise self._sync_failures.pop(0)
+            node.durable, node.pending, node.named = bytearray(data), [], True
+            self._removed.pop(path, None)
+        self._nodes[path] = node
+
+    def sync_directory(self, path: str) -> None:
+        if not self.durable:
+            return
+        if self._sync_failures:
+            raise self._sync_failures.pop(0)
+        for name in [n for n in self._removed if n.rpartition("/")[0] == path]:
+            del self._removed[name]
+        for name in self._below(path):
+            self._nodes[name].named = True
+
+    def _below(self, path: str) -> Iterator[str]:
+        prefix = f"{path}/" if path else ""
+        return (name for name in sorted(self._nodes) if name.startswith(prefix))
+
+
+def _survivors(pending: list[_Operation], rng: random.Random) -> list[_Operation]:
+    """What of the unsynced operations reached the disk: nothing, all, a beginning, or a mixture of sectors."""
+    fate = rng.randrange(4)
+    if fate == 0:
+        return []
+    if fate == 1:
+        return list(pending)
+    sectors = [piece for operation in pending for piece in _sectors(operation)]
+    if fate == 2:
+        kept = sectors[: rng.randint(0, len(sectors))]
+        if kept and kept[-1][1] and rng.random() < 0.5:  # and the last one torn
+            position, data = kept[-1]
+            kept[-1] = (position, (data or b"")[: rng.randint(0, len(data or b""))])
+        return kept
+    share = rng.random()
+    return [piece for piece in sectors if rng.random() < share]
+
+
+def _sectors(operation: _Operation) -> Iterator[_Operation]:
+    position, data = operation
+    if data is None:
+        yield operation
+        return
+    at = 0
+    while at < len(data):
+        end = at + _SECTOR_BYTES - (position + at) % _SECTOR_BYTES
+        yield position + at, data[at:end]
+        at = end
