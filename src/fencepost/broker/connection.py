@@ -43,7 +43,13 @@ class Call:
     __slots__ = ("answer", "api_key", "client_id", "connection", "core", "correlation_id", "on_closed", "version")
 
     def __init__(
-        self, core: BrokerCore, connection: Connection, api_key: int, version: int, correlation_id: int, client_id: str | None
+        self,
+        core: BrokerCore,
+        connection: Connection,
+        api_key: int,
+        version: int,
+        correlation_id: int,
+        client_id: str | None,
     ) -> None:
         self.core = core
         self.connection = connection

@@ -23,11 +23,10 @@ from fencepost.broker.meta import Meta
 from fencepost.broker.timers import Timers
 from fencepost.broker.topics import Partition, TopicCatalogue
 from fencepost.broker.transactions import Transactions
+from fencepost.protocol import fetch_wire, produce_wire
 from fencepost.protocol.codec import decode_request, encode_response
 from fencepost.protocol.errors import MalformedMessage
-from fencepost.protocol.fetch_wire import decode_fetch_request, encode_fetch_response
 from fencepost.protocol.frame import decode_request_header, encode_response_frame, encode_response_head
-from fencepost.protocol.produce_wire import decode_produce_request, encode_produce_response
 
 __all__ = ["BROKER_ID", "BrokerCore"]
 
@@ -40,7 +39,9 @@ _log = logging.getLogger("fencepost.broker")
 class BrokerCore:
     """One broker over one data directory. Call `open` first; every other method may then be called in any order."""
 
-    def __init__(self, files: Files, config: BrokerConfig, *, new_uuid: Callable[[], UUID], data_directory: str = "") -> None:
+    def __init__(
+        self, files: Files, config: BrokerConfig, *, new_uuid: Callable[[], UUID], data_directory: str = ""
+    ) -> None:
         self.files = files
         self.data_directory = data_directory
         self.config = config
@@ -60,9 +61,11 @@ class BrokerCore:
         """Read the data directory and finish what a crash interrupted. Raises OSError, CatalogueCorrupt."""
         self.topics.tick(now_ms)
         self.meta.load(self.config.text("cluster.id"), self.new_uuid)
+        self.topics.stopped_cleanly = self.meta.stopped_cleanly
         self.topics.load()
-        self.groups.load(now_ms)
         self.transactions.load(now_ms)
+        self.groups.load(now_ms)
+        self.transactions.finish(now_ms)
         self.timers.at(now_ms + self.config.number("log.retention.check.interval.ms"), self._apply_retention)
         if self.config.text("fsync") == "interval":
             self.timers.at(now_ms + self.config.number("fsync.interval.ms"), self._sync_interval)
@@ -96,11 +99,11 @@ class BrokerCore:
             self._handle(now_ms, connection, frame)
         except MalformedMessage as error:
             _log.warning("closing connection %s from %s: %s", connection_id, connection.peer, error)
-            self._close(now_ms, connection)
+            self.drop(now_ms, connection)
         except OSError:
             # The files are in doubt, so nothing may be promised: the client sees a lost connection and asks again.
             _log.exception("closing connection %s from %s: the data directory failed", connection_id, connection.peer)
-            self._close(now_ms, connection)
+            self.drop(now_ms, connection)
         self._settle(now_ms)
 
     def on_time(self, now_ms: int) -> None:
@@ -155,10 +158,16 @@ class BrokerCore:
         """Send the answers whose turn has come."""
         connection.flush(self._effects)
 
+    def drop(self, now_ms: int, connection: Connection) -> None:
+        """Close a connection whose client can be told in no other way."""
+        self._effects.append(Close(connection.connection_id))
+        self.disconnected(now_ms, connection.connection_id)
+
     def _handle(self, now_ms: int, connection: Connection, frame: memoryview) -> None:
         header, position = decode_request_header(frame)
         key, version = header.api_key, header.api_version
         api = SERVED.get(key)
+        request: Any
         call = Call(self, connection, key, version, header.correlation_id, header.client_id)
         if api is None or not api.min_version <= version <= api.max_version:
             if key != _API_VERSIONS:
@@ -167,9 +176,9 @@ class BrokerCore:
         else:
             body = frame[position:]
             if key == _PRODUCE:
-                request = decode_produce_request(body, version)
+                request = produce_wire.decode_request(body, version)
             elif key == _FETCH:
-                request = decode_fetch_request(body, version)
+                request = fetch_wire.decode_request(body, version)
             else:
                 request = decode_request(key, version, body)
             _log.debug("%s v%s from %s", api.name, version, connection.connection_id)
@@ -185,12 +194,8 @@ class BrokerCore:
                 for fetch in list(partition.waiting):
                     fetch.look(now_ms)
 
-    def _close(self, now_ms: int, connection: Connection) -> None:
-        self._effects.append(Close(connection.connection_id))
-        self.disconnected(now_ms, connection.connection_id)
-
     def _log_opened(self, partition: Partition) -> None:
-        self.transactions.log_opened(partition)
+        self.transactions.log_opened(self.topics.now_ms, partition)
 
     def _apply_retention(self, now_ms: int) -> None:
         for topic in self.topics:
@@ -207,4 +212,4 @@ class BrokerCore:
 
 
 def _encode_hot(key: int, response: Any, version: int) -> list[bytes | bytearray | memoryview]:
-    return [encode_produce_response(response, version)] if key == _PRODUCE else encode_fetch_response(response, version)
+    return produce_wire.encode_response(response, version) if key == _PRODUCE else fetch_wire.encode_response(response, version)

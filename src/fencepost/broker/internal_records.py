@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fencepost.protocol.batch import HEADER_BYTES, iter_batches, seal
+from fencepost.protocol.batch import HEADER_BYTES, BatchHeader, seal
 from fencepost.protocol.compression import decompress
 from fencepost.protocol.errors import CorruptBatch
 
@@ -50,21 +50,17 @@ def encode_internal_batch(
     )
 
 
-def read_internal_records(data: bytes | memoryview) -> Iterator[tuple[int, int, int, bytes, bytes | None]]:
-    """(offset, producer id of a transactional batch or -1, its epoch, key, value) of each record; markers are left out."""
-    for header, batch in iter_batches(data):
-        if header.is_control:
-            continue
-        section: bytes | memoryview = batch[HEADER_BYTES:]
-        if header.compression != "none":
-            section = memoryview(decompress(header.compression, section, _LARGEST_BATCH))
-        owner = (header.producer_id, header.producer_epoch) if header.is_transactional else (-1, -1)
-        position = 0
-        for _ in range(header.record_count):
-            length, start = _read(section, position)
-            position = start + length
-            delta, key, value = _read_record(section, start)
-            yield header.base_offset + delta, *owner, key, value
+def read_internal_records(header: BatchHeader, batch: memoryview) -> Iterator[tuple[int, bytes, bytes | None]]:
+    """(offset, key, value) of each record of one batch that is not a control batch. Raises CorruptBatch."""
+    section: bytes | memoryview = batch[HEADER_BYTES:]
+    if header.compression != "none":
+        section = memoryview(decompress(header.compression, section, _LARGEST_BATCH))
+    position = 0
+    for _ in range(header.record_count):
+        length, start = _read(section, position)
+        position = start + length
+        delta, key, value = _read_record(section, start)
+        yield header.base_offset + delta, key, value
 
 
 def _read_record(section: bytes | memoryview, start: int) -> tuple[int, bytes, bytes | None]:

@@ -75,7 +75,9 @@ class Meta:
 
 
 def _parse(data: bytes) -> dict[str, str]:
-    pairs = (line.split("=", 1) for line in data.decode("utf-8", "replace").splitlines() if "=" in line and line[0] != "#")
+    pairs = (
+        line.split("=", 1) for line in data.decode("utf-8", "replace").splitlines() if "=" in line and line[0] != "#"
+    )
     return {key.strip(): value.strip() for key, value in pairs}
 
 

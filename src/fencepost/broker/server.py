@@ -14,7 +14,7 @@ import time
 import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import IO
+from typing import IO, cast
 
 from fencepost.broker.config import BrokerConfig
 from fencepost.broker.core import BrokerCore
@@ -75,7 +75,9 @@ class BrokerServer:
         self._lock = _lock_directory(self._directory)
         try:
             files = SystemFiles(self._directory, durable=self._config.text("fsync") != "never")
-            self.core = BrokerCore(files, self._config, new_uuid=uuid.uuid4, data_directory=os.path.abspath(self._directory))
+            self.core = BrokerCore(
+                files, self._config, new_uuid=uuid.uuid4, data_directory=os.path.abspath(self._directory)
+            )
             self.core.open(self.now_ms())
             host, port = self._wanted
             self._server = await self._loop.create_server(lambda: _Client(self), host or None, port, backlog=1024)
@@ -188,8 +190,7 @@ class _Client(asyncio.Protocol):
         self._connection_id = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if not isinstance(transport, asyncio.Transport):
-            raise TypeError(f"a stream is needed, not {transport!r}")
+        transport = cast("asyncio.Transport", transport)  # uvloop's transports are no subclass of it
         self._transport = transport
         transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
         server = self._server

@@ -60,49 +60,109 @@ def _topic(key: str, kind: Kind, default: str, low: int | None = None, high: int
 
 
 _BROKER = (
-    _broker("advertised.listeners", Kind.STRING, "", "HOST:PORT that clients are told; empty: where the broker listens."),
-    _broker("auto.create.topics.enable", Kind.BOOLEAN, "true", "Create a topic when a client that allows it asks for one."),
+    _broker(
+        "advertised.listeners", Kind.STRING, "", "HOST:PORT that clients are told; empty: where the broker listens."
+    ),
+    _broker(
+        "auto.create.topics.enable", Kind.BOOLEAN, "true", "Create a topic when a client that allows it asks for one."
+    ),
     _broker("cluster.id", Kind.STRING, "", "Id of a new data directory's cluster; empty: a random one."),
-    _broker("compression.type", Kind.STRING, "producer", "Kept for clients; batches are stored as the producer sent them.",
-            choices=_CODECS, dynamic=True),  # fmt: skip
+    _broker(
+        "compression.type",
+        Kind.STRING,
+        "producer",
+        "Kept for clients; batches are stored as the producer sent them.",
+        choices=_CODECS,
+        dynamic=True,
+    ),  # fmt: skip
     _broker("default.replication.factor", Kind.INT, "1", "Always 1: there is one broker.", 1, 1),
     _broker("delete.topic.enable", Kind.BOOLEAN, "true", "Whether topics may be deleted."),
     _broker("fetch.max.bytes", Kind.INT, "57671680", "Most bytes of one fetch's answer.", 1024, _I32),
-    _broker("fsync", Kind.STRING, "commit",
-            "commit: a promise of durability waits for an fsync; interval: fsync now and then; never: the system decides.",
-            choices=("commit", "interval", "never")),  # fmt: skip
+    _broker(
+        "fsync",
+        Kind.STRING,
+        "commit",
+        "commit: a promise of durability waits for an fsync; interval: fsync now and then; never: the system decides.",
+        choices=("commit", "interval", "never"),
+    ),  # fmt: skip
     _broker("fsync.interval.ms", Kind.INT, "1000", "Time between two fsyncs with fsync=interval.", 1, _I32),
-    _broker("group.initial.rebalance.delay.ms", Kind.INT, "0", "How long an empty group waits for more members.", 0, _I32),
+    _broker(
+        "group.initial.rebalance.delay.ms", Kind.INT, "0", "How long an empty group waits for more members.", 0, _I32
+    ),
     _broker("group.max.session.timeout.ms", Kind.INT, "1800000", "Longest session timeout of a group member.", 1, _I32),
     _broker("group.max.size", Kind.INT, str(_I32), "Most members of a group.", 1, _I32),
     _broker("group.min.session.timeout.ms", Kind.INT, "6000", "Shortest session timeout of a group member.", 1, _I32),
-    _broker("log.cleanup.policy", Kind.LIST, "delete", "Default of topics' cleanup.policy.", choices=_POLICIES, dynamic=True),
-    _broker("log.message.timestamp.type", Kind.STRING, "CreateTime", "Default of topics' message.timestamp.type.",
-            choices=_TIMESTAMPS, dynamic=True),  # fmt: skip
+    _broker(
+        "log.cleanup.policy", Kind.LIST, "delete", "Default of topics' cleanup.policy.", choices=_POLICIES, dynamic=True
+    ),
+    _broker(
+        "log.message.timestamp.type",
+        Kind.STRING,
+        "CreateTime",
+        "Default of topics' message.timestamp.type.",
+        choices=_TIMESTAMPS,
+        dynamic=True,
+    ),  # fmt: skip
     _broker("log.retention.bytes", Kind.LONG, "-1", "Default of topics' retention.bytes.", -1, _I64, dynamic=True),
-    _broker("log.retention.check.interval.ms", Kind.LONG, "300000", "Time between two looks for what may be deleted.", 1, _I64),
+    _broker(
+        "log.retention.check.interval.ms",
+        Kind.LONG,
+        "300000",
+        "Time between two looks for what may be deleted.",
+        1,
+        _I64,
+    ),
     _broker("log.retention.ms", Kind.LONG, "604800000", "Default of topics' retention.ms.", -1, _I64, dynamic=True),
     _broker("log.roll.ms", Kind.LONG, "604800000", "Default of topics' segment.ms.", 1, _I64, dynamic=True),
     _broker("log.segment.bytes", Kind.INT, "1073741824", "Default of topics' segment.bytes.", 14, _I32, dynamic=True),
     _broker("message.max.bytes", Kind.INT, "1048588", "Default of topics' max.message.bytes.", 0, _I32, dynamic=True),
     _broker("min.insync.replicas", Kind.INT, "1", "Always 1: there is one broker.", 1, 1, dynamic=True),
     _broker("num.partitions", Kind.INT, "1", "Partitions of a topic that names no number.", 1, _I32),
-    _broker("offset.metadata.max.bytes", Kind.INT, "4096", "Most bytes of the text beside a committed offset.", 0, _I32),
+    _broker(
+        "offset.metadata.max.bytes", Kind.INT, "4096", "Most bytes of the text beside a committed offset.", 0, _I32
+    ),
     _broker("offsets.retention.minutes", Kind.INT, "10080", "How long an empty group's offsets are kept.", 1, _I32),
-    _broker("offsets.topic.num.partitions", Kind.INT, "50", "Partitions of __consumer_offsets, fixed at first start.", 1, _I32),
+    _broker(
+        "offsets.topic.num.partitions",
+        Kind.INT,
+        "50",
+        "Partitions of __consumer_offsets, fixed at first start.",
+        1,
+        _I32,
+    ),
     _broker("producer.id.expiration.ms", Kind.INT, "86400000", "How long an idle producer's state is kept.", 1, _I32),
-    _broker("producer.state.check", Kind.STRING, "strict",
-            "strict: an unknown producer must begin at sequence 0; kafka: any first sequence is accepted.",
-            choices=("strict", "kafka")),  # fmt: skip
+    _broker(
+        "producer.state.check",
+        Kind.STRING,
+        "strict",
+        "strict: an unknown producer must begin at sequence 0; kafka: any first sequence is accepted.",
+        choices=("strict", "kafka"),
+    ),  # fmt: skip
     _broker("socket.request.max.bytes", Kind.INT, "104857600", "Most bytes of one request.", 1, _I32),
-    _broker("transaction.abort.timed.out.transaction.cleanup.interval.ms", Kind.INT, "10000",
-            "Kept for tools; a transaction is aborted when its time is over, not at the next look.", 1, _I32),  # fmt: skip
+    _broker(
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+        Kind.INT,
+        "10000",
+        "Kept for tools; a transaction is aborted when its time is over, not at the next look.",
+        1,
+        _I32,
+    ),  # fmt: skip
     _broker("transaction.max.timeout.ms", Kind.INT, "900000", "Longest transaction timeout.", 1, _I32),
-    _broker("transaction.state.log.num.partitions", Kind.INT, "50", "Partitions of __transaction_state, fixed at first start.",
-            1, _I32),  # fmt: skip
-    _broker("transaction.two.phase.commit.enable", Kind.BOOLEAN, "true", "Whether clients may ask for two-phase commit."),
+    _broker(
+        "transaction.state.log.num.partitions",
+        Kind.INT,
+        "50",
+        "Partitions of __transaction_state, fixed at first start.",
+        1,
+        _I32,
+    ),  # fmt: skip
+    _broker(
+        "transaction.two.phase.commit.enable", Kind.BOOLEAN, "true", "Whether clients may ask for two-phase commit."
+    ),
     _broker("transaction.version", Kind.SHORT, "2", "The finalized feature level that clients are told.", 0, 2),
-    _broker("transactional.id.expiration.ms", Kind.INT, "604800000", "How long an idle transactional id is kept.", 1, _I32),
+    _broker(
+        "transactional.id.expiration.ms", Kind.INT, "604800000", "How long an idle transactional id is kept.", 1, _I32
+    ),
 )
 
 _TOPIC = (
@@ -124,7 +184,13 @@ _TOPIC = (
     _topic("max.message.bytes", Kind.INT, "1048588", 0, _I32, broker_key="message.max.bytes"),
     _topic("message.timestamp.after.max.ms", Kind.LONG, "3600000", 0, _I64),
     _topic("message.timestamp.before.max.ms", Kind.LONG, str(_I64), 0, _I64),
-    _topic("message.timestamp.type", Kind.STRING, "CreateTime", choices=_TIMESTAMPS, broker_key="log.message.timestamp.type"),
+    _topic(
+        "message.timestamp.type",
+        Kind.STRING,
+        "CreateTime",
+        choices=_TIMESTAMPS,
+        broker_key="log.message.timestamp.type",
+    ),
     _topic("min.cleanable.dirty.ratio", Kind.DOUBLE, "0.5", 0, 1),
     _topic("min.compaction.lag.ms", Kind.LONG, "0", 0, _I64),
     _topic("min.insync.replicas", Kind.INT, "1", 1, _I32, broker_key="min.insync.replicas"),

@@ -20,7 +20,8 @@ from crc32c import crc32c
 
 from fencepost.broker.config import BrokerConfig, TopicConfig
 from fencepost.broker.files import Files
-from fencepost.broker.log import LogConfig, PartitionLog
+from fencepost.broker.log.config import Fsync, LogConfig
+from fencepost.broker.log.partition import PartitionLog
 
 if TYPE_CHECKING:
     from fencepost.broker.fetching import ParkedFetch
@@ -46,6 +47,7 @@ _FILE = "topics.fencepost"
 _HEAD = struct.Struct(">4sHII")
 _MAGIC, _VERSION = b"FPTC", 1
 _DELETED = "-delete"
+_FSYNC: Mapping[str, Fsync] = {"commit": "commit", "interval": "interval", "never": "never"}
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
@@ -101,7 +103,8 @@ class TopicCatalogue:
         self._config = config
         self._new_id = new_id
         self._on_open = on_open
-        self._now_ms = 0
+        self.now_ms = 0
+        self.stopped_cleanly = False
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
 
@@ -123,7 +126,7 @@ class TopicCatalogue:
 
     def tick(self, now_ms: int) -> None:
         """Tell the time, which logs need when they are opened."""
-        self._now_ms = now_ms
+        self.now_ms = now_ms
 
     def load(self) -> None:
         """Read the catalogue and remove what a crash left of deleted topics. Raises CatalogueCorrupt."""
@@ -175,7 +178,7 @@ class TopicCatalogue:
             raise
         for partition in topic.partitions:
             if partition.opened is not None:
-                partition.opened.configure(self.log_config(topic))
+                partition.opened.config = self.log_config(topic)
 
     def delete(self, topic: Topic) -> None:
         """Remove the topic and its records."""
@@ -199,13 +202,22 @@ class TopicCatalogue:
     def log_config(self, topic: Topic) -> LogConfig:
         """The settings of the logs of a topic's partitions."""
         config = topic.config
+        append_time = config.text("message.timestamp.type") == "LogAppendTime"
         return LogConfig(
             segment_bytes=config.number("segment.bytes"),
             segment_ms=config.number("segment.ms"),
+            index_interval_bytes=config.number("index.interval.bytes"),
+            segment_index_bytes=config.number("segment.index.bytes"),
+            max_message_bytes=config.number("max.message.bytes"),
+            message_timestamp_type="LogAppendTime" if append_time else "CreateTime",
+            message_timestamp_before_max_ms=config.number("message.timestamp.before.max.ms"),
+            message_timestamp_after_max_ms=config.number("message.timestamp.after.max.ms"),
             retention_ms=config.number("retention.ms"),
             retention_bytes=config.number("retention.bytes"),
-            index_interval_bytes=config.number("index.interval.bytes"),
-            max_message_bytes=config.number("max.message.bytes"),
+            cleanup_policy=config.text("cleanup.policy"),
+            producer_id_expiration_ms=self._config.number("producer.id.expiration.ms"),
+            fsync=_FSYNC[self._config.text("fsync")],
+            producer_state_check="kafka" if self._config.text("producer.state.check") == "kafka" else "strict",
         )
 
     def _add(self, topic: Topic) -> None:
@@ -217,7 +229,14 @@ class TopicCatalogue:
             topic.partitions.append(Partition(topic, index, self._open_log))
 
     def _open_log(self, partition: Partition) -> PartitionLog:
-        log = PartitionLog.open(self._files, partition.directory, self.log_config(partition.topic), self._now_ms)
+        log = PartitionLog.open(
+            self._files,
+            partition.directory,
+            self.log_config(partition.topic),
+            self.now_ms,
+            clean=self.stopped_cleanly,
+            topic_id=partition.topic.topic_id,
+        )
         partition.opened = log
         self._on_open(partition)
         return log

@@ -24,7 +24,8 @@ def broker(
         "127.0.0.1:9092"
     ),
     data_dir: Annotated[
-        str, typer.Option(metavar="DIR", help="Where the data is. Without it: a new directory that is removed at the end.")
+        str,
+        typer.Option(metavar="DIR", help="Where the data is. Without it: a new directory that is removed at the end."),
     ] = "",
     fsync: Annotated[
         str,

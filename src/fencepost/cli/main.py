@@ -60,4 +60,6 @@ def _run(name: str, target: Callable[..., Any] | Any, arguments: list[str]) -> N
 def _overview() -> str:
     width = max(map(len, COMMANDS))
     lines = [f"  {name:{width}}  {command.summary}" for name, command in COMMANDS.items()]
-    return "\n".join(("Usage: fencepost COMMAND [OPTIONS]", "", "Commands:", *lines, "", "fencepost COMMAND --help tells more.", ""))
+    return "\n".join(
+        ("Usage: fencepost COMMAND [OPTIONS]", "", "Commands:", *lines, "", "fencepost COMMAND --help tells more.", "")
+    )

@@ -8,7 +8,14 @@ from fencepost.broker.core import BROKER_ID, BrokerCore
 from fencepost.broker.topics import Partition, Topic
 from fencepost.protocol.codes import ErrorCode
 
-__all__ = ["BROKER_ID", "CLUSTER_OPERATIONS", "GROUP_OPERATIONS", "TOPIC_OPERATIONS", "find_partition", "leader_epoch_error"]
+__all__ = [
+    "BROKER_ID",
+    "CLUSTER_OPERATIONS",
+    "GROUP_OPERATIONS",
+    "TOPIC_OPERATIONS",
+    "find_partition",
+    "leader_epoch_error",
+]
 
 # Bits of the operations a client may do; without an authorizer that is all there are for the kind of resource (AclOperation's codes).
 _READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _CLUSTER_ACTION = 3, 4, 5, 6, 7, 8, 9

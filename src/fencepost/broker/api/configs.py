@@ -46,4 +46,6 @@ def refuse_other(resource_type: int, name: str) -> None:
     """Refuse every kind of resource whose settings cannot be changed here. Raises Refused."""
     if resource_type == BROKER and is_this_broker(name):
         raise Refused(ErrorCode.INVALID_REQUEST, "The broker's settings are given when it is started.")
-    raise Refused(ErrorCode.INVALID_REQUEST, f"Resource type {resource_type} with name {name!r} cannot be changed here.")
+    raise Refused(
+        ErrorCode.INVALID_REQUEST, f"Resource type {resource_type} with name {name!r} cannot be changed here."
+    )

@@ -46,7 +46,9 @@ def _answer(call: Call, name: str, wanted: ListOffsetsPartition, committed: bool
         return ListOffsetsPartitionResponse(partition_index=index, error_code=code)
     offset, timestamp = _find(partition.log, wanted.timestamp, committed)
     leader_epoch = 0 if offset >= 0 else -1
-    return ListOffsetsPartitionResponse(partition_index=index, timestamp=timestamp, offset=offset, leader_epoch=leader_epoch)
+    return ListOffsetsPartitionResponse(
+        partition_index=index, timestamp=timestamp, offset=offset, leader_epoch=leader_epoch
+    )
 
 
 def _known(timestamp: int, version: int) -> bool:

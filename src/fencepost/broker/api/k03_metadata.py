@@ -33,14 +33,18 @@ def handle(call: Call, now_ms: int, request: MetadataRequest) -> MetadataRespons
     if request.topics is None or (call.version == 0 and not request.topics):
         topics = [_describe(topic, operations) for topic in core.topics]
     else:
-        may_create = (request.allow_auto_topic_creation or call.version < 4) and core.config.flag("auto.create.topics.enable")
+        may_create = (request.allow_auto_topic_creation or call.version < 4) and core.config.flag(
+            "auto.create.topics.enable"
+        )
         topics = [_answer(call, wanted, operations, may_create) for wanted in request.topics]
     return MetadataResponse(
         brokers=(MetadataResponseBroker(node_id=BROKER_ID, host=host, port=port),),
         cluster_id=core.meta.cluster_id,
         controller_id=BROKER_ID,
         topics=topics,
-        cluster_authorized_operations=CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else _NOT_ASKED,
+        cluster_authorized_operations=CLUSTER_OPERATIONS
+        if request.include_cluster_authorized_operations
+        else _NOT_ASKED,
     )
 
 
@@ -73,7 +77,11 @@ def _describe(topic: Topic, operations: int) -> MetadataResponseTopic:
         is_internal=topic.internal,
         partitions=[
             MetadataResponsePartition(
-                partition_index=partition.index, leader_id=BROKER_ID, leader_epoch=0, replica_nodes=brokers, isr_nodes=brokers
+                partition_index=partition.index,
+                leader_id=BROKER_ID,
+                leader_epoch=0,
+                replica_nodes=brokers,
+                isr_nodes=brokers,
             )
             for partition in topic.partitions
         ],

@@ -24,7 +24,9 @@ def handle(call: Call, now_ms: int, request: FindCoordinatorRequest) -> FindCoor
     if topic is None:
         message = f"coordinator type {request.key_type} is not served"
         if call.version < 4:
-            return FindCoordinatorResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=message, node_id=-1, port=-1)
+            return FindCoordinatorResponse(
+                error_code=ErrorCode.INVALID_REQUEST, error_message=message, node_id=-1, port=-1
+            )
         return FindCoordinatorResponse(
             coordinators=[
                 Coordinator(key=key, node_id=-1, port=-1, error_code=ErrorCode.INVALID_REQUEST, error_message=message)

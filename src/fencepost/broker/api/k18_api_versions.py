@@ -38,13 +38,17 @@ def handle(call: Call, now_ms: int, request: ApiVersionsRequest | None) -> ApiVe
     low, high, finalized = _METADATA_VERSION
     features = [FinalizedFeatureKey(name="metadata.version", max_version_level=finalized, min_version_level=finalized)]
     if level > 0:
-        features.append(FinalizedFeatureKey(name="transaction.version", max_version_level=level, min_version_level=level))
+        features.append(
+            FinalizedFeatureKey(name="transaction.version", max_version_level=level, min_version_level=level)
+        )
     # v0-3 of the answer cannot say "from 0", so Kafka leaves such features out for them (KAFKA-17011).
     supported = [SupportedFeatureKey(name="metadata.version", min_version=low, max_version=high)]
     if call.version >= 4:
         supported.append(SupportedFeatureKey(name="transaction.version", min_version=0, max_version=2))
     return ApiVersionsResponse(
-        api_keys=[ApiVersion(api_key=a.key, min_version=a.min_version, max_version=a.max_version) for a in SERVED.values()],
+        api_keys=[
+            ApiVersion(api_key=a.key, min_version=a.min_version, max_version=a.max_version) for a in SERVED.values()
+        ],
         supported_features=supported,
         finalized_features_epoch=_FEATURES_EPOCH,
         finalized_features=features,

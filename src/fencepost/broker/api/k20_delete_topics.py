@@ -32,7 +32,9 @@ def _delete(call: Call, now_ms: int, name: str | None, topic_id: UUID | None) ->
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if name is not None else ErrorCode.UNKNOWN_TOPIC_ID
         return DeletableTopicResult(name=name, topic_id=topic_id, error_code=code)
     if not core.config.flag("delete.topic.enable"):
-        return DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=ErrorCode.TOPIC_DELETION_DISABLED)
+        return DeletableTopicResult(
+            name=topic.name, topic_id=topic.topic_id, error_code=ErrorCode.TOPIC_DELETION_DISABLED
+        )
     if topic.internal:
         message = "The broker's own topics cannot be deleted."
         return DeletableTopicResult(
@@ -45,5 +47,5 @@ def _delete(call: Call, now_ms: int, name: str | None, topic_id: UUID | None) ->
     core.topics.delete(topic)
     for partition in partitions:
         core.advanced(partition)
-    core.groups.topic_deleted(now_ms, topic.name)
+    core.groups.topic_deleted(now_ms, topic.name, len(partitions))
     return DeletableTopicResult(name=topic.name, topic_id=topic.topic_id)

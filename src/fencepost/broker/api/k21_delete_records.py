@@ -20,7 +20,9 @@ def handle(call: Call, now_ms: int, request: DeleteRecordsRequest) -> DeleteReco
     """Delete from each partition."""
     return DeleteRecordsResponse(
         topics=[
-            DeleteRecordsTopicResult(name=topic.name, partitions=[_delete(call, topic.name, wanted) for wanted in topic.partitions])
+            DeleteRecordsTopicResult(
+                name=topic.name, partitions=[_delete(call, topic.name, wanted) for wanted in topic.partitions]
+            )
             for topic in request.topics
         ]
     )

@@ -48,9 +48,15 @@ def _describe(
         if topic is None:
             message = f"The topic '{wanted.resource_name}' does not exist."
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
-        found = [_of_topic(topic, core.config, setting) for key, setting in TOPIC_SETTINGS.items() if keys is None or key in keys]
+        found = [
+            _of_topic(topic, core.config, setting)
+            for key, setting in TOPIC_SETTINGS.items()
+            if keys is None or key in keys
+        ]
     elif wanted.resource_type == BROKER and is_this_broker(wanted.resource_name):
-        found = [_of_broker(core.config, setting) for key, setting in BROKER_SETTINGS.items() if keys is None or key in keys]
+        found = [
+            _of_broker(core.config, setting) for key, setting in BROKER_SETTINGS.items() if keys is None or key in keys
+        ]
     elif wanted.resource_type == GROUP:
         found = []
     else:
@@ -98,5 +104,7 @@ def _of_broker(broker: BrokerConfig, setting: Setting) -> DescribeConfigsResourc
 def _synonyms_of_broker(broker: BrokerConfig, setting: Setting) -> list[DescribeConfigsSynonym]:
     synonyms = [DescribeConfigsSynonym(name=setting.key, value=setting.default, source=_DEFAULT)]
     if setting.key in broker.given:
-        synonyms.insert(0, DescribeConfigsSynonym(name=setting.key, value=broker.given[setting.key], source=_FROM_BROKER))
+        synonyms.insert(
+            0, DescribeConfigsSynonym(name=setting.key, value=broker.given[setting.key], source=_FROM_BROKER)
+        )
     return synonyms

@@ -17,7 +17,9 @@ def handle(call: Call, now_ms: int, request: AlterConfigsRequest) -> AlterConfig
     """Change the resources one by one; each has its own result."""
     responses = []
     for resource in request.resources:
-        response = AlterConfigsResourceResponse(resource_type=resource.resource_type, resource_name=resource.resource_name)
+        response = AlterConfigsResourceResponse(
+            resource_type=resource.resource_type, resource_name=resource.resource_name
+        )
         try:
             if resource.resource_type != TOPIC:
                 refuse_other(resource.resource_type, resource.resource_name)

@@ -37,7 +37,10 @@ def _check(call: Call, wanted: CreatePartitionsTopic) -> tuple[int, str | None]:
     if topic.internal:
         return ErrorCode.INVALID_PARTITIONS, "The broker's own topics cannot grow."
     if wanted.count <= have:
-        return ErrorCode.INVALID_PARTITIONS, f"Topic currently has {have} partitions, which is not less than {wanted.count}."
+        return (
+            ErrorCode.INVALID_PARTITIONS,
+            f"Topic currently has {have} partitions, which is not less than {wanted.count}.",
+        )
     if wanted.count > _MOST_PARTITIONS:
         return ErrorCode.INVALID_PARTITIONS, f"At most {_MOST_PARTITIONS} partitions are possible."
     if wanted.assignments:

@@ -28,7 +28,9 @@ def handle(call: Call, now_ms: int, request: IncrementalAlterConfigsRequest) -> 
     """Change the resources one by one; each has its own result."""
     responses = []
     for resource in request.resources:
-        response = AlterConfigsResourceResponse(resource_type=resource.resource_type, resource_name=resource.resource_name)
+        response = AlterConfigsResourceResponse(
+            resource_type=resource.resource_type, resource_name=resource.resource_name
+        )
         try:
             _change(call, resource, request.validate_only)
         except Refused as refused:

@@ -30,10 +30,12 @@ def handle(call: Call, now_ms: int, request: DescribeTopicPartitionsRequest) -> 
         names = [name for name in names if name >= request.cursor.topic_name]
         first = request.cursor.partition_index if names and names[0] == request.cursor.topic_name else 0
     room = max(1, min(request.response_partition_limit, _MOST_IN_A_PAGE))
-    topics = []
+    topics: list[DescribeTopicPartitionsResponseTopic] = []
     for name in names:
         if room == 0:
-            return DescribeTopicPartitionsResponse(topics=topics, next_cursor=ResponseCursor(topic_name=name, partition_index=0))
+            return DescribeTopicPartitionsResponse(
+                topics=topics, next_cursor=ResponseCursor(topic_name=name, partition_index=0)
+            )
         topic = core.topics.get(name)
         if topic is None:
             missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

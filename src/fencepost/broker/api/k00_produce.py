@@ -1,0 +1,163 @@
+"""Produce, v3-13: append one batch to each partition named.
+
+v3 transactional id, v5 log start offset, v8 messages, v9 flexible, v12 implicit enlistment in the transaction (KIP-890), v13 topic ids.
+acks=all waits until the batch is durable (setting `fsync`), acks=1 is answered once it is appended, acks=0 not at all: an error
+then closes the connection, as Kafka does, so that the client asks for metadata again.
+A transactional batch is enlisted (v12+) or must have been (v3-11) before the log sees it; while the id's last transaction is being
+finished the request waits. Never a true log start offset with a refusal that a client might take for retention.
+Left out: v0-2 (message sets), down-conversion, checks of the records themselves beyond the batch's header and CRC.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Mapping
+
+from fencepost.broker.api.common import find_partition
+from fencepost.broker.connection import Call
+from fencepost.broker.log.results import Duplicate, Rejected
+from fencepost.broker.topics import Partition
+from fencepost.broker.txn.model import ProducerPair
+from fencepost.protocol.batch import BatchHeader, parse_header
+from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.errors import CorruptBatch
+from fencepost.protocol.produce_wire import ProducePartition, ProducePartitionResult, ProduceRequest, ProduceResponse
+
+__all__ = ["handle"]
+
+_ALL, _LEADER, _NONE = -1, 1, 0
+_LAST_LENIENT = 7
+_LOSS = (ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+
+_log = logging.getLogger("fencepost.broker.produce")
+
+
+def handle(call: Call, now_ms: int, request: ProduceRequest) -> ProduceResponse | None:
+    """Append and answer as `acks` says."""
+    _attempt(call, now_ms, request, may_wait=True)
+    return None
+
+
+def _attempt(call: Call, now_ms: int, request: ProduceRequest, *, may_wait: bool) -> None:
+    placed = [_place(call, request, wanted) for wanted in request.partitions]
+    refusals, concurrent = _enlist(call, now_ms, request, placed)
+    if concurrent and may_wait:
+
+        def again(now_ms: int) -> None:
+            if not call.connection.closed:
+                _attempt(call, now_ms, request, may_wait=False)
+
+        call.core.transactions.when_idle(now_ms, request.transactional_id or "", again)
+        return
+    results = [_append(call, now_ms, place, refusals) for place in placed]
+    response = ProduceResponse(results)
+    if request.acks == _NONE:
+        if any(result.error_code for result in results):
+            call.core.drop(now_ms, call.connection)
+        else:
+            call.no_reply()
+    elif request.acks == _ALL:
+        call.reply_when_durable(now_ms, response)
+    else:
+        call.reply(response)
+
+
+class _Place:
+    """One partition of the request: where it goes, its batch's header, or why not."""
+
+    __slots__ = ("header", "partition", "result", "wanted")
+
+    def __init__(self, wanted: ProducePartition) -> None:
+        self.wanted = wanted
+        self.result = ProducePartitionResult(wanted.topic, wanted.topic_id, wanted.partition)
+        self.partition: Partition | None = None
+        self.header: BatchHeader | None = None
+
+    def refuse(self, code: int, message: str | None = None, log_start_offset: int = -1) -> None:
+        self.result.error_code = code
+        self.result.error_message = message
+        self.result.log_start_offset = log_start_offset
+
+
+def _place(call: Call, request: ProduceRequest, wanted: ProducePartition) -> _Place:
+    place = _Place(wanted)
+    partition, code, _ = find_partition(call.core, wanted.topic, wanted.topic_id, wanted.partition)
+    if request.acks not in (_ALL, _LEADER, _NONE):
+        place.refuse(ErrorCode.INVALID_REQUIRED_ACKS)
+    elif partition is None:
+        place.refuse(code)
+    elif partition.topic.internal:
+        place.refuse(ErrorCode.INVALID_TOPIC_EXCEPTION, "The broker's own topics cannot be written to.")
+    else:
+        place.partition = partition
+        try:
+            place.header = parse_header(wanted.records)
+        except CorruptBatch as error:
+            place.refuse(ErrorCode.CORRUPT_MESSAGE, str(error))
+    return place
+
+
+def _enlist(
+    call: Call, now_ms: int, request: ProduceRequest, placed: list[_Place]
+) -> tuple[dict[ProducerPair, tuple[int, int]], bool]:
+    """Enlist the partitions of transactional batches. (error code, log start offset) by refused producer, and whether one has to wait."""
+    wanted: defaultdict[ProducerPair, list[tuple[str, int]]] = defaultdict(list)
+    for place in placed:
+        header, partition = place.header, place.partition
+        if header is not None and partition is not None and header.is_transactional:
+            if request.transactional_id is None:
+                place.refuse(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            else:
+                wanted[ProducerPair(header.producer_id, header.producer_epoch)].append(
+                    (partition.topic.name, partition.index)
+                )
+    refusals: dict[ProducerPair, tuple[int, int]] = {}
+    transactions = call.core.transactions
+    for pair, partitions in wanted.items():
+        result = transactions.coordinator.enlist_for_produce(
+            now_ms,
+            request.transactional_id or "",
+            pair.producer_id,
+            pair.epoch,
+            partitions,
+            produce_version=call.version,
+        )
+        transactions.apply(now_ms, result)
+        if result.reply.error_code:
+            refusals[pair] = (result.reply.error_code, result.reply.log_start_offset)
+    return refusals, any(code == ErrorCode.CONCURRENT_TRANSACTIONS for code, _ in refusals.values())
+
+
+def _append(
+    call: Call, now_ms: int, place: _Place, refusals: dict[ProducerPair, tuple[int, int]]
+) -> ProducePartitionResult:
+    result, header, partition = place.result, place.header, place.partition
+    if result.error_code or header is None or partition is None:
+        return result
+    if header.is_transactional:
+        refusal = refusals.get(ProducerPair(header.producer_id, header.producer_epoch))
+        if refusal is not None:
+            place.refuse(refusal[0], _MESSAGES.get(refusal[0]), refusal[1])
+            return result
+    log = partition.log
+    appended = log.append(place.wanted.records, now_ms, lenient_unknown_producer=call.version <= _LAST_LENIENT)
+    if isinstance(appended, Rejected):
+        if appended.error_code in _LOSS:
+            _log.warning("%s: producer id %s: %s", partition.directory, header.producer_id, appended.message)
+        place.refuse(appended.error_code, appended.message, appended.log_start_offset)
+        return result
+    result.base_offset = appended.base_offset
+    result.log_start_offset = appended.log_start_offset
+    if isinstance(appended, Duplicate):
+        result.log_append_time_ms = appended.timestamp_ms
+    else:
+        result.log_append_time_ms = appended.log_append_time_ms
+        call.core.durability.appended(partition)
+    return result
+
+
+_MESSAGES: Mapping[int, str] = {
+    ErrorCode.INVALID_TXN_STATE: "Partition was not added to the transaction",
+    ErrorCode.TRANSACTION_ABORTABLE: "The transaction has timed out, or the partition was not added to it; abort it.",
+}

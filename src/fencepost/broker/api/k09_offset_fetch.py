@@ -1,0 +1,109 @@
+"""OffsetFetch, v1-10: a group's committed offsets. v2 can ask for all, v7 for stable ones only (KIP-447), v8 for several groups,
+v9 names a member, v10 uses topic ids instead of names.
+
+While a transaction's offsets pend, a request that wants stable ones is answered UNSTABLE_OFFSET_COMMIT for these partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fencepost.broker.connection import Call
+from fencepost.broker.group.requests import FetchedOffset, FetchedOffsets, FetchOffsets
+from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+__all__ = ["handle"]
+
+_FIRST_WITH_GROUPS = 8
+_FIRST_WITH_TOPIC_IDS = 10
+
+
+def handle(call: Call, now_ms: int, request: OffsetFetchRequest) -> None:
+    """Look the offsets up. What is told must not be lost again, so the reply waits for commits that are under way."""
+    if call.version >= _FIRST_WITH_GROUPS:
+        groups = [_fetch_group(call, group, request.require_stable) for group in request.groups]
+        call.reply_when_durable(now_ms, OffsetFetchResponse(groups=groups))
+        return
+    partitions = None
+    if request.topics is not None:
+        partitions = [(topic.name, index) for topic in request.topics for index in topic.partition_indexes]
+    found = _ask(call, request.group_id, partitions, request.require_stable)
+    by_topic: dict[str, list[OffsetFetchResponsePartition]] = {topic.name: [] for topic in request.topics or ()}
+    for offset in found.offsets:
+        by_topic.setdefault(offset.topic, []).append(
+            OffsetFetchResponsePartition(
+                partition_index=offset.partition,
+                committed_offset=offset.offset,
+                committed_leader_epoch=offset.leader_epoch,
+                metadata=offset.metadata,
+                error_code=offset.error_code,
+            )
+        )
+    topics = [OffsetFetchResponseTopic(name=name, partitions=results) for name, results in by_topic.items()]
+    call.reply_when_durable(now_ms, OffsetFetchResponse(topics=topics, error_code=found.error_code))
+
+
+def _ask(call: Call, group_id: str, partitions: Sequence[tuple[str, int]] | None, stable: bool) -> FetchedOffsets:
+    wanted = FetchOffsets(group_id=group_id, partitions=partitions, require_stable=stable, api_version=call.version)
+    return call.core.groups.coordinator.fetch_offsets(wanted)
+
+
+def _fetch_group(call: Call, group: OffsetFetchRequestGroup, stable: bool) -> OffsetFetchResponseGroup:
+    topics = call.core.topics
+    by_id = call.version >= _FIRST_WITH_TOPIC_IDS
+    answers: dict[str, OffsetFetchResponseTopics] = {}
+    partitions: list[tuple[str, int]] | None = None
+    unknown = []
+    if group.topics is not None:
+        partitions = []
+        for asked in group.topics:
+            topic = topics.by_id(asked.topic_id) if by_id else None
+            if by_id and topic is None:
+                missing = [_unknown(index) for index in asked.partition_indexes]
+                unknown.append(OffsetFetchResponseTopics(topic_id=asked.topic_id, partitions=missing))
+                continue
+            name = topic.name if topic is not None else asked.name
+            answers.setdefault(name, OffsetFetchResponseTopics(name=name, topic_id=asked.topic_id, partitions=[]))
+            partitions += [(name, index) for index in asked.partition_indexes]
+    found = _ask(call, group.group_id, partitions, stable)
+    if found.error_code:
+        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=found.error_code)
+    results: dict[str, list[OffsetFetchResponsePartitions]] = {name: [] for name in answers}
+    for offset in found.offsets:
+        if offset.topic not in answers:
+            topic = topics.get(offset.topic)
+            if by_id and topic is None:
+                continue
+            answers[offset.topic] = OffsetFetchResponseTopics(
+                name=offset.topic, topic_id=topic.topic_id if topic else None
+            )
+        results.setdefault(offset.topic, []).append(_found(offset))
+    for name, answer in answers.items():
+        answer.partitions = results.get(name, [])
+    return OffsetFetchResponseGroup(group_id=group.group_id, topics=[*answers.values(), *unknown])
+
+
+def _found(offset: FetchedOffset) -> OffsetFetchResponsePartitions:
+    return OffsetFetchResponsePartitions(
+        partition_index=offset.partition,
+        committed_offset=offset.offset,
+        committed_leader_epoch=offset.leader_epoch,
+        metadata=offset.metadata,
+        error_code=offset.error_code,
+    )
+
+
+def _unknown(index: int) -> OffsetFetchResponsePartitions:
+    return OffsetFetchResponsePartitions(
+        partition_index=index, committed_offset=-1, metadata="", error_code=ErrorCode.UNKNOWN_TOPIC_ID
+    )

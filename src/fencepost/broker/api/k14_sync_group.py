@@ -1,0 +1,27 @@
+"""SyncGroup, v0-5: the leader brings every member's assignment, each member fetches its own. v3 knows static members.
+
+A member's request is parked until the leader's has come and is durable.
+"""
+
+from __future__ import annotations
+
+from fencepost.broker.connection import Call
+from fencepost.broker.group.requests import Sync
+from fencepost.protocol.messages.sync_group import SyncGroupRequest
+
+__all__ = ["handle"]
+
+
+def handle(call: Call, now_ms: int, request: SyncGroupRequest) -> None:
+    """Hand the request to the coordinator, which answers now or later."""
+    sync = Sync(
+        group_id=request.group_id,
+        generation_id=request.generation_id,
+        member_id=request.member_id,
+        group_instance_id=request.group_instance_id,
+        protocol_type=request.protocol_type,
+        protocol_name=request.protocol_name,
+        assignments=[(given.member_id, bytes(given.assignment)) for given in request.assignments],
+    )
+    groups = call.core.groups
+    groups.apply(now_ms, groups.coordinator.sync_group(now_ms, sync, call))

@@ -1,0 +1,213 @@
+"""The transaction coordinator at work: its records appended, its fences set, its markers written, its replies held until durable.
+
+The order is the guarantee: the Prepare record is durable before it is answered and before a marker is written; every marker is
+durable before the Complete record is appended. A crash between any two of these steps is finished at the next start, because
+what is owed follows from the records alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from fencepost.broker.config import BrokerConfig
+from fencepost.broker.internal_records import encode_internal_batch, read_internal_records
+from fencepost.broker.log.results import Appended, Rejected
+from fencepost.broker.partitioning import coordinator_partition
+from fencepost.broker.topics import CONSUMER_OFFSETS, TRANSACTION_STATE, Partition
+from fencepost.broker.txn.coordinator import TransactionCoordinator
+from fencepost.broker.txn.model import MarkerWrite, Result, TopicPartition, TransactionConfig, TransactionRecord
+from fencepost.broker.txn.states import PREPARED
+from fencepost.protocol.batch import BatchHeader, iter_batches
+from fencepost.protocol.codes import ErrorCode
+
+if TYPE_CHECKING:
+    from fencepost.broker.core import BrokerCore
+
+__all__ = ["COORDINATOR_EPOCH", "Transactions", "append_records", "internal_batches"]
+
+COORDINATOR_EPOCH = 0
+_READ_BYTES = 1 << 20
+
+_log = logging.getLogger("fencepost.broker.transactions")
+
+
+class Transactions:
+    """Drives a `TransactionCoordinator` with the broker's logs."""
+
+    def __init__(self, core: BrokerCore) -> None:
+        self._core = core
+        self.coordinator = TransactionCoordinator(_coordinator_config(core.config), core.meta.allocate_producer_id)
+        self._under_way: set[MarkerWrite] = set()
+        self._waiting: defaultdict[str, list[Callable[[int], None]]] = defaultdict(list)
+        self._enlisted_at_start: dict[int, set[TopicPartition]] = {}
+
+    def load(self, now_ms: int) -> None:
+        """Replay `__transaction_state`."""
+        topic = self._core.topics.get(TRANSACTION_STATE)
+        for partition in topic.partitions if topic is not None else ():
+            if self._core.files.exists(partition.directory):
+                for header, batch in internal_batches(partition):
+                    for _, key, value in read_internal_records(header, batch):
+                        self.coordinator.replay(TransactionRecord.from_bytes(key, value))
+        for listed in self.coordinator.list_transactions(now_ms).listings:
+            transaction = self.coordinator.transaction(listed.transactional_id)
+            if transaction is not None and transaction.partitions:
+                self._enlisted_at_start[transaction.producer_id] = set(transaction.partitions)
+
+    def finish(self, now_ms: int) -> None:
+        """Write the markers that are owed since before the start."""
+        self._write_markers(now_ms, None)
+        self.on_time(now_ms)
+
+    def orphans(self, partition: Partition) -> list[tuple[int, int]]:
+        """(producer id, epoch) of open transactions in a log that no transactional id has enlisted.
+
+        A power loss can leave one: the batch reached the disk, the record that enlisted the partition did not, and the client
+        was never answered.
+        """
+        log = partition.log
+        name = TopicPartition(partition.topic.name, partition.index)
+        found = []
+        for producer_id in log.producers.open_transactions:
+            state = log.producers.get(producer_id)
+            if state is not None and name not in self._enlisted_at_start.get(producer_id, ()):
+                found.append((producer_id, state.epoch))
+        return found
+
+    def log_opened(self, now_ms: int, partition: Partition) -> None:
+        """Abort what a power loss left open in a log that is read for the first time."""
+        if partition.topic.internal:
+            return
+        for producer_id, epoch in self.orphans(partition):
+            self.abort_orphan(now_ms, partition, producer_id, epoch)
+
+    def abort_orphan(self, now_ms: int, partition: Partition, producer_id: int, epoch: int) -> None:
+        """End such a transaction."""
+        _log.warning(
+            "%s: aborting the transaction of producer id %s, which nobody knows", partition.directory, producer_id
+        )
+        log = partition.log
+        log.append_marker(producer_id, epoch, False, COORDINATOR_EPOCH, now_ms, transaction_version=0)
+        self._core.durability.appended(partition)
+
+    def apply(self, now_ms: int, result: Result[Any], reply: Callable[[int], None] | None = None) -> None:
+        """Carry out a decision. `reply(now_ms)` is called once everything appended so far is durable. Raises OSError."""
+        for record in result.records:
+            self._append(now_ms, record)
+        for fence in result.fence:
+            partition = self._core.topics.partition(*fence.partition)
+            if partition is not None:
+                partition.log.fence(fence.producer_id, fence.epoch)
+        if reply is None and not result.records:
+            return
+        names = {record.transactional_id for record in result.records}
+
+        def proceed(now_ms: int) -> None:
+            if reply is not None:
+                reply(now_ms)
+            for name in names:
+                self._write_markers(now_ms, name)
+
+        self._core.durability.when_durable(now_ms, proceed)
+        for name in names:
+            if name in self._waiting and not self._is_prepared(name):
+                for action in self._waiting.pop(name):
+                    action(now_ms)
+
+    def when_idle(self, now_ms: int, transactional_id: str, action: Callable[[int], None]) -> None:
+        """Call `action(now_ms)` when no markers of the id are being written, at once if none are."""
+        if self._is_prepared(transactional_id):
+            self._waiting[transactional_id].append(action)
+        else:
+            action(now_ms)
+
+    def on_time(self, now_ms: int) -> None:
+        """Abort what has timed out, forget ids that were idle for too long."""
+        for result in self.coordinator.on_time(now_ms):
+            self.apply(now_ms, result)
+
+    def next_deadline_ms(self) -> int | None:
+        """When `on_time` has something to do."""
+        return self.coordinator.next_deadline_ms()
+
+    def _is_prepared(self, transactional_id: str) -> bool:
+        transaction = self.coordinator.transaction(transactional_id)
+        return transaction is not None and transaction.state in PREPARED
+
+    def _append(self, now_ms: int, record: TransactionRecord) -> None:
+        topic = self._core.topics.internal(TRANSACTION_STATE)
+        partition = topic.partitions[coordinator_partition(record.transactional_id, len(topic.partitions))]
+        append_records(self._core, partition, encode_internal_batch([(record.key(), record.value())], now_ms), now_ms)
+        self.coordinator.replay(record)
+
+    def _write_markers(self, now_ms: int, transactional_id: str | None) -> None:
+        for write in self.coordinator.marker_work(transactional_id):
+            if write not in self._under_way:
+                self._under_way.add(write)
+                self._write_marker(now_ms, write)
+
+    def _write_marker(self, now_ms: int, write: MarkerWrite) -> None:
+        partition = self._core.topics.partition(*write.partition)
+        if partition is not None:
+            log = partition.log
+            state = log.producers.get(write.producer_id)
+            # An administrator's WriteTxnMarkers may have named a higher coordinator epoch; the one true coordinator goes on.
+            epoch = write.coordinator_epoch if state is None else max(write.coordinator_epoch, state.coordinator_epoch)
+            appended = log.append_marker(
+                write.producer_id,
+                write.producer_epoch,
+                write.commit,
+                epoch,
+                now_ms,
+                transaction_version=write.transaction_version,
+            )
+            if isinstance(appended, Rejected):
+                _log.error("%s refused the marker %s: %s", partition.directory, write, appended.message)
+            else:
+                self._core.durability.appended(partition)
+        self._core.durability.when_durable(now_ms, lambda now_ms: self._acknowledge(now_ms, write))
+
+    def _acknowledge(self, now_ms: int, write: MarkerWrite) -> None:
+        self._under_way.discard(write)
+        if write.partition.topic == CONSUMER_OFFSETS:
+            self._core.groups.complete_transaction(
+                write.producer_id, write.producer_epoch, write.commit, write.partition[1]
+            )
+        self.apply(now_ms, self.coordinator.marker_written(now_ms, write))
+
+
+def append_records(core: BrokerCore, partition: Partition, batch: bytearray, now_ms: int) -> Appended | Rejected:
+    """Append a batch of the broker's own to an internal topic. Raises OSError when the disk refuses it."""
+    appended = partition.log.append_internal(batch, now_ms)
+    if isinstance(appended, Rejected):
+        if appended.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
+            raise OSError(appended.message)
+    else:
+        core.durability.appended(partition)
+    return appended
+
+
+def internal_batches(partition: Partition) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """Every batch of an internal topic's partition, oldest first. Raises OSError."""
+    log = partition.log
+    offset = log.log_start_offset
+    while offset < log.high_watermark:
+        read = log.read(offset, _READ_BYTES, committed_only=False, min_one=True)
+        if not read.records:
+            raise OSError(f"{partition.directory}: nothing can be read at offset {offset}: {read.message}")
+        for header, batch in iter_batches(read.records):
+            offset = header.last_offset + 1
+            yield header, batch
+
+
+def _coordinator_config(config: BrokerConfig) -> TransactionConfig:
+    return TransactionConfig(
+        transaction_max_timeout_ms=config.number("transaction.max.timeout.ms"),
+        transactional_id_expiration_ms=config.number("transactional.id.expiration.ms"),
+        transaction_two_phase_commit_enable=config.flag("transaction.two.phase.commit.enable"),
+        transaction_version=config.number("transaction.version"),
+        coordinator_epoch=COORDINATOR_EPOCH,
+    )
