@@ -65,4 +65,7 @@ def _find(log: PartitionLog, timestamp: int, committed: bool) -> tuple[int, int]
     if timestamp in (_LATEST_TIERED, _EARLIEST_PENDING):
         return -1, -1
     found = log.offset_of_max_timestamp() if timestamp == _MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
-    return found if found is not None and found[0] < end else (-1, -1)
+    if found is None or found[1] >= end:
+        return -1, -1
+    found_timestamp, offset = found
+    return offset, found_timestamp
