@@ -58,7 +58,7 @@ class BrokerHost:
             connection.reset()
         self._connections.clear()
         self._readers.clear()
-        self._disk.crash()
+        self._disk.crash(self._random.getrandbits(32))
 
     def accept(self, connection: ServerConnection) -> None:
         core = self._core

@@ -92,7 +92,8 @@ class Demo:
                     f"topics {', '.join(sorted(present))} exist already on {self.bootstrap_servers}: "
                     "delete them or use --topic-prefix"
                 )
-            admin.create_topics({self.source: PARTITIONS, self.sink: PARTITIONS})
+            for topic in (self.source, self.sink):
+                admin.create_topic(topic, PARTITIONS)
         with Producer(bootstrap_servers=self.bootstrap_servers) as producer:
             started = time.monotonic()
             table = flights.to_table(frame)
@@ -118,7 +119,7 @@ class Demo:
             delivery=self.options.delivery,
             rows_per_batch=max(self.counters.rows_total // BATCHES, 1),
         )
-        runtime = java_home()
+        runtime = java_home(install=True)
         self.driver = DriverProcess(job, self.work / "driver.log", runtime.environment())
         self.counters.driver_starts += 1
         self.progress.say(f"driver process {self.driver.process.pid} started")
@@ -246,7 +247,7 @@ class Demo:
             while not stop.wait(TRANSACTION_POLL_SECONDS):
                 try:
                     ids = [t.transactional_id for t in admin.list_transactions()]
-                    described = [t for t in admin.describe_transactions(self._own(ids)) if t.start_ms >= 0]
+                    described = [t for t in admin.describe_transactions(self._own(ids)) if t.start_time_ms >= 0]
                 except KafkaError:
                     continue  # the broker is down just now: the next poll counts again
                 committed |= {(t.transactional_id, t.producer_epoch) for t in described if t.state == "CompleteCommit"}
@@ -299,7 +300,8 @@ class Demo:
         from fencepost import Admin
 
         with Admin(bootstrap_servers=self.bootstrap_servers) as admin:
-            admin.delete_topics([self.source, self.sink])
+            for topic in (self.source, self.sink):
+                admin.delete_topic(topic, missing_ok=True)
 
 
 def run_demo(options: Options, console: Console) -> Verdict:
