@@ -472,6 +472,25 @@ def test_static_members_survive_a_rebalance_they_miss() -> None:
     assert {member.member_id for member in answer.members} == {static.member_id, answer.member_id}
 
 
+def test_a_returned_static_member_that_does_not_sync_is_out() -> None:
+    """GMM.expirePendingSync; the new id is waited for (Kafka waits for the old one, which cannot sync any more)."""
+    for syncs in (True, False):
+        driver = Driver()
+        first = driver.joined(driver.park_join(instance="i", session_ms=30_000, rebalance_ms=9_000))
+        second = driver.park_join(instance="j", session_ms=30_000, rebalance_ms=9_000)
+        leader = driver.join(first.member_id, instance="i", session_ms=30_000, rebalance_ms=9_000)
+        driver.joined(second)
+        driver.park_sync(leader.member_id, leader.generation_id, [], instance="i")
+        back = driver.join(instance="j", session_ms=30_000, rebalance_ms=9_000)
+        assert back.error_code == NONE
+        if syncs:
+            driver.park_sync(back.member_id, back.generation_id, instance="j")
+        driver.wait(9_000)
+        expected = NONE if syncs else REBALANCING
+        assert driver.heartbeat(leader.member_id, leader.generation_id) == expected
+        assert (driver.heartbeat(back.member_id, back.generation_id) == NONE) == syncs
+
+
 # Restart
 
 

@@ -30,7 +30,7 @@ UNSTABLE = ErrorCode.UNSTABLE_OFFSET_COMMIT
 
 
 def test_commits_of_a_consumer_without_a_group() -> None:
-    """OMM.validateOffsetCommit: generation -1 creates a simple group; any other needs a group (69 from v9 on, else 22)."""
+    """OMM.validateOffsetCommit: generation -1 creates a simple group, any other needs a group (v9+: 69, else 22)."""
     driver = Driver()
     assert driver.commit(3, generation=1, version=8) == ILLEGAL
     assert driver.commit(3, generation=1, version=9) == ErrorCode.GROUP_ID_NOT_FOUND
