@@ -16,12 +16,11 @@ from fencepost.client.assembly import cluster_for
 from fencepost.client.asyncio_runtime import AsyncioRuntime
 from fencepost.client.io_thread import IoThread, io_thread
 from fencepost.config import AdminConfig
-from fencepost.errors import ConfigurationError
 from fencepost.spark import plan
 from fencepost.spark.names import UNIQUE_BYTES
 from fencepost.spark.steps import SinkConfig, StepRunner
 
-__all__ = ["Link", "Resolved", "SinkLink", "link_to", "parse_level", "resolve_sink", "sink_link"]
+__all__ = ["Link", "Resolved", "SinkLink", "link_to", "resolve_sink", "sink_link"]
 
 log = logging.getLogger("fencepost.spark")
 
@@ -120,15 +119,6 @@ PROMISES: Final = {
 def sink_link(settings: Mapping[str, str], config: SinkConfig) -> SinkLink:
     """What runs a sink's plans in this process."""
     return SinkLink(link_to(settings), config)
-
-
-def parse_level(text: str) -> plan.Level:
-    """From "keep-prepared", "two-phase" or "resume". Raises ConfigurationError."""
-    try:
-        return plan.Level(text.strip().lower())
-    except ValueError as error:
-        choices = ", ".join(level.value for level in plan.Level)
-        raise ConfigurationError(f"guarantee level {text!r}: one of {choices}") from error
 
 
 @dataclass(frozen=True, slots=True)

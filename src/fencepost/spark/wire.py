@@ -21,7 +21,7 @@ from fencepost.protocol.fetch_wire import FetchPartition, FetchPartitionResult, 
 from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from fencepost.protocol.produce_wire import ProducePartition, ProduceRequest
 
-__all__ = ["committed_batches", "init_once", "produce_batch"]
+__all__ = ["committed_batches", "fetch_some", "init_once", "produce_batch"]
 
 FETCH_MAX_BYTES: Final = 16 * 1024 * 1024
 FETCH_WAIT_MS: Final = 250  # how long a broker may hold a fetch while the last stable offset does not move
@@ -108,6 +108,32 @@ async def produce_batch(
         attempt += 1
 
 
+async def fetch_some(
+    cluster: Cluster, topic: str, partition: int, position: int, isolation_level: int, max_bytes: int, deadline_ms: int
+) -> FetchPartitionResult:
+    """Fetch until there is something from `position` on. Raises OffsetOutOfRangeError, KafkaTimeoutError."""
+    what = f"read {topic}-{partition} at {position}"
+    attempt = 0
+    while True:
+        error: KafkaError | None = None
+        try:
+            result = await fetch(
+                cluster, topic, partition, position, deadline_ms, isolation_level=isolation_level, max_bytes=max_bytes
+            )
+        except (DisconnectedError, KafkaTimeoutError) as failure:
+            error = failure
+        else:
+            if result.error_code == ErrorCode.NONE and len(result.records):
+                return result
+            if result.error_code != ErrorCode.NONE:
+                error = error_for(result.error_code, what)
+                if retry.action(fetch_wire.API_KEY, result.error_code) not in _AGAIN:
+                    raise error
+                await cluster.refresh_quietly([topic], deadline_ms)
+        await cluster.pause(attempt, deadline_ms, what, error)
+        attempt += 1
+
+
 async def committed_batches(
     cluster: Cluster, topic: str, partition: int, start: int, end: int, deadline_ms: int
 ) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
@@ -115,44 +141,41 @@ async def committed_batches(
 
     A batch that begins before `start` is given whole. Raises OffsetOutOfRangeError, KafkaTimeoutError.
     """
-    what = f"read {topic}-{partition} up to {end}"
-    attempt = 0
     position = start
     while position < end:
-        error: KafkaError | None = None
-        try:
-            result = await _fetch(cluster, topic, partition, position, deadline_ms)
-        except (DisconnectedError, KafkaTimeoutError) as failure:
-            error = failure
-        else:
-            if result.error_code == ErrorCode.NONE:
-                before = position
-                is_aborted = AbortedFilter(result.aborted or ())
-                for header, batch in iter_batches(result.records, allow_partial=True):
-                    dropped = is_aborted(header, batch) or header.is_control
-                    if not dropped and header.last_offset >= start and header.base_offset < end:
-                        yield header, batch
-                    position = max(position, header.last_offset + 1)
-                attempt = 0 if position > before else attempt
-            elif retry.action(fetch_wire.API_KEY, result.error_code) in _AGAIN:
-                error = error_for(result.error_code, what)
-                await cluster.refresh_quietly([topic], deadline_ms)
-            else:
-                raise error_for(result.error_code, what)
-        if error is not None or attempt > 0 or cluster.runtime.now_ms() >= deadline_ms:
-            await cluster.pause(attempt, deadline_ms, what, error)
-        attempt += 1
+        result = await fetch_some(
+            cluster, topic, partition, position, fetch_wire.READ_COMMITTED, FETCH_MAX_BYTES, deadline_ms
+        )
+        is_aborted = AbortedFilter(result.aborted or ())
+        before = position
+        for header, batch in iter_batches(result.records, allow_partial=True):
+            dropped = is_aborted(header, batch) or header.is_control
+            if not dropped and header.last_offset >= start and header.base_offset < end:
+                yield header, batch
+            position = max(position, header.last_offset + 1)
+        if position == before:
+            raise ProtocolError(f"a fetch of {topic}-{partition} at {position} gave no whole batch")
 
 
-async def _fetch(cluster: Cluster, topic: str, partition: int, position: int, deadline_ms: int) -> FetchPartitionResult:
+async def fetch(
+    cluster: Cluster,
+    topic: str,
+    partition: int,
+    position: int,
+    deadline_ms: int,
+    *,
+    isolation_level: int = fetch_wire.READ_COMMITTED,
+    max_bytes: int = FETCH_MAX_BYTES,
+) -> FetchPartitionResult:
+    """One Fetch of one partition; its error code is the caller's to judge. Raises KafkaError."""
     connection = await cluster.reach(Leader(topic, partition), deadline_ms)
     topic_id = cluster.topics[topic].topic_id
     version = connection.version(fetch_wire.API_KEY, 4, 12 if topic_id is None else fetch_wire.VERSIONS[1])
-    wanted = FetchTopic(topic, topic_id, [FetchPartition(partition, position, FETCH_MAX_BYTES)])
+    wanted = FetchTopic(topic, topic_id, [FetchPartition(partition, position, max_bytes)])
     request = FetchRequest(
         max_wait_ms=FETCH_WAIT_MS,
-        max_bytes=FETCH_MAX_BYTES,
-        isolation_level=fetch_wire.READ_COMMITTED,
+        max_bytes=max_bytes,
+        isolation_level=isolation_level,
         topics=[wanted],
     )
     left = max(deadline_ms - cluster.runtime.now_ms(), 0)

@@ -1,0 +1,60 @@
+"""The data source that Spark finds under the name "fencepost". Importing it imports neither pyarrow nor a client."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
+    from pyspark.sql.types import StructType
+
+__all__ = ["FencepostDataSource"]
+
+
+class FencepostDataSource(DataSource):
+    """Kafka as source and, exactly once, as sink. See source.py and sink.py for options and columns."""
+
+    @classmethod
+    def name(cls) -> str:
+        """As in format("fencepost")."""
+        return "fencepost"
+
+    def schema(self) -> str:
+        """The source's columns."""
+        from fencepost.spark.source import source_schema
+
+        return source_schema(self.options)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """spark.read"""
+        from fencepost.spark.source import BatchReader
+
+        return BatchReader(self.options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - PySpark's name
+        """spark.readStream"""
+        from fencepost.spark.source import StreamReader
+
+        return StreamReader(self.options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """df.write; a log cannot be overwritten."""
+        from fencepost.errors import ConfigurationError
+        from fencepost.spark.sink import BatchWriter, columns_of
+
+        if overwrite:
+            raise ConfigurationError('a topic cannot be overwritten; use mode("append")')
+        return BatchWriter(self.options, columns_of(schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        """df.writeStream. Called in two processes per micro-batch; it opens nothing."""
+        from fencepost.spark.sink import StreamWriter, columns_of
+
+        return StreamWriter(self.options, columns_of(schema))

@@ -1,0 +1,141 @@
+"""Options of `format("fencepost")`, as Spark hands them over: lower-case keys, text values.
+
+Names are those of Spark's own Kafka connector; `kafka.*` goes to the client under Kafka's name. What the sink adds:
+sink.id, delivery, require.level, decision.topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+from fencepost.config import CommonConfig, ConsumerConfig, ProducerConfig
+from fencepost.errors import ConfigurationError
+from fencepost.spark import names, plan
+from fencepost.spark.decision_store import DEFAULT_TOPIC
+from fencepost.spark.steps import SinkConfig
+
+__all__ = [
+    "AT_LEAST_ONCE",
+    "EXACTLY_ONCE",
+    "ClientSettings",
+    "SinkOptions",
+    "client_settings",
+    "flag",
+    "level_of",
+    "whole",
+]
+
+EXACTLY_ONCE: Final = "exactly-once"
+AT_LEAST_ONCE: Final = "at-least-once"
+
+_COMMON: Final = frozenset(field.name for field in fields(CommonConfig))
+# The sink and the source decide these themselves.
+_NOT_YOURS: Final = {
+    "transactional.id": "the sink mints its transactional ids; name the sink with sink.id",
+    "enable.idempotence": "it is always on",
+    "group.id": "offsets are in Spark's checkpoint, no consumer group is used",
+    "auto.offset.reset": "use startingOffsets",
+    "enable.auto.commit": "offsets are in Spark's checkpoint",
+}
+_SERIALIZERS: Final = frozenset({"key.serializer", "value.serializer", "key.deserializer", "value.deserializer"})
+
+Settings = tuple[tuple[str, str], ...]  # Kafka's dotted names, sorted; hashable and picklable
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """`common` makes a client; `own` are the producer's or consumer's settings, checked."""
+
+    common: Settings
+    own: tuple[tuple[str, Any], ...]
+
+    def value(self, name: str) -> Any:
+        """One of the producer's or consumer's settings by its snake_case name."""
+        return dict(self.own)[name]
+
+
+def client_settings(options: Mapping[str, str], kind: type[ProducerConfig | ConsumerConfig]) -> ClientSettings:
+    """The kafka.* options. Raises ConfigurationError for unknown ones and those the connector decides itself."""
+    given = {key[len("kafka.") :]: value for key, value in options.items() if key.lower().startswith("kafka.")}
+    for name, why in _NOT_YOURS.items():
+        if name in given:
+            raise ConfigurationError(f"kafka.{name} cannot be set: {why}")
+    if not given.get("bootstrap.servers"):
+        raise ConfigurationError("option kafka.bootstrap.servers is missing")
+    given = {key: value for key, value in given.items() if key not in _SERIALIZERS}
+    config = kind.from_dotted(given)
+    common = {key: value for key, value in given.items() if key.replace(".", "_") in _COMMON}
+    own = {field.name: getattr(config, field.name) for field in fields(config) if field.name not in _COMMON}
+    return ClientSettings(tuple(sorted(common.items())), tuple(sorted(own.items())))
+
+
+def flag(options: Mapping[str, str], name: str, default: bool) -> bool:
+    """A true/false option."""
+    text = options.get(name, "true" if default else "false").strip().lower()
+    if text not in ("true", "false"):
+        raise ConfigurationError(f"option {name}={text!r}: true or false")
+    return text == "true"
+
+
+def whole(options: Mapping[str, str], name: str, lowest: int) -> int | None:
+    """A whole number of at least `lowest`, or None when it is not given."""
+    text = options.get(name)
+    if text is None:
+        return None
+    try:
+        number = int(text.strip())
+    except ValueError as error:
+        raise ConfigurationError(f"option {name}={text!r}: a whole number") from error
+    if number < lowest:
+        raise ConfigurationError(f"option {name}={number}: at least {lowest}")
+    return number
+
+
+def level_of(text: str) -> plan.Level:
+    """From "keep-prepared", "two-phase" or "resume". Raises ConfigurationError."""
+    try:
+        return plan.Level(text.strip().lower())
+    except ValueError as error:
+        choices = ", ".join(level.value for level in plan.Level)
+        raise ConfigurationError(f"guarantee level {text!r}: one of {choices}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """A checked set of the sink's options."""
+
+    client: ClientSettings
+    topic: str | None
+    exactly_once: bool
+    sink: str
+    required: plan.Level | None
+    steps: SinkConfig
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> SinkOptions:
+        """Raises ConfigurationError that names the option."""
+        transaction_timeout = options.get("kafka.transaction.timeout.ms")
+        client = client_settings(options, ProducerConfig)
+        delivery = options.get("delivery", EXACTLY_ONCE).strip().lower()
+        if delivery not in (EXACTLY_ONCE, AT_LEAST_ONCE):
+            raise ConfigurationError(f"option delivery={delivery!r}: {EXACTLY_ONCE} or {AT_LEAST_ONCE}")
+        exactly_once = delivery == EXACTLY_ONCE
+        sink = options.get("sink.id") or options.get("checkpointlocation") or options.get("queryname") or ""
+        if exactly_once:
+            if not sink:
+                raise ConfigurationError(
+                    "exactly-once needs a name that stays over restarts: set option sink.id, or give checkpointLocation or "
+                    f"queryName as an option of the writer; or choose delivery={AT_LEAST_ONCE}"
+                )
+            names.sink_id(sink)
+        elif "require.level" in options:
+            raise ConfigurationError(f"option require.level needs delivery={EXACTLY_ONCE}")
+        steps = SinkConfig(decision_topic=options.get("decision.topic", DEFAULT_TOPIC))
+        if transaction_timeout is not None:
+            steps = SinkConfig(int(client.value("transaction_timeout_ms")), decision_topic=steps.decision_topic)
+        required = options.get("require.level")
+        return cls(
+            client, options.get("topic"), exactly_once, sink, None if required is None else level_of(required), steps
+        )
