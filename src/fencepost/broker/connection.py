@@ -1,4 +1,5 @@
-"""A client's connection as the core sees it: requests are handled as they come, answers leave in the order of the requests."""
+"""A client's connection as the core sees it: requests are handled as they come, answers leave in the order of the
+requests."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """The broker without its sockets and its clock: frames in, effects out, one caller at a time.
 
-The shell tells it what happened (`connected`, `handle_frame`, `disconnected`, `on_time`, `synced`), takes the effects after each
-call, and calls `on_time` again at `next_deadline_ms`. Files, the time and random ids are handed in, so that the same code runs
-under a simulator. Whatever is to survive is written through `files` before a reply that promises it becomes an effect.
+The shell tells it what happened (`connected`, `handle_frame`, `disconnected`, `on_time`, `synced`), takes the effects
+after each call, and calls `on_time` again at `next_deadline_ms`. Files, the time and random ids are handed in, so that
+the same code runs under a simulator. Whatever is to survive is written through `files` before a reply that promises it
+becomes an effect.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ __all__ = ["BROKER_ID", "BrokerCore"]
 
 BROKER_ID = 1
 _PRODUCE, _FETCH, _API_VERSIONS = 0, 1, 18
+_HOT = (_PRODUCE, _FETCH)
 
 _log = logging.getLogger("fencepost.broker")
 
@@ -146,7 +148,7 @@ class BrokerCore:
     def answer(self, call: Call, response: Any) -> None:
         """Encode the response of a call and send it when its turn has come."""
         key, version = call.api_key, call.version
-        if key == _PRODUCE or key == _FETCH:
+        if key in _HOT:
             buffers = _encode_hot(key, response, version)
             size = sum(len(buffer) for buffer in buffers)
             call.answer = [encode_response_head(key, version, call.correlation_id, size), *buffers]
@@ -212,4 +214,8 @@ class BrokerCore:
 
 
 def _encode_hot(key: int, response: Any, version: int) -> list[bytes | bytearray | memoryview]:
-    return produce_wire.encode_response(response, version) if key == _PRODUCE else fetch_wire.encode_response(response, version)
+    return (
+        produce_wire.encode_response(response, version)
+        if key == _PRODUCE
+        else fetch_wire.encode_response(response, version)
+    )

@@ -15,7 +15,10 @@ __all__ = ["Durability"]
 
 
 class Durability:
-    """`waits`: whether promises wait for a sync (fsync=commit). Otherwise everything counts as durable once it is appended."""
+    """`waits`: whether promises wait for a sync (fsync=commit).
+
+    Otherwise everything counts as durable once it is appended.
+    """
 
     def __init__(self, waits: bool, advanced: Callable[[Partition], None]) -> None:
         self._waits = waits
@@ -35,7 +38,8 @@ class Durability:
             self._advanced(partition)
 
     def when_durable(self, now_ms: int, action: Callable[[int], None]) -> None:
-        """Call `action(now_ms)` when all that has been appended so far is durable, at once where nothing is to be waited for."""
+        """Call `action(now_ms)` when all that has been appended so far is durable, at once where nothing is to be
+        waited for."""
         if not self._waits or self._synced == self._appended:
             action(now_ms)
         else:

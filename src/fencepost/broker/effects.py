@@ -1,4 +1,7 @@
-"""What the broker's core asks its shell to do. The core itself does no I/O but through the files that were handed to it."""
+"""What the broker's core asks its shell to do.
+
+The core itself does no I/O but through the files that were handed to it.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,10 @@ __all__ = ["Close", "Effect", "Reply", "Sync"]
 
 @dataclass(slots=True, frozen=True)
 class Reply:
-    """Send these buffers, in this order, on the connection. Together they are one whole frame, length prefix included."""
+    """Send these buffers, in this order, on the connection.
+
+    Together they are one whole frame, length prefix included.
+    """
 
     connection_id: int
     buffers: Sequence[bytes | bytearray | memoryview]
@@ -27,7 +33,10 @@ class Close:
 
 @dataclass(slots=True, frozen=True)
 class Sync:
-    """Sync these files, then call `BrokerCore.synced` with the token. A failure must end the broker, never be ignored."""
+    """Sync these files, then call `BrokerCore.synced` with the token.
+
+    A failure must end the broker, never be ignored.
+    """
 
     token: int
     files: Sequence[File]

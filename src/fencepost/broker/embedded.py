@@ -19,10 +19,10 @@ __all__ = ["Broker"]
 class Broker:
     """A broker for tests, notebooks and demos.
 
-    `config`: Kafka's broker settings by their dotted names. `data_dir`: None for a new directory that is removed at the end.
-    `fsync`: "never" (what is written survives the death of the process, not of the machine), "interval" or "commit".
-    `port`: 0 for a free one. The broker runs from `start` (or entering `with`) to `stop`, and may be started again.
-    What goes wrong at the start is raised there: OSError, InvalidSetting, DirectoryInUse.
+    `config`: Kafka's broker settings by their dotted names. `data_dir`: None for a new directory that is removed at
+    the end. `fsync`: "never" (what is written survives the death of the process, not of the machine), "interval" or
+    "commit". `port`: 0 for a free one. The broker runs from `start` (or entering `with`) to `stop`, and may be started
+    again. What goes wrong at the start is raised there: OSError, InvalidSetting, DirectoryInUse.
     """
 
     def __init__(
@@ -70,9 +70,7 @@ class Broker:
         self._thread = threading.Thread(target=self._run, name="fencepost-broker", daemon=True)
         self._thread.start()
         self._started.wait()
-        if self._error is not None:
-            self._join()
-            raise self._error
+        self._raise_failure()
         return self
 
     def stop(self) -> None:
@@ -82,8 +80,7 @@ class Broker:
         if self._loop is not None and self._end is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._end.set)
         self._join()
-        if self._error is not None:
-            raise self._error
+        self._raise_failure()
 
     def __enter__(self) -> Self:
         return self.start()
@@ -92,6 +89,11 @@ class Broker:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.stop()
+
+    def _raise_failure(self) -> None:
+        if self._error is not None:
+            self._join()
+            raise self._error
 
     def _join(self) -> None:
         if self._thread is not None:
@@ -105,7 +107,7 @@ class Broker:
         loop = new_event_loop()
         try:
             loop.run_until_complete(self._serve())
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - it is raised again in the caller's thread
             self._error = error
         finally:
             self._started.set()

@@ -1,4 +1,5 @@
-"""A fetch that may have to wait: it is looked at when it comes, when a partition it reads has more, and when its time is over."""
+"""A fetch that may have to wait: it is looked at when it comes, when a partition it reads has more, and when its
+time is over."""
 
 from __future__ import annotations
 
@@ -115,7 +116,8 @@ class ParkedFetch:
         end = log.last_stable_offset if self._committed else log.high_watermark
         if offset >= end or (limit <= 0 and not nothing_yet):
             return result
-        # A batch larger than every limit still goes out when it is the answer's first, or the client would never get past it.
+        # A batch larger than every limit still goes out when it is the answer's first, or the client would never get
+        # past it.
         read = log.read(offset, max(limit, 0), committed_only=self._committed, min_one=nothing_yet)
         result.records = read.records
         if self._committed:

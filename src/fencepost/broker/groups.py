@@ -1,4 +1,5 @@
-"""The group coordinator at work: its records appended to `__consumer_offsets`, its replies held until they are durable."""
+"""The group coordinator at work: its records appended to `__consumer_offsets`, its replies held until they are
+durable."""
 
 from __future__ import annotations
 
@@ -65,7 +66,10 @@ class Groups:
         return partitions[coordinator_partition(group_id, len(partitions))]
 
     def apply(self, now_ms: int, result: GroupResult[Any], reply: Callable[[], None] | None = None) -> int:
-        """Carry out a decision; replies go out once durable. Returns an error code if a log refused records. Raises OSError."""
+        """Carry out a decision; replies go out once durable.
+
+        Returns an error code if a log refused records. Raises OSError.
+        """
         code = self._append(now_ms, result.records)
         if code == ErrorCode.NONE and (reply is not None or result.replies):
             self._core.durability.when_durable(now_ms, lambda _: _send(result.replies, reply))

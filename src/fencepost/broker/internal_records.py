@@ -1,7 +1,7 @@
 """Batches of the internal topics: a few small records, uncompressed, written and read without the column kernels.
 
-Layout of a record (Kafka's format v2): length, attributes (one byte, 0), timestamp delta, offset delta, key length, key, value
-length, value, header count; lengths, deltas and counts are zigzag varints, length -1 is null.
+Layout of a record (Kafka's format v2): length, attributes (one byte, 0), timestamp delta, offset delta, key length,
+key, value length, value, header count; lengths, deltas and counts are zigzag varints, length -1 is null.
 """
 
 from __future__ import annotations

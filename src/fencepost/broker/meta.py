@@ -1,7 +1,9 @@
-"""Small files beside the logs: `meta.properties` in Kafka's form, the mark of a clean stop, and the producer ids given out.
+"""Small files beside the logs: `meta.properties` in Kafka's form, the mark of a clean stop, and the producer ids given
+out.
 
-`producer_ids.fencepost` holds the first producer id that was never handed to this broker, as decimal text and a CRC-32C:
-"v1 <id> <crc of the id's text, hex>\\n". It is replaced, in steps of a thousand ids, before an id of the new block is used.
+`producer_ids.fencepost` holds the first producer id that was never handed to this broker, as decimal text and a
+CRC-32C: "v1 <id> <crc of the id's text, hex>\\n". It is replaced, in steps of a thousand ids, before an id of the new
+block is used.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The broker's shell: sockets, the clock, timers and fsync around one `BrokerCore`.
 
-One event loop owns the core. A connection whose client does not read its answers is not read from any more until it does.
-Syncs run in a thread of their own; when one fails the broker stops, because nobody can tell any more what is on disk.
+One event loop owns the core. A connection whose client does not read its answers is not read from any more until it
+does. Syncs run in a thread of their own; when one fails the broker stops, because nobody can tell any more what is on
+disk.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class BrokerServer:
 
     def __init__(self, config: BrokerConfig, data_directory: str, host: str = "127.0.0.1", port: int = 0) -> None:
         self._config = config
-        self._directory = data_directory
+        self._directory = os.path.abspath(data_directory)
         self._wanted = (host, port)
         self._clock_base = time.time() - time.monotonic()
         self._clients: dict[int, _Client] = {}
@@ -75,9 +76,7 @@ class BrokerServer:
         self._lock = _lock_directory(self._directory)
         try:
             files = SystemFiles(self._directory, durable=self._config.text("fsync") != "never")
-            self.core = BrokerCore(
-                files, self._config, new_uuid=uuid.uuid4, data_directory=os.path.abspath(self._directory)
-            )
+            self.core = BrokerCore(files, self._config, new_uuid=uuid.uuid4, data_directory=self._directory)
             self.core.open(self.now_ms())
             host, port = self._wanted
             self._server = await self._loop.create_server(lambda: _Client(self), host or None, port, backlog=1024)
@@ -156,7 +155,7 @@ class BrokerServer:
         if not self.failed.done():
             try:
                 self.core.on_time(self.now_ms())
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - nobody else would learn of it
                 _log.exception("the broker stops: what was due failed")
                 self.fail(error)
                 return
@@ -166,7 +165,7 @@ class BrokerServer:
         try:
             await self._loop.run_in_executor(self._syncer, _sync_all, effect.files)
             self.core.synced(self.now_ms(), effect.token)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, what is on disk is in doubt
             _log.critical("the broker stops: data could not be synced", exc_info=True)
             self.fail(error)
             return
@@ -210,7 +209,7 @@ class _Client(asyncio.Protocol):
         except ProtocolError as error:
             _log.warning("closing connection %s: %s", self._connection_id, error)
             self._transport.close()
-        except Exception:  # one request's failure is not to end the others' connections
+        except Exception:  # noqa: BLE001 - one request's failure is not to end the others' connections
             _log.exception("closing connection %s: a request failed", self._connection_id)
             self._transport.close()
         server.pump()

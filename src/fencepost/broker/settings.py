@@ -1,6 +1,7 @@
 """The broker's and the topics' settings: Kafka's names, defaults, types and checks.
 
-A setting that Kafka has and that makes no difference on one node is listed too, so that clients which set it are not refused.
+A setting that Kafka has and that makes no difference on one node is listed too, so that clients which set it are not
+refused.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ class Kind(IntEnum):
 
 @dataclass(slots=True, frozen=True)
 class Setting:
-    """One setting. `broker_key` (topics only): the broker setting whose value is the default. `dynamic`: may change at run time."""
+    """One setting.
+
+    `broker_key` (topics only): the broker setting whose value is the default. `dynamic`: may change at run time.
+    """
 
     key: str
     kind: Kind
@@ -49,13 +53,28 @@ _CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 _TIMESTAMPS = ("CreateTime", "LogAppendTime")
 
 
-def _broker(key: str, kind: Kind, default: str, doc: str, low: int | None = None, high: int | None = None,
-            choices: tuple[str, ...] = (), dynamic: bool = False) -> Setting:  # fmt: skip
+def _broker(
+    key: str,
+    kind: Kind,
+    default: str,
+    doc: str,
+    low: int | None = None,
+    high: int | None = None,
+    choices: tuple[str, ...] = (),
+    dynamic: bool = False,
+) -> Setting:
     return Setting(key, kind, default, doc, low, high, choices, dynamic=dynamic)
 
 
-def _topic(key: str, kind: Kind, default: str, low: int | None = None, high: int | None = None,
-           choices: tuple[str, ...] = (), broker_key: str = "") -> Setting:  # fmt: skip
+def _topic(
+    key: str,
+    kind: Kind,
+    default: str,
+    low: int | None = None,
+    high: int | None = None,
+    choices: tuple[str, ...] = (),
+    broker_key: str = "",
+) -> Setting:
     return Setting(key, kind, default, "", low, high, choices, broker_key, dynamic=True)
 
 
@@ -74,7 +93,7 @@ _BROKER = (
         "Kept for clients; batches are stored as the producer sent them.",
         choices=_CODECS,
         dynamic=True,
-    ),  # fmt: skip
+    ),
     _broker("default.replication.factor", Kind.INT, "1", "Always 1: there is one broker.", 1, 1),
     _broker("delete.topic.enable", Kind.BOOLEAN, "true", "Whether topics may be deleted."),
     _broker("fetch.max.bytes", Kind.INT, "57671680", "Most bytes of one fetch's answer.", 1024, _I32),
@@ -84,7 +103,7 @@ _BROKER = (
         "commit",
         "commit: a promise of durability waits for an fsync; interval: fsync now and then; never: the system decides.",
         choices=("commit", "interval", "never"),
-    ),  # fmt: skip
+    ),
     _broker("fsync.interval.ms", Kind.INT, "1000", "Time between two fsyncs with fsync=interval.", 1, _I32),
     _broker(
         "group.initial.rebalance.delay.ms", Kind.INT, "0", "How long an empty group waits for more members.", 0, _I32
@@ -102,7 +121,7 @@ _BROKER = (
         "Default of topics' message.timestamp.type.",
         choices=_TIMESTAMPS,
         dynamic=True,
-    ),  # fmt: skip
+    ),
     _broker("log.retention.bytes", Kind.LONG, "-1", "Default of topics' retention.bytes.", -1, _I64, dynamic=True),
     _broker(
         "log.retention.check.interval.ms",
@@ -137,7 +156,7 @@ _BROKER = (
         "strict",
         "strict: an unknown producer must begin at sequence 0; kafka: any first sequence is accepted.",
         choices=("strict", "kafka"),
-    ),  # fmt: skip
+    ),
     _broker("socket.request.max.bytes", Kind.INT, "104857600", "Most bytes of one request.", 1, _I32),
     _broker(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
@@ -146,7 +165,7 @@ _BROKER = (
         "Kept for tools; a transaction is aborted when its time is over, not at the next look.",
         1,
         _I32,
-    ),  # fmt: skip
+    ),
     _broker("transaction.max.timeout.ms", Kind.INT, "900000", "Longest transaction timeout.", 1, _I32),
     _broker(
         "transaction.state.log.num.partitions",
@@ -155,7 +174,7 @@ _BROKER = (
         "Partitions of __transaction_state, fixed at first start.",
         1,
         _I32,
-    ),  # fmt: skip
+    ),
     _broker(
         "transaction.two.phase.commit.enable", Kind.BOOLEAN, "true", "Whether clients may ask for two-phase commit."
     ),

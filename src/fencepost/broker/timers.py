@@ -37,7 +37,10 @@ class Timers:
         return timer
 
     def run(self, now_ms: int) -> None:
-        """Do what is due. What the actions add is done at the next call, so that no action can hold the caller for ever."""
+        """Do what is due.
+
+        What the actions add is done at the next call, so that no action can hold the caller for ever.
+        """
         due = []
         while self._heap and self._heap[0][0] <= now_ms:
             due.append(heapq.heappop(self._heap)[2])

@@ -1,10 +1,11 @@
 """The topics of the broker: names, ids, partition counts and settings, and the logs of their partitions.
 
 On disk, `topics.fencepost` is one small file that is replaced as a whole before a change is answered:
-magic "FPTC" | version uint16 | payload length uint32 | CRC-32C of the payload uint32 | payload (UTF-8 JSON), big-endian.
-Version 1 payload: {"topics": [{"name", "id" (32 hex digits), "partitions", "configs": {key: value}}]}.
+magic "FPTC" | version uint16 | payload length uint32 | CRC-32C of the payload uint32 | payload (UTF-8 JSON),
+big-endian. Version 1 payload: {"topics": [{"name", "id" (32 hex digits), "partitions", "configs": {key: value}}]}.
 
-A partition's directory comes into being with its first use, and so do those of the 50 partitions of each internal topic.
+A partition's directory comes into being with its first use, and so do those of the 50 partitions of each internal
+topic.
 """
 
 from __future__ import annotations
@@ -94,7 +95,10 @@ class Topic:
 
 
 class TopicCatalogue:
-    """All topics. Every change is on disk, and synced as `files` does it, before the method returns; OSError otherwise."""
+    """All topics.
+
+    Every change is on disk, and synced as `files` does it, before the method returns; OSError otherwise.
+    """
 
     def __init__(
         self, files: Files, config: BrokerConfig, new_id: Callable[[], UUID], on_open: Callable[[Partition], None]

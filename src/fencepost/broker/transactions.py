@@ -1,8 +1,9 @@
-"""The transaction coordinator at work: its records appended, its fences set, its markers written, its replies held until durable.
+"""The transaction coordinator at work: its records appended, its fences set, its markers written, its replies held
+until durable.
 
-The order is the guarantee: the Prepare record is durable before it is answered and before a marker is written; every marker is
-durable before the Complete record is appended. A crash between any two of these steps is finished at the next start, because
-what is owed follows from the records alone.
+The order is the guarantee: the Prepare record is durable before it is answered and before a marker is written; every
+marker is durable before the Complete record is appended. A crash between any two of these steps is finished at the
+next start, because what is owed follows from the records alone.
 """
 
 from __future__ import annotations
@@ -65,8 +66,8 @@ class Transactions:
     def orphans(self, partition: Partition) -> list[tuple[int, int]]:
         """(producer id, epoch) of open transactions in a log that no transactional id has enlisted.
 
-        A power loss can leave one: the batch reached the disk, the record that enlisted the partition did not, and the client
-        was never answered.
+        A power loss can leave one: the batch reached the disk, the record that enlisted the partition did not, and the
+        client was never answered.
         """
         log = partition.log
         name = TopicPartition(partition.topic.name, partition.index)
@@ -94,7 +95,10 @@ class Transactions:
         self._core.durability.appended(partition)
 
     def apply(self, now_ms: int, result: Result[Any], reply: Callable[[int], None] | None = None) -> None:
-        """Carry out a decision. `reply(now_ms)` is called once everything appended so far is durable. Raises OSError."""
+        """Carry out a decision.
+
+        `reply(now_ms)` is called once everything appended so far is durable. Raises OSError.
+        """
         for record in result.records:
             self._append(now_ms, record)
         for fence in result.fence:
@@ -154,7 +158,8 @@ class Transactions:
         if partition is not None:
             log = partition.log
             state = log.producers.get(write.producer_id)
-            # An administrator's WriteTxnMarkers may have named a higher coordinator epoch; the one true coordinator goes on.
+            # An administrator's WriteTxnMarkers may have named a higher coordinator epoch; the one true coordinator
+            # goes on.
             epoch = write.coordinator_epoch if state is None else max(write.coordinator_epoch, state.coordinator_epoch)
             appended = log.append_marker(
                 write.producer_id,

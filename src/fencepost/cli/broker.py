@@ -41,7 +41,10 @@ def broker(
     ] = None,
     verbose: Annotated[bool, typer.Option(help="Log every request.")] = False,
 ) -> None:
-    """Run a broker. Prints "listening on HOST:PORT" when it answers; logs to stderr; SIGTERM and SIGINT end it cleanly."""
+    """Run a broker.
+
+    Prints "listening on HOST:PORT" when it answers; logs to stderr; SIGTERM and SIGINT end it cleanly.
+    """
     logging.basicConfig(
         stream=sys.stderr,
         level=logging.DEBUG if verbose else logging.INFO,

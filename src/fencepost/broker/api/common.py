@@ -17,7 +17,8 @@ __all__ = [
     "leader_epoch_error",
 ]
 
-# Bits of the operations a client may do; without an authorizer that is all there are for the kind of resource (AclOperation's codes).
+# Bits of the operations a client may do; without an authorizer that is all there are for the kind of resource
+# (AclOperation's codes).
 _READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _CLUSTER_ACTION = 3, 4, 5, 6, 7, 8, 9
 _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE = 10, 11, 12
 

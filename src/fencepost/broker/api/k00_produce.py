@@ -1,11 +1,12 @@
 """Produce, v3-13: append one batch to each partition named.
 
-v3 transactional id, v5 log start offset, v8 messages, v9 flexible, v12 implicit enlistment in the transaction (KIP-890), v13 topic ids.
-acks=all waits until the batch is durable (setting `fsync`), acks=1 is answered once it is appended, acks=0 not at all: an error
-then closes the connection, as Kafka does, so that the client asks for metadata again.
-A transactional batch is enlisted (v12+) or must have been (v3-11) before the log sees it; while the id's last transaction is being
-finished the request waits. Never a true log start offset with a refusal that a client might take for retention.
-Left out: v0-2 (message sets), down-conversion, checks of the records themselves beyond the batch's header and CRC.
+v3 transactional id, v5 log start offset, v8 messages, v9 flexible, v12 implicit enlistment in the transaction
+(KIP-890), v13 topic ids. acks=all waits until the batch is durable (setting `fsync`), acks=1 is answered once it is
+appended, acks=0 not at all: an error then closes the connection, as Kafka does, so that the client asks for metadata
+again. A transactional batch is enlisted (v12+) or must have been (v3-11) before the log sees it; while the id's last
+transaction is being finished the request waits. Never a true log start offset with a refusal that a client might take
+for retention. Left out: v0-2 (message sets), down-conversion, checks of the records themselves beyond the batch's
+header and CRC.
 """
 
 from __future__ import annotations
@@ -101,7 +102,10 @@ def _place(call: Call, request: ProduceRequest, wanted: ProducePartition) -> _Pl
 def _enlist(
     call: Call, now_ms: int, request: ProduceRequest, placed: list[_Place]
 ) -> tuple[dict[ProducerPair, tuple[int, int]], bool]:
-    """Enlist the partitions of transactional batches. (error code, log start offset) by refused producer, and whether one has to wait."""
+    """Enlist the partitions of transactional batches.
+
+    (error code, log start offset) by refused producer, and whether one has to wait.
+    """
     wanted: defaultdict[ProducerPair, list[tuple[str, int]]] = defaultdict(list)
     for place in placed:
         header, partition = place.header, place.partition

@@ -1,9 +1,9 @@
 """Fetch, v4-18: batches as they are in the log, up to the isolation bound, with the ranges of aborted transactions.
 
-v4 isolation levels, v5 log start offset, v7 sessions (KIP-227), v9 leader epochs, v12 flexible, v13 topic ids, v15 on: replica state.
-It waits until min_bytes are there, an error is to be told, or max_wait_ms are over.
-Left out: incremental sessions. Session id 0 in every answer tells the client to go on with full requests, as a broker whose cache of
-sessions is full does. A session that this broker never gave out is answered with FETCH_SESSION_ID_NOT_FOUND.
+v4 isolation levels, v5 log start offset, v7 sessions (KIP-227), v9 leader epochs, v12 flexible, v13 topic ids, v15 on:
+replica state. It waits until min_bytes are there, an error is to be told, or max_wait_ms are over. Left out:
+incremental sessions. Session id 0 in every answer tells the client to go on with full requests, as a broker whose
+cache of sessions is full does. A session that this broker never gave out is answered with FETCH_SESSION_ID_NOT_FOUND.
 """
 
 from __future__ import annotations

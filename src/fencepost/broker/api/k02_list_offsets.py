@@ -1,7 +1,8 @@
-"""ListOffsets, v1-11: offsets by time. v2 isolation levels, v4 leader epochs, v7 -3 (latest timestamp), v8 -4, v9 -5, v11 -6.
+"""ListOffsets, v1-11: offsets by time. v2 isolation levels, v4 leader epochs, v7 -3 (latest timestamp), v8 -4, v9 -5,
+v11 -6.
 
--1 is the end a reader may reach: the high watermark, or the last stable offset for read_committed. -2 and -4 are the first offset
-(there is no remote storage), so -5 and -6 find nothing: offset -1.
+-1 is the end a reader may reach: the high watermark, or the last stable offset for read_committed. -2 and -4 are the
+first offset (there is no remote storage), so -5 and -6 find nothing: offset -1.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Metadata, v0-13: the broker, the topics and who leads their partitions.
 
-v0 asks for all topics with an empty list, later versions with null; v4 says whether missing topics may be created; v8 may ask for the
-operations allowed; v10 carries topic ids, v12 accepts them as the question; v13 has an error for the whole answer.
-A topic that is created here is there at once. With one broker, it leads every partition with epoch 0.
+v0 asks for all topics with an empty list, later versions with null; v4 says whether missing topics may be created; v8
+may ask for the operations allowed; v10 carries topic ids, v12 accepts them as the question; v13 has an error for the
+whole answer. A topic that is created here is there at once. With one broker, it leads every partition with epoch 0.
 """
 
 from __future__ import annotations

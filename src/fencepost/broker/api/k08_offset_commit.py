@@ -1,6 +1,8 @@
-"""OffsetCommit, v2-10: a group's offsets. v2-4 name a retention, v6 leader epochs, v7 instance ids, v10 topic ids instead of names.
+"""OffsetCommit, v2-10: a group's offsets. v2-4 name a retention, v6 leader epochs, v7 instance ids, v10 topic ids
+instead of names.
 
-Answered when the offsets are durable. A topic or partition that does not exist is refused alone; the others are committed.
+Answered when the offsets are durable. A topic or partition that does not exist is refused alone; the others are
+committed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""OffsetFetch, v1-10: a group's committed offsets. v2 can ask for all, v7 for stable ones only (KIP-447), v8 for several groups,
-v9 names a member, v10 uses topic ids instead of names.
+"""OffsetFetch, v1-10: a group's committed offsets. v2 can ask for all, v7 for stable ones only (KIP-447), v8 for
+several groups, v9 names a member, v10 uses topic ids instead of names.
 
-While a transaction's offsets pend, a request that wants stable ones is answered UNSTABLE_OFFSET_COMMIT for these partitions.
+While a transaction's offsets pend, a request that wants stable ones is answered UNSTABLE_OFFSET_COMMIT for these
+partitions.
 """
 
 from __future__ import annotations

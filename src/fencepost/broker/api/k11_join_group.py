@@ -1,4 +1,5 @@
-"""JoinGroup, v0-9: enter a classic group. v4 asks a new member to come again with its id, v5 knows static members, v9 skips assignments.
+"""JoinGroup, v0-9: enter a classic group. v4 asks a new member to come again with its id, v5 knows static members, v9
+skips assignments.
 
 The request is parked until the rebalance is complete.
 """

@@ -1,4 +1,7 @@
-"""Heartbeat, v0-4: a member of a classic group is alive; the answer tells it of a rebalance. v3 knows static members."""
+"""Heartbeat, v0-4: a member of a classic group is alive; the answer tells it of a rebalance.
+
+v3 knows static members.
+"""
 
 from __future__ import annotations
 

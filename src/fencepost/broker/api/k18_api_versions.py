@@ -1,9 +1,9 @@
 """ApiVersions, v0-4: what this broker serves, made from the registry, and the finalized features.
 
 v3 adds the client's name and the features; it answers with the oldest response header, as every version does.
-An unknown version is answered in v0 with error 35 and the range served, so that the client can ask again (franz-go asks v5 first).
-The finalized level of transaction.version tells clients which way of running transactions to take (KIP-890); level 0 is shown by
-leaving the feature out, as Kafka does.
+An unknown version is answered in v0 with error 35 and the range served, so that the client can ask again (franz-go
+asks v5 first). The finalized level of transaction.version tells clients which way of running transactions to take
+(KIP-890); level 0 is shown by leaving the feature out, as Kafka does.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""CreateTopics, v2-7. v4 takes -1 for the default number of partitions and replicas, v5 answers with the settings, v7 with the topic id.
+"""CreateTopics, v2-7. v4 takes -1 for the default number of partitions and replicas, v5 answers with the settings, v7
+with the topic id.
 
-Replica assignments may only name this broker; the replication factor is 1 (or -1). `validate_only` checks and creates nothing.
+Replica assignments may only name this broker; the replication factor is 1 (or -1). `validate_only` checks and creates
+nothing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """DeleteTopics, v1-6: remove topics by name, from v6 also by id. Fetches that wait for them are answered.
 
-An open transaction on a deleted topic ends without a marker there: the coordinator counts a partition that is gone as done.
+An open transaction on a deleted topic ends without a marker there: the coordinator counts a partition that is gone as
+done.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""DeleteRecords, v0-2: move partitions' first offset forward; -1 means to the high watermark. The state of producers stays."""
+"""DeleteRecords, v0-2: move partitions' first offset forward; -1 means to the high watermark.
+
+The state of producers stays.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +33,9 @@ def handle(call: Call, now_ms: int, request: DeleteRecordsRequest) -> DeleteReco
 
 def _delete(call: Call, name: str, wanted: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
     partition, code, topic = find_partition(call.core, name, None, wanted.partition_index)
-    if topic is not None and topic.internal:
-        code = ErrorCode.POLICY_VIOLATION
-    elif topic is not None and topic.config.text("cleanup.policy") == "compact":
+    if (topic is not None and topic.internal) or (
+        topic is not None and topic.config.text("cleanup.policy") == "compact"
+    ):
         code = ErrorCode.POLICY_VIOLATION
     if partition is None or code:
         return DeleteRecordsPartitionResult(partition_index=wanted.partition_index, low_watermark=-1, error_code=code)

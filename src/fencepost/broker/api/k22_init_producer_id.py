@@ -1,7 +1,8 @@
 """InitProducerId, v0-6: a producer id and epoch, for idempotence alone (null id) or for a transactional id.
 
-v3 names the (producer id, epoch) that the client has (KIP-360), v4 knows PRODUCER_FENCED, v6 two-phase commit and keeping what was
-prepared (KIP-939). An open transaction is aborted first, and the request waits for its markers instead of sending the client away.
+v3 names the (producer id, epoch) that the client has (KIP-360), v4 knows PRODUCER_FENCED, v6 two-phase commit and
+keeping what was prepared (KIP-939). An open transaction is aborted first, and the request waits for its markers
+instead of sending the client away.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""AddPartitionsToTxn, v0-5: enlist partitions in a transaction. v4+ take several transactions and can ask without enlisting (KIP-890).
+"""AddPartitionsToTxn, v0-5: enlist partitions in a transaction. v4+ take several transactions and can ask without
+enlisting (KIP-890).
 
 One partition that does not exist (3) keeps the others out too (55, not attempted).
 """

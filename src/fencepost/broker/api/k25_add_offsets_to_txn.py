@@ -1,4 +1,7 @@
-"""AddOffsetsToTxn, v0-4: enlist a group's partition of `__consumer_offsets` in a transaction. Clients on KIP-890 do without it."""
+"""AddOffsetsToTxn, v0-4: enlist a group's partition of `__consumer_offsets` in a transaction.
+
+Clients on KIP-890 do without it.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """EndTxn, v0-5: commit or abort. v2 knows PRODUCER_FENCED, v5 hands out the epoch of the next transaction (KIP-890).
 
-The answer says that the decision is durable; the markers follow at once. From the decision on no batch of the finished transaction's
-epoch is accepted by the partitions that were enlisted.
+The answer says that the decision is durable; the markers follow at once. From the decision on no batch of the finished
+transaction's epoch is accepted by the partitions that were enlisted.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""WriteTxnMarkers, v1-2: markers written by an administrator (`kafka-transactions abort`), without asking the coordinator.
+"""WriteTxnMarkers, v1-2: markers written by an administrator (`kafka-transactions abort`), without asking the
+coordinator.
 
-They end the partition's transaction although the coordinator may still call it ongoing, as in Kafka. v2 carries the transaction version.
+They end the partition's transaction although the coordinator may still call it ongoing, as in Kafka. v2 carries the
+transaction version.
 """
 
 from __future__ import annotations

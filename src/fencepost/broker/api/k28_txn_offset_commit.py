@@ -1,7 +1,8 @@
-"""TxnOffsetCommit, v0-5: offsets that take effect when the transaction commits. v3 names the member (KIP-447), v5 enlists by itself.
+"""TxnOffsetCommit, v0-5: offsets that take effect when the transaction commits. v3 names the member (KIP-447), v5
+enlists by itself.
 
-A producer whose transaction has timed out may be answered 0 with nothing stored: its EndTxn(commit), which cannot succeed any more,
-tells it in a way that clients of its generation survive.
+A producer whose transaction has timed out may be answered 0 with nothing stored: its EndTxn(commit), which cannot
+succeed any more, tells it in a way that clients of its generation survive.
 """
 
 from __future__ import annotations

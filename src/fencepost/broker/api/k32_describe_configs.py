@@ -1,6 +1,8 @@
-"""DescribeConfigs, v1-4: settings of topics (2), of this broker (4), and of nothing else. v3 adds types and documentation.
+"""DescribeConfigs, v1-4: settings of topics (2), of this broker (4), and of nothing else. v3 adds types and
+documentation.
 
-Where a value comes from: 1 the topic, 4 the broker's start, 5 the default; synonyms list the same in the order in which they count.
+Where a value comes from: 1 the topic, 4 the broker's start, 5 the default; synonyms list the same in the order in
+which they count.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""AlterConfigs, v0-2: replace all settings of a topic by the given ones. Settings of the broker are given at its start and refused here."""
+"""AlterConfigs, v0-2: replace all settings of a topic by the given ones.
+
+Settings of the broker are given at its start and refused here.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""DescribeLogDirs, v1-5: sizes of the partitions' logs in the one data directory. Free space (v4) is not known to the core: -1.
+"""DescribeLogDirs, v1-5: sizes of the partitions' logs in the one data directory. Free space (v4) is not known to the
+core: -1.
 
 Only partitions whose directory exists have a size; asking does not bring one into being.
 """

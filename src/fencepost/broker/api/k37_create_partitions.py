@@ -1,4 +1,7 @@
-"""CreatePartitions, v0-3: give topics more partitions. `validate_only` checks and changes nothing; assignments may only name this broker."""
+"""CreatePartitions, v0-3: give topics more partitions.
+
+`validate_only` checks and changes nothing; assignments may only name this broker.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""DescribeCluster, v0-2: cluster id, controller and brokers. v1 asks for brokers (1) or controllers (2), v2 for fenced brokers too.
+"""DescribeCluster, v0-2: cluster id, controller and brokers. v1 asks for brokers (1) or controllers (2), v2 for fenced
+brokers too.
 
 Controllers are not to be asked through a broker's listener; Kafka answers MISMATCHED_ENDPOINT_TYPE, and so do we.
 """
@@ -22,10 +23,9 @@ _BROKERS = 1
 def handle(call: Call, now_ms: int, request: DescribeClusterRequest) -> DescribeClusterResponse:
     """Describe the one broker."""
     if request.endpoint_type != _BROKERS:
+        message = f"This is an endpoint of brokers; endpoint type {request.endpoint_type} was asked for."
         return DescribeClusterResponse(
-            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
-            error_message=f"The request was sent to an endpoint of brokers, but wanted endpoint type {request.endpoint_type}",
-            endpoint_type=_BROKERS,
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE, error_message=message, endpoint_type=_BROKERS
         )
     host, port = call.core.address(call.connection)
     response = DescribeClusterResponse(

@@ -1,6 +1,8 @@
-"""DescribeTopicPartitions, v0 (KIP-966): topics and partitions in pages, in order of topic names. An empty list asks for all topics.
+"""DescribeTopicPartitions, v0 (KIP-966): topics and partitions in pages, in order of topic names. An empty list asks
+for all topics.
 
-`cursor` says where a page starts; there are never more than 2000 partitions in one. Eligible leader replicas: none are known (null).
+`cursor` says where a page starts; there are never more than 2000 partitions in one. There are no eligible leader
+replicas beside the leader: empty lists, since the Java client cannot read the nulls that the schema allows.
 """
 
 from __future__ import annotations
@@ -62,5 +64,11 @@ def handle(call: Call, now_ms: int, request: DescribeTopicPartitionsRequest) -> 
 def _describe(index: int) -> DescribeTopicPartitionsResponsePartition:
     brokers = (BROKER_ID,)
     return DescribeTopicPartitionsResponsePartition(
-        partition_index=index, leader_id=BROKER_ID, leader_epoch=0, replica_nodes=brokers, isr_nodes=brokers
+        partition_index=index,
+        leader_id=BROKER_ID,
+        leader_epoch=0,
+        replica_nodes=brokers,
+        isr_nodes=brokers,
+        eligible_leader_replicas=(),
+        last_known_elr=(),
     )
