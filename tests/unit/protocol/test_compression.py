@@ -1,4 +1,4 @@
-"""The four codecs as Kafka frames them: its bytes are read, ours have the shape that Java accepts, bombs are refused."""
+"""The four codecs as Kafka frames them: its bytes are read, ours have the shape Java accepts, bombs are refused."""
 
 from __future__ import annotations
 

@@ -1,0 +1,150 @@
+"""columns(batch(x)) == x for all that fits into records, and no damage to a batch can do more than raise."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fencepost.protocol.batch import CODECS, HEADER_BYTES, iter_batches, parse_header, seal, verify_crc
+from fencepost.protocol.columns import Columns, Record, decode_batches, encode_batch, encode_batches
+from fencepost.protocol.errors import CorruptBatch, ProtocolError
+
+int64s = st.integers(-(2**62), 2**62 - 1)
+strings = st.none() | st.binary(max_size=200)
+headers = st.lists(st.tuples(st.text(max_size=8), st.none() | st.binary(max_size=70)), max_size=3)
+records = st.lists(st.tuples(int64s, strings, strings, headers), min_size=1, max_size=40)
+codecs = st.sampled_from(CODECS)
+Rows = list[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]]
+
+
+def encoded(rows: Rows, codec: str = "none", base_offset: int = 0) -> bytes:
+    return bytes(
+        encode_batch(
+            timestamps=[row[0] for row in rows],
+            keys=[row[1] for row in rows],
+            values=[row[2] for row in rows],
+            headers=[row[3] for row in rows],
+            compression=codec,
+            base_offset=base_offset,
+        )
+    )
+
+
+def plain(found: Record) -> tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]:
+    _, timestamp, key, value, found_headers = found
+    return timestamp, key, value, list(found_headers)
+
+
+@given(st.lists(st.tuples(records, codecs), min_size=1, max_size=4), st.integers(0, 2**40), st.integers(-3, 100))
+def test_what_is_encoded_is_decoded(batches: list[tuple[Rows, str]], first: int, skipped: int) -> None:
+    starts = [first, *(first + ended for ended in accumulate(len(rows) for rows, _ in batches))]
+    buffer = b"".join(encoded(rows, codec, start) for (rows, codec), start in zip(batches, starts, strict=False))
+    wanted = [row for rows, _ in batches for row in rows]
+    columns = decode_batches(buffer)
+    assert columns.offsets.tolist() == list(range(first, starts[-1]))
+    assert [plain(record) for record in columns.records()] == wanted
+    assert columns.next_offset == starts[-1]
+    later = decode_batches(buffer, start_offset=first + skipped)
+    assert [plain(record) for record in later.records()] == wanted[max(skipped, 0) :]
+    header = parse_header(buffer)
+    assert header.base_timestamp == batches[0][0][0][0]
+    assert header.max_timestamp == max(row[0] for row in batches[0][0])
+
+
+@given(records, codecs, st.integers(61, 2_000))
+def test_cutting_keeps_every_record_and_the_limit(rows: Rows, codec: str, limit: int) -> None:
+    columns = decode_batches(encoded(rows))
+    batches = encode_batches(columns, limit, compression=codec)
+    assert all(verify_crc(batch) for batch in batches)
+    assert all(len(batch) <= limit or parse_header(batch).record_count == 1 for batch in batches)
+    assert [plain(r) for batch in batches for r in decode_batches(batch).records()] == rows
+
+
+@given(records)
+def test_arrow_sees_the_same_records(rows: Rows) -> None:
+    columns = decode_batches(encoded(rows))
+    for views in (False, True):
+        batch = columns.to_arrow(headers=True, views=views)
+        batch.validate(full=True)
+        assert batch["key"].to_pylist() == [row[1] for row in rows]
+        assert batch["value"].to_pylist() == [row[2] for row in rows]
+        found = [[(h["key"], h["value"]) for h in each or []] for each in batch["headers"].to_pylist()]
+        assert found == [row[3] for row in rows]
+
+
+def check_inside(columns: Columns) -> None:
+    """Every span lies in the blob, and everything can be looked at."""
+    for starts, lengths in (
+        (columns.key_start, columns.key_length),
+        (columns.value_start, columns.value_length),
+        (columns.header_start, columns.header_length),
+    ):
+        assert len(starts) == len(lengths) == len(columns)
+        assert all(
+            start >= 0 and start + max(length, 0) <= len(columns.blob)
+            for start, length in zip(starts.tolist(), lengths.tolist(), strict=True)
+        )
+    assert len(columns.keys()) == len(columns.values()) == len(columns)
+    try:
+        columns.all_headers()
+    except CorruptBatch:
+        return  # a header's key that is not UTF-8 shows when it is looked at
+
+
+@settings(max_examples=400)
+@given(
+    records,
+    codecs,
+    st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), min_size=1, max_size=6),
+    st.integers(0, 100),
+)
+def test_damage_raises_or_is_harmless(rows: Rows, codec: str, changes: list[tuple[int, int]], cut: int) -> None:
+    damaged = bytearray(encoded(rows, codec))
+    for position, byte in changes:
+        damaged[position % len(damaged)] = byte
+    buffer = damaged[: len(damaged) - cut] if cut < 20 else damaged
+    try:
+        columns = decode_batches(buffer, check_crc=False, max_batch_bytes=1_000_000)
+    except ProtocolError:
+        return
+    check_inside(columns)
+
+
+@settings(max_examples=400)
+@given(st.binary(max_size=120), st.integers(0, 12), st.integers(0, 20), st.booleans())
+def test_any_section_raises_or_is_harmless(section: bytes, count: int, delta: int, log_append_time: bool) -> None:
+    batch = seal(
+        section,
+        record_count=count,
+        last_offset_delta=delta,
+        base_timestamp=0,
+        max_timestamp=0,
+        log_append_time=log_append_time,
+    )
+    try:
+        columns = decode_batches(batch)
+    except CorruptBatch:
+        return
+    assert len(columns) == count
+    check_inside(columns)
+
+
+@given(records, st.data())
+def test_one_changed_byte_is_noticed_by_the_crc(rows: Rows, data: st.DataObject) -> None:
+    batch = bytearray(encoded(rows))
+    position = data.draw(st.integers(17, len(batch) - 1))
+    batch[position] ^= data.draw(st.integers(1, 255))
+    assert not verify_crc(batch)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_raise_or_are_walked(data: bytes) -> None:
+    try:
+        total = sum(len(batch) for _, batch in iter_batches(data, allow_partial=True))
+        columns = decode_batches(data, check_crc=False)
+    except ProtocolError:
+        return
+    assert total == 0 or total >= HEADER_BYTES
+    check_inside(columns)
