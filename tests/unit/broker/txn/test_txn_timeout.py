@@ -1,4 +1,4 @@
-"""A timed-out transaction: design 5.1 (seed 000), clients-on-errors.md section 3, against Kafka's answers to a fenced one."""
+"""A timed-out transaction (design 5.1, seed 000, clients-on-errors.md section 3) against a fenced one (as Kafka)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.broker.txn.txn_harness import A0, A1, TXN, Harness, at_epoch, next_epoch
 
-# Generation: how it comes to the coordinator (InitProducerId, AddPartitionsToTxn version or None for TV2), and its requests.
+# Generation: versions of its InitProducerId, AddPartitionsToTxn (None: not sent, TV2) and other requests.
 CLIENTS: dict[str, dict[str, Any]] = {
     "A": {"init": 1, "add": 1, "offsets": 1, "end": 1, "produce": 6},
     "B": {"init": 3, "add": 1, "offsets": 3, "end": 1, "produce": 8},

@@ -94,7 +94,9 @@ def test_patterns_match_the_whole_id(pattern: str | None, found: set[str]) -> No
     assert listed(a_broker_with_one_id_in_each_state(), pattern=pattern) == found
 
 
-@pytest.mark.parametrize("pattern", ["(", "a**b(", "[z-a]", "*", "(?=a)a", "(?<!a)b", r"(a)\1", "(?>a)", "a++", "(?P<n>a)(?P=n)"])
+@pytest.mark.parametrize(
+    "pattern", ["(", "a**b(", "[z-a]", "*", "(?=a)a", "(?<!a)b", r"(a)\1", "(?>a)", "a++", "(?P<n>a)(?P=n)"]
+)
 def test_a_pattern_that_re2_does_not_know(pattern: str) -> None:
     broker = a_broker_with_one_id_in_each_state()
     assert broker.core.list_transactions(broker.now_ms, pattern=pattern) == (128, (), ())

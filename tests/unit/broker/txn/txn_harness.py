@@ -95,16 +95,16 @@ class Harness:
         self, pair: tuple[int, int], *partitions: tuple[str, int], version: int = 12, txn: str = TXN
     ) -> tuple[int, int]:
         wanted = partitions or (A0,)
-        verdict = self.run(
-            self.core.enlist_for_produce(self.now_ms, txn, *pair, wanted, produce_version=version)
-        )
+        verdict = self.run(self.core.enlist_for_produce(self.now_ms, txn, *pair, wanted, produce_version=version))
         return verdict.error_code, verdict.log_start_offset
 
     def commit_offsets(self, pair: tuple[int, int], version: int = 5) -> tuple[int, bool]:
         verdict = self.run(self.core.enlist_for_offsets(self.now_ms, TXN, *pair, OFFSETS, api_version=version))
         return verdict.error_code, verdict.drop
 
-    def end(self, pair: tuple[int, int], commit: bool = True, version: int = 5, txn: str = TXN, **options: Any) -> EndReply:
+    def end(
+        self, pair: tuple[int, int], commit: bool = True, version: int = 5, txn: str = TXN, **options: Any
+    ) -> EndReply:
         return self.run(self.core.end_txn(self.now_ms, txn, *pair, commit, api_version=version, **options))
 
     def end_code(self, pair: tuple[int, int], commit: bool = True, version: int = 5, **options: Any) -> int:
