@@ -126,8 +126,8 @@ class SinkOptions:
         if exactly_once:
             if not sink:
                 raise ConfigurationError(
-                    "exactly-once needs a name that stays over restarts: set option sink.id, or give checkpointLocation or "
-                    f"queryName as an option of the writer; or choose delivery={AT_LEAST_ONCE}"
+                    "exactly-once needs a name that stays over restarts: set option sink.id, or give "
+                    f"checkpointLocation or queryName as an option of the writer; or choose delivery={AT_LEAST_ONCE}"
                 )
             names.sink_id(sink)
         elif "require.level" in options:
