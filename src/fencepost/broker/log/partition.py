@@ -25,7 +25,7 @@ from fencepost.broker.log.aborted import Aborted
 from fencepost.broker.log.config import LogConfig
 from fencepost.broker.log.layout import LOG_START, METADATA, SNAPSHOT, encode_log_start, encode_metadata, file_name
 from fencepost.broker.log.producer_table import ProducerTable, facts_of
-from fencepost.broker.log.recovery import Recovered, rebuild_aborted, recover
+from fencepost.broker.log.recovery import Recovered, make_durable, rebuild_aborted, recover
 from fencepost.broker.log.results import Appended, CorruptSegment, Duplicate, ReadResult, RecoveryReport, Rejected
 from fencepost.broker.log.segment import Segment
 from fencepost.broker.log.timestamps import first_at_or_after, with_timestamp
@@ -102,13 +102,13 @@ class PartitionLog:
             files.write_atomic(f"{directory}/{METADATA}", encode_metadata(topic_id))
         report = recovered.report
         if report.scanned_bytes or report.cuts or report.removed_files:
-            # What was in the page cache when the process died is visible again, so it has to be made to stay.
-            for segment in recovered.indexes_changed:
+            if config.fsync != "never":
+                make_durable(recovered)
+            for segment, _ in recovered.scanned:
                 segment.flush_indexes(final=True)
-                for file in (segment.log, *segment.index_files()):
-                    file.sync()
             log._take_snapshot()
             log._sync_now()
+        log._remove_below(log.log_start_offset)
         return log
 
     @property
@@ -302,7 +302,9 @@ class PartitionLog:
         return first >= 0 and (timestamp if timestamp >= 0 else now_ms) - first > config.segment_ms
 
     def roll(self) -> None:
-        """Begin a new segment, unless the last one is empty. Raises OSError."""
+        """Begin a new segment, unless the last one is empty. Raises OSError, also when the log is read-only."""
+        if self.read_only:
+            raise OSError(f"{self.directory} is read-only: {self.failure}")
         if self.segments[-1].size:
             self._roll()
 
@@ -338,7 +340,9 @@ class PartitionLog:
 
     def mark_synced(self, log_end_offset: int) -> None:
         """All up to that offset is on disk, as are the files that `unsynced` named. Moves the high watermark with
-        fsync=commit."""
+        fsync=commit. Without effect after `sync_failed`: that a later sync succeeds says nothing of the earlier bytes."""
+        if self._sync_failed:
+            return
         self.synced_offset = max(self.synced_offset, min(log_end_offset, self.log_end_offset))
         if self.config.fsync == "commit":
             self._advance(self.synced_offset)
@@ -547,7 +551,7 @@ class PartitionLog:
         removed segments. Raises OSError, CorruptSegment."""
         config = self.config
         self.producers.expire(now_ms, config.producer_id_expiration_ms, is_live_producer, config.shrunk_producers_max)
-        if "delete" not in config.cleanup_policy.split(","):
+        if self.read_only or "delete" not in config.cleanup_policy.split(","):
             return 0
         count = 0
         excess = self.size_bytes - config.retention_bytes if config.retention_bytes >= 0 else 0

@@ -31,7 +31,9 @@ from fencepost.protocol.batch import BatchHeader
 from fencepost.protocol.control import Marker, parse_marker
 from fencepost.protocol.errors import CorruptBatch
 
-__all__ = ["Recovered", "rebuild_aborted", "recover"]
+__all__ = ["Recovered", "make_durable", "rebuild_aborted", "recover"]
+
+_REWRITE_BYTES = 1 << 20
 
 
 @dataclass(slots=True)
@@ -42,22 +44,23 @@ class Recovered:
     snapshots: list[int]
     """Offsets of the snapshots that are there, ascending."""
     report: RecoveryReport
-    indexes_changed: list[Segment] = field(default_factory=list)
+    scanned: list[tuple[Segment, int]] = field(default_factory=list)
+    """Segments that were scanned or cut, and from which position on."""
 
 
 def recover(files: Files, directory: str, config: LogConfig, *, clean: bool) -> Recovered:
     """Raises OSError. A log that cannot be made whole by cutting its end raises CorruptSegment."""
     files.makedirs(directory)
-    if not files.exists(f"{directory}/{EPOCH_CHECKPOINT}"):
-        files.write_atomic(f"{directory}/{EPOCH_CHECKPOINT}", EPOCH_CHECKPOINT_TEXT)
     report = RecoveryReport(clean=clean)
     names = files.listdir(directory)
     log_start = _read_log_start(files, directory, names, report)
     bases = sorted(base for base in (offset_of(name, LOG) for name in names) if base is not None)
     segments = [Segment(files, directory, base) for base in bases or [log_start]]
+    if EPOCH_CHECKPOINT not in names:
+        # Also makes the name of the first segment durable: without it, a later one would look like the start of the log.
+        files.write_atomic(f"{directory}/{EPOCH_CHECKPOINT}", EPOCH_CHECKPOINT_TEXT)
     for segment, following in itertools.pairwise(segments):
         segment.next_offset = following.base_offset
-    segments = _drop_below(segments, log_start, report)
     log_start = max(log_start, segments[0].base_offset)
     snapshots = sorted(offset for offset in (offset_of(name, SNAPSHOT) for name in names) if offset is not None)
     found = Recovered(segments, ProducerTable(), log_start, snapshots, report)
@@ -75,38 +78,29 @@ def _read_log_start(files: Files, directory: str, names: list[str], report: Reco
         return 0
 
 
-def _drop_below(segments: list[Segment], log_start: int, report: RecoveryReport) -> list[Segment]:
-    """Remove segments that a removal interrupted by a crash left below the log start."""
-    kept = [s for s in segments[:-1] if s.next_offset > log_start] + segments[-1:]
-    for segment in segments[: len(segments) - len(kept)]:
-        segment.remove()
-        report.removed_files.append(segment.path)
-    return kept
-
-
 def _load_and_scan(files: Files, directory: str, config: LogConfig, found: Recovered) -> None:
-    """Try the snapshots, newest first, then a scan from the start."""
-    for offset in reversed(found.snapshots):
-        if offset < found.segments[0].base_offset:
+    """Scan from the newest snapshot that fits the log; from the start when there is none."""
+    number, position, offset = 0, 0, found.segments[0].base_offset
+    for snapshot in reversed(found.snapshots):
+        if snapshot < found.segments[0].base_offset:
             break
-        start = _position_of(found.segments, offset, found.report)
+        start = _position_of(found.segments, snapshot, found.report)
         if start is None:
-            found.report.notes.append(f"snapshot {offset} is not at a batch of the log")
+            found.report.notes.append(f"snapshot {snapshot} is not at a batch of the log")
             continue
         try:
-            found.producers.load(files.read_bytes(f"{directory}/{file_name(offset, SNAPSHOT)}"))
+            found.producers.load(files.read_bytes(f"{directory}/{file_name(snapshot, SNAPSHOT)}"))
         except CorruptSnapshot as error:
-            found.report.notes.append(f"snapshot {offset}: {error}")
+            found.report.notes.append(f"snapshot {snapshot}: {error}")
             continue
-        found.report.snapshot_offset = offset
-        _scan(files, directory, config, found, start[0], start[1], offset)
+        found.report.snapshot_offset = snapshot
+        number, position, offset = *start, snapshot
         break
-    else:
-        _scan(files, directory, config, found, 0, 0, found.segments[0].base_offset)
+    _scan(files, directory, config, found, number, position, offset)
     end = found.segments[-1].next_offset
-    for offset in [o for o in found.snapshots if o > end]:
-        files.remove(f"{directory}/{file_name(offset, SNAPSHOT)}")
-        found.snapshots.remove(offset)
+    for snapshot in [o for o in found.snapshots if o > end]:
+        files.remove(f"{directory}/{file_name(snapshot, SNAPSHOT)}")
+        found.snapshots.remove(snapshot)
 
 
 def _position_of(segments: list[Segment], offset: int, report: RecoveryReport) -> tuple[int, int] | None:
@@ -141,36 +135,63 @@ def _scan(
     gaps = "compact" in config.cleanup_policy
     segments = found.segments
     while number < len(segments):
-        segment = segments[number]
+        segment, began = segments[number], position
+        hole = segment.base_offset > offset and not gaps
         problem: CorruptSegment | None = None
-        if (segment.base_offset < offset and position == 0) or (segment.base_offset > offset and not gaps):
+        if hole or (segment.base_offset < offset and position == 0):
             problem = CorruptSegment(segment.path, 0, f"base offset {segment.base_offset}, {offset} is due")
         else:
             offset = max(offset, segment.base_offset)
-            if position == 0:
-                segment.reset_indexes()
-            else:
-                segment.forget_from(offset, position)
-            size = segment.size
-            try:
-                batches = scan(segment.log, segment.path, position, size, expected=offset, gaps=gaps)
-                for at, header, batch in batches:
-                    marker = _marker(header, batch, segment, at)
-                    segment.index_batch(header, at, len(batch), config.index_interval_bytes)
-                    aborted = found.producers.replay(header, marker)
-                    if aborted is not None:
-                        segment.aborted.add(aborted)
-                    position, offset = at + len(batch), header.last_offset + 1
-                    found.report.scanned_bytes += len(batch)
-            except CorruptSegment as error:
-                problem = error
-        if problem is not None:
-            _cut(files, directory, found, number, position, offset, problem)
-            break
-        segment.next_offset = offset
-        found.indexes_changed.append(segment)
-        number, position = number + 1, 0
+            position, offset, problem = _scan_segment(config, found, segment, position, offset, gaps)
+        if problem is None:
+            segment.next_offset = offset
+            found.scanned.append((segment, began))
+            number, position = number + 1, 0
+            continue
+        resume = number if hole else number + 1
+        if resume < len(segments) and segments[resume].base_offset <= found.log_start_offset:
+            # All before it was deleted, and the removal of some files was undone by a crash: begin there.
+            found.report.notes.append(f"{problem}; it is below the log start offset")
+            _forget_first(found, resume)
+            number, position, offset = 0, 0, segments[0].base_offset
+            continue
+        _cut(files, directory, found, number, position, offset, problem)
+        if number < len(segments):
+            found.scanned.append((segment, began))
+        break
     segments[-1].next_offset = offset
+
+
+def _scan_segment(
+    config: LogConfig, found: Recovered, segment: Segment, position: int, offset: int, gaps: bool
+) -> tuple[int, int, CorruptSegment | None]:
+    """Replay one segment from a position; the position and offset behind its last whole batch, and what ended it there."""
+    if position == 0:
+        segment.reset_indexes()
+    else:
+        segment.forget_from(offset, position)
+    batches = scan(segment.log, segment.path, position, segment.size, expected=offset, gaps=gaps)
+    try:
+        for at, header, batch in batches:
+            marker = _marker(header, batch, segment, at)
+            segment.index_batch(header, at, len(batch), config.index_interval_bytes)
+            aborted = found.producers.replay(header, marker)
+            if aborted is not None:
+                segment.aborted.add(aborted)
+            position, offset = at + len(batch), header.last_offset + 1
+            found.report.scanned_bytes += len(batch)
+    except CorruptSegment as error:
+        return position, offset, error
+    return position, offset, None
+
+
+def _forget_first(found: Recovered, count: int) -> None:
+    for segment in found.segments[:count]:
+        segment.remove()
+        found.report.removed_files.append(segment.path)
+    del found.segments[:count]
+    found.scanned.clear()
+    found.producers = ProducerTable()
 
 
 def _marker(header: BatchHeader, batch: memoryview, segment: Segment, position: int) -> Marker | None:
@@ -206,7 +227,6 @@ def _cut(
         segment.log.truncate(position)
         segment.size = position
         segment.next_offset = offset
-        found.indexes_changed.append(segment)
 
 
 def rebuild_aborted(segments: list[Segment], target: Segment) -> None:
@@ -225,3 +245,18 @@ def rebuild_aborted(segments: list[Segment], target: Segment) -> None:
         if segment is target:
             break
     target.aborted_lost = False
+
+
+def make_durable(found: Recovered) -> None:
+    """Put what the scan found on disk for good: it is about to be shown to readers. Raises OSError.
+
+    The bytes may come from the page cache of a process that died after a failed fsync, where they look clean and are not on disk;
+    syncing them again would do nothing. So they are written again, in place, and then synced."""
+    for segment, position in found.scanned:
+        while position < segment.size:
+            data = segment.log.read(position, min(_REWRITE_BYTES, segment.size - position))
+            segment.log.write_at(position, data)
+            position += len(data)
+        segment.flush_indexes(final=True)
+        for file in (segment.log, *segment.index_files()):
+            file.sync()

@@ -1,0 +1,348 @@
+"""A partition's log against a simple model, over random histories of appends, transactions, syncs, failures and crashes.
+
+Properties P1, P2, P3, P5, P6, P13, P14, P15: what was synced is there after every crash, once, whole and at its offset; nothing else
+appears than a prefix of what was appended; offsets that bound readers and the list of aborted transactions are those that a plain
+reading of the log gives; the last stable offset never goes back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fencepost.broker.log import Appended, Duplicate, LogConfig, PartitionLog, Rejected
+from fencepost.check.disk import MemoryDisk, PowerCut
+from fencepost.protocol.batch import BatchHeader, iter_batches
+from fencepost.protocol.control import parse_marker
+from tests.support.batches import batch
+
+NOW = 1_000
+DIRECTORY = "topic-0"
+PRODUCERS = 4
+
+
+@dataclass
+class Replayed:
+    """What a plain reading of the batches says, written down without looking at the log's own code."""
+
+    open: dict[int, int] = field(default_factory=dict)
+    aborted: list[tuple[int, int, int]] = field(default_factory=list)  # producer id, first offset, offset of the marker
+    epochs: dict[int, int] = field(default_factory=dict)
+    last_sequence: dict[int, int] = field(default_factory=dict)
+    last_five: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)  # first, last sequence, base offset
+
+    def feed(self, header: BatchHeader, raw: memoryview) -> None:
+        pid = header.producer_id
+        if pid < 0:
+            return
+        if self.epochs.get(pid) != header.producer_epoch:
+            self.epochs[pid] = header.producer_epoch
+            self.last_sequence[pid] = -1
+            self.last_five[pid] = []
+        if header.is_control:
+            first = self.open.pop(pid, None)
+            if first is not None and not parse_marker(raw).commit:
+                self.aborted.append((pid, first, header.base_offset))
+            return
+        self.last_sequence[pid] = header.last_sequence
+        self.last_five[pid] = [
+            *self.last_five[pid][-4:],
+            (header.base_sequence, header.last_sequence, header.base_offset),
+        ]
+        if header.is_transactional:
+            self.open.setdefault(pid, header.base_offset)
+
+
+class Driver:
+    """Applies one operation after the other to the log and to the model, and compares."""
+
+    def __init__(self, config: LogConfig) -> None:
+        self.config = config
+        self.disk = MemoryDisk(durable=config.fsync != "never")
+        self.attempts: set[bytes] = set()  # what was handed to the log, without offset and leader epoch
+        self.appended: list[bytes] = []  # every batch of the log, with its offset, in order
+        self.promised = 0  # log end offset that must survive
+        self.counter = 0
+        self.stable_seen = 0
+        self.checks = 0
+        self.log = self.open()
+
+    def open(self) -> PartitionLog:
+        return PartitionLog.open(self.disk, DIRECTORY, self.config, NOW)
+
+    def replayed(self) -> Replayed:
+        model = Replayed()
+        for raw in self.appended:
+            for header, view in iter_batches(raw):
+                model.feed(header, view)
+        return model
+
+    def end(self) -> int:
+        return max((header.last_offset + 1 for raw in self.appended for header, _ in iter_batches(raw)), default=0)
+
+    def note(self, made: bytes, offset: int) -> None:
+        self.appended.append(offset.to_bytes(8, "big") + made[8:12] + bytes(4) + made[16:])
+
+    def append(self, pid: int, transactional: bool, count: int) -> None:
+        model = self.replayed()
+        transactional = transactional or pid in model.open
+        self.counter += 1
+        values = [b"%d/%d" % (self.counter, i) + b"." * (self.counter * 7 % 90) for i in range(count)]
+        sequence = model.last_sequence.get(pid, -1) + 1
+        epoch = model.epochs.get(pid, 0)
+        stamp = NOW + self.counter % 5
+        made = batch(*values, producer_id=pid, epoch=epoch, sequence=sequence, transactional=transactional, timestamp=stamp)
+        self.attempts.add(made[16:])
+        self.took(made, self.log.append(made, NOW))
+
+    def append_plain(self, count: int) -> None:
+        self.counter += 1
+        made = batch(*[b"plain %d/%d" % (self.counter, i) for i in range(count)], timestamp=NOW)
+        self.attempts.add(made[16:])
+        self.took(made, self.log.append(made, NOW))
+
+    def took(self, made: bytes, answer: Appended | Duplicate | Rejected) -> None:
+        if isinstance(answer, Rejected):
+            assert answer.error_code == 56, answer
+            assert self.log.failure is not None
+            return
+        assert isinstance(answer, Appended), answer
+        assert answer.base_offset == self.end()
+        self.note(made, answer.base_offset)
+
+    def repeat(self, pid: int, back: int) -> None:
+        """A retry of one of the last five batches: success with its first offset, and nothing is written."""
+        remembered = self.replayed().last_five.get(pid, [])
+        if back < len(remembered):
+            first, last, base = remembered[-1 - back]
+            original = next(raw for raw in self.appended if raw[:8] == base.to_bytes(8, "big"))
+            before = self.log.log_end_offset
+            answer = self.log.append(bytes(8) + original[8:], NOW)
+            assert isinstance(answer, Duplicate), (answer, first, last)
+            assert (answer.base_offset, self.log.log_end_offset) == (base, before)
+            self.checks += 1
+
+    def gap(self, pid: int) -> None:
+        model = self.replayed()
+        sequence = model.last_sequence.get(pid, -1) + 3
+        made = batch(b"gap", producer_id=pid, epoch=model.epochs.get(pid, 0), sequence=sequence, transactional=True)
+        answer = self.log.append(made, NOW)
+        assert isinstance(answer, Rejected)
+        assert answer.error_code == (45 if pid in model.epochs else 59)
+        assert answer.log_start_offset == (-1 if pid in model.epochs else -2)
+
+    def marker(self, pid: int, commit: bool) -> None:
+        epoch = self.replayed().epochs.get(pid, 0) + 1
+        answer = self.log.append_marker(pid, epoch, commit, 0, NOW, transaction_version=2)
+        if isinstance(answer, Rejected):
+            assert answer.error_code == 56
+            return
+        found = self.log.segments[-1]
+        raw = found.log.read(found.size - 78, 78)  # the size of every marker: 61 bytes of header, 17 of record
+        self.note(raw, answer.base_offset)
+
+    def sync(self) -> None:
+        end = self.log.log_end_offset
+        try:
+            for file in self.log.unsynced():
+                file.sync()
+        except OSError as error:
+            self.log.sync_failed(error)
+            return
+        self.log.mark_synced(end)
+        if not self.log.read_only:
+            self.promised = max(self.promised, end)
+
+    def delete_before(self, tenths: int) -> None:
+        target = self.log.high_watermark * tenths // 10
+        assert self.log.delete_records_before(target) >= target
+
+    def reopen(self, how: str, seed: int) -> None:
+        if how == "close" and not self.log.read_only:
+            self.log.close()
+            self.promised = self.end()
+            self.disk.kill()
+        elif how == "crash" and self.config.fsync != "never":
+            self.disk.crash(seed)
+        else:
+            self.disk.kill()
+            # What a failed sync dropped is still in the page cache; everything that was written is.
+            self.promised = self.end()
+        self.log = self.open()
+        if how != "crash":
+            assert self.log.report.cuts == []
+        adopt(self)
+
+    def truncate_model(self, end: int) -> None:
+        """The log may have lost a tail that nobody was promised; never more, and always at a batch boundary."""
+        assert self.promised <= end <= self.end()
+        kept = []
+        for raw in self.appended:
+            header = next(iter_batches(raw))[0]
+            if header.last_offset < end:
+                kept.append(raw)
+        self.appended = kept
+        assert self.end() == end
+        if self.config.fsync == "interval":
+            self.stable_seen = 0  # readers saw what a power loss may take back: that is the bargain of this setting
+
+    def check(self) -> None:
+        """The whole log equals the model."""
+        log = self.log
+        model = self.replayed()
+        assert log.log_end_offset == self.end()
+        assert log.high_watermark <= log.log_end_offset
+        if self.config.fsync == "commit":
+            assert log.high_watermark == self.promised
+        expected = [raw for raw in self.appended if self.last(raw) >= log.log_start_offset]
+        expected = [raw for raw in expected if self.last(raw) < log.high_watermark]
+        assert self.read_all(False) == b"".join(expected)
+        if log.log_start_offset == 0:
+            assert dict(log.producers.open_transactions) == model.open
+            states = {s.producer_id: s for s in log.producers}
+            assert {pid: s.epoch for pid, s in states.items()} == model.epochs
+            assert {pid: s.last_sequence for pid, s in states.items()} == model.last_sequence
+            fives = {pid: [tuple(b[:3]) for b in s.batches] for pid, s in states.items()}
+            assert fives == model.last_five
+        stable = log.last_stable_offset
+        assert self.stable_seen <= stable <= log.high_watermark
+        assert all(max(first, log.log_start_offset) >= stable for first in model.open.values())
+        if self.config.fsync != "commit":
+            first_open = min(model.open.values(), default=log.high_watermark)
+            assert stable == max(min(first_open, log.high_watermark), log.log_start_offset)
+        self.stable_seen = stable
+        self.checks += 1
+
+    @staticmethod
+    def last(raw: bytes) -> int:
+        return next(iter_batches(raw))[0].last_offset
+
+    def read_all(self, committed_only: bool) -> bytes:
+        """Everything a reader gets, in small bites, checking each bite's list of aborted transactions."""
+        offset, pieces = self.log.log_start_offset, []
+        aborted = self.replayed().aborted
+        bound = self.log.last_stable_offset if committed_only else self.log.high_watermark
+        while offset < bound:
+            result = self.log.read(offset, 300 + offset * 13 % 700, committed_only=committed_only)
+            assert result.error_code == 0, result.message
+            assert len(result.records) > 0
+            headers = [header for header, _ in iter_batches(result.records)]
+            end = headers[-1].last_offset + 1
+            assert end <= bound and headers[0].base_offset <= offset <= headers[0].last_offset
+            if committed_only:
+                due = [(pid, first) for pid, first, last in aborted if last >= offset and first < end]
+                assert result.aborted == sorted(due, key=lambda entry: entry[1])
+            pieces.append(bytes(result.records))
+            offset = end
+        return b"".join(pieces)
+
+
+OPERATIONS = st.one_of(
+    st.tuples(st.just("append"), st.integers(0, PRODUCERS - 1), st.booleans(), st.integers(1, 4)),
+    st.tuples(st.just("append"), st.integers(0, PRODUCERS - 1), st.booleans(), st.integers(1, 4)),
+    st.tuples(st.just("append_plain"), st.integers(1, 4)),
+    st.tuples(st.just("marker"), st.integers(0, PRODUCERS - 1), st.booleans()),
+    st.tuples(st.just("repeat"), st.integers(0, PRODUCERS - 1), st.integers(0, 4)),
+    st.tuples(st.just("gap"), st.integers(0, PRODUCERS - 1)),
+    st.tuples(st.just("sync")),
+    st.tuples(st.just("sync")),
+    st.tuples(st.just("roll")),
+    st.tuples(st.just("check")),
+    st.tuples(st.just("read_committed")),
+    st.tuples(st.just("reopen"), st.sampled_from(["close", "kill", "crash", "crash"]), st.integers(0, 2**31)),
+    st.tuples(st.just("power_cut"), st.integers(0, 6), st.integers(0, 2**31)),
+)
+FAULTS = st.one_of(
+    st.tuples(st.just("fail_write"), st.integers(0, 200)),
+    st.tuples(st.just("fail_sync")),
+)
+
+
+def run(driver: Driver, operations: list[tuple[object, ...]]) -> None:
+    cut_seed = 0
+    for name, *arguments in operations:
+        try:
+            if name == "power_cut":
+                driver.disk.power_cut_after(int(str(arguments[0])))
+                cut_seed = int(str(arguments[1]))
+            elif name == "fail_write":
+                driver.disk.fail_next_write(written=int(str(arguments[0])))
+            elif name == "fail_sync":
+                driver.disk.fail_next_sync()
+            elif name == "roll":
+                driver.log.roll()
+            elif name == "read_committed":
+                driver.read_all(True)
+            elif name == "reopen":
+                driver.reopen(str(arguments[0]), int(str(arguments[1])))
+            else:
+                getattr(driver, str(name))(*arguments)
+        except PowerCut:
+            restart(driver, cut_seed)
+        except OSError:
+            # roll, close and open pass a disk's failure on; the process would end.
+            restart(driver, cut_seed)
+    restart(driver, 1)
+    driver.read_all(True)
+    assert driver.checks > 0
+
+
+def restart(driver: Driver, seed: int) -> None:
+    """The process or the machine died in the middle of something."""
+    if driver.config.fsync == "never":
+        driver.disk.kill()
+    else:
+        driver.disk.crash(seed)
+    driver.log = driver.open()
+    adopt(driver)
+    driver.check()
+
+
+def adopt(driver: Driver) -> None:
+    """What nobody was promised may be there or not, also a batch whose write failed and whose removal was lost with the power. It is one
+    that was handed in, it is there once, and all promised batches precede it."""
+    driver.truncate_model(driver.promised)
+    while (end := driver.end()) < driver.log.log_end_offset:
+        result = driver.log.read(end, 1)
+        assert result.error_code == 0, result.message
+        header, view = next(iter_batches(result.records))
+        assert header.base_offset == end
+        raw = bytes(view)
+        assert header.is_control or raw[16:] in driver.attempts
+        assert header.is_control or raw[16:] not in {other[16:] for other in driver.appended}
+        driver.appended.append(raw)
+    driver.promised = driver.end()
+
+
+SMALL = {"segment_bytes": 900, "index_interval_bytes": 150, "snapshot_interval_bytes": 500}
+CHECKED = settings(max_examples=150, deadline=None, report_multiple_bugs=False, suppress_health_check=[HealthCheck.too_slow])
+
+
+@pytest.mark.parametrize("fsync", ["commit", "interval"])
+@CHECKED
+@given(operations=st.lists(OPERATIONS, min_size=5, max_size=60))
+def test_crashes_lose_only_what_was_not_promised(fsync: str, operations: list[tuple[object, ...]]) -> None:
+    run(Driver(LogConfig(fsync=fsync, **SMALL)), operations)  # type: ignore[arg-type]
+
+
+@CHECKED
+@given(operations=st.lists(st.one_of(OPERATIONS, FAULTS), min_size=5, max_size=60))
+def test_failing_writes_and_syncs_lose_nothing_promised(operations: list[tuple[object, ...]]) -> None:
+    run(Driver(LogConfig(fsync="commit", **SMALL)), operations)  # type: ignore[arg-type]
+
+
+@CHECKED
+@given(operations=st.lists(OPERATIONS, min_size=5, max_size=60))
+def test_never_syncing_survives_the_death_of_the_process(operations: list[tuple[object, ...]]) -> None:
+    run(Driver(LogConfig(fsync="never", **SMALL)), operations)  # type: ignore[arg-type]
+
+
+@CHECKED
+@given(
+    operations=st.lists(st.one_of(OPERATIONS, st.tuples(st.just("delete_before"), st.integers(0, 10))), min_size=5, max_size=60)
+)
+def test_deleting_records_keeps_the_rest(operations: list[tuple[object, ...]]) -> None:
+    run(Driver(LogConfig(fsync="commit", **SMALL)), operations)  # type: ignore[arg-type]

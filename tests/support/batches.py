@@ -1,0 +1,53 @@
+"""Record batches for tests, made from Kafka's format description without the column kernels."""
+
+from __future__ import annotations
+
+from fencepost.protocol.batch import seal
+
+
+def varint(value: int) -> bytes:
+    """Zigzag varint."""
+    rest = (value << 1) ^ (value >> 63)
+    out = bytearray()
+    while rest > 0x7F:
+        out.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    out.append(rest)
+    return bytes(out)
+
+
+def records_section(values: list[bytes], timestamps: list[int]) -> bytes:
+    """Records without keys and headers; the first timestamp is the base."""
+    section = bytearray()
+    for delta, (value, timestamp) in enumerate(zip(values, timestamps, strict=True)):
+        body = (
+            b"\0" + varint(timestamp - timestamps[0]) + varint(delta) + varint(-1) + varint(len(value)) + value + b"\0"
+        )
+        section += varint(len(body)) + body
+    return bytes(section)
+
+
+def batch(
+    *values: bytes,
+    producer_id: int = -1,
+    epoch: int = -1,
+    sequence: int = -1,
+    transactional: bool = False,
+    timestamp: int = 1_000,
+    timestamps: list[int] | None = None,
+    **more: object,
+) -> bytes:
+    """A sealed, uncompressed batch of one record per value."""
+    times = timestamps or [timestamp] * len(values)
+    sealed = seal(
+        records_section(list(values), times),
+        record_count=len(values),
+        base_timestamp=times[0],
+        max_timestamp=max(times),
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        transactional=transactional,
+        **more,  # type: ignore[arg-type]
+    )
+    return bytes(sealed)
