@@ -236,13 +236,20 @@ class ClassicGroups:
             return
         self._rebalancer.synced(group, request.member_id)
         if group.state == GroupState.STABLE:
-            assignment = self._store.groups[group.group_id].members[request.member_id].assignment
-            answer = Synced(protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=assignment)
-            out.replies.append((token, answer))
+            out.replies.append((token, self._stored_share(group, request.member_id)))
             return
         self._rebalancer.park_sync(group.members[request.member_id], token, out)
         if group.leader == request.member_id:
             self._rebalancer.assign(now_ms, group, dict(request.assignments), out)
+
+    def _stored_share(self, group: Group, member_id: str) -> Synced:
+        stored = self._store.groups[group.group_id].members.get(member_id)
+        if stored is None:
+            # A static member took its place, but the log did not take the record: it has to come in again.
+            return Synced(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
+        return Synced(
+            protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=stored.assignment
+        )
 
     # Heartbeat
 

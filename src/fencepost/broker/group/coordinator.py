@@ -75,6 +75,14 @@ class GroupCoordinator:
 
     # The log
 
+    def set_offsets_topic_partitions(self, count: int) -> None:
+        """Before the first record: how many partitions `__consumer_offsets` has, if not the configured number.
+
+        The topic keeps the number it was created with. With a wrong one, markers would not find the offsets they end.
+        Raises ValueError once offsets pend.
+        """
+        self._store.set_offsets_topic_partitions(count)
+
     def replay(self, record: GroupRecord, offset: int) -> None:
         """Apply a record that lies at `offset` of its group's partition. Raises MismatchedRecord."""
         self._store.replay(record, offset)

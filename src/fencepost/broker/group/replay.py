@@ -72,6 +72,12 @@ class GroupStore:
         self._pending: dict[tuple[int, int], _Pending] = {}
         self._pending_by_group: dict[str, dict[TopicPartition, set[int]]] = {}
 
+    def set_offsets_topic_partitions(self, count: int) -> None:
+        """How many partitions `__consumer_offsets` really has. Raises ValueError once offsets pend."""
+        if self._pending and count != self._offsets_topic_partitions:
+            raise ValueError("pending offsets belong to partitions of another count")
+        self._offsets_topic_partitions = count
+
     def replay(self, record: GroupRecord, offset: int) -> None:
         """Apply one record that lies at `offset` of its group's partition. Raises MismatchedRecord."""
         key, value = record.key, record.value

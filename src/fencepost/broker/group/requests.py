@@ -297,3 +297,19 @@ class GroupResult(Generic[_Reply]):
     reply: _Reply
     records: list[GroupRecord] = field(default_factory=list)
     replies: list[tuple[Token, Joined | Synced]] = field(default_factory=list)
+
+    def refused(self, error_code: ErrorCode) -> list[tuple[Token, Joined | Synced]]:
+        """What parked requests are told instead of `replies` when the log does not take the records.
+
+        Answers that were refusals anyway stand. With COORDINATOR_NOT_AVAILABLE or NOT_COORDINATOR a member comes back
+        and its group goes on from there.
+        """
+        return [(token, _refused(answer, error_code)) for token, answer in self.replies]
+
+
+def _refused(answer: Joined | Synced, error_code: ErrorCode) -> Joined | Synced:
+    if answer.error_code:
+        return answer
+    if isinstance(answer, Joined):
+        return Joined(error_code=error_code, member_id=answer.member_id)
+    return Synced(error_code=error_code)

@@ -11,8 +11,10 @@ from dataclasses import replace
 import pytest
 
 from fencepost.broker.group.config import GroupConfig
+from fencepost.broker.group.coordinator import GroupCoordinator
 from fencepost.broker.group.records import GroupRecord
 from fencepost.broker.group.replay import GroupStore, MismatchedRecord
+from fencepost.broker.group.requests import Sync, Synced
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.offsets_log import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
 from tests.unit.broker.group.group_driver import Driver, subscription
@@ -441,3 +443,27 @@ def test_records_of_other_group_types_are_skipped() -> None:
     key, value = record.encode()
     assert GroupRecord.decode(key, value, 7, 2) == record
     assert GroupRecord.decode(key, None) == replace(record, value=None, producer_id=-1, producer_epoch=-1)
+
+
+def test_markers_find_offsets_by_the_partitions_that_the_topic_really_has() -> None:
+    """offsets.topic.num.partitions may be changed after the topic was created, which keeps its number."""
+    coordinator = GroupCoordinator(GroupConfig(offsets_topic_partitions=3), lambda: "u")
+    coordinator.set_offsets_topic_partitions(50)
+    coordinator.replay(GroupRecord(OffsetCommitKey("my-group", "t", 0), OffsetCommitValue(9), 7, 0), 0)
+    assert coordinator.complete_transaction(7, 1, True, 0) == 0
+    with pytest.raises(ValueError, match="pending"):
+        coordinator.set_offsets_topic_partitions(3)
+    assert coordinator.complete_transaction(7, 1, True, 12) == 1  # 12: Kafka's answer for 50 partitions
+
+
+def test_a_log_that_takes_no_records_refuses_parked_requests() -> None:
+    """The members come back, and the group goes on."""
+    driver = Driver()
+    member = driver.joined(driver.new_member())
+    request = Sync(group_id="g", generation_id=1, member_id=member.member_id, assignments=[(member.member_id, b"mine")])
+    lost = driver.coordinator.sync_group(driver.now_ms, request, "lost")
+    assert lost.refused(ErrorCode.NOT_COORDINATOR) == [("lost", Synced(error_code=ErrorCode.NOT_COORDINATOR))]
+    assert driver.state() == "CompletingRebalance"
+    assert driver.join(member.member_id).generation_id == 1
+    assert driver.synced(driver.park_sync(member.member_id, 1, [(member.member_id, b"mine")])).assignment == b"mine"
+    assert driver.state() == "Stable"
