@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from fencepost.client.admin_shells import Admin as Admin
     from fencepost.client.admin_shells import AsyncAdmin as AsyncAdmin
     from fencepost.client.prepared import PreparedTransaction as PreparedTransaction
+    from fencepost.client.producer_shells import AsyncProducer as AsyncProducer
+    from fencepost.client.producer_shells import Producer as Producer
     from fencepost.client.types import GroupMetadata as GroupMetadata
     from fencepost.client.types import Isolation as Isolation
     from fencepost.client.types import OffsetAndMetadata as OffsetAndMetadata
@@ -24,11 +26,13 @@ if TYPE_CHECKING:
 _HOMES = {
     "Admin": "fencepost.client.admin_shells",
     "AsyncAdmin": "fencepost.client.admin_shells",
+    "AsyncProducer": "fencepost.client.producer_shells",
     "Broker": "fencepost.broker.embedded",
     "GroupMetadata": "fencepost.client.types",
     "Isolation": "fencepost.client.types",
     "OffsetAndMetadata": "fencepost.client.types",
     "PreparedTransaction": "fencepost.client.prepared",
+    "Producer": "fencepost.client.producer_shells",
     "RecordMetadata": "fencepost.client.types",
     "TopicPartition": "fencepost.client.types",
 }
@@ -36,11 +40,13 @@ _HOMES = {
 __all__ = [
     "Admin",
     "AsyncAdmin",
+    "AsyncProducer",
     "Broker",
     "GroupMetadata",
     "Isolation",
     "OffsetAndMetadata",
     "PreparedTransaction",
+    "Producer",
     "RecordMetadata",
     "TopicPartition",
     "__version__",

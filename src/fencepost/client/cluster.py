@@ -28,6 +28,8 @@ from fencepost.protocol.messages.find_coordinator import FindCoordinatorRequest
 from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 MOST_FAILED_CONNECTS_BEFORE_BOOTSTRAP: Final = 3
+CONCURRENT_TRANSACTIONS: Final = 51
+MARKERS_PAUSE_MS: Final = 2
 
 
 class Node(NamedTuple):
@@ -175,6 +177,14 @@ class Cluster:
         if node is None:
             raise DisconnectedError(f"broker {node_id} is not known")
         return await self._connect((node.host, node.port), deadline_ms)
+
+    def live(self, node_id: int) -> Connection | None:
+        """The open connection to the node, if there is one."""
+        node = self.nodes.get(node_id)
+        link = self._links.get((node.host, node.port)) if node is not None else None
+        if link is None or link.connection is None or link.connection.closed:
+            return None
+        return link.connection
 
     async def any_connection(self, deadline_ms: int) -> Connection:
         """A live connection to any broker: an open one, else the address that failed longest ago."""
@@ -491,6 +501,10 @@ class Cluster:
                     return reply
                 error = error_for(code, what)
                 unknown = False
+            if error.code == CONCURRENT_TRANSACTIONS and attempt == 0:
+                await self.runtime.sleep_ms(MARKERS_PAUSE_MS)  # markers are written in a moment as a rule
+                attempt += 1
+                continue
             if isinstance(target, Leader) and self.runtime.now_ms() < deadline_ms:
                 await self.refresh_quietly([target.topic], deadline_ms)
             try:

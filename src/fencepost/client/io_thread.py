@@ -65,6 +65,10 @@ class IoThread:
         if os.getpid() != self.pid:
             raise ForkedError("this client was made before fork(); make a new one in this process")
 
+    def alive(self) -> bool:
+        """Cheap: False in a forked child, where this thread does not exist."""
+        return _current is self
+
     def is_current(self) -> bool:
         """Whether the caller runs in the I/O thread itself (a callback), where blocking would deadlock."""
         return threading.current_thread() is self._thread

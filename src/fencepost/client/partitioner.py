@@ -1,0 +1,126 @@
+"""Which partition a record goes to, as Kafka's Java producer decides it.
+
+With a key: murmur2(key), sign bit cleared, modulo the number of partitions. Without: the sticky partition of the topic,
+changed at random after `batch_size` bytes (KIP-480, KIP-794 without its weighting by queue length).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+SEED: Final = 0x9747B28C
+_M: Final = 0x5BD1E995
+_FEW: Final = 64  # below this, plain Python is faster than bringing up compiled code
+
+
+def murmur2(data: bytes | bytearray | memoryview) -> int:
+    """Kafka's 32-bit murmur2 of a key, unsigned."""
+    length = len(data)
+    h = (SEED ^ length) & 0xFFFFFFFF
+    whole = length & ~3
+    for at in range(0, whole, 4):
+        k = data[at] | data[at + 1] << 8 | data[at + 2] << 16 | data[at + 3] << 24
+        k = (k * _M) & 0xFFFFFFFF
+        k ^= k >> 24
+        k = (k * _M) & 0xFFFFFFFF
+        h = ((h * _M) & 0xFFFFFFFF) ^ k
+    rest = length - whole
+    if rest >= 3:
+        h ^= data[whole + 2] << 16
+    if rest >= 2:
+        h ^= data[whole + 1] << 8
+    if rest >= 1:
+        h = ((h ^ data[whole]) * _M) & 0xFFFFFFFF
+    h ^= h >> 13
+    h = (h * _M) & 0xFFFFFFFF
+    return h ^ (h >> 15)
+
+
+def partition_for_key(key: bytes | bytearray | memoryview, partitions: int) -> int:
+    """The partition that Java's default partitioner gives the key."""
+    return (murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+@cache
+def _kernel() -> Callable[..., None]:
+    """murmur2 of many keys in one blob; compiled on first use and cached on disk where that is possible."""
+    import numba
+
+    def hash_keys(blob: Any, ends: Any, partitions: Any, out: Any) -> None:
+        m = np.uint32(_M)
+        start = 0
+        for row in range(len(ends)):
+            end = ends[row]
+            length = end - start
+            h = np.uint32(SEED) ^ np.uint32(length)
+            whole = start + (length & ~3)
+            for at in range(start, whole, 4):
+                k = (
+                    np.uint32(blob[at])
+                    | np.uint32(np.uint32(blob[at + 1]) << np.uint32(8))
+                    | np.uint32(np.uint32(blob[at + 2]) << np.uint32(16))
+                    | np.uint32(np.uint32(blob[at + 3]) << np.uint32(24))
+                )
+                k = np.uint32(k * m)
+                k = np.uint32(k ^ np.uint32(k >> np.uint32(24)))
+                k = np.uint32(k * m)
+                h = np.uint32(np.uint32(h * m) ^ k)
+            rest = end - whole
+            if rest >= 3:
+                h = np.uint32(h ^ np.uint32(np.uint32(blob[whole + 2]) << np.uint32(16)))
+            if rest >= 2:
+                h = np.uint32(h ^ np.uint32(np.uint32(blob[whole + 1]) << np.uint32(8)))
+            if rest >= 1:
+                h = np.uint32(np.uint32(h ^ np.uint32(blob[whole])) * m)
+            h = np.uint32(h ^ np.uint32(h >> np.uint32(13)))
+            h = np.uint32(h * m)
+            h = np.uint32(h ^ np.uint32(h >> np.uint32(15)))
+            out[row] = np.int64(h & np.uint32(0x7FFFFFFF)) % partitions
+            start = end
+
+    signature = "void(Array(uint8, 1, 'C', readonly=True), int64[::1], int64, int32[::1])"
+    try:
+        compiled: Callable[..., None] = numba.njit(signature, cache=True, nogil=True)(hash_keys)
+    except RuntimeError:  # no place where compiled code could be kept
+        compiled = numba.njit(signature, nogil=True)(hash_keys)
+    return compiled
+
+
+def partitions_for_keys(keys: Sequence[bytes], partitions: int) -> npt.NDArray[np.int32]:
+    """`partition_for_key` of every key."""
+    if len(keys) < _FEW:
+        return np.array([partition_for_key(key, partitions) for key in keys], np.int32)
+    ends = np.cumsum(np.fromiter(map(len, keys), np.int64, len(keys)))
+    return partitions_for_blob(np.frombuffer(b"".join(keys), np.uint8), ends, partitions)
+
+
+def partitions_for_blob(
+    blob: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64], partitions: int
+) -> npt.NDArray[np.int32]:
+    """`partition_for_key` of keys that lie one behind the other in `blob`, each up to its entry of `ends`."""
+    out = np.empty(len(ends), np.int32)
+    _kernel()(blob, np.ascontiguousarray(ends), partitions, out)
+    return out
+
+
+class Sticky:
+    """The partition for records without a key, per topic."""
+
+    def __init__(self, bytes_per_turn: int, random: Callable[[], float]) -> None:
+        self._bytes_per_turn = bytes_per_turn
+        self._random = random
+        self._turns: dict[str, tuple[int, int]] = {}  # topic -> (partition, bytes it got this turn)
+
+    def choose(self, topic: str, size: int, candidates: Sequence[int]) -> int:
+        """The partition for `size` bytes; `candidates` are the topic's partitions that have a leader (not empty)."""
+        partition, taken = self._turns.get(topic, (-1, 0))
+        if partition not in candidates or taken >= self._bytes_per_turn:
+            others = [one for one in candidates if one != partition] or list(candidates)
+            partition, taken = others[int(self._random() * len(others))], 0
+        self._turns[topic] = (partition, taken + size)
+        return partition

@@ -1,0 +1,229 @@
+"""The producer's core: sending, flushing, transactions. `producer_shells` has the two faces users see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+from fencepost.client.accumulator import Accumulator, Chunk, OnDelivery
+from fencepost.client.cluster import Cluster
+from fencepost.client.prepared import PreparedTransaction
+from fencepost.client.sender import Sender
+from fencepost.client.transactions import Transactions
+from fencepost.client.txn_states import TxnState
+from fencepost.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
+from fencepost.config import ProducerConfig
+from fencepost.errors import BufferFullError, ClosedError, KafkaError, KafkaTimeoutError, UsageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_ENDS_BY_ABORT = (TxnState.IN_TRANSACTION, TxnState.ABORTABLE_ERROR, TxnState.ABORTING)
+
+
+class ProducerCore:
+    """One producer over one cluster view. `append` may be called from any thread, all else in the runtime."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        config: ProducerConfig,
+        *,
+        lock: AbstractContextManager[Any],
+        wake: Callable[[Callable[[], object]], object],
+    ) -> None:
+        """`lock` guards what `append` touches; `wake` runs a function in the runtime, from any thread."""
+        self.cluster = cluster
+        self.config = config
+        self.closed = False
+        runtime = cluster.runtime
+        self.accumulator = Accumulator(
+            lock=lock,
+            wake=lambda: wake(self.sender.wake),
+            now_ms=runtime.now_ms,
+            wall_ms=runtime.wall_ms,
+            chunk_bytes=min(config.batch_size, config.max_request_size),
+            max_record_bytes=config.max_request_size,
+        )
+        self.sender = Sender(cluster, config, self.accumulator)
+        self.transactions: Transactions | None = None
+        if config.transactional_id is not None:
+            self.transactions = Transactions(cluster, self.sender, config)
+            self.sender.transactions = self.transactions
+        self.sender.start()
+
+    # --- sending ---
+
+    def check_sending(self) -> None:
+        """Raise unless records are taken now."""
+        if self.closed:
+            raise ClosedError("the producer is closed")
+        if self.sender.fatal is not None:
+            raise self.sender.fatal
+        if self.transactions is not None:
+            self.transactions.check_sending()
+
+    @property
+    def full(self) -> bool:
+        """Whether `send` has to wait for room."""
+        return self.accumulator.waiting_bytes >= self.config.buffer_memory
+
+    async def wait_for_room(self) -> None:
+        """Wait for room in buffer_memory. Raises BufferFullError after max_block_ms."""
+        deadline_ms = self.cluster.runtime.now_ms() + self.config.max_block_ms
+        if not await self.sender.wait_for_room(deadline_ms):
+            raise BufferFullError(f"buffer_memory stayed full for {self.config.max_block_ms} ms")
+        self.check_sending()
+
+    def append(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        partition: int | None = None,
+        headers: Sequence[tuple[str, bytes | None]] | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> tuple[Chunk, int]:
+        """Take a record without waiting."""
+        if self.closed or self.transactions is not None or self.sender.fatal is not None:
+            self.check_sending()
+        return self.accumulator.append(topic, value, key, partition, headers, timestamp_ms, on_delivery)
+
+    def append_table(self, topic: str | None, data: pa.RecordBatch | pa.Table, partition: int | None) -> list[Chunk]:
+        """Take Arrow data without waiting; one chunk for each topic. Raises ConfigurationError."""
+        from fencepost.client.arrow_input import by_topic, check_table
+
+        self.check_sending()
+        parts = by_topic(data) if topic is None else [(topic, data)]
+        tables = [(name, check_table(part, partition)) for name, part in parts if len(part)]
+        return [self.accumulator.append_table(name, table, table.nbytes) for name, table in tables]
+
+    async def flush(self, timeout_ms: float | None = None) -> None:
+        """Wait until everything sent before has its fate. Raises KafkaTimeoutError."""
+        deadline_ms = None if timeout_ms is None else self.cluster.runtime.now_ms() + round(timeout_ms)
+        if not await self.sender.flush(deadline_ms):
+            raise KafkaTimeoutError(f"not everything was delivered within {timeout_ms} ms")
+
+    async def partitions_for(self, topic: str) -> list[int]:
+        """The topic's partition numbers. Raises KafkaTimeoutError after max_block_ms."""
+        known = await self.cluster.topic(topic, self.cluster.runtime.now_ms() + self.config.max_block_ms)
+        return sorted(known.partitions)
+
+    async def close(self, timeout_ms: float | None = 30_000) -> None:
+        """Deliver what was sent (for at most `timeout_ms`), abort an open transaction, release everything.
+
+        A prepared transaction and an unanswered commit are left as they are. May be called again.
+        """
+        if self.closed:
+            return
+        self.closed = True
+        try:
+            if self.transactions is None:
+                await self.flush(timeout_ms)
+            elif self.transactions.state in _ENDS_BY_ABORT and timeout_ms != 0:
+                await self.transactions.abort()
+        finally:
+            self.sender.drop(ClosedError("the producer was closed"))
+            self.sender.stop()
+            self.cluster.close()
+
+    # --- transactions ---
+
+    def _transactional(self) -> Transactions:
+        if self.closed:
+            raise ClosedError("the producer is closed")
+        if self.transactions is None:
+            raise UsageError("this producer has no transactional_id")
+        return self.transactions
+
+    async def init_transactions(self, keep_prepared: bool = False) -> PreparedTransaction | None:
+        """Claim the transactional id: earlier producers are fenced, what they left open is aborted.
+
+        With `keep_prepared` (KIP-939) an open transaction is kept instead and returned, to be given to
+        `complete_transaction`; it needs a broker that can (UnsupportedVersionError). Raises ProducerFencedError,
+        TransactionalIdAuthorizationError, KafkaTimeoutError (call it again).
+        """
+        transactions = self._transactional()
+        kept: list[PreparedTransaction | None] = []
+
+        async def call() -> None:
+            kept.append(await transactions.init(keep_prepared))
+
+        await transactions.exclusively(call)
+        return kept[0]
+
+    def begin_transaction(self) -> None:
+        """Open a transaction. Raises UsageError, or what broke the producer for good."""
+        self._transactional().begin()
+
+    async def commit_transaction(self) -> None:
+        """Commit. Raises CommitFailedError (abort_transaction(), then begin again) or a fatal error, nothing else."""
+        transactions = self._transactional()
+        await transactions.exclusively(transactions.commit)
+
+    async def abort_transaction(self) -> None:
+        """Abort; always safe to call. See Transactions.abort for what it raises."""
+        transactions = self._transactional()
+        await transactions.exclusively(transactions.abort)
+
+    async def send_offsets_to_transaction(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+        group: GroupMetadata | str,
+    ) -> None:
+        """Commit consumer positions with the transaction. `group`: consumer.group_metadata(), or a bare group id.
+
+        Raises GroupFencedError and other AbortableErrors, KafkaTimeoutError (abort), or a fatal error.
+        """
+        transactions = self._transactional()
+        positions = {
+            TopicPartition(*one): OffsetAndMetadata(at) if isinstance(at, int) else at for one, at in offsets.items()
+        }
+        whom = GroupMetadata(group) if isinstance(group, str) else group
+        await transactions.exclusively(lambda: transactions.send_offsets(positions, whom))
+
+    async def prepare_transaction(self) -> PreparedTransaction:
+        """First phase of two: flush; then only complete, commit or abort. Raises as commit_transaction does."""
+        transactions = self._transactional()
+        found: list[PreparedTransaction] = []
+
+        async def call() -> None:
+            found.append(await transactions.prepare())
+
+        await transactions.exclusively(call)
+        return found[0]
+
+    async def complete_transaction(self, prepared: PreparedTransaction | str) -> bool:
+        """Second phase: commit if `prepared` names the transaction prepared here, else abort it. True: committed.
+
+        False as well when init_transactions(keep_prepared=True) found nothing open: it had been completed.
+        """
+        transactions = self._transactional()
+        wanted = PreparedTransaction.parse(prepared) if isinstance(prepared, str) else prepared
+        done: list[bool] = []
+
+        async def call() -> None:
+            done.append(await transactions.complete(wanted))
+
+        await transactions.exclusively(call)
+        return done[0]
+
+    @property
+    def producer_id(self) -> int:
+        """The current producer id, -1 before there is one."""
+        return self.sender.producer_id
+
+    @property
+    def producer_epoch(self) -> int:
+        """The current producer epoch, -1 before there is one."""
+        return self.sender.epoch
+
+
+def fate_of(chunk: Chunk, index: int) -> Any:
+    """A record's RecordMetadata, None while it has none. Raises its ProduceFailedError."""
+    fate = chunk.fate(index)
+    if isinstance(fate, KafkaError):
+        raise fate
+    return fate

@@ -1,0 +1,144 @@
+"""From a chunk to batches: choose partitions for all its records at once, then encode each partition's share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from fencepost.client.accumulator import Batch, Chunk
+from fencepost.client.partitioner import Sticky, partitions_for_keys
+from fencepost.config import ProducerConfig
+from fencepost.errors import KafkaError, RecordRejectedError
+from fencepost.protocol.batch import parse_header
+from fencepost.protocol.columns import encode_batch
+
+
+class Router:
+    """Makes a chunk's batches. Pure but for the random choice of sticky partitions."""
+
+    def __init__(self, config: ProducerConfig, sticky: Sticky) -> None:
+        self._config = config
+        self._sticky = sticky
+
+    def route(self, chunk: Chunk, partitions: int, available: Sequence[int], deadline_ms: int) -> None:
+        """Fill `chunk.batches`. `available` are the partitions with a leader (all of them when none has one).
+
+        Sets `chunk.error` instead when the chunk cannot be encoded or a partition asked for does not exist.
+        """
+        try:
+            if chunk.table is not None:
+                self._route_table(chunk, partitions, available, deadline_ms)
+            else:
+                self._route_lists(chunk, partitions, available, deadline_ms)
+        except KafkaError as error:
+            chunk.error = error
+        except (ValueError, TypeError, OverflowError) as error:
+            rejected = RecordRejectedError(f"records for {chunk.topic!r} cannot be encoded: {error}")
+            rejected.__cause__ = error
+            chunk.error = rejected
+        if chunk.error is not None:
+            chunk.batches = []
+            chunk.left = 0
+        else:
+            chunk.index_batches()
+
+    def _route_lists(self, chunk: Chunk, partitions: int, available: Sequence[int], deadline_ms: int) -> None:
+        chosen = self._choose(chunk, partitions, available)
+        if isinstance(chosen, int):
+            data = self._encode(chunk, None)
+            chunk.batches = [Batch(chunk, chunk.topic, chosen, data, len(chunk.values), None, deadline_ms)]
+            return
+        order = np.argsort(chosen, kind="stable")
+        ordered = chosen[order]
+        cuts = np.flatnonzero(np.diff(ordered)) + 1
+        batches = []
+        for rows in np.split(order, cuts):
+            indexes = rows.tolist()
+            partition = int(chosen[indexes[0]])
+            whole = len(indexes) == len(chunk.values)
+            data = self._encode(chunk, None if whole else indexes)
+            batches.append(
+                Batch(chunk, chunk.topic, partition, data, len(indexes), None if whole else indexes, deadline_ms)
+            )
+        chunk.batches = batches
+
+    def _choose(self, chunk: Chunk, partitions: int, available: Sequence[int]) -> int | npt.NDArray[np.int32]:
+        """One partition for all, or an array with each record's."""
+        if chunk.keys is None and chunk.partitions is None:
+            return self._sticky.choose(chunk.topic, chunk.bytes, available)
+        chosen = np.full(len(chunk.values), -1, np.int32)
+        if chunk.partitions is not None:
+            for index, partition in chunk.partitions.items():
+                if not 0 <= partition < partitions:
+                    raise RecordRejectedError(f"partition {partition} of {chunk.topic!r}, which has {partitions}")
+                chosen[index] = partition
+        if chunk.keys is not None:
+            taken = chunk.partitions or {}
+            rows = [row for row, key in enumerate(chunk.keys) if key is not None and row not in taken]
+            if rows:
+                keys = [key for row in rows if (key := chunk.keys[row]) is not None]
+                chosen[rows] = partitions_for_keys(keys, partitions)
+        if chosen.min() < 0:
+            chosen[chosen < 0] = self._sticky.choose(chunk.topic, chunk.bytes, available)
+        return chosen
+
+    def _encode(self, chunk: Chunk, rows: list[int] | None) -> bytearray:
+        """A batch of these rows (None: all), without producer id."""
+        keys: Sequence[bytes | None] | None = chunk.keys
+        values: Sequence[bytes | None] = chunk.values
+        if rows is not None:
+            values = [values[row] for row in rows]
+            keys = [keys[row] for row in rows] if keys is not None else None
+        timestamps: int | Sequence[int] = chunk.timestamp_ms
+        wanted = range(len(chunk.values)) if rows is None else rows
+        if chunk.timestamps is not None:
+            timestamps = [chunk.timestamps.get(row, chunk.timestamp_ms) for row in wanted]
+        headers = None
+        if chunk.headers is not None:
+            headers = [chunk.headers.get(row) for row in wanted]
+        return encode_batch(
+            keys=keys,
+            values=values,
+            timestamps=timestamps,
+            headers=headers,
+            compression=self._config.compression_type,
+            level=self._config.compression_level,
+        )
+
+    def _route_table(self, chunk: Chunk, partitions: int, available: Sequence[int], deadline_ms: int) -> None:
+        from fencepost.client.arrow_input import Target, encode_table
+
+        target = Target(chunk.topic, partitions, available, chunk.timestamp_ms)
+        chunk.batches = [
+            Batch(chunk, chunk.topic, partition, data, parse_header(data).record_count, None, deadline_ms)
+            for partition, data in encode_table(chunk.table, target, self._sticky, self._config)
+        ]
+
+    def split(self, batch: Batch) -> list[Batch]:
+        """Halve a batch that the broker finds too large. The halves take its place in order."""
+        from fencepost.protocol.columns import decode_batches
+
+        columns = decode_batches(batch.data, skip_control=False)
+        middle = batch.count // 2
+        rows = list(range(batch.count)) if batch.rows is None else batch.rows
+        halves = []
+        for part in (slice(0, middle), slice(middle, batch.count)):
+            data = encode_batch(
+                columns.select(part),
+                compression=self._config.compression_type,
+                level=self._config.compression_level,
+            )
+            half = Batch(
+                batch.chunk,
+                batch.topic,
+                batch.partition,
+                data,
+                part.stop - part.start,
+                rows[part.start : part.stop],
+                batch.deadline_ms,
+            )
+            half.attempts = 1  # so that they go out one at a time
+            halves.append(half)
+        return halves

@@ -1,0 +1,525 @@
+"""A transactional producer's life: the states of `txn_states` driven by calls, answers and failures.
+
+Protocol v2 (KIP-890: implicit enlistment, a new epoch after each transaction) is used where the finalized feature
+transaction.version is 2 or more, v1 (AddPartitionsToTxn, AddOffsetsToTxn) elsewhere.
+
+After an answer that may mean a timeout (47, 48, 59, 90, 120) the producer asks with InitProducerId(producer id, epoch).
+An answer proves a timeout and hands out the next epoch: TransactionTimedOutError, abort and go on. A refusal means that
+another producer took over: ProducerFencedError. (KIP-588, KIP-360.)
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from fencepost.client import admin_transactions as wire
+from fencepost.client import retry
+from fencepost.client.cluster import Cluster, Coordinator, CoordinatorKind
+from fencepost.client.prepared import PreparedTransaction
+from fencepost.client.retry import Action
+from fencepost.client.sender import Sender
+from fencepost.client.txn_states import TxnEvent, TxnState, step
+from fencepost.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
+from fencepost.config import ProducerConfig
+from fencepost.errors import (
+    AbortableError,
+    ApplicationRecoverableError,
+    BrokerError,
+    CommitFailedError,
+    ConfigurationError,
+    FatalError,
+    GroupAuthorizationError,
+    InvalidProducerEpochError,
+    KafkaError,
+    KafkaTimeoutError,
+    ProducerFencedError,
+    TopicAuthorizationError,
+    TransactionAbortableError,
+    TransactionCommittedError,
+    TransactionTimedOutError,
+    UsageError,
+    error_for,
+)
+from fencepost.protocol.codes import ErrorCode as E
+from fencepost.protocol.codes import describe
+from fencepost.protocol.messages import txn_offset_commit as toc
+from fencepost.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from fencepost.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+)
+from fencepost.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+_SENDING: Final = frozenset({TxnState.IN_TRANSACTION, TxnState.COMMITTING, TxnState.PREPARED})
+_ONLY_THE_ITEM: Final = (TopicAuthorizationError, GroupAuthorizationError, ConfigurationError, BrokerError)
+_STATE_OVER: Final = TransactionAbortableError("the transaction was aborted")
+
+
+class Transactions:
+    """The transactional half of a producer. One call at a time; its errors are those of the public methods."""
+
+    def __init__(self, cluster: Cluster, sender: Sender, config: ProducerConfig) -> None:
+        self.state = TxnState.UNINITIALIZED
+        self.error: KafkaError | None = None  # why the state is ABORTABLE_ERROR or FATAL_ERROR
+        self.implicit = True
+        self._cluster = cluster
+        self._sender = sender
+        self._config = config
+        self._id = config.transactional_id or ""
+        self._target = Coordinator(CoordinatorKind.TRANSACTION, self._id)
+        self._suspicious = False  # a failure may have been a timeout: ask before going on
+        self._commit_unanswered = False
+        self._enlisted = False  # the coordinator may know of this transaction
+        self._added: set[tuple[str, int]] = set()
+        self._wanted: set[tuple[str, int]] = set()
+        self._adding = False
+        self._groups: set[str] = set()
+        self._kept: PreparedTransaction | None = None
+        self._busy = False
+
+    # --- what the sender asks and tells ---
+
+    def may_send(self, topic: str, partition: int) -> bool:
+        """See TransactionHooks."""
+        if self.state not in _SENDING:
+            return False
+        if self.implicit or (topic, partition) in self._added:
+            return True
+        self._wanted.add((topic, partition))
+        if not self._adding:
+            self._adding = True
+            self._cluster.runtime.spawn(self._add_partitions())
+        return False
+
+    def sent(self) -> None:
+        """See TransactionHooks."""
+        self._enlisted = True
+
+    def batch_failed(self, error: KafkaError, suspicious: bool) -> None:
+        """See TransactionHooks."""
+        if self.state in (TxnState.UNINITIALIZED, TxnState.INITIALIZING, TxnState.READY):
+            if _is_fatal(error):
+                self._fail(error, suspicious)
+            return
+        self._fail(error, suspicious)
+
+    def _fail(self, error: KafkaError, suspicious: bool = False) -> None:
+        fatal = _is_fatal(error)
+        before = self.state
+        self.state = step(self.state, TxnEvent.FATAL if fatal else TxnEvent.ABORTABLE)
+        self._suspicious = self._suspicious or suspicious
+        if before is not self.state or self.error is None:
+            self.error = error
+        self._sender.wake()
+
+    def _advance(self, event: TxnEvent) -> None:
+        if self.state is TxnState.FATAL_ERROR and self.error is not None:
+            raise self.error
+        self.state = step(self.state, event)
+
+    # --- init ---
+
+    async def init(self, keep_prepared: bool) -> PreparedTransaction | None:
+        """Claim the transactional id. What was open is aborted, unless it is kept as prepared."""
+        self._advance(TxnEvent.INIT)
+        again = self._sender.producer_id >= 0
+        self._sender.drop(_STATE_OVER)
+        try:
+            await self._sender.drain(self._deadline())
+            reply = await self._init_producer_id(keep_prepared, current=again)
+        except KafkaError as error:
+            self.state = step(self.state, TxnEvent.FATAL if _is_fatal(error) else TxnEvent.INIT_FAILED)
+            self.error = error
+            raise
+        if reply.error_code != 0:
+            refusal = self._init_refusal(reply.error_code)
+            self.state = step(self.state, TxnEvent.FATAL)
+            self.error = refusal
+            raise refusal
+        self._start_afresh(reply.producer_id, reply.producer_epoch)
+        self.implicit = self._cluster.features.get(wire.TRANSACTION_VERSION, 0) >= 2
+        if keep_prepared and reply.ongoing_txn_producer_id >= 0:
+            self._kept = PreparedTransaction(reply.ongoing_txn_producer_id, reply.ongoing_txn_producer_epoch)
+            self._enlisted = True
+            self._advance(TxnEvent.KEPT)
+        else:
+            self._advance(TxnEvent.INITIALIZED)
+        return self._kept
+
+    async def _init_producer_id(self, keep_prepared: bool, *, current: bool) -> InitProducerIdResponse:
+        request = InitProducerIdRequest(
+            transactional_id=self._id,
+            transaction_timeout_ms=self._config.transaction_timeout_ms,
+            producer_id=self._sender.producer_id if current else -1,
+            producer_epoch=self._sender.epoch if current else -1,
+            enable2_pc=self._config.two_phase_commit,
+            keep_prepared_txn=keep_prepared,
+        )
+        return await wire.init_producer_id(self._cluster, request, self._deadline())
+
+    def _init_refusal(self, code: int) -> KafkaError:
+        if code in (E.INVALID_PRODUCER_EPOCH, E.PRODUCER_FENCED):
+            words = "another producer with this transactional id took over"
+            if not self.implicit:
+                words += ", or the transaction timed out (brokers with transaction.version < 2 answer both alike)"
+            return ProducerFencedError(f"{self._id!r}: {words}: {describe(code)}", code=code)
+        return error_for(code, f"InitProducerId of {self._id!r}")
+
+    def _start_afresh(self, producer_id: int, epoch: int) -> None:
+        """No transaction is open; go on with this identity (-1: the one we have)."""
+        self._suspicious = self._commit_unanswered = self._enlisted = False
+        self._added.clear()
+        self._wanted.clear()
+        self._groups.clear()
+        self._kept = None
+        self.error = None
+        if producer_id >= 0:
+            self._sender.take_identity(producer_id, epoch)
+
+    def _deadline(self) -> int:
+        return self._cluster.runtime.now_ms() + self._config.max_block_ms
+
+    # --- begin, prepare ---
+
+    def begin(self) -> None:
+        """Open a transaction; nothing is sent."""
+        if self.state is TxnState.ABORTABLE_ERROR and self.error is not None:
+            raise UsageError(
+                f"begin is not possible now: the transaction failed, abort it: {self.error}"
+            ) from self.error
+        self._advance(TxnEvent.BEGIN)
+
+    def check_sending(self) -> None:
+        """Raise unless records may be sent now."""
+        if self.state is TxnState.IN_TRANSACTION:
+            return
+        if self.state is TxnState.ABORTABLE_ERROR and self.error is not None:
+            raise TransactionAbortableError(f"the transaction failed, abort it: {self.error}") from self.error
+        if self.state is TxnState.FATAL_ERROR and self.error is not None:
+            raise self.error
+        raise UsageError(f"send() needs an open transaction; the producer is in state {self.state.name}")
+
+    async def prepare(self) -> PreparedTransaction:
+        """Flush; from now on only complete, commit or abort. Raises as `commit` does."""
+        if self.state is TxnState.IN_TRANSACTION:
+            await self._sender.flush()
+            self._sender.wake()
+        await self._raise_failure()
+        self._advance(TxnEvent.PREPARE)
+        return self._kept or PreparedTransaction(self._sender.producer_id, self._sender.epoch)
+
+    async def complete(self, prepared: PreparedTransaction) -> bool:
+        """Commit if `prepared` is the transaction that is prepared here, else abort it. True when it was committed."""
+        if self.state is TxnState.READY:
+            return False  # nothing was kept, so nothing of this id is open
+        if self.state is not TxnState.PREPARED:
+            raise UsageError(f"complete needs a prepared transaction; the producer is in state {self.state.name}")
+        mine = self._kept or PreparedTransaction(self._sender.producer_id, self._sender.epoch)
+        if mine == prepared:
+            await self.commit()
+            return True
+        await self.abort()
+        return False
+
+    # --- commit ---
+
+    async def commit(self) -> None:
+        """Raises CommitFailedError (abort, then go on) or a fatal error."""
+        await self._raise_failure()
+        flushed = self.state is not TxnState.IN_TRANSACTION
+        self._advance(TxnEvent.COMMIT)
+        if not flushed:
+            await self._sender.flush()
+            await self._raise_failure()
+        if not self._enlisted:
+            self._advance(TxnEvent.ENDED)
+            return
+        try:
+            reply = await self._end(commit=True)
+        except KafkaTimeoutError as error:
+            # Still COMMITTING: the same commit may be tried again, or aborted.
+            self._commit_unanswered = self._commit_unanswered or error.outcome_unknown
+            unknown = self._commit_unanswered
+            raise CommitFailedError(f"the commit was not answered: {error}", outcome_unknown=unknown) from error
+        except KafkaError as error:
+            self._fail(error)
+            raise
+        if reply.error_code == 0:
+            self._start_afresh(reply.producer_id, reply.producer_epoch)
+            self._advance(TxnEvent.ENDED)
+            return
+        self._end_refused(reply.error_code, "commit")
+        await self._raise_failure()
+
+    async def _end(self, *, commit: bool) -> EndTxnResponse:
+        request = EndTxnRequest(
+            transactional_id=self._id,
+            producer_id=self._sender.producer_id,
+            producer_epoch=self._sender.epoch,
+            committed=commit,
+        )
+        return await wire.end_txn(self._cluster, request, self._deadline())
+
+    def _end_refused(self, code: int, what: str) -> None:
+        error = error_for(code, f"{what} of {self._id!r}")
+        suspicious = retry.action(retry.END_TXN, code) is Action.PROBE
+        if suspicious:
+            error = _abortable(error)
+        self._fail(error, suspicious)
+
+    async def _raise_failure(self) -> None:
+        """Raise what has gone wrong so far, after finding out what it was."""
+        if self.state is TxnState.ABORTABLE_ERROR and self._suspicious:
+            await self._ask()
+        if self.state is TxnState.FATAL_ERROR and self.error is not None:
+            raise self.error
+        if self.state is TxnState.ABORTABLE_ERROR and self.error is not None:
+            raise CommitFailedError(f"the transaction cannot be committed, abort it: {self.error}") from self.error
+
+    async def _ask(self) -> None:
+        """Tell a timeout from fencing (see the module's text). Raises KafkaTimeoutError when nobody answers."""
+        self._sender.drop(_STATE_OVER)
+        await self._sender.drain()
+        reply = await self._init_producer_id(False, current=True)
+        if reply.error_code != 0:
+            refusal = self._init_refusal(reply.error_code)
+            refusal.__cause__ = self.error
+            self.state = step(self.state, TxnEvent.FATAL)
+            self.error = refusal
+            return
+        cause = self.error
+        state = self.state
+        self._start_afresh(reply.producer_id, reply.producer_epoch)
+        self.state = state
+        timed_out = TransactionTimedOutError(f"the broker ended the transaction of {self._id!r} (timeout): {cause}")
+        timed_out.__cause__ = cause
+        self.error = timed_out
+
+    # --- abort ---
+
+    async def abort(self) -> None:
+        """Always safe: nothing of the transaction will be seen, and the producer can begin again.
+
+        Raises TransactionCommittedError when an unanswered commit turns out to have taken effect, KafkaTimeoutError
+        (abort again), or a fatal error.
+        """
+        if self.state is TxnState.READY:
+            self._advance(TxnEvent.ABORT)
+            return
+        self._advance(TxnEvent.ABORT)
+        self._sender.drop(_STATE_OVER)
+        await self._sender.drain()
+        if self._suspicious:
+            await self._ask()
+            self._raise_fatal()
+        elif self._enlisted:
+            await self._abort_enlisted()
+        self._start_afresh(-1, -1)
+        self._advance(TxnEvent.ENDED)
+
+    async def _abort_enlisted(self) -> None:
+        try:
+            reply = await self._end(commit=False)
+        except KafkaTimeoutError:
+            raise
+        except KafkaError as error:
+            self._fail(error)
+            raise
+        if reply.error_code == 0:
+            if reply.producer_id < 0:
+                await self._bump_after_abort()
+            else:
+                self._start_afresh(reply.producer_id, reply.producer_epoch)
+            return
+        committed = self._commit_unanswered and reply.error_code == E.INVALID_TXN_STATE
+        self._end_refused(reply.error_code, "abort")
+        self._raise_fatal()
+        if self._suspicious:
+            await self._ask()
+            self._raise_fatal()
+        if committed:
+            self._start_afresh(-1, -1)
+            self._advance(TxnEvent.ENDED)
+            raise TransactionCommittedError(f"the unanswered commit of {self._id!r} had taken effect")
+
+    async def _bump_after_abort(self) -> None:
+        """v1 keeps the epoch, and dropped batches left gaps in the sequences: a new epoch starts them at 0."""
+        reply = await self._init_producer_id(False, current=True)
+        if reply.error_code != 0:
+            refusal = self._init_refusal(reply.error_code)
+            self._fail(refusal)
+            raise refusal
+        self._start_afresh(reply.producer_id, reply.producer_epoch)
+
+    def _raise_fatal(self) -> None:
+        if self.state is TxnState.FATAL_ERROR and self.error is not None:
+            raise self.error
+
+    # --- enlisting, v1 ---
+
+    async def _add_partitions(self) -> None:
+        try:
+            while self._wanted and self.state in _SENDING:
+                wanted = set(self._wanted)
+                self._enlisted = True
+                topics: dict[str, list[int]] = defaultdict(list)
+                for topic, partition in sorted(wanted):
+                    topics[topic].append(partition)
+                request = AddPartitionsToTxnRequest(
+                    v3_and_below_transactional_id=self._id,
+                    v3_and_below_producer_id=self._sender.producer_id,
+                    v3_and_below_producer_epoch=self._sender.epoch,
+                    v3_and_below_topics=[
+                        AddPartitionsToTxnTopic(name=topic, partitions=numbers) for topic, numbers in topics.items()
+                    ],
+                )
+                reply = await self._cluster.call(
+                    self._target, request, (0, 3), deadline_ms=self._deadline(), code_of=_add_code
+                )
+                code = _add_code(reply)
+                if code != 0:
+                    self._refused(retry.ADD_PARTITIONS_TO_TXN, code, "add partitions to the transaction")
+                    return
+                self._added |= wanted
+                self._wanted -= wanted
+        except KafkaError as error:
+            self._fail(_abortable(error) if isinstance(error, KafkaTimeoutError) else error)
+        finally:
+            self._adding = False
+            self._sender.wake()
+
+    def _refused(self, api_key: int, code: int, what: str) -> None:
+        error = error_for(code, f"{what} of {self._id!r}")
+        action = retry.action(api_key, code)
+        if action is Action.PROBE:
+            error = _abortable(error)
+        self._fail(error, action is Action.PROBE)
+
+    # --- offsets ---
+
+    async def send_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata) -> None:
+        """Commit consumer positions with the transaction (KIP-447). Raises AbortableError kinds or a fatal error."""
+        if self.state is not TxnState.IN_TRANSACTION:
+            self.check_sending()
+        if not offsets:
+            return
+        try:
+            if not self.implicit and group.group_id not in self._groups:
+                await self._add_offsets(group)
+            await self._commit_offsets(offsets, group)
+        except KafkaTimeoutError as error:
+            # The offsets may be missing: committing without them would repeat what they cover.
+            self._fail(error)
+            raise
+        except (FatalError, ApplicationRecoverableError) as error:
+            self._fail(error)
+            raise
+        if self.state is TxnState.ABORTABLE_ERROR:
+            if self._suspicious:
+                await self._ask()
+            self._raise_fatal()
+            if self.error is not None:
+                raise self.error
+
+    async def _add_offsets(self, group: GroupMetadata) -> None:
+        self._enlisted = True
+        request = AddOffsetsToTxnRequest(
+            transactional_id=self._id,
+            producer_id=self._sender.producer_id,
+            producer_epoch=self._sender.epoch,
+            group_id=group.group_id,
+        )
+        reply = await self._cluster.call(
+            self._target,
+            request,
+            (0, 3),
+            deadline_ms=self._deadline(),
+            code_of=lambda answer: int(answer.error_code),
+        )
+        if reply.error_code != 0:
+            self._refused(retry.ADD_OFFSETS_TO_TXN, reply.error_code, "add offsets to the transaction")
+        else:
+            self._groups.add(group.group_id)
+
+    async def _commit_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata) -> None:
+        if self.state is not TxnState.IN_TRANSACTION:
+            return
+        self._enlisted = True
+        topics: dict[str, list[toc.TxnOffsetCommitRequestPartition]] = defaultdict(list)
+        for one, position in offsets.items():
+            topics[one.topic].append(
+                toc.TxnOffsetCommitRequestPartition(
+                    partition_index=one.partition,
+                    committed_offset=position.offset,
+                    committed_leader_epoch=position.leader_epoch,
+                    committed_metadata=position.metadata,
+                )
+            )
+        request = toc.TxnOffsetCommitRequest(
+            transactional_id=self._id,
+            group_id=group.group_id,
+            producer_id=self._sender.producer_id,
+            producer_epoch=self._sender.epoch,
+            generation_id=group.generation_id,
+            member_id=group.member_id,
+            group_instance_id=group.group_instance_id,
+            topics=[toc.TxnOffsetCommitRequestTopic(name=name, partitions=items) for name, items in topics.items()],
+        )
+        known_member = group.member_id or group.group_instance_id is not None or group.generation_id >= 0
+        reply = await self._cluster.call(
+            Coordinator(CoordinatorKind.GROUP, group.group_id),
+            request,
+            # Without v3 the member would not be checked: a producer per partition would be needed (KIP-447).
+            (3 if known_member else 0, 5 if self.implicit else 4),
+            deadline_ms=self._deadline(),
+            code_of=_offsets_code,
+        )
+        code = _offsets_code(reply)
+        if code != 0:
+            self._refused(retry.TXN_OFFSET_COMMIT, code, f"offsets of group {group.group_id!r} in the transaction")
+
+    async def exclusively(self, call: Callable[[], Awaitable[object]]) -> None:
+        """Run one transactional call; a second one at the same time is refused."""
+        if self._busy:
+            raise UsageError("another transactional call of this producer has not finished")
+        self._busy = True
+        try:
+            await call()
+        finally:
+            self._busy = False
+
+
+def _is_fatal(error: KafkaError) -> bool:
+    return isinstance(error, (FatalError, ApplicationRecoverableError)) and not isinstance(error, _ONLY_THE_ITEM)
+
+
+def _abortable(error: KafkaError) -> KafkaError:
+    """What may be a timeout is abortable until InitProducerId proves fencing."""
+    if isinstance(error, AbortableError):
+        return error
+    softer: KafkaError
+    if error.code in (E.INVALID_PRODUCER_EPOCH, E.PRODUCER_FENCED):
+        softer = InvalidProducerEpochError(str(error), code=error.code)
+    else:
+        softer = TransactionAbortableError(str(error), code=error.code)
+    softer.__cause__ = error
+    return softer
+
+
+def _add_code(reply: AddPartitionsToTxnResponse) -> int:
+    """The code that decides; 55 (not attempted) only says that another partition failed."""
+    codes = [
+        one.partition_error_code
+        for topic in reply.results_by_topic_v3_and_below
+        for one in topic.results_by_partition
+        if one.partition_error_code != 0
+    ]
+    return next((one for one in codes if one != E.OPERATION_NOT_ATTEMPTED), codes[0] if codes else 0)
+
+
+def _offsets_code(reply: toc.TxnOffsetCommitResponse) -> int:
+    return next((one.error_code for topic in reply.topics for one in topic.partitions if one.error_code != 0), 0)
