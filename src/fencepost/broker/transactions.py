@@ -131,6 +131,9 @@ class Transactions:
     def on_time(self, now_ms: int) -> None:
         """Abort what has timed out, forget ids that were idle for too long."""
         for result in self.coordinator.on_time(now_ms):
+            for record in result.records:
+                state = "forgotten" if record.transaction is None else f"now {record.transaction.state.name}"
+                _log.info("time is over for transactional id %s: it is %s", record.transactional_id, state)
             self.apply(now_ms, result)
 
     def next_deadline_ms(self) -> int | None:
