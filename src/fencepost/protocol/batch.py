@@ -1,6 +1,6 @@
-"""Record batch, magic 2 (KIP-98): the 61 byte header, its CRC, and the few places a broker or a client stamps afterwards.
+"""Record batch, magic 2 (KIP-98): the 61 byte header, its CRC, and the few places that are stamped afterwards.
 
-Nothing here looks into the records section; `columns.py` does. Integers are big-endian. The layout, with byte positions:
+Nothing here looks into the records section; `columns.py` does. Integers are big-endian. The layout, by byte positions:
 
      0 base_offset int64        12 partition_leader_epoch int32     27 base_timestamp int64      51 producer_epoch int16
      8 batch_length int32       16 magic int8                       35 max_timestamp int64       53 base_sequence int32
@@ -8,7 +8,7 @@ Nothing here looks into the records section; `columns.py` does. Integers are big
                                 21 attributes int16                                              61 records
                                 23 last_offset_delta int32
 
-The CRC starts behind itself, so base_offset and partition_leader_epoch can be assigned by a broker without recomputing it.
+The CRC starts behind itself, so a broker assigns base_offset and partition_leader_epoch without recomputing it.
 This module imports neither numpy nor numba: a broker must start fast.
 """
 
@@ -147,11 +147,12 @@ class BatchHeader(NamedTuple):
 def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """The header of the batch that starts at `position`.
 
-    Checks what is needed to walk on: 61 bytes are there, magic is 2, the length covers the header. Counts and deltas are
-    given as found, because what is wrong with them has different answers on the wire. Raises CorruptBatch (UnsupportedMagic).
+    Checks what is needed to walk on: 61 bytes are there, magic is 2, the length covers the header. Counts and deltas
+    are given as found, because what is wrong with them has different answers on the wire. Raises CorruptBatch
+    (UnsupportedMagic for magic 0 and 1).
     """
     if len(buffer) - position < HEADER_BYTES or position < 0:
-        if 0 <= position and len(buffer) - position > _MAGIC_AT:
+        if position >= 0 and len(buffer) - position > _MAGIC_AT:
             _check_magic(buffer[position + _MAGIC_AT])
         raise CorruptBatch(f"{len(buffer) - position} bytes cannot hold a record batch header")
     _check_magic(buffer[position + _MAGIC_AT])

@@ -280,6 +280,15 @@ def test_batches_are_cut_to_a_size() -> None:
     assert headers[0].base_sequence == 2**31 - 5
 
 
+@pytest.mark.parametrize(("limit", "first"), [(61 + 99, 9), (61 + 100, 10), (61 + 109, 10), (61 + 110, 11)])
+def test_the_limit_is_exact(limit: int, first: int) -> None:
+    # 61 bytes of header (KIP-98), 10 for each record: length, attributes, two deltas, two lengths, 3 bytes, headers.
+    columns = decode_batches(encode_batch(values=[b"abc"] * 30))
+    batches = encode_batches(columns, limit)
+    assert parse_header(batches[0]).record_count == first
+    assert len(batches[0]) == 61 + 10 * first
+
+
 def test_a_record_larger_than_the_limit_gets_a_batch_of_its_own() -> None:
     columns = decode_batches(encode_batch(values=[b"a", b"b" * 500, b"c", b"d"]))
     batches = encode_batches(columns, 100)
