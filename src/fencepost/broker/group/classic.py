@@ -2,8 +2,9 @@
 
 Source: `GroupMetadataManager.classicGroup*` of Apache Kafka 4.x; KIP-345 (static members), KIP-389 (size limit),
 KIP-394 (a member joins with an id it was given), KIP-559 (protocol fields), KIP-814 (a returning static leader skips
-its assignment). KIP-429 (cooperative rebalancing) is the clients' affair. KIP-848 groups would be a sibling of this
-module behind the same facade.
+its assignment). One difference: a join that is refused creates no group (Kafka leaves an empty one behind). KIP-429
+(cooperative rebalancing) is the clients' affair. KIP-848 groups would be a sibling of this module behind the same
+facade.
 """
 
 from __future__ import annotations

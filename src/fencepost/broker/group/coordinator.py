@@ -61,6 +61,7 @@ __all__ = ["GroupCoordinator"]
 _CLASSIC = "classic"
 _FIRST_COMMIT_THAT_KNOWS_69 = 9
 _FIRST_DESCRIBE_THAT_KNOWS_69 = 6
+_FIRST_SYNC_THAT_NAMES_ITS_PROTOCOL = 5
 _OFFSETS = Deadline(DeadlineKind.OFFSETS)
 
 
@@ -145,10 +146,16 @@ class GroupCoordinator:
     def sync_group(self, now_ms: int, request: Sync, token: Token) -> GroupResult[None]:
         """SyncGroup v0-5. The answer, a Synced, comes under `token`, now or later."""
         out: GroupResult[None] = GroupResult(None)
-        if request.group_id:
-            self._classic.sync(now_ms, request, token, out)
+        named = request.protocol_type is not None and request.protocol_name is not None
+        error = ErrorCode.NONE
+        if request.api_version >= _FIRST_SYNC_THAT_NAMES_ITS_PROTOCOL and not named:
+            error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        elif not request.group_id:
+            error = ErrorCode.INVALID_GROUP_ID
+        if error:
+            out.replies.append((token, Synced(error_code=error)))
         else:
-            out.replies.append((token, Synced(error_code=ErrorCode.INVALID_GROUP_ID)))
+            self._classic.sync(now_ms, request, token, out)
         return out
 
     def heartbeat(self, now_ms: int, request: Heartbeat) -> GroupResult[ErrorCode]:

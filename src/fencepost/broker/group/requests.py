@@ -86,7 +86,7 @@ class Joined:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sync:
-    """SyncGroup. The leader's carries the assignment of every member; protocol fields are None below v5."""
+    """SyncGroup. The leader's carries the assignment of every member; from v5 on it has to name its protocol (KIP-559)."""
 
     group_id: str
     generation_id: int
@@ -95,6 +95,7 @@ class Sync:
     protocol_type: str | None = None
     protocol_name: str | None = None
     assignments: Sequence[tuple[str, bytes]] = ()
+    api_version: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
