@@ -72,6 +72,8 @@ class Walk:
         self.open: dict[str, int] = {}
         self.decided: dict[int, bool] = {}
         self.commits_answered: set[int] = set()
+        self.ended_with: dict[ProducerPair, bool] = {}
+        self.heir_of: dict[ProducerPair, ProducerPair] = {}
 
     def start_near_the_last_epoch(self) -> None:
         for name in IDS:
@@ -171,6 +173,10 @@ class Walk:
         if reply.error_code == 0:
             granted = ProducerPair(reply.producer_id, reply.producer_epoch)
             repeated = named and granted == self.latest.get(name)
+            if repeated:
+                assert self.heir_of[pair] == granted, "two owners of one pair"
+            elif named:
+                self.heir_of[pair] = granted
             self.hand_out(name, granted, fresh=not repeated)
             if open_before and before is not None:
                 assert keep
@@ -186,6 +192,8 @@ class Walk:
                 assert not named or pair == self.latest[name]
                 # The next pair is there, and told to whoever asks next: to the owner as it is, to another one bumped.
                 self.nobody_has_the_pair(name)
+                if named:
+                    self.heir_of[pair] = self.latest[name]
 
     def nobody_has_the_pair(self, name: str) -> None:
         self.latest[name] = self.broker.at(name).client_pair
@@ -225,6 +233,10 @@ class Walk:
         if reply.error_code != 0:
             return
         following = ProducerPair(reply.producer_id, reply.producer_epoch)
+        if result.records:
+            self.ended_with[pair], self.heir_of[pair] = commit, following
+        assert self.ended_with[pair] is commit, "a repeated EndTxn was told the opposite of what happened"
+        assert self.heir_of[pair] == following
         self.hand_out(name, following, fresh=bool(result.records))
         if transaction is not None:
             assert pair != following
@@ -249,6 +261,7 @@ class Walk:
             if self.broker.core.transaction(name) is not None:
                 # The producer is not told, but may ask for it (KIP-588): then it is given this very pair.
                 self.nobody_has_the_pair(name)
+                self.ended_with[before.client_pair], self.heir_of[before.client_pair] = False, self.latest[name]
 
     def write_some_markers(self, _name: str, _lost: bool) -> None:
         owed = self.broker.core.marker_work()

@@ -313,6 +313,7 @@ def test_the_last_marker_completes() -> None:
     assert broker.core.marker_written(broker.now_ms, first).records == ()
     broker.run(broker.core.marker_written(broker.now_ms, second))
     assert (broker.state(), broker.core.marker_work()) == ("CompleteCommit", [])
+    assert broker.at().partitions == frozenset()
 
 
 @pytest.mark.parametrize("commit", RESULTS)
