@@ -318,31 +318,31 @@ def adopt(driver: Driver) -> None:
 
 
 SMALL = {"segment_bytes": 900, "index_interval_bytes": 150, "snapshot_interval_bytes": 500}
-CHECKED = settings(max_examples=150, deadline=None, report_multiple_bugs=False, suppress_health_check=[HealthCheck.too_slow])
+CHECKED = settings(max_examples=60, deadline=None, report_multiple_bugs=False, suppress_health_check=[HealthCheck.too_slow])
 
 
 @pytest.mark.parametrize("fsync", ["commit", "interval"])
 @CHECKED
-@given(operations=st.lists(OPERATIONS, min_size=5, max_size=60))
+@given(operations=st.lists(OPERATIONS, min_size=20, max_size=120))
 def test_crashes_lose_only_what_was_not_promised(fsync: str, operations: list[tuple[object, ...]]) -> None:
     run(Driver(LogConfig(fsync=fsync, **SMALL)), operations)  # type: ignore[arg-type]
 
 
 @CHECKED
-@given(operations=st.lists(st.one_of(OPERATIONS, FAULTS), min_size=5, max_size=60))
+@given(operations=st.lists(st.one_of(OPERATIONS, FAULTS), min_size=20, max_size=120))
 def test_failing_writes_and_syncs_lose_nothing_promised(operations: list[tuple[object, ...]]) -> None:
     run(Driver(LogConfig(fsync="commit", **SMALL)), operations)  # type: ignore[arg-type]
 
 
 @CHECKED
-@given(operations=st.lists(OPERATIONS, min_size=5, max_size=60))
+@given(operations=st.lists(OPERATIONS, min_size=20, max_size=120))
 def test_never_syncing_survives_the_death_of_the_process(operations: list[tuple[object, ...]]) -> None:
     run(Driver(LogConfig(fsync="never", **SMALL)), operations)  # type: ignore[arg-type]
 
 
 @CHECKED
 @given(
-    operations=st.lists(st.one_of(OPERATIONS, st.tuples(st.just("delete_before"), st.integers(0, 10))), min_size=5, max_size=60)
+    operations=st.lists(st.one_of(OPERATIONS, st.tuples(st.just("delete_before"), st.integers(0, 10))), min_size=20, max_size=120)
 )
 def test_deleting_records_keeps_the_rest(operations: list[tuple[object, ...]]) -> None:
     run(Driver(LogConfig(fsync="commit", **SMALL)), operations)  # type: ignore[arg-type]

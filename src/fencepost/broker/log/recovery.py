@@ -160,6 +160,7 @@ def _scan(
             found.scanned.append((segment, began))
         break
     segments[-1].next_offset = offset
+    segments[-1].load_indexes()  # a cut may have made a segment the last one that was not scanned
 
 
 def _scan_segment(

@@ -253,6 +253,7 @@ class Segment:
     def flush_indexes(self, *, final: bool = False) -> None:
         """Write the indexes. `final`: with the largest timestamp as the last entry, so that nobody has to scan for
         it. Raises OSError."""
+        self.load_indexes()  # or the files would be cut to what is in memory
         if final:
             self.times.add(self.max_timestamp, self.max_timestamp_offset)
         self.offsets.flush()
