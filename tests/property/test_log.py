@@ -94,7 +94,9 @@ class Driver:
         sequence = model.last_sequence.get(pid, -1) + 1
         epoch = model.epochs.get(pid, 0)
         stamp = NOW + self.counter % 5
-        made = batch(*values, producer_id=pid, epoch=epoch, sequence=sequence, transactional=transactional, timestamp=stamp)
+        made = batch(
+            *values, producer_id=pid, epoch=epoch, sequence=sequence, transactional=transactional, timestamp=stamp
+        )
         self.attempts.add(made[16:])
         self.took(made, self.log.append(made, NOW))
 
@@ -318,7 +320,9 @@ def adopt(driver: Driver) -> None:
 
 
 SMALL = {"segment_bytes": 900, "index_interval_bytes": 150, "snapshot_interval_bytes": 500}
-CHECKED = settings(max_examples=60, deadline=None, report_multiple_bugs=False, suppress_health_check=[HealthCheck.too_slow])
+CHECKED = settings(
+    max_examples=60, deadline=None, report_multiple_bugs=False, suppress_health_check=[HealthCheck.too_slow]
+)
 
 
 @pytest.mark.parametrize("fsync", ["commit", "interval"])
@@ -342,7 +346,9 @@ def test_never_syncing_survives_the_death_of_the_process(operations: list[tuple[
 
 @CHECKED
 @given(
-    operations=st.lists(st.one_of(OPERATIONS, st.tuples(st.just("delete_before"), st.integers(0, 10))), min_size=20, max_size=120)
+    operations=st.lists(
+        st.one_of(OPERATIONS, st.tuples(st.just("delete_before"), st.integers(0, 10))), min_size=20, max_size=120
+    )
 )
 def test_deleting_records_keeps_the_rest(operations: list[tuple[object, ...]]) -> None:
     run(Driver(LogConfig(fsync="commit", **SMALL)), operations)  # type: ignore[arg-type]
