@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, Unpack
 import numpy as np
 import numpy.typing as npt
 
+from fencepost.protocol.aborted import AbortedFilter
 from fencepost.protocol.batch import (
     HEADER_BYTES,
     BatchHeader,
@@ -26,9 +27,9 @@ from fencepost.protocol.batch import (
     verify_crc,
 )
 from fencepost.protocol.compression import compress, decompress
-from fencepost.protocol.control import ABORT, control_type
 from fencepost.protocol.errors import CompressionError, CorruptBatch
 from fencepost.protocol.record_headers import Header, encode_headers, parse_headers
+from fencepost.protocol.small_batch import FEW, write_few
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -215,6 +216,10 @@ class Columns:
             return []
         if int(lengths.max()) < 0:
             return [None] * len(lengths)
+        if len(lengths) <= FEW:
+            view = self.blob.data
+            few = zip(starts.tolist(), lengths.tolist(), strict=True)
+            return [None if length < 0 else bytes(view[start : start + length]) for start, length in few]
         # One copy of the stretch that is needed, because slices of bytes are by far the cheapest small objects.
         ends = starts + np.maximum(lengths, 0)
         low, high = int(starts.min()), int(ends.max())
@@ -279,9 +284,11 @@ def decode_batches(
     CompressionError. Nothing is returned then, not even the batches before.
     """
     next_offset = -1 if start_offset is None else start_offset
-    chosen: list[tuple[BatchHeader, memoryview]] = []
+    chosen: list[_Chosen] = []
+    behind = 0
     is_aborted = AbortedFilter(aborted) if aborted is not None else None
     for header, batch in iter_batches(buffer, allow_partial=True):
+        position, behind = behind, behind + header.size_bytes
         _check_header(header)
         if check_crc and not verify_crc(batch):
             raise CorruptBatch(f"CRC of the batch at offset {header.base_offset} does not match")
@@ -292,33 +299,14 @@ def decode_batches(
             continue
         if start_offset is not None and header.last_offset < start_offset:
             continue
-        chosen.append((header, batch))
+        chosen.append((header, batch, position))
     if not chosen:
         return Columns.empty(next_offset)
     return _decode_chosen(buffer, chosen, -1 if start_offset is None else start_offset, next_offset, max_batch_bytes)
 
 
-class AbortedFilter:
-    """Says of each batch in turn whether it belongs to an aborted transaction (KIP-98, read_committed)."""
-
-    __slots__ = ("_aborted_now", "_coming", "_next")
-
-    def __init__(self, aborted: Iterable[tuple[int, int]]) -> None:
-        self._coming = sorted(aborted, key=lambda each: each[1])
-        self._next = 0
-        self._aborted_now: set[int] = set()
-
-    def __call__(self, header: BatchHeader, batch: memoryview) -> bool:
-        if header.producer_id < 0:
-            return False
-        while self._next < len(self._coming) and self._coming[self._next][1] <= header.last_offset:
-            self._aborted_now.add(self._coming[self._next][0])
-            self._next += 1
-        if header.is_control:
-            if control_type(batch) == ABORT:
-                self._aborted_now.discard(header.producer_id)
-            return False
-        return header.is_transactional and header.producer_id in self._aborted_now
+# A batch to decode, and where it begins in the buffer.
+_Chosen = tuple[BatchHeader, memoryview, int]
 
 
 def _check_header(header: BatchHeader) -> None:
@@ -331,7 +319,7 @@ def _check_header(header: BatchHeader) -> None:
 
 def _decode_chosen(
     buffer: Buffer,
-    chosen: list[tuple[BatchHeader, memoryview]],
+    chosen: list[_Chosen],
     first_offset: int,
     next_offset: int,
     max_batch_bytes: int,
@@ -340,21 +328,15 @@ def _decode_chosen(
 
     blob, bounds = _one_blob(buffer, chosen, max_batch_bytes)
     count = 0
-    descriptions = np.empty((len(chosen), kernels.DESCRIPTION_FIELDS), np.int64)
-    for row, ((header, _), (start, end)) in enumerate(zip(chosen, bounds, strict=True)):
+    described: list[tuple[int, ...]] = []
+    for (header, _, _), (start, end) in zip(chosen, bounds, strict=True):
         if header.record_count * _MIN_RECORD_BYTES > end - start:
             raise CorruptBatch(f"{header.record_count} records in {end - start} bytes")
         count += header.record_count
-        descriptions[row] = (
-            start,
-            end,
-            header.record_count,
-            header.base_offset,
-            header.base_timestamp,
-            header.last_offset_delta,
-            header.timestamp_type == "log_append_time",
-            header.max_timestamp,
-        )
+        _, _, _, _, _, _, last_delta, base_timestamp, max_timestamp, _, _, _, records = header
+        is_fixed = header.timestamp_type == "log_append_time"
+        described.append((start, end, records, header.base_offset, base_timestamp, last_delta, is_fixed, max_timestamp))
+    descriptions = np.array(described, np.int64)
     arrays = _allocate(count)
     found, code, row = kernels.decode_records(blob, descriptions, first_offset, *arrays)
     if code != kernels.OK:
@@ -363,21 +345,14 @@ def _decode_chosen(
     return columns if found == count else columns.select(slice(0, found))
 
 
-def _one_blob(
-    buffer: Buffer, chosen: list[tuple[BatchHeader, memoryview]], max_batch_bytes: int
-) -> tuple[Bytes, list[tuple[int, int]]]:
+def _one_blob(buffer: Buffer, chosen: list[_Chosen], max_batch_bytes: int) -> tuple[Bytes, list[tuple[int, int]]]:
     """One array with every records section, and where each lies in it: the buffer itself if nothing is compressed."""
-    whole = np.frombuffer(buffer, np.uint8)
-    if not any(header.codec for header, _ in chosen):
-        base = _address(whole)
-        starts = (_address(np.frombuffer(batch, np.uint8)) - base for _, batch in chosen)
-        return whole, [
-            (start + HEADER_BYTES, start + header.size_bytes) for start, (header, _) in zip(starts, chosen, strict=True)
-        ]
+    if not any(header.codec for header, _, _ in chosen):
+        return np.frombuffer(buffer, np.uint8), [(at + HEADER_BYTES, at + len(batch)) for _, batch, at in chosen]
     sections: list[Bytes] = []
     bounds: list[tuple[int, int]] = []
     position = 0
-    for header, batch in chosen:
+    for header, batch, _ in chosen:
         try:
             section = decompress(header.compression, batch[HEADER_BYTES:], max_batch_bytes)
         except CompressionError as error:
@@ -386,10 +361,6 @@ def _one_blob(
         bounds.append((position, position + len(section)))
         position += len(section)
     return (sections[0] if len(sections) == 1 else np.concatenate(sections)), bounds
-
-
-def _address(array: Bytes) -> int:
-    return int(array.__array_interface__["data"][0])
 
 
 def _allocate(
@@ -438,7 +409,15 @@ def encode_batch(
     would make the batch larger it is left out. Raises ValueError for no records at all, lists of different lengths, or
     more than 2 GiB.
     """
-    source = _from_columns(columns) if columns is not None else _from_lists(keys, values, timestamps, headers)
+    if columns is not None:
+        source = _from_columns(columns)
+    else:
+        rows = _rows_of(keys, values, timestamps, headers)
+        if 0 < rows <= FEW:
+            times = (timestamps,) if isinstance(timestamps, int) else timestamps
+            few = write_few(rows, keys, values, timestamps, headers)
+            return _seal(few, rows, int(times[0]), int(max(times)), compression, level, stamp)
+        source = _from_lists(rows, keys, values, timestamps, headers)
     (batch,) = encode_source(source, MAX_BATCH_BYTES, compression, level, stamp)
     return batch
 
@@ -512,7 +491,8 @@ def encode_source(
         )
         if code != kernels.OK or written != len(output):
             raise ValueError(f"record {row}: {kernels.EXPLANATIONS[code or kernels.OVERFULL]}")
-        sealed.append(_seal(output, source.timestamps, first, end, compression, level, options))
+        own = source.timestamps if len(source.timestamps) == 1 else source.timestamps[first:end]
+        sealed.append(_seal(output, end - first, int(own[0]), int(own.max()), compression, level, options))
         if options.get("base_sequence", -1) >= 0:
             options["base_sequence"] = (options["base_sequence"] + end - first) & 0x7FFFFFFF
         first = end
@@ -520,10 +500,14 @@ def encode_source(
 
 
 def _seal(
-    output: bytearray, timestamps: Int64s, first: int, end: int, compression: str, level: int | None, stamp: Stamp
+    output: bytearray,
+    count: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    compression: str,
+    level: int | None,
+    stamp: Stamp,
 ) -> bytearray:
-    own = timestamps if len(timestamps) == 1 else timestamps[first:end]
-    base_timestamp, max_timestamp, count = int(own[0]), int(own.max()), end - first
     if compression != "none":
         section = compress(compression, memoryview(output)[HEADER_BYTES:], level)
         if len(section) + HEADER_BYTES <= len(output):
@@ -540,34 +524,35 @@ def _seal(
 
 
 def _from_columns(columns: Columns) -> Source:
-    blob = columns.blob
+    def spans(starts: Int64s, lengths: Int32s) -> Spans:
+        return Spans(columns.blob, np.ascontiguousarray(starts), np.ascontiguousarray(lengths))
+
     return Source(
         len(columns),
-        Spans(blob, _contiguous(columns.key_start), _contiguous(columns.key_length)),
-        Spans(blob, _contiguous(columns.value_start), _contiguous(columns.value_length)),
-        Spans(blob, _contiguous(columns.header_start), _contiguous(columns.header_length)),
-        _contiguous(columns.timestamps),
+        spans(columns.key_start, columns.key_length),
+        spans(columns.value_start, columns.value_length),
+        spans(columns.header_start, columns.header_length),
+        np.ascontiguousarray(columns.timestamps),
     )
 
 
-def _contiguous(array: Any) -> Any:
-    return np.ascontiguousarray(array)
+def _rows_of(*columns: Any) -> int:
+    """The common length of the columns that have one. Raises ValueError."""
+    counts = {len(column) for column in columns if column is not None and not isinstance(column, int)}
+    if len(counts) != 1:
+        raise ValueError(f"columns of different lengths, or none at all: {sorted(counts)}")
+    return counts.pop()
 
 
 def _from_lists(
+    rows: int,
     keys: Sequence[bytes | None] | None,
     values: Sequence[bytes | None] | None,
     timestamps: int | Sequence[int] | Int64s,
     headers: Sequence[Sequence[Header] | None] | None,
 ) -> Source:
-    counts = {len(column) for column in (keys, values, headers) if column is not None}
-    if not isinstance(timestamps, int):
-        counts.add(len(timestamps))
-    if len(counts) != 1:
-        raise ValueError(f"columns of different lengths, or none at all: {sorted(counts)}")
-    (count,) = counts
     return Source(
-        count,
+        rows,
         _spans_of(keys),
         _spans_of(values),
         _header_spans(headers),

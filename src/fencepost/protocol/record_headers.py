@@ -6,19 +6,21 @@ from collections.abc import Mapping, Sequence
 
 from fencepost.protocol.errors import CorruptBatch
 
-__all__ = ["Header", "encode_headers", "parse_headers"]
+__all__ = ["Header", "encode_headers", "encode_varint", "parse_headers"]
 
 Header = tuple[str, bytes | None]
+
+_ONE_BYTE = [bytes([value]) for value in range(0x80)]
 
 
 def encode_headers(headers: Sequence[Header] | Mapping[str, bytes | None]) -> bytes:
     """The encoded section, count included. Keys may repeat; their order is kept."""
     pairs = list(headers.items()) if isinstance(headers, Mapping) else headers
-    parts = [_varint(len(pairs))]
+    parts = [encode_varint(len(pairs))]
     for key, value in pairs:
         encoded = key.encode()
-        parts += (_varint(len(encoded)), encoded)
-        parts += (_varint(-1),) if value is None else (_varint(len(value)), value)
+        parts += (encode_varint(len(encoded)), encoded)
+        parts += (encode_varint(-1),) if value is None else (encode_varint(len(value)), value)
     return b"".join(parts)
 
 
@@ -43,8 +45,11 @@ def parse_headers(section: bytes) -> list[Header]:
     return found
 
 
-def _varint(value: int) -> bytes:
-    raw = (value << 1) ^ (value >> 31)
+def encode_varint(value: int) -> bytes:
+    """A zigzag varint, as lengths and deltas of a record are written (int32 or int64)."""
+    raw = value << 1 if value >= 0 else (-value << 1) - 1
+    if raw < 0x80:
+        return _ONE_BYTE[raw]
     output = bytearray()
     while raw >= 0x80:
         output.append(raw & 0x7F | 0x80)
