@@ -134,7 +134,7 @@ class TopicCatalogue:
 
     def load(self) -> None:
         """Read the catalogue and remove what a crash left of deleted topics. Raises CatalogueCorrupt."""
-        for name in self._files.listdir("."):
+        for name in self._files.listdir(""):
             if name.endswith(_DELETED):
                 self._files.remove_tree(name)
         if not self._files.exists(_FILE):
