@@ -9,7 +9,7 @@ from uuid import UUID
 from fencepost.broker.config import BrokerConfig
 from fencepost.broker.core import BrokerCore
 from fencepost.broker.effects import Close, Reply, Sync
-from fencepost.check.disk import MemoryDisk
+from fencepost.check.disk import MemoryDisk, PowerCut
 from fencepost.check.net import Network, ServerConnection
 from fencepost.protocol.frame import FrameReader
 
@@ -41,13 +41,13 @@ class BrokerHost:
         return self._core is not None
 
     def start(self) -> None:
-        """Open the data directory as it is and answer."""
+        """Open the data directory as it is and answer; not `running` afterwards when the power failed meanwhile."""
         core = BrokerCore(self._disk, self._config, new_uuid=lambda: UUID(int=self._random.getrandbits(128), version=4))
         core.advertised = (HOST, PORT)
-        core.open(self._scheduler.now_ms())
         self._core = core
-        self._network.listen(HOST, PORT, self)
-        self._perform(core)
+        self._do(core, lambda: core.open(self._scheduler.now_ms()))
+        if self.running:
+            self._network.listen(HOST, PORT, self)
 
     def crash(self) -> None:
         """kill -9, and the power with it: what was not synced is lost or torn, as the disk's dice fall."""
@@ -74,8 +74,7 @@ class BrokerHost:
         if core is None or reader is None:
             return
         for frame in reader.feed(data):
-            core.handle_frame(self._scheduler.now_ms(), connection.number, frame)
-            self._perform(core)
+            self._do(core, lambda frame=frame: core.handle_frame(self._scheduler.now_ms(), connection.number, frame))
 
     def lost(self, connection: ServerConnection) -> None:
         self._readers.pop(connection.number, None)
@@ -99,13 +98,25 @@ class BrokerHost:
                     )
         self._set_timer(core)
 
-    def _synced(self, core: BrokerCore, sync: Sync) -> None:
+    def _do(self, core: BrokerCore, action: Callable[[], None]) -> None:
+        """Let the core do something and carry out what it asks for. A power cut inside it is a crash."""
         if core is not self._core:
-            return  # that process died while its disk was busy
-        for file in sync.files:
-            file.sync()
-        core.synced(self._scheduler.now_ms(), sync.token)
-        self._perform(core)
+            return  # that process is dead
+        try:
+            action()
+        except PowerCut:
+            self._trace("power cut")
+            self.crash()
+        else:
+            self._perform(core)
+
+    def _synced(self, core: BrokerCore, sync: Sync) -> None:
+        def finish() -> None:
+            for file in sync.files:
+                file.sync()
+            core.synced(self._scheduler.now_ms(), sync.token)
+
+        self._do(core, finish)
 
     def _set_timer(self, core: BrokerCore) -> None:
         deadline = core.next_deadline_ms()
@@ -118,5 +129,4 @@ class BrokerHost:
         if core is not self._core or self._timer_at != deadline:
             return
         self._timer_at = None
-        core.on_time(self._scheduler.now_ms())
-        self._perform(core)
+        self._do(core, lambda: core.on_time(self._scheduler.now_ms()))

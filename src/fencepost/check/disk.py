@@ -276,6 +276,7 @@ class MemoryDisk:
             node.durable, node.pending, node.named = bytearray(data), [], True
             self._removed.pop(path, None)
         self._nodes[path] = node
+        self.sync_directory(path.rpartition("/")[0])
 
     def sync_directory(self, path: str) -> None:
         if not self.durable:
