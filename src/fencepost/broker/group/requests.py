@@ -86,7 +86,7 @@ class Joined:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sync:
-    """SyncGroup. The leader's carries the assignment of every member; from v5 on it has to name its protocol (KIP-559)."""
+    """SyncGroup. That of the leader carries all assignments; from v5 on each has to name the protocol (KIP-559)."""
 
     group_id: str
     generation_id: int
