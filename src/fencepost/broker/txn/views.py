@@ -8,12 +8,11 @@ end it, and has the other pair beside it in the description.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from fencepost.broker.txn.model import NO_PRODUCER_ID, Transaction, group_by_topic
-from fencepost.broker.txn.pattern import InvalidPattern, compile_pattern
+from fencepost.broker.txn.pattern import InvalidPattern, Pattern, compile_pattern
 from fencepost.broker.txn.states import IDLE, PREPARED, STATE_NAMES, TxnState
 from fencepost.protocol.codes import ErrorCode
 
@@ -82,10 +81,10 @@ def list_transactions(
 ) -> ListReply:
     """Empty filters mean "all". Of the state names the unknown ones are named back; if only unknown ones were given,
     nothing is listed. ``duration_ms`` <= 0 filters nothing; an id that never began a transaction passes every one."""
-    matches: re.Pattern[str] | None = None
+    matcher: Pattern | None = None
     if pattern:
         try:
-            matches = compile_pattern(pattern)
+            matcher = compile_pattern(pattern)
         except InvalidPattern:
             return ListReply(ErrorCode.INVALID_REGULAR_EXPRESSION)
     names = {name: state for state, name in STATE_NAMES.items()}
@@ -99,7 +98,7 @@ def list_transactions(
         if (not wanted or each.state in wanted)
         and (not producer_ids or _has_producer(each, producer_ids))
         and (duration_ms <= 0 or now_ms - each.start_ms >= duration_ms)
-        and (matches is None or matches.fullmatch(each.transactional_id))
+        and (matcher is None or matcher.matches(each.transactional_id))
     ]
     return ListReply(ErrorCode.NONE, unknown, tuple(listings))
 
