@@ -1,0 +1,54 @@
+"""One body, two arms: every test that takes `broker` runs against our broker and against Apache Kafka 4.3.1."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.apache_kafka import ApacheKafka
+from tests.support.brokers import BrokerUnderTest, FencepostProcess, Killable
+from tests.support.raw_client import RawClient
+
+if TYPE_CHECKING:
+    from fencepost.broker.embedded import Broker
+
+ARMS = [pytest.param("fencepost", id="fencepost"), pytest.param("kafka", id="kafka", marks=pytest.mark.kafka)]
+SETTINGS = {
+    "transaction.two.phase.commit.enable": True,
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": 200,
+}
+
+
+@pytest.fixture(scope="session")
+def fencepost_broker() -> Iterator[Broker]:
+    from fencepost.broker.embedded import Broker
+
+    with Broker(SETTINGS) as broker:
+        yield broker
+
+
+@pytest.fixture(params=ARMS)
+def broker(request: pytest.FixtureRequest) -> BrokerUnderTest:
+    """A broker shared by all tests of the run: take names from `broker.name`."""
+    if request.param == "fencepost":
+        return BrokerUnderTest("fencepost", request.getfixturevalue("fencepost_broker"))
+    return BrokerUnderTest("kafka", request.getfixturevalue("apache_kafka"))
+
+
+@pytest.fixture
+def client(broker: BrokerUnderTest) -> Iterator[RawClient]:
+    with broker.connect() as connection:
+        yield connection
+
+
+@pytest.fixture(params=ARMS)
+def killable(request: pytest.FixtureRequest) -> Iterator[tuple[BrokerUnderTest, Killable]]:
+    """A broker of its own for a test that kills it."""
+    running: Killable = FencepostProcess(SETTINGS) if request.param == "fencepost" else ApacheKafka()
+    running.start()
+    try:
+        yield BrokerUnderTest(request.param, running), running
+    finally:
+        running.stop()

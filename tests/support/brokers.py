@@ -1,0 +1,112 @@
+"""The two brokers that conformance tests speak to, with one face."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal, Protocol
+
+from tests.support.apache_kafka import ApacheKafka
+from tests.support.raw_client import RawClient
+
+Arm = Literal["fencepost", "kafka"]
+LISTENING = "listening on "
+
+
+class HasAddress(Protocol):
+    """fencepost.Broker, ApacheKafka and FencepostProcess."""
+
+    @property
+    def bootstrap_servers(self) -> str: ...
+
+
+class BrokerUnderTest:
+    """A running broker of one arm. Names are made unique, because the Kafka node is shared by all tests."""
+
+    def __init__(self, arm: Arm, running: HasAddress) -> None:
+        self.arm = arm
+        self.running = running
+        self._is_ready = False
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return self.running.bootstrap_servers
+
+    @property
+    def is_ours(self) -> bool:
+        """True where a test expects of our broker what Kafka 4.3.1 does otherwise; each use says why."""
+        return self.arm == "fencepost"
+
+    def connect(self) -> RawClient:
+        client = RawClient(self.bootstrap_servers)
+        if not self._is_ready:
+            client.find_coordinators()
+            self._is_ready = True
+        return client
+
+    def name(self, what: str) -> str:
+        return f"{what}-{uuid.uuid4().hex[:10]}"
+
+
+class FencepostProcess:
+    """`fencepost broker` as a process of its own, which can be killed and started again on its data."""
+
+    def __init__(self, settings: Mapping[str, str | int | bool] | None = None) -> None:
+        self._settings = dict(settings or {})
+        self._folder = tempfile.TemporaryDirectory(prefix="fencepost-process-")
+        self._process: subprocess.Popen[str] | None = None
+        self.bootstrap_servers = "127.0.0.1:0"
+
+    def start(self) -> None:
+        options = [f"--config={key}={str(value).lower()}" for key, value in self._settings.items()]
+        log = Path(self._folder.name) / "log.txt"
+        with open(log, "a") as errors:
+            self._process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "fencepost", "broker", "--listen", self.bootstrap_servers),
+                    *("--data-dir", str(Path(self._folder.name) / "data"), *options),
+                ],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                stdin=subprocess.DEVNULL,
+                text=True,
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            )
+        line = self._process.stdout.readline() if self._process.stdout else ""
+        if not line.startswith(LISTENING):
+            self.stop()
+            raise RuntimeError(f"fencepost broker did not start: {line}{log.read_text()[-4000:]}")
+        self.bootstrap_servers = line.removeprefix(LISTENING).strip()
+
+    def kill9(self) -> None:
+        self._end(signal.SIGKILL)
+
+    def restart(self) -> None:
+        self._end(signal.SIGTERM)
+        self.start()
+
+    def stop(self) -> None:
+        self._end(signal.SIGTERM)
+        self._folder.cleanup()
+
+    def _end(self, kind: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(kind)
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if process.stdout:
+            process.stdout.close()
+
+
+Killable = FencepostProcess | ApacheKafka
