@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from fencepost.broker.group.config import GroupConfig
-from fencepost.broker.group.requests import LeavingMember
+from fencepost.broker.group.requests import LeavingMember, Synced
 from fencepost.protocol.codes import ErrorCode
 from tests.unit.broker.group.group_driver import Driver, subscription
 
@@ -186,7 +186,7 @@ class Life:
             group, instance = self.tokens.pop(token)
             assert self.driver.answered[token] == 1
             answer = self.driver.answers[token]
-            if not hasattr(answer, "generation_id"):
+            if isinstance(answer, Synced):
                 self.seen[f"sync {answer.error_code.name}"] += 1
                 continue
             self.seen[f"join {answer.error_code.name}"] += 1

@@ -49,7 +49,7 @@ def test_kafkas_offsets_decoder_reads_our_records(tmp_path: Path) -> None:
     assert groups[-1]["generation"] == generation
     assert groups[-1]["leader"] == leader
     assert {member["memberId"] for member in groups[-1]["members"]} == {leader, follower}
-    offsets = {key["data"]["partition"]: value for key, value in read if key["type"] == "1"}
+    offsets = {key["data"]["partition"]: value for key, value in read if key["type"] == "1" and value is not None}
     assert {partition: value["data"]["offset"] for partition, value in offsets.items()} == {0: 11, 1: 12, 2: 13}
     assert [offsets[partition]["version"] for partition in (0, 1, 2)] == ["4", "1", "4"]
     assert offsets[0]["data"]["metadata"] == "note"
