@@ -14,9 +14,12 @@ if TYPE_CHECKING:
     from fencepost.broker.embedded import Broker as Broker
     from fencepost.client.admin_shells import Admin as Admin
     from fencepost.client.admin_shells import AsyncAdmin as AsyncAdmin
+    from fencepost.client.consumer_shells import AsyncConsumer as AsyncConsumer
+    from fencepost.client.consumer_shells import Consumer as Consumer
     from fencepost.client.prepared import PreparedTransaction as PreparedTransaction
     from fencepost.client.producer_shells import AsyncProducer as AsyncProducer
     from fencepost.client.producer_shells import Producer as Producer
+    from fencepost.client.records import Record as Record
     from fencepost.client.types import GroupMetadata as GroupMetadata
     from fencepost.client.types import Isolation as Isolation
     from fencepost.client.types import OffsetAndMetadata as OffsetAndMetadata
@@ -26,13 +29,16 @@ if TYPE_CHECKING:
 _HOMES = {
     "Admin": "fencepost.client.admin_shells",
     "AsyncAdmin": "fencepost.client.admin_shells",
+    "AsyncConsumer": "fencepost.client.consumer_shells",
     "AsyncProducer": "fencepost.client.producer_shells",
     "Broker": "fencepost.broker.embedded",
+    "Consumer": "fencepost.client.consumer_shells",
     "GroupMetadata": "fencepost.client.types",
     "Isolation": "fencepost.client.types",
     "OffsetAndMetadata": "fencepost.client.types",
     "PreparedTransaction": "fencepost.client.prepared",
     "Producer": "fencepost.client.producer_shells",
+    "Record": "fencepost.client.records",
     "RecordMetadata": "fencepost.client.types",
     "TopicPartition": "fencepost.client.types",
 }
@@ -40,13 +46,16 @@ _HOMES = {
 __all__ = [
     "Admin",
     "AsyncAdmin",
+    "AsyncConsumer",
     "AsyncProducer",
     "Broker",
+    "Consumer",
     "GroupMetadata",
     "Isolation",
     "OffsetAndMetadata",
     "PreparedTransaction",
     "Producer",
+    "Record",
     "RecordMetadata",
     "TopicPartition",
     "__version__",

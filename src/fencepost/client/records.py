@@ -1,0 +1,117 @@
+"""Fetched data as users take it: `Record` objects, or Arrow in the columns of Spark's Kafka source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import repeat
+from typing import TYPE_CHECKING, NamedTuple
+
+from fencepost.client.types import TimestampType, TopicPartition
+from fencepost.protocol.batch import HEADER_BYTES, parse_header
+from fencepost.protocol.columns import Columns
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Record(NamedTuple):
+    """One record. `value` None is a tombstone; headers is a sequence of (name, bytes or None)."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]]
+    timestamp_type: TimestampType
+
+
+class Fetched(NamedTuple):
+    """Records of one partition as columns. `next_offset` is where reading goes on, gaps included."""
+
+    partition: TopicPartition
+    columns: Columns
+    next_offset: int
+    timestamp_type: TimestampType
+
+    def split(self, rows: int) -> tuple[Fetched, Fetched]:
+        """The first `rows` records, and the rest."""
+        first = self.columns.select(slice(0, rows))
+        rest = self.columns.select(slice(rows, None))
+        after = int(self.columns.offsets[rows])
+        return self._replace(columns=first, next_offset=after), self._replace(columns=rest)
+
+
+_make = partial(tuple.__new__, Record)
+
+
+def to_records(fetched: Fetched) -> Iterator[Record]:
+    """Record objects, made in C as far as that goes."""
+    columns = fetched.columns
+    headers = columns.all_headers() if columns.has_headers else repeat((), len(columns))
+    rows = zip(
+        repeat(fetched.partition.topic),
+        repeat(fetched.partition.partition),
+        columns.offsets.tolist(),
+        columns.timestamps.tolist(),
+        columns.keys(),
+        columns.values(),
+        headers,
+        repeat(fetched.timestamp_type),
+        strict=False,  # the repeated ones have no end
+    )
+    return map(_make, rows)
+
+
+def timestamp_type_of(records: Buffer) -> TimestampType:
+    """That of the first batch; a partition has one type unless its topic was reconfigured in between."""
+    if len(records) < HEADER_BYTES:
+        return TimestampType.CREATE_TIME
+    by_broker = parse_header(records).timestamp_type == "log_append_time"
+    return TimestampType.LOG_APPEND_TIME if by_broker else TimestampType.CREATE_TIME
+
+
+def arrow_schema(*, headers: bool) -> pa.Schema:
+    """Spark's Kafka columns: key, value, topic, partition, offset, timestamp, timestampType[, headers]."""
+    import pyarrow as pa
+
+    fields = [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("timestamp", pa.timestamp("us", tz="UTC")),
+        pa.field("timestampType", pa.int32()),
+    ]
+    if headers:
+        struct = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+        fields.append(pa.field("headers", pa.list_(struct)))
+    return pa.schema(fields)
+
+
+def to_arrow(fetched: Fetched, *, headers: bool = False) -> pa.RecordBatch:
+    """One partition's records in `arrow_schema`."""
+    import numpy as np
+    import pyarrow as pa
+
+    raw = fetched.columns.to_arrow(headers=headers)
+    rows = len(fetched.columns)
+    schema = arrow_schema(headers=headers)
+    columns = [
+        raw.column("key"),
+        raw.column("value"),
+        pa.repeat(pa.scalar(fetched.partition.topic, pa.string()), rows),
+        pa.array(np.full(rows, fetched.partition.partition, np.int32)),
+        raw.column("offset"),
+        pa.array(fetched.columns.timestamps * 1000).cast(pa.timestamp("us", tz="UTC")),
+        pa.array(np.full(rows, int(fetched.timestamp_type), np.int32)),
+    ]
+    if headers:
+        columns.append(raw.column("headers"))
+    cast = [column.cast(field.type) for column, field in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(cast, schema=schema)
