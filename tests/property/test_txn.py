@@ -32,7 +32,9 @@ from fencepost.broker.txn.model import (
 from fencepost.broker.txn.states import PREPARED, TxnState
 from tests.unit.broker.txn.txn_harness import Harness
 
-IDS = ("p", "q")
+OLD = "old"
+"""An id whose client is of the generation before transaction.version 2: EndTxn v4 keeps the epoch."""
+IDS = ("p", "q", OLD)
 PARTITIONS = (TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0))
 TWO_PHASE_MS = 2**31 - 1
 
@@ -153,18 +155,18 @@ class Walk:
         return pool[-1] if self.draw.random() < 0.6 else self.draw.choice(pool[-4:])
 
     def init(self, name: str, lost: bool) -> None:
-        named, keep = self.draw.random() < 0.5, self.draw.random() < 0.4
+        named, keep = self.draw.random() < 0.5, self.draw.random() < 0.4 and name != OLD
         pair = self.pair_of(name) if named else ProducerPair(-1, -1)
         before = self.broker.core.transaction(name)
         result = self.broker.core.init_producer_id(
             self.broker.now_ms,
             name,
             timeout_ms=self.draw.choice([1_000, 30_000]),
-            api_version=6,
+            api_version=4 if name == OLD else 6,
             producer_id=pair.producer_id,
             producer_epoch=pair.epoch,
             keep_prepared=keep,
-            enable_two_phase=self.draw.random() < 0.4,
+            enable_two_phase=self.draw.random() < 0.4 and name != OLD,
         )
         reply = self.ask(name, result, lost)
         if reply is None:
@@ -202,7 +204,10 @@ class Walk:
     def produce(self, name: str, lost: bool) -> None:
         pair = self.pair_of(name)
         wanted = self.draw.sample(PARTITIONS, self.draw.randint(1, len(PARTITIONS)))
-        result = self.broker.core.enlist_for_produce(self.broker.now_ms, name, *pair, wanted, produce_version=12)
+        if name == OLD and self.add_partitions(pair, wanted) != 0:
+            return
+        version = 11 if name == OLD else 12
+        result = self.broker.core.enlist_for_produce(self.broker.now_ms, name, *pair, wanted, produce_version=version)
         verdict = self.ask(name, result, lost)
         if verdict is None:
             return
@@ -211,19 +216,32 @@ class Walk:
             assert verdict.log_start_offset in (-1, -2)
             return
         assert pair == self.latest[name], "a zombie's batch was accepted"
-        if name not in self.open:
-            self.number += 1
-            self.open[name] = self.number
+        self.begin(name)
         for partition in wanted:
             log = self.partitions[partition]
             assert pair.epoch >= log.fenced.get(pair.producer_id, 0)
             log.batches[pair.producer_id].append(Batch(self.open[name]))
 
+    def add_partitions(self, pair: ProducerPair, wanted: list[TopicPartition]) -> int:
+        result = self.broker.core.add_partitions(self.broker.now_ms, OLD, *pair, wanted, api_version=3)
+        self.answers[f"Add {int(result.reply.error_code)}"] += 1
+        if result.records:
+            assert pair == self.latest[OLD]
+        code = int(self.perform(OLD, result).error_code)
+        if code == 0:
+            self.begin(OLD)
+        return code
+
+    def begin(self, name: str) -> None:
+        if name not in self.open:
+            self.number += 1
+            self.open[name] = self.number
+
     def end(self, name: str, lost: bool) -> None:
         pair, commit = self.pair_of(name), self.draw.random() < 0.5
         before = self.broker.core.transaction(name)
         transaction = self.open.get(name)
-        result = self.broker.core.end_txn(self.broker.now_ms, name, *pair, commit, api_version=5)
+        result = self.broker.core.end_txn(self.broker.now_ms, name, *pair, commit, api_version=4 if name == OLD else 5)
         reply = self.ask(name, result, lost)
         if reply is None:
             return
@@ -231,6 +249,12 @@ class Walk:
             assert result.records == (), "a late EndTxn changed something"
             assert self.broker.core.transaction(name) is before
         if reply.error_code != 0:
+            return
+        if name == OLD:
+            assert self.broker.at(name).client_pair == self.latest[name]
+            if transaction is not None:
+                assert self.decided[transaction] is commit
+                self.commits_answered.update([transaction] if commit else [])
             return
         following = ProducerPair(reply.producer_id, reply.producer_epoch)
         if result.records:
@@ -315,7 +339,13 @@ class Walk:
         self.batches_share_their_transaction_s_outcome()
 
 
-STEPS = 120
+STEPS = 150
+ANSWERS = {
+    "Init": (0, 51, 90),
+    "Produce": (0, 47, 48, 51, 120),
+    "End": (0, 48, 51, 59, 90, 120),
+    "Add": (0, 51, 59, 90),
+}
 
 
 @pytest.mark.parametrize("hundred", range(3))
@@ -335,16 +365,8 @@ def test_random_walks(hundred: int) -> None:
         outcomes.update(walk.decided.values())
     # The walks get around: every answer that can be given was given, and there was something to lose.
     assert min(outcomes[True], outcomes[False]) > 100
-    for answer in (
-        "Init 0",
-        "Init 51",
-        "Init 90",
-        "Produce 0",
-        "Produce 47",
-        "Produce 48",
-        "Produce 51",
-        "Produce 120",
-    ):
-        assert answers[answer] > 5, answers
-    for answer in ("End 0", "End 48", "End 51", "End 90", "End 120", "kept", "two-phase", "new producer id", "lost"):
-        assert answers[answer] > 5, answers
+    for kind, codes in ANSWERS.items():
+        for code in codes:
+            assert answers[f"{kind} {code}"] > 5, answers
+    for event in ("kept", "two-phase", "new producer id", "lost"):
+        assert answers[event] > 5, answers
