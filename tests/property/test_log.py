@@ -1,8 +1,9 @@
-"""A partition's log against a simple model, over random histories of appends, transactions, syncs, failures and crashes.
+"""A partition's log against a simple model, over random histories of appends, transactions, syncs, failures and
+crashes.
 
-Properties P1, P2, P3, P5, P6, P13, P14, P15: what was synced is there after every crash, once, whole and at its offset; nothing else
-appears than a prefix of what was appended; offsets that bound readers and the list of aborted transactions are those that a plain
-reading of the log gives; the last stable offset never goes back.
+Properties P1, P2, P3, P5, P6, P13, P14, P15: what was synced is there after every crash, once, whole and at its
+offset; nothing else appears than a prefix of what was appended; offsets that bound readers and the list of aborted
+transactions are those that a plain reading of the log gives; the last stable offset never goes back.
 """
 
 from __future__ import annotations
@@ -304,8 +305,8 @@ def restart(driver: Driver, seed: int) -> None:
 
 
 def adopt(driver: Driver) -> None:
-    """What nobody was promised may be there or not, also a batch whose write failed and whose removal was lost with the power. It is one
-    that was handed in, it is there once, and all promised batches precede it."""
+    """What nobody was promised may be there or not, also a batch whose write failed and whose removal was lost with
+    the power. It is one that was handed in, it is there once, and all promised batches precede it."""
     driver.truncate_model(driver.promised)
     while (end := driver.end()) < driver.log.log_end_offset:
         result = driver.log.read(end, 1)

@@ -15,7 +15,6 @@ import struct
 import uuid
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from crc32c import crc32c
@@ -23,11 +22,12 @@ from crc32c import crc32c
 from fencepost.broker.files import Buffer, File, Files
 from fencepost.broker.log.aborted import Aborted
 from fencepost.broker.log.config import LogConfig
-from fencepost.broker.log.layout import LOG_START, METADATA, SNAPSHOT, encode_log_start, encode_metadata, file_name
+from fencepost.broker.log.layout import LOG_START, METADATA, encode_log_start, encode_metadata
 from fencepost.broker.log.producer_table import ProducerTable, facts_of
 from fencepost.broker.log.recovery import Recovered, make_durable, rebuild_aborted, recover
 from fencepost.broker.log.results import Appended, CorruptSegment, Duplicate, ReadResult, RecoveryReport, Rejected
 from fencepost.broker.log.segment import Segment
+from fencepost.broker.log.snapshots import SnapshotKeeper
 from fencepost.broker.log.timestamps import first_at_or_after, with_timestamp
 from fencepost.broker.log.validate import Flaw, inspect
 from fencepost.broker.producers import Refusal
@@ -44,16 +44,7 @@ _LEADER_EPOCH: Final = 0
 _LOG_APPEND_TIME: Final = 0x08
 _CRC_FROM: Final = 21
 _RECENT_MAX: Final = 512
-_SNAPSHOTS_KEPT: Final = 2
 _RELATIVE_MAX: Final = 2**31 - 1
-
-
-@dataclass(slots=True)
-class _PendingSnapshot:
-    offset: int
-    data: bytes
-    offered: bool = False
-    """Whether `unsynced` has named the index files that it relies on."""
 
 
 class PartitionLog:
@@ -74,9 +65,7 @@ class PartitionLog:
         self.failure: OSError | None = None
         self._sync_failed = False
         self._torn = False  # a failed append may have left bytes behind the end of the active file
-        self._snapshots = recovered.snapshots
-        self._pending: list[_PendingSnapshot] = []
-        self._pending_files: dict[File, None] = {}
+        self.snapshots = SnapshotKeeper(files, directory, recovered.snapshots)
         self._bytes_since_snapshot = 0
         self._recent_last: list[int] = []  # last offset and position of the last batches of the active segment
         self._recent_positions: list[int] = []
@@ -333,20 +322,19 @@ class PartitionLog:
                 break
             if segment.size:
                 files.append(segment.log)
-        for pending in self._pending:
-            pending.offered = True
-        files.extend(self._pending_files)
+        files.extend(self.snapshots.offer())
         return files
 
     def mark_synced(self, log_end_offset: int) -> None:
         """All up to that offset is on disk, as are the files that `unsynced` named. Moves the high watermark with
-        fsync=commit. Without effect after `sync_failed`: that a later sync succeeds says nothing of the earlier bytes."""
+        fsync=commit. Without effect after `sync_failed`: that a later sync succeeds says nothing of the earlier
+        bytes."""
         if self._sync_failed:
             return
         self.synced_offset = max(self.synced_offset, min(log_end_offset, self.log_end_offset))
         if self.config.fsync == "commit":
             self._advance(self.synced_offset)
-        if self._pending:
+        if self.snapshots.waiting:
             try:
                 self._write_snapshots(self.synced_offset)
             except OSError as error:  # the log is whole; only the next start takes longer
@@ -387,30 +375,14 @@ class PartitionLog:
             self._bytes_since_snapshot = 0
 
     def _take_snapshot(self) -> None:
-        """Prepare a snapshot of now; it is written once everything before it is on disk. Indexes have been flushed.
-
-        At most two wait: the oldest, which the next sync releases, and the newest."""
+        """Prepare a snapshot of now. Indexes have been flushed."""
         self._bytes_since_snapshot = 0
-        for segment in self.segments[-2:]:
-            self._pending_files.update(dict.fromkeys(segment.index_files()))
-        del self._pending[1:]
-        self._pending.append(_PendingSnapshot(self.log_end_offset, self.producers.encode()))
+        files = [file for segment in self.segments[-2:] for file in segment.index_files()]
+        self.snapshots.prepare(self.log_end_offset, self.producers.encode(), files)
 
     def _write_snapshots(self, synced_offset: int) -> None:
-        """Write the newest snapshot whose log and indexes are on disk. Raises OSError; it is then tried again later."""
-        ready = [p for p in self._pending if p.offered and p.offset <= synced_offset]
-        if not ready:
-            return
-        newest = ready[-1]
-        self._files.write_atomic(f"{self.directory}/{file_name(newest.offset, SNAPSHOT)}", newest.data)
-        del self._pending[: len(ready)]
-        if not self._pending:
-            self._pending_files = {}
-        if newest.offset not in self._snapshots:
-            self._snapshots.append(newest.offset)
-        self._remove_below(self.log_start_offset)  # what had to wait for a snapshot
-        while len(self._snapshots) > _SNAPSHOTS_KEPT:
-            self._files.remove(f"{self.directory}/{file_name(self._snapshots.pop(0), SNAPSHOT)}")
+        if self.snapshots.write(synced_offset):
+            self._remove_below(self.log_start_offset)  # what had to wait for a snapshot
 
     # Reading
 
@@ -574,10 +546,9 @@ class PartitionLog:
 
     def _remove_below(self, offset: int) -> None:
         """Remove closed segments, as far as a snapshot keeps what they tell of producers."""
-        kept = self._snapshots[-1] if self._snapshots else -1
-        while len(self.segments) > 1 and self.segments[0].next_offset <= min(offset, kept):
+        while len(self.segments) > 1 and self.segments[0].next_offset <= min(offset, self.snapshots.newest):
             segment = self.segments[0]
-            self._pending_files = {f: None for f in self._pending_files if f not in segment.open_index_files()}
+            self.snapshots.forget_files(segment.open_index_files())
             segment.remove()
             del self.segments[0]
 

@@ -57,7 +57,7 @@ def recover(files: Files, directory: str, config: LogConfig, *, clean: bool) -> 
     bases = sorted(base for base in (offset_of(name, LOG) for name in names) if base is not None)
     segments = [Segment(files, directory, base) for base in bases or [log_start]]
     if EPOCH_CHECKPOINT not in names:
-        # Also makes the name of the first segment durable: without it, a later one would look like the start of the log.
+        # Also makes the first segment's name durable: without it, a later one would look like the start of the log.
         files.write_atomic(f"{directory}/{EPOCH_CHECKPOINT}", EPOCH_CHECKPOINT_TEXT)
     for segment, following in itertools.pairwise(segments):
         segment.next_offset = following.base_offset
@@ -166,7 +166,8 @@ def _scan(
 def _scan_segment(
     config: LogConfig, found: Recovered, segment: Segment, position: int, offset: int, gaps: bool
 ) -> tuple[int, int, CorruptSegment | None]:
-    """Replay one segment from a position; the position and offset behind its last whole batch, and what ended it there."""
+    """Replay one segment from a position; the position and offset behind its last whole batch, and what ended it
+    there."""
     if position == 0:
         segment.reset_indexes()
     else:
@@ -251,9 +252,10 @@ def rebuild_aborted(segments: list[Segment], target: Segment) -> None:
 def make_durable(found: Recovered) -> None:
     """Put what the scan found on disk for good: it is about to be shown to readers. Raises OSError.
 
-    The bytes may come from the page cache of a process that died after a failed fsync, where they look clean and are not on disk;
-    syncing them again would do nothing. So they are written again, in place, and then synced."""
-    for segment, position in found.scanned:
+    The bytes may come from the page cache of a process that died after a failed fsync, where they look clean and are
+    not on disk; syncing them again would do nothing. So they are written again, in place, and then synced."""
+    for segment, began in found.scanned:
+        position = began
         while position < segment.size:
             data = segment.log.read(position, min(_REWRITE_BYTES, segment.size - position))
             segment.log.write_at(position, data)

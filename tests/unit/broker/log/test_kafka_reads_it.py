@@ -34,7 +34,8 @@ def compressed(codec: str, timestamp: int) -> bytes:
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two segments with plain, compressed, idempotent and transactional batches, markers of both kinds, one transaction left open."""
+    """Two segments with plain, compressed, idempotent and transactional batches, markers of both kinds, one
+    transaction left open."""
     root = tmp_path_factory.mktemp("data")
     config = LogConfig(segment_bytes=12_000, index_interval_bytes=500, message_timestamp_after_max_ms=2**62)
     log = PartitionLog.open(SystemFiles(str(root)), "topic-0", config, 0, topic_id=TOPIC_ID)
