@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from uuid import UUID
 
@@ -74,7 +75,7 @@ class BrokerHost:
         if core is None or reader is None:
             return
         for frame in reader.feed(data):
-            self._do(core, lambda frame=frame: core.handle_frame(self._scheduler.now_ms(), connection.number, frame))
+            self._do(core, partial(core.handle_frame, self._scheduler.now_ms(), connection.number, frame))
 
     def lost(self, connection: ServerConnection) -> None:
         self._readers.pop(connection.number, None)
@@ -93,9 +94,7 @@ class BrokerHost:
                     if connection is not None:
                         connection.reset()
                 case Sync():
-                    self._scheduler.call_later(
-                        self._random.uniform(0.1, 5.0), lambda sync=effect: self._synced(core, sync)
-                    )
+                    self._scheduler.call_later(self._random.uniform(0.1, 5.0), partial(self._synced, core, effect))
         self._set_timer(core)
 
     def _do(self, core: BrokerCore, action: Callable[[], None]) -> None:

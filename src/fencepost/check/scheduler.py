@@ -100,10 +100,8 @@ class SimTask:
             return
         self._waiting_for = None
         try:
-            if self._cancelled:
-                awaited = self._coroutine.throw(TaskCancelled())
-            else:
-                awaited = self._coroutine.send(None)
+            coroutine = self._coroutine
+            awaited = coroutine.throw(TaskCancelled()) if self._cancelled else coroutine.send(None)
         except StopIteration as stop:
             self._finished.set_result(stop.value)
         except TaskCancelled as error:

@@ -1,5 +1,4 @@
-"""The simulated world: production broker and client cores, joined in memory under one clock, with faults drawn from a
-seed.
+"""The simulated world: production broker and client cores, joined in memory under one clock, with faults from a seed.
 
 One run: several transactional producers take random steps (send, commit offsets, commit, abort, die and come back)
 while requests and replies are lost, the network is slow, and the broker crashes and opens its log again. Then the world
@@ -145,6 +144,9 @@ class World:
         self._start_host()
         self.trace("healed")
 
+    def _is_healed(self) -> bool:
+        return self._healed
+
     def _start_host(self) -> None:
         """Start the broker if it is down; a power cut while it recovers is one more crash."""
         while not self.host.running:
@@ -160,12 +162,12 @@ class World:
         chance, runtime = self._fork(), self.runtime()
         while True:
             await runtime.sleep_ms(chance.uniform(0.2, 1.8) * self.report.faults.crash_interval_ms)
-            if self._healed:
+            if self._is_healed():
                 return
             if chance.random() < self.report.faults.power_cut_chance:
                 self.disk.power_cut_after(chance.randint(0, 8))
                 await runtime.sleep_ms(chance.uniform(1, 50))
-            if self._healed:
+            if self._is_healed():
                 return
             self.report.crashes += 1
             self.trace("crash")

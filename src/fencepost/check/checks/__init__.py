@@ -1,4 +1,4 @@
-"""One anomaly per module; `check_all` runs them all. Each check is a function from a history to the anomalies it finds."""
+"""One anomaly per module; `check_all` runs them all. A check is a function from a history to the anomalies it finds."""
 
 from __future__ import annotations
 
