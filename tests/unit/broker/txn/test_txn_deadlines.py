@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 from fencepost.broker.txn.deadlines import Deadlines
-from fencepost.broker.txn.model import TransactionRecord
+from fencepost.broker.txn.model import ProducerPair, TransactionRecord
 from fencepost.broker.txn.states import TxnState
 from tests.unit.broker.txn.txn_harness import A0, Harness
 
@@ -52,7 +52,7 @@ def test_short_transactions_under_a_long_timeout_do_not_pile_up() -> None:
     for _ in range(3_000):
         broker.now_ms += 1
         broker.produce(pair)
-        pair = broker.end(pair)[1:]
+        pair = ProducerPair(*broker.end(pair)[1:])
         broker.write_markers()
         broker.log.clear()
     assert len(broker.core._store.deadlines) < 200
@@ -65,7 +65,7 @@ def test_ten_thousand_open_transactions_time_out_in_bounded_looks() -> None:
         broker.produce(broker.init_pair(name, timeout_ms=60_000), txn=name)
     broker.log.clear()
     assert broker.core.on_time(broker.now_ms + 59_999) == []
-    looks = []
+    looks: list[int] = []
     while broker.core.next_deadline_ms() == 1_060_000:
         looks.append(broker.pass_time(60_000 if not looks else 0))
     assert looks == [1_000] * 10

@@ -24,7 +24,7 @@ def test_a_new_produce_adds_its_partition(version: int) -> None:
     broker = Harness()
     owner = broker.init_pair()
     assert broker.produce(owner, version=version) == 0
-    assert (broker.state(), broker.at().partitions, broker.at().start_ms) == ("Ongoing", {A0}, broker.now_ms)
+    assert (broker.state(), broker.at().partitions, broker.at().start_ms) == ("Ongoing", frozenset({A0}), broker.now_ms)
     records = len(broker.log)
     assert broker.produce(owner, version=version) == 0
     assert len(broker.log) == records
@@ -46,7 +46,7 @@ def test_a_new_offset_commit_adds_its_group() -> None:
     broker = Harness()
     owner = broker.init_pair()
     assert broker.commit_offsets(owner, 5) == (0, False)
-    assert (broker.state(), broker.at().partitions) == ("Ongoing", {OFFSETS})
+    assert (broker.state(), broker.at().partitions) == ("Ongoing", frozenset({OFFSETS}))
 
 
 def test_level_0_refuses_the_implicit_add() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.unit.broker.txn.txn_harness import A0, A1, TXN, Harness, at_epoch, next_epoch
@@ -56,7 +58,7 @@ def test_two_phase_is_refused_before_the_timeout_is_looked_at() -> None:
 @pytest.mark.parametrize("keep", [False, True])
 def test_without_an_id_every_flag_is_ignored(two_phase: bool, keep: bool) -> None:
     broker = Harness(transaction_two_phase_commit_enable=False)
-    options = {"timeout_ms": -1, "api_version": 6, "enable_two_phase": two_phase, "keep_prepared": keep}
+    options: dict[str, Any] = {"timeout_ms": -1, "api_version": 6, "enable_two_phase": two_phase, "keep_prepared": keep}
     assert broker.init(None, **options) == (0, 1000, 0, -1, -1)
     assert broker.init(None, (5, 5), **options) == (0, 1001, 0, -1, -1)
     assert broker.log == []
@@ -110,7 +112,7 @@ def test_the_epoch_before_is_fenced_when_somebody_else_bumped() -> None:
 def test_init_over_an_open_two_phase_transaction(version: int, two_phase: bool) -> None:
     broker = Harness()
     owner = broker.open(api_version=6, enable_two_phase=True)
-    again = {"api_version": version, "enable_two_phase": two_phase}
+    again: dict[str, Any] = {"api_version": version, "enable_two_phase": two_phase}
     assert broker.init(**again) == (51, -1, -1, -1, -1)
     assert (broker.state(), broker.at().producer_epoch) == ("PrepareAbort", 1)
     assert broker.fences == [(A0, 1000, 1)]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.unit.broker.txn.txn_harness import A0, A1, TXN, Harness, at_epoch, next_epoch
 
 TWO_PHASE = 2**31 - 1
-KEEP = {"api_version": 6, "keep_prepared": True}
-KEEP_2PC = {**KEEP, "enable_two_phase": True}
+KEEP: dict[str, Any] = {"api_version": 6, "keep_prepared": True}
+KEEP_2PC: dict[str, Any] = {**KEEP, "enable_two_phase": True}
 
 
 def test_a_resolver_keeps_compares_and_commits() -> None:

@@ -6,6 +6,7 @@ import json
 import struct
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -145,7 +146,8 @@ def test_record_kinds_of_a_newer_broker_are_told_apart() -> None:
 
 @pytest.mark.parametrize("field", ["transaction_status", "last_bump_cause"])
 def test_an_unknown_state_is_refused(field: str) -> None:
-    changed = replace(to_log_value(FULL), **{field: 99})
+    unknown: dict[str, Any] = {field: 99}
+    changed = replace(to_log_value(FULL), **unknown)
     with pytest.raises(CorruptTransactionRecord):
         TransactionRecord.from_bytes(encode_key("full"), encode_value(changed))
 
