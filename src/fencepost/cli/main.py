@@ -63,3 +63,7 @@ def _overview() -> str:
     return "\n".join(
         ("Usage: fencepost COMMAND [OPTIONS]", "", "Commands:", *lines, "", "fencepost COMMAND --help tells more.", "")
     )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""The broker with real sockets: inside this process, and as a command."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from fencepost.broker.embedded import Broker
+from fencepost.broker.server import DirectoryInUse
+from fencepost.broker.settings import InvalidSetting
+
+# ApiVersions v0, correlation id 7, no client id; its answer begins with the same correlation id and error 0.
+API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 7, -1)
+
+
+def ask(address: str, request: bytes = API_VERSIONS) -> bytes:
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=5) as connection:
+        connection.sendall(request)
+        size = int.from_bytes(receive(connection, 4))
+        return receive(connection, size)
+
+
+def receive(connection: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        more = connection.recv(size - len(data))
+        if not more:
+            raise EOFError
+        data += more
+    return data
+
+
+def test_it_answers_and_stops_and_leaves_nothing() -> None:
+    before = threading.active_count()
+    broker = Broker()
+    for _ in range(3):
+        with broker as running:
+            assert ask(running.bootstrap_servers)[:6] == struct.pack(">ih", 7, 0)
+            directory = Path(running.data_dir)
+            assert directory.is_dir()
+        assert not directory.exists()
+    assert threading.active_count() == before
+    with pytest.raises(RuntimeError):
+        broker.bootstrap_servers  # noqa: B018 - the access is what is tested
+
+
+def test_several_run_side_by_side() -> None:
+    with Broker() as one, Broker() as other:
+        assert one.bootstrap_servers != other.bootstrap_servers
+        assert ask(one.bootstrap_servers) == ask(other.bootstrap_servers)
+
+
+def test_what_goes_wrong_at_the_start_is_raised_there(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSetting):
+        Broker(config={"no.such.setting": 1})
+    with Broker(data_dir=str(tmp_path)) as first:
+        with pytest.raises(DirectoryInUse):
+            Broker(data_dir=str(tmp_path)).start()
+        port = int(first.bootstrap_servers.rpartition(":")[2])
+        with pytest.raises(OSError, match=r"(?i)address"):
+            Broker(port=port).start()
+        assert ask(first.bootstrap_servers)
+    (tmp_path / "topics.fencepost").write_bytes(b"nonsense")
+    with pytest.raises(Exception, match=r"topics\.fencepost"):
+        Broker(data_dir=str(tmp_path)).start()
+
+
+def test_requests_may_come_in_any_pieces() -> None:
+    with Broker() as broker:
+        host, _, port = broker.bootstrap_servers.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=5) as connection:
+            for byte in API_VERSIONS:
+                connection.sendall(bytes([byte]))
+            first = receive(connection, int.from_bytes(receive(connection, 4)))
+            connection.sendall(API_VERSIONS * 20)
+            rest = [receive(connection, int.from_bytes(receive(connection, 4))) for _ in range(20)]
+    assert rest == [first] * 20
+
+
+@pytest.mark.parametrize("nonsense", [b"GET / HTTP/1.1\r\n\r\n", struct.pack(">i", -5), struct.pack(">ihhih", 10, 3, 99, 7, -1)])
+def test_nonsense_closes_only_its_own_connection(nonsense: bytes) -> None:
+    with Broker() as broker:
+        with pytest.raises((EOFError, ConnectionResetError)):
+            ask(broker.bootstrap_servers, nonsense)
+        assert ask(broker.bootstrap_servers)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_command_prints_where_it_listens_and_ends_cleanly(tmp_path: Path, number: signal.Signals) -> None:
+    run = [sys.executable, "-m", "fencepost.cli.main", "broker", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path)]
+    with subprocess.Popen(run, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            if process.stdout is None or process.stderr is None:
+                raise AssertionError("there are pipes")
+            line = process.stdout.readline()
+            assert line.startswith("listening on 127.0.0.1:"), process.stderr.read()
+            assert ask(line.split()[-1])[:6] == struct.pack(">ih", 7, 0)
+            process.send_signal(number)
+            assert process.wait(10) == 0
+            assert process.stdout.read() == ""
+        finally:
+            process.kill()
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+    assert "cluster.id=" in (tmp_path / "meta.properties").read_text()
+
+
+def test_the_command_refuses_what_it_does_not_know() -> None:
+    run = [sys.executable, "-m", "fencepost.cli.main", "broker", "--listen", "127.0.0.1:0", "--config", "no.such=1"]
+    done = subprocess.run(run, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 2
+    assert "no.such" in done.stderr
+    assert done.stdout == ""
