@@ -1,0 +1,82 @@
+"""Python imports this at start-up when its folder is on PYTHONPATH: every Python process of the query gets the killer.
+
+FENCEPOST_TEST_KILL = {"step": "WriteDecision", "when": "before", "nth": 2, "folder": "...", "mode": "all"}
+The nth time any process of the query carries out that step, driver, JVM and every other process of theirs are killed
+with SIGKILL. mode "all": this one too. mode "zombie": it waits until the file `go` is in the folder, and goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+
+def children(pid: int) -> list[int]:
+    found: list[int] = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it ended meanwhile
+        if int(fields[1]) == pid:
+            found.append(int(stat.parent.name))
+    return [*found, *(one for child in found for one in children(child))]
+
+
+def kill_family(folder: Path, mode: str) -> None:
+    driver = int((folder / "driver.pid").read_text())
+    family = [driver, *children(driver)]
+    (folder / "killed").write_text(json.dumps(family))
+    for pid in family:
+        if pid == os.getpid():
+            continue
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    if mode == "all":
+        os.kill(os.getpid(), signal.SIGKILL)
+    until = time.monotonic() + 120
+    while not (folder / "go").exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    (folder / "zombie.woke").write_text(str(os.getpid()))
+
+
+def is_nth(folder: Path, nth: int) -> bool:
+    """Counts over all processes, by files that only one can create."""
+    number = 1
+    while True:
+        try:
+            os.close(os.open(folder / f"hit-{number}", os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            number += 1
+            continue
+        return number == nth
+
+
+def arm(order: dict[str, Any]) -> None:
+    from fencepost.spark.steps import StepRunner
+
+    folder = Path(order["folder"])
+    plain = StepRunner.perform
+
+    async def perform(self: StepRunner, step: Any) -> Any:
+        meant = type(step).__name__ == order["step"]
+        if meant and order["when"] == "before" and is_nth(folder, order["nth"]):
+            kill_family(folder, order["mode"])
+        observation = await plain(self, step)
+        if meant and order["when"] == "after" and is_nth(folder, order["nth"]):
+            kill_family(folder, order["mode"])
+        if meant and (folder / "zombie.woke").exists() and (folder / "zombie.woke").read_text() == str(os.getpid()):
+            (folder / "zombie.done").write_text(repr(observation))
+        return observation
+
+    StepRunner.perform = perform  # type: ignore[method-assign]
+
+
+if "FENCEPOST_TEST_KILL" in os.environ:
+    arm(json.loads(os.environ["FENCEPOST_TEST_KILL"]))

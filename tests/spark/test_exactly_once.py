@@ -1,0 +1,180 @@
+"""A stream from topic to topic, killed at chosen steps of the protocol and started again: every record once.
+
+The output is read by another client (librdkafka, read_committed) and compared record by record with the input.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from fencepost import Admin
+from tests.support.apache_kafka import ApacheKafka
+
+HERE = Path(__file__).parent
+SOURCES = HERE.parents[1] / "src"
+RECORDS = 2500
+PARTITIONS = 3
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.timeout(280)]
+
+
+@dataclass
+class Copy:
+    """One sink with its topics and checkpoint, and how to run its query."""
+
+    servers: str
+    folder: Path
+    name: str = field(default_factory=lambda: f"copy-{uuid.uuid4().hex[:8]}")
+    level: str = "two-phase"
+
+    @property
+    def source(self) -> str:
+        return f"{self.name}-in"
+
+    @property
+    def target(self) -> str:
+        return f"{self.name}-out"
+
+    def create(self) -> None:
+        admin = AdminClient({"bootstrap.servers": self.servers})
+        for made in admin.create_topics([NewTopic(one, PARTITIONS, 1) for one in (self.source, self.target)]).values():
+            made.result()
+
+    def produce(self, first: int, count: int) -> None:
+        producer = Producer({"bootstrap.servers": self.servers})
+        for number in range(first, first + count):
+            producer.produce(self.source, key=str(number % 101), value=f"{self.name} {number}")
+        assert producer.flush(30) == 0
+
+    def run(self, kill: dict[str, object] | None = None) -> subprocess.Popen[str]:
+        arguments = {
+            "servers": self.servers,
+            "source": self.source,
+            "target": self.target,
+            "sink": self.name,
+            "checkpoint": str(self.folder / "checkpoint"),
+            "level": self.level,
+        }
+        path = [str(SOURCES)]
+        environment = dict(os.environ, PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
+        if kill is not None:
+            arguments["folder"] = str(self.folder)
+            path.insert(0, str(HERE / "killer"))
+            environment["FENCEPOST_TEST_KILL"] = json.dumps({**kill, "folder": str(self.folder)})
+        environment["PYTHONPATH"] = os.pathsep.join(path)
+        # Output goes to a file: a surviving zombie would keep a pipe open.
+        self.output = self.folder / f"output-{time.monotonic_ns()}"
+        with self.output.open("w") as output:
+            command = [sys.executable, str(HERE / "copy_topic.py"), json.dumps(arguments)]
+            return subprocess.Popen(command, env=environment, stdout=output, stderr=output, text=True)
+
+    def run_to_the_end(self) -> None:
+        assert self.run().wait(200) == 0, self.output.read_text()[-6000:]
+
+    def values(self) -> list[str]:
+        """Everything committed in the target, as librdkafka reads it."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.servers,
+                "group.id": uuid.uuid4().hex,
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+            }
+        )
+        consumer.assign([TopicPartition(self.target, number, 0) for number in range(PARTITIONS)])
+        values: list[str] = []
+        ended = 0
+        until = time.monotonic() + 60
+        while ended < PARTITIONS:
+            assert time.monotonic() < until, "the target could not be read to its end"
+            message = consumer.poll(1)
+            if message is None:
+                continue
+            if message.error():
+                ended += 1
+            else:
+                values.append(f"{message.key().decode()} {message.value().decode()}")
+        consumer.close()
+        return values
+
+    def check(self, records: int) -> None:
+        """Every record once, with its key, and nothing in doubt."""
+        wanted = Counter(f"{number % 101} {self.name} {number}" for number in range(records))
+        found = Counter(self.values())
+        assert found == wanted, {"doubled": list((found - wanted).items())[:9], "lost": list(wanted - found)[:9]}
+        with Admin(self.servers) as admin:
+            mine = [one for one in admin.list_transactions() if f"/{self.name}" in one.transactional_id]
+        assert mine
+        assert [one for one in mine if one.state not in ("Empty", "CompleteCommit", "CompleteAbort")] == []
+
+
+@pytest.fixture
+def copy(apache_kafka: ApacheKafka, tmp_path: Path) -> Copy:
+    made = Copy(apache_kafka.bootstrap_servers, tmp_path)
+    made.create()
+    return made
+
+
+def test_a_stream_and_its_restart_copy_every_record_once(copy: Copy) -> None:
+    copy.produce(0, RECORDS)
+    copy.run_to_the_end()
+    assert "batches 5" in copy.output.read_text()
+    copy.check(RECORDS)
+    copy.produce(RECORDS, 700)
+    copy.run_to_the_end()
+    assert "batches 2" in copy.output.read_text()
+    copy.check(RECORDS + 700)
+
+
+# Which step, when, at its how-many-eth time. A batch has one Claim, three BeginTask, one WriteDecision, and
+# EndTransactions in Open (from the second batch on) and in Commit.
+KILLS = [
+    ("WriteDecision", "after", 2),
+    ("WriteDecision", "before", 3),
+    ("EndTransactions", "after", 1),
+    ("EndTransactions", "before", 3),
+    ("BeginTask", "after", 5),
+    ("Claim", "after", 2),
+    ("ReadDecisions", "after", 3),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("step", "when", "nth"), KILLS)
+def test_killed_at_a_step_and_restarted(copy: Copy, step: str, when: str, nth: int) -> None:
+    copy.produce(0, RECORDS)
+    process = copy.run({"step": step, "when": when, "nth": nth, "mode": "all"})
+    assert process.wait(200) == -9, copy.output.read_text()[-6000:]
+    assert (copy.folder / "killed").exists()
+    copy.produce(RECORDS, 100)
+    copy.run_to_the_end()
+    copy.check(RECORDS + 100)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("step", "nth"), [("WriteDecision", 2), ("EndTransactions", 3), ("ReadDecisions", 2)])
+def test_a_zombie_that_goes_on_after_the_restart_changes_nothing(copy: Copy, step: str, nth: int) -> None:
+    copy.produce(0, RECORDS)
+    process = copy.run({"step": step, "when": "before", "nth": nth, "mode": "zombie"})
+    assert process.wait(200) == -9, copy.output.read_text()[-6000:]
+    copy.run_to_the_end()
+    (copy.folder / "go").touch()
+    until = time.monotonic() + 60
+    while not (copy.folder / "zombie.done").exists() and time.monotonic() < until:
+        time.sleep(0.1)
+    assert (copy.folder / "zombie.done").exists(), "the zombie did not go on"
+    copy.produce(RECORDS, 100)
+    copy.run_to_the_end()
+    copy.check(RECORDS + 100)
