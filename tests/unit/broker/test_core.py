@@ -29,7 +29,9 @@ def test_every_api_served_can_be_read_and_written_in_every_version_and_says_so()
         low, high = supported_versions(api.key)
         assert low <= api.min_version <= api.max_version <= high, api
         module = __import__(handler(api).__module__, fromlist=["handle"])
-        versions = f"v{api.min_version}-{api.max_version}" if api.min_version < api.max_version else f"v{api.min_version}"
+        versions = (
+            f"v{api.min_version}-{api.max_version}" if api.min_version < api.max_version else f"v{api.min_version}"
+        )
         first = " ".join((module.__doc__ or "").split())[:80]
         assert f", {versions}" in first, f"{api.name}: the docstring does not begin with the versions served: {first}"
 
@@ -153,7 +155,13 @@ def test_a_lost_connection_takes_its_waiting_requests_along(driver: BrokerDriver
 
 @pytest.mark.parametrize(
     "frame",
-    [b"", b"\x00\x03", struct.pack(">hhih", 3, 99, 1, -1), struct.pack(">hhih", 999, 0, 1, -1), struct.pack(">hhih", 3, 4, 1, -1)],
+    [
+        b"",
+        b"\x00\x03",
+        struct.pack(">hhih", 3, 99, 1, -1),
+        struct.pack(">hhih", 999, 0, 1, -1),
+        struct.pack(">hhih", 3, 4, 1, -1),
+    ],
     ids=["empty", "cut header", "unknown version", "unknown key", "no body"],
 )
 def test_bytes_that_are_no_request_close_the_connection(driver: BrokerDriver, frame: bytes) -> None:

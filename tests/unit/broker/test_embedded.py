@@ -85,7 +85,9 @@ def test_requests_may_come_in_any_pieces() -> None:
     assert rest == [first] * 20
 
 
-@pytest.mark.parametrize("nonsense", [b"GET / HTTP/1.1\r\n\r\n", struct.pack(">i", -5), struct.pack(">ihhih", 10, 3, 99, 7, -1)])
+@pytest.mark.parametrize(
+    "nonsense", [b"GET / HTTP/1.1\r\n\r\n", struct.pack(">i", -5), struct.pack(">ihhih", 10, 3, 99, 7, -1)]
+)
 def test_nonsense_closes_only_its_own_connection(nonsense: bytes) -> None:
     with Broker() as broker:
         with pytest.raises((EOFError, ConnectionResetError)):

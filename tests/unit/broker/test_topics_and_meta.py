@@ -131,10 +131,10 @@ def test_topic_names_are_kafkas() -> None:
 
 
 def test_producer_ids_are_never_given_out_twice() -> None:
-    disk, seen = MemoryDisk(), []
+    disk, seen, numbers = MemoryDisk(), [], count(1)
     for turn in range(5):
         meta = Meta(disk)
-        meta.load("", lambda numbers=count(1 + turn): UUID(int=next(numbers)))  # type: ignore[misc]
+        meta.load("", lambda: UUID(int=next(numbers)))
         seen += [meta.allocate_producer_id() for _ in range(1500)]
         disk.crash(turn)
     assert len(set(seen)) == len(seen) == 7500
@@ -176,6 +176,11 @@ def test_settings_are_checked_and_inherited() -> None:
     assert check_topic_config({"cleanup.policy": " compact , delete ", "retention.ms": None}) == {
         "cleanup.policy": "compact,delete"
     }
-    for wrong in ({"no.such": 1}, {"fsync": "sometimes"}, {"num.partitions": 0}, {"auto.create.topics.enable": "maybe"}):
+    for wrong in (
+        {"no.such": 1},
+        {"fsync": "sometimes"},
+        {"num.partitions": 0},
+        {"auto.create.topics.enable": "maybe"},
+    ):
         with pytest.raises(InvalidSetting):
             BrokerConfig(wrong)

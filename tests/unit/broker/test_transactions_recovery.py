@@ -1,8 +1,8 @@
 """A transaction cut by a power loss before every single change of the disk, and what the next start makes of it.
 
 Properties (KIP-98, KIP-890): an answered commit is visible as a whole, an answered abort not at all, in doubt is all or
-nothing over all partitions and the group's offset, and after the start nothing hangs: the last stable offset reaches the
-high watermark, no producer has an open transaction, the id takes a new transaction.
+nothing over all partitions and the group's offset, and after the start nothing hangs: the last stable offset reaches
+the high watermark, no producer has an open transaction, the id takes a new transaction.
 """
 
 from __future__ import annotations
@@ -105,9 +105,7 @@ def visible(driver: BrokerDriver) -> list[int]:
 
 def committed_offset(driver: BrokerDriver) -> tuple[int, int]:
     """(error, offset) of the group for partition a-0, wanting stable offsets."""
-    group = OffsetFetchRequestGroup(
-        group_id=GROUP, topics=[OffsetFetchRequestTopics(name="a", partition_indexes=[0])]
-    )
+    group = OffsetFetchRequestGroup(group_id=GROUP, topics=[OffsetFetchRequestTopics(name="a", partition_indexes=[0])])
     answer = driver.ask(OffsetFetchRequest(groups=[group], require_stable=True), 8).groups[0].topics[0].partitions[0]
     return answer.error_code, answer.committed_offset
 
