@@ -12,13 +12,13 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from fencepost.broker.embedded import Broker as Broker
-    from fencepost.client.admin_shells import Admin as Admin
-    from fencepost.client.admin_shells import AsyncAdmin as AsyncAdmin
-    from fencepost.client.consumer_shells import AsyncConsumer as AsyncConsumer
-    from fencepost.client.consumer_shells import Consumer as Consumer
+    from fencepost.client.aio import AsyncAdmin as AsyncAdmin
+    from fencepost.client.aio import AsyncConsumer as AsyncConsumer
+    from fencepost.client.aio import AsyncProducer as AsyncProducer
+    from fencepost.client.blocking import Admin as Admin
+    from fencepost.client.blocking import Consumer as Consumer
+    from fencepost.client.blocking import Producer as Producer
     from fencepost.client.prepared import PreparedTransaction as PreparedTransaction
-    from fencepost.client.producer_shells import AsyncProducer as AsyncProducer
-    from fencepost.client.producer_shells import Producer as Producer
     from fencepost.client.records import Record as Record
     from fencepost.client.types import GroupMetadata as GroupMetadata
     from fencepost.client.types import Isolation as Isolation
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from fencepost.client.types import TopicPartition as TopicPartition
 
 _HOMES = {
-    "Admin": "fencepost.client.admin_shells",
-    "AsyncAdmin": "fencepost.client.admin_shells",
-    "AsyncConsumer": "fencepost.client.consumer_shells",
-    "AsyncProducer": "fencepost.client.producer_shells",
+    "Admin": "fencepost.client.blocking",
+    "AsyncAdmin": "fencepost.client.aio",
+    "AsyncConsumer": "fencepost.client.aio",
+    "AsyncProducer": "fencepost.client.aio",
     "Broker": "fencepost.broker.embedded",
-    "Consumer": "fencepost.client.consumer_shells",
+    "Consumer": "fencepost.client.blocking",
     "GroupMetadata": "fencepost.client.types",
     "Isolation": "fencepost.client.types",
     "OffsetAndMetadata": "fencepost.client.types",
     "PreparedTransaction": "fencepost.client.prepared",
-    "Producer": "fencepost.client.producer_shells",
+    "Producer": "fencepost.client.blocking",
     "Record": "fencepost.client.records",
     "RecordMetadata": "fencepost.client.types",
     "TopicPartition": "fencepost.client.types",

@@ -1,4 +1,4 @@
-"""The consumer's core: positions, prefetching, polling, committing. `consumer_shells` has the faces users see.
+"""The consumer's core: positions, prefetching, polling, committing. `blocking` and `aio` have the faces users see.
 
 While the application works on what one poll gave it, the next fetch of each partition is on its way (one round ahead).
 Positions move when records are handed out, not when they are fetched.

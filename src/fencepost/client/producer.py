@@ -1,4 +1,4 @@
-"""The producer's core: sending, flushing, transactions. `producer_shells` has the two faces users see."""
+"""The producer's core: sending, flushing, transactions. `blocking` and `aio` have the faces users see."""
 
 from __future__ import annotations
 

@@ -1,0 +1,454 @@
+"""The blocking clients: `Producer`, `Consumer`, `Admin`. All of a process share one I/O thread."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+
+from fencepost.client.accumulator import Chunk, Header, OnDelivery
+from fencepost.client.admin import AdminCore
+from fencepost.client.assembly import cluster_for
+from fencepost.client.asyncio_runtime import AsyncioRuntime
+from fencepost.client.blocking_base import BlockingClient, blocking
+from fencepost.client.consumer import ConsumerCore
+from fencepost.client.delivery import Appended, bulk_result
+from fencepost.client.io_thread import io_thread
+from fencepost.client.producer import ProducerCore
+from fencepost.client.rebalance import RebalanceListener, listener_method
+from fencepost.client.records import Fetched, Record
+from fencepost.client.types import GroupMetadata, OffsetAndMetadata, RecordMetadata, TopicPartition
+from fencepost.config import (
+    AdminConfig,
+    CommonSettings,
+    ConsumerConfig,
+    ConsumerSettings,
+    ProducerConfig,
+    ProducerSettings,
+)
+from fencepost.errors import AbortableError, BufferFullError, KafkaError, KafkaTimeoutError, UsageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+T = TypeVar("T")
+
+
+class Delivery(tuple[Chunk, int]):
+    """A record on its way (blocking producer). Safe to drop; `result()` waits."""
+
+    __slots__ = ()
+
+    def done(self) -> bool:
+        """Whether the record's fate is known."""
+        return self[0].fate(self[1]) is not None
+
+    def result(self, timeout_s: float | None = None) -> RecordMetadata:
+        """Where the record is. Raises ProduceFailedError, or KafkaTimeoutError after `timeout_s` (it goes on)."""
+        fate = self._wait(timeout_s)
+        if isinstance(fate, KafkaError):
+            raise fate
+        return fate
+
+    def exception(self, timeout_s: float | None = None) -> KafkaError | None:
+        """Why it was not delivered, None when it was. Raises KafkaTimeoutError after `timeout_s`."""
+        fate = self._wait(timeout_s)
+        return fate if isinstance(fate, KafkaError) else None
+
+    def _wait(self, timeout_s: float | None) -> RecordMetadata | KafkaError:
+        chunk, index = self
+        fate = chunk.fate(index)
+        if fate is not None:
+            return fate
+        something = threading.Event()
+        chunk.watch(something.set)
+        while True:
+            fate = chunk.fate(index)
+            if fate is not None:
+                return fate
+            if not something.wait(timeout_s):
+                raise KafkaTimeoutError(f"the record was not delivered within {timeout_s} s", outcome_unknown=True)
+            something.clear()
+
+
+class BulkDelivery:
+    """Arrow data on its way (blocking producer)."""
+
+    def __init__(self, chunks: list[Chunk]) -> None:
+        self._chunks = chunks
+
+    def done(self) -> bool:
+        """Whether the fate of every row is known."""
+        return all(chunk.done for chunk in self._chunks)
+
+    def result(self, timeout_s: float | None = None) -> list[Appended]:
+        """Where the rows are. Raises ProduceFailedError (the first), KafkaTimeoutError."""
+        something = threading.Event()
+        watcher: Callable[[], object] = something.set
+        for chunk in self._chunks:
+            chunk.watch(watcher)
+        while not self.done():
+            if not something.wait(timeout_s):
+                raise KafkaTimeoutError(f"not every row was delivered within {timeout_s} s", outcome_unknown=True)
+            something.clear()
+        return bulk_result(self._chunks)
+
+
+class Producer(BlockingClient[ProducerCore]):
+    """A blocking producer, idempotent by default; may be shared between threads (one transaction at a time).
+
+    Settings are Kafka's, in snake_case (`fencepost.config.ProducerConfig`).
+    """
+
+    def __init__(self, bootstrap_servers: str | Sequence[str], **settings: Unpack[ProducerSettings]) -> None:
+        self._make(ProducerConfig.make({"bootstrap_servers": bootstrap_servers, **settings}))
+
+    @classmethod
+    def from_config(cls, settings: Mapping[str, Any]) -> Self:
+        """From Kafka's dotted names."""
+        self = cls.__new__(cls)
+        self._make(ProducerConfig.from_dotted(settings))
+        return self
+
+    def _make(self, config: ProducerConfig) -> None:
+        io = io_thread()
+
+        def make() -> ProducerCore:
+            return ProducerCore(cluster_for(AsyncioRuntime(), config), config, lock=threading.Lock(), wake=io.call_soon)
+
+        BlockingClient.__init__(self, make)
+        self._append = self._core.append
+        self._accumulator = self._core.accumulator
+        self._buffer_memory = config.buffer_memory
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        partition: int | None = None,
+        headers: Sequence[Header] | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> Delivery:
+        """Send one record; `value=None` is a tombstone. Waits only when buffer_memory is full.
+
+        Without a partition, the key decides as in Java's client, else a sticky one. `on_delivery(error, metadata)` runs
+        in the I/O thread. In a transaction nobody has to look at either: the next transactional call tells. Raises
+        BufferFullError, RecordRejectedError (too large), TransactionAbortableError (abort), UsageError, fatal errors.
+        """
+        if self._accumulator.waiting_bytes >= self._buffer_memory or self._closed or not self._io.alive():
+            self._wait_for_room()
+        return Delivery(self._append(topic, value, key, partition, headers, timestamp_ms, on_delivery))
+
+    def send_arrow(
+        self, topic: str | None, data: pa.RecordBatch | pa.Table, partition: int | None = None
+    ) -> BulkDelivery:
+        """Send every row of Arrow data: columns value, [key], [partition], [headers], [timestamp], [topic].
+
+        Without a partition, keys decide as in `send`; rows without a key go to sticky partitions. Raises as `send`.
+        """
+        if self._accumulator.waiting_bytes >= self._buffer_memory or self._closed or not self._io.alive():
+            self._wait_for_room()
+        return BulkDelivery(self._core.append_table(topic, data, partition))
+
+    def _wait_for_room(self) -> None:
+        self._check()
+        if self._io.is_current():
+            raise BufferFullError("the buffer is full, and a delivery callback cannot wait for room")
+        self._io.run(self._core.wait_for_room())
+
+    flush = blocking(ProducerCore.flush)
+    partitions_for = blocking(ProducerCore.partitions_for)
+    init_transactions = blocking(ProducerCore.init_transactions)
+    commit_transaction = blocking(ProducerCore.commit_transaction)
+    abort_transaction = blocking(ProducerCore.abort_transaction)
+    send_offsets_to_transaction = blocking(ProducerCore.send_offsets_to_transaction)
+    prepare_transaction = blocking(ProducerCore.prepare_transaction)
+    complete_transaction = blocking(ProducerCore.complete_transaction)
+
+    def begin_transaction(self) -> None:
+        """Open a transaction. Raises UsageError, or what broke the producer for good."""
+        self._check()
+        self._core.begin_transaction()
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Self]:
+        """Begin; commit at the end of the block, abort when it raises.
+
+        A CommitFailedError is raised after the transaction was aborted: go back to the last committed positions and go
+        on with the same producer. After a fatal error nothing is left to abort.
+        """
+        self.begin_transaction()
+        try:
+            yield self
+            self.commit_transaction()
+        except AbortableError:
+            self.abort_transaction()
+            raise
+        except KafkaError as error:
+            self._abort_unless_over(error)
+            raise
+        except BaseException:
+            self.abort_transaction()
+            raise
+
+    def _abort_unless_over(self, error: KafkaError) -> None:
+        transactions = self._core.transactions
+        if transactions is not None and transactions.error is not error:
+            self.abort_transaction()
+
+    @property
+    def producer_id(self) -> int:
+        """The current producer id, -1 before there is one."""
+        return self._core.producer_id
+
+    @property
+    def producer_epoch(self) -> int:
+        """The current producer epoch, -1 before there is one."""
+        return self._core.producer_epoch
+
+    def close(self, timeout_ms: float | None = 30_000) -> None:
+        """Deliver what was sent, abort an open (not prepared) transaction, release everything. May be called again."""
+        self._io.check_process()
+        if not self._closed:
+            self._closed = True
+            self._io.run(self._core.close(timeout_ms))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close(30_000 if error is None or isinstance(error, Exception) else 0)
+
+
+class _Telling:
+    """Carries rebalance news from the I/O thread to the thread that polls."""
+
+    def __init__(self) -> None:
+        self.listener: RebalanceListener | None = None
+        self.news: queue.SimpleQueue[tuple[str, list[TopicPartition], asyncio.Future[None]] | None] = (
+            queue.SimpleQueue()
+        )
+
+    async def tell(self, kind: str, partitions: list[TopicPartition]) -> None:
+        """Runs in the I/O thread: hand over, wait until the polling thread has called the listener."""
+        if listener_method(self.listener, kind) is None:
+            return
+        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.news.put((kind, partitions, told))
+        await told
+
+    def serve(self, kind: str, partitions: list[TopicPartition], told: asyncio.Future[None]) -> None:
+        """Runs in the polling thread. The rebalance goes on even if the listener raises, and the poll raises that."""
+        method = listener_method(self.listener, kind)
+        try:
+            if method is not None:
+                method(partitions)
+        finally:
+            told.get_loop().call_soon_threadsafe(_done, told)
+
+
+def _done(told: asyncio.Future[None]) -> None:
+    if not told.done():
+        told.set_result(None)
+
+
+class Consumer(BlockingClient[ConsumerCore]):
+    """A blocking consumer for one thread (`wakeup` may come from any). Reads committed records by default."""
+
+    def __init__(self, bootstrap_servers: str | Sequence[str], **settings: Unpack[ConsumerSettings]) -> None:
+        self._make(ConsumerConfig.make({"bootstrap_servers": bootstrap_servers, **settings}))
+
+    @classmethod
+    def from_config(cls, settings: Mapping[str, Any]) -> Self:
+        """From Kafka's dotted names."""
+        self = cls.__new__(cls)
+        self._make(ConsumerConfig.from_dotted(settings))
+        return self
+
+    def _make(self, config: ConsumerConfig) -> None:
+        BlockingClient.__init__(self, lambda: ConsumerCore(cluster_for(AsyncioRuntime(), config), config))
+        self._telling = _Telling()
+        self._core.listener = self._telling.tell
+
+    def _run_listening(self, call: Callable[[], Any]) -> Any:
+        """Run a core call while serving rebalance news in this thread."""
+        self._check()
+        if self._telling.listener is None:
+            return self._io.run(call())
+        if self._io.is_current():
+            raise UsageError("a blocking call from a callback would wait for itself")
+        future = asyncio.run_coroutine_threadsafe(call(), self._io.loop)
+        future.add_done_callback(lambda _: self._telling.news.put(None))
+        try:
+            while (news := self._telling.news.get()) is not None or not future.done():
+                if news is not None:
+                    self._telling.serve(*news)
+            return future.result()
+        except BaseException:
+            if not future.done():
+                future.cancel()
+            raise
+
+    # --- reading ---
+
+    def subscribe(self, topics: Iterable[str], listener: RebalanceListener | None = None) -> None:
+        """Read what the group assigns of these topics; `listener` is told of rebalances inside poll."""
+        self._telling.listener = listener
+        self._run(lambda core: core.subscribe(topics))
+
+    def unsubscribe(self) -> None:
+        """Leave the group, read nothing."""
+        self._run_listening(self._core.unsubscribe)
+
+    def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> list[Record]:
+        """The next records, waiting up to `timeout_ms` for the first. Raises as ConsumerCore.poll_columns."""
+        records: list[Record] = self._run_listening(lambda: self._core.poll(timeout_ms, max_records))
+        return records
+
+    def poll_columns(self, timeout_ms: float = 0, max_records: int | None = None) -> list[Fetched]:
+        """As `poll`, as columns per partition."""
+        fetched: list[Fetched] = self._run_listening(lambda: self._core.poll_columns(timeout_ms, max_records))
+        return fetched
+
+    def poll_arrow(self, timeout_ms: float = 0, max_records: int | None = None, *, headers: bool = False) -> pa.Table:
+        """As `poll`, as an Arrow table with the columns of Spark's Kafka source."""
+        table: pa.Table = self._run_listening(lambda: self._core.poll_arrow(timeout_ms, max_records, headers=headers))
+        return table
+
+    def __iter__(self) -> Iterator[Record]:
+        while not self._closed:
+            yield from self.poll(1000)
+
+    def fetch_range(
+        self, topic: str, partition: int, start: int, end: int, *, timeout_ms: float | None = None
+    ) -> Iterator[Fetched]:
+        """All visible records of [start, end) of one partition as columns, whatever is assigned.
+
+        The next piece is fetched while the caller works on the one before. Raises as `fetching.fetch_range`.
+        """
+        self._check()
+        pieces = self._core.fetch_range(topic, partition, start, end, timeout_ms=timeout_ms)
+        following = asyncio.run_coroutine_threadsafe(_next_of(pieces), self._io.loop)
+        try:
+            while (piece := following.result()) is not None:
+                following = asyncio.run_coroutine_threadsafe(_next_of(pieces), self._io.loop)
+                yield piece
+        finally:
+            following.cancel()
+
+    assign = blocking(ConsumerCore.assign)
+    seek_to_beginning = blocking(ConsumerCore.seek_to_beginning)
+    seek_to_end = blocking(ConsumerCore.seek_to_end)
+    seek_to_timestamp = blocking(ConsumerCore.seek_to_timestamp)
+    offsets_for = blocking(ConsumerCore.offsets_for)
+    position = blocking(ConsumerCore.position)
+    reset_to_committed = blocking(ConsumerCore.reset_to_committed)
+    commit = blocking(ConsumerCore.commit)
+    committed = blocking(ConsumerCore.committed)
+    partitions_for = blocking(ConsumerCore.partitions_for)
+
+    def _in_loop(self, call: Callable[[], T]) -> T:
+        async def run() -> T:
+            return call()
+
+        self._check()
+        return self._io.run(run())
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Read on from `offset`."""
+        self._in_loop(lambda: self._core.seek(partition, offset))
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Hand out nothing of these partitions until `resume`."""
+        self._in_loop(lambda: self._core.pause(partitions))
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Undo `pause`."""
+        self._in_loop(lambda: self._core.resume(partitions))
+
+    def assignment(self) -> list[TopicPartition]:
+        """The partitions being read."""
+        return self._in_loop(self._core.assignment)
+
+    def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What to commit now: where reading goes on, per partition with a known position."""
+        return self._in_loop(self._core.positions)
+
+    def group_metadata(self) -> GroupMetadata:
+        """Who we are in the group, for send_offsets_to_transaction."""
+        return self._in_loop(self._core.group_metadata)
+
+    def wakeup(self) -> None:
+        """Make the poll that runs now, or the next one, raise WakeupError. From any thread."""
+        self._check()
+        self._io.call_soon(self._core.wakeup)
+
+    def close(self) -> None:
+        """Commit if enable_auto_commit, leave the group, release everything. May be called again."""
+        self._io.check_process()
+        if not self._closed:
+            try:
+                self._run_listening(self._core.close)
+            finally:
+                self._closed = True
+
+
+async def _next_of(pieces: AsyncIterator[Fetched]) -> Fetched | None:
+    return await anext(pieces, None)
+
+
+def _admin_core(config: AdminConfig) -> AdminCore:
+    return AdminCore(cluster_for(AsyncioRuntime(), config), config.default_api_timeout_ms)
+
+
+class Admin(BlockingClient[AdminCore]):
+    """Blocking admin calls; may be shared between threads."""
+
+    def __init__(self, bootstrap_servers: str | Sequence[str], **settings: Unpack[CommonSettings]) -> None:
+        config = AdminConfig.make({"bootstrap_servers": bootstrap_servers, **settings})
+        super().__init__(lambda: _admin_core(config))
+
+    @classmethod
+    def from_config(cls, settings: Mapping[str, Any]) -> Self:
+        """From Kafka's dotted names."""
+        config = AdminConfig.from_dotted(settings)
+        self = cls.__new__(cls)
+        BlockingClient.__init__(self, lambda: _admin_core(config))
+        return self
+
+    create_topic = blocking(AdminCore.create_topic)
+    delete_topic = blocking(AdminCore.delete_topic)
+    create_partitions = blocking(AdminCore.create_partitions)
+    list_topics = blocking(AdminCore.list_topics)
+    describe_topics = blocking(AdminCore.describe_topics)
+    describe_cluster = blocking(AdminCore.describe_cluster)
+    partitions_of = blocking(AdminCore.partitions_of)
+    list_offsets = blocking(AdminCore.list_offsets)
+    delete_records = blocking(AdminCore.delete_records)
+    describe_configs = blocking(AdminCore.describe_configs)
+    alter_configs = blocking(AdminCore.alter_configs)
+    list_groups = blocking(AdminCore.list_groups)
+    describe_group = blocking(AdminCore.describe_group)
+    group_offsets = blocking(AdminCore.group_offsets)
+    delete_group = blocking(AdminCore.delete_group)
+    init_producer_id = blocking(AdminCore.init_producer_id)
+    end_transaction = blocking(AdminCore.end_transaction)
+    complete = blocking(AdminCore.complete)
+    list_transactions = blocking(AdminCore.list_transactions)
+    describe_transactions = blocking(AdminCore.describe_transactions)
+    describe_producers = blocking(AdminCore.describe_producers)
+    write_abort_marker = blocking(AdminCore.write_abort_marker)
+    features = blocking(AdminCore.features)
+    api_versions = blocking(AdminCore.api_versions)
+
+    def close(self) -> None:
+        """Close the connections. May be called again."""
+        self._io.check_process()
+        if not self._closed:
+            self._closed = True
+            self._io.call_soon(self._core.cluster.close)
