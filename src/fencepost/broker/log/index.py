@@ -111,6 +111,9 @@ class OffsetIndex:
         slot = bisect_right(self._positions, position) - 1
         return self._positions[slot] if slot >= 0 else 0
 
+    def positions(self) -> list[int]:
+        return list(self._positions)
+
     def last(self) -> tuple[int, int] | None:
         """(last offset, position) of the last entry."""
         return (self._base + self._offsets[-1], self._positions[-1]) if self._offsets else None

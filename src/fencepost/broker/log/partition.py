@@ -27,6 +27,7 @@ from fencepost.broker.log.producer_table import ProducerTable, facts_of
 from fencepost.broker.log.recovery import Recovered, make_durable, rebuild_aborted, recover
 from fencepost.broker.log.results import Appended, CorruptSegment, Duplicate, ReadResult, RecoveryReport, Rejected
 from fencepost.broker.log.segment import Segment
+from fencepost.broker.log.snapshot import Place
 from fencepost.broker.log.snapshots import SnapshotKeeper
 from fencepost.broker.log.timestamps import first_at_or_after, with_timestamp
 from fencepost.broker.log.validate import Flaw, inspect
@@ -378,7 +379,9 @@ class PartitionLog:
         """Prepare a snapshot of now. Indexes have been flushed."""
         self._bytes_since_snapshot = 0
         files = [file for segment in self.segments[-2:] for file in segment.index_files()]
-        self.snapshots.prepare(self.log_end_offset, self.producers.encode(), files)
+        last = self.segments[-1]
+        data = self.producers.encode(Place(last.base_offset, last.size))
+        self.snapshots.prepare(self.log_end_offset, data, files)
 
     def _write_snapshots(self, synced_offset: int) -> None:
         if self.snapshots.write(synced_offset):
@@ -440,7 +443,7 @@ class PartitionLog:
                 return b"", offset
             wanted = size
         data = segment.log.read(position, wanted)
-        whole, end_offset = segment.whole_batches(data, position, offset, self.config.verify_reads)
+        whole, end_offset = segment.whole_batches(data, position, base, self.config.verify_reads)
         if whole == 0:
             raise CorruptSegment(segment.path, position, f"{len(data)} of {wanted} bytes were read, and no whole batch")
         return (data if whole == len(data) else memoryview(data)[:whole]), end_offset

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
 from fencepost.broker.log.aborted import Aborted
-from fencepost.broker.log.snapshot import decode_snapshot, encode_snapshot
+from fencepost.broker.log.snapshot import Place, decode_snapshot, encode_snapshot
 from fencepost.broker.producers import (
     BatchFacts,
     ProducerState,
@@ -135,16 +135,18 @@ class ProducerTable:
             self.note_batch(facts_of(header), header.base_offset, header.last_offset, header.max_timestamp)
         return None
 
-    def encode(self) -> bytes:
-        return encode_snapshot(self._states.values())
+    def encode(self, place: Place) -> bytes:
+        """A snapshot taken at that place of the log."""
+        return encode_snapshot(self._states.values(), place)
 
-    def load(self, data: bytes) -> None:
-        """Take over a snapshot. Raises CorruptSnapshot, and then nothing has changed."""
-        states = decode_snapshot(data)
+    def load(self, data: bytes) -> Place | None:
+        """Take over a snapshot; its place when it says so. Raises CorruptSnapshot, and then nothing has changed."""
+        states, place = decode_snapshot(data)
         self._states = {state.producer_id: state for state in states}
         still_open = sorted((s.txn_first_offset, s.producer_id) for s in states if s.txn_first_offset >= 0)
         self._open = OrderedDict((producer_id, first) for first, producer_id in still_open)
         self._undurable.clear()
+        return place
 
     def expire(self, now_ms: int, expiration_ms: int, is_live: Callable[[int], bool], shrunk_max: int) -> int:
         """Shrink states that were idle for `expiration_ms`, except those of live transactional ids and of open

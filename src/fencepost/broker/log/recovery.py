@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 
 from fencepost.broker.files import Files
 from fencepost.broker.log.config import LogConfig
+from fencepost.broker.log.index import OffsetIndex
 from fencepost.broker.log.layout import (
     EPOCH_CHECKPOINT,
     EPOCH_CHECKPOINT_TEXT,
+    INDEX,
     LOG,
     LOG_START,
     SNAPSHOT,
@@ -26,14 +28,15 @@ from fencepost.broker.log.layout import (
 from fencepost.broker.log.producer_table import ProducerTable
 from fencepost.broker.log.results import CorruptSegment, Cut, RecoveryReport
 from fencepost.broker.log.segment import Segment, scan
-from fencepost.broker.log.snapshot import CorruptSnapshot
-from fencepost.protocol.batch import BatchHeader
+from fencepost.broker.log.snapshot import CorruptSnapshot, Place
+from fencepost.protocol.batch import HEADER_BYTES, MAGIC, BatchHeader, parse_header
 from fencepost.protocol.control import Marker, parse_marker
 from fencepost.protocol.errors import CorruptBatch
 
 __all__ = ["Recovered", "make_durable", "rebuild_aborted", "recover"]
 
 _REWRITE_BYTES = 1 << 20
+_MAGIC_AT = 16
 
 
 @dataclass(slots=True)
@@ -84,47 +87,64 @@ def _load_and_scan(files: Files, directory: str, config: LogConfig, found: Recov
     for snapshot in reversed(found.snapshots):
         if snapshot < found.segments[0].base_offset:
             break
-        start = _position_of(found.segments, snapshot, found.report)
-        if start is None:
-            found.report.notes.append(f"snapshot {snapshot} is not at a batch of the log")
-            continue
+        producers = ProducerTable()
         try:
-            found.producers.load(files.read_bytes(f"{directory}/{file_name(snapshot, SNAPSHOT)}"))
+            place = producers.load(files.read_bytes(f"{directory}/{file_name(snapshot, SNAPSHOT)}"))
         except CorruptSnapshot as error:
             found.report.notes.append(f"snapshot {snapshot}: {error}")
             continue
+        start = _position_of(found, snapshot, place)
+        if start is None:
+            found.report.notes.append(f"snapshot {snapshot} does not fit the log")
+            continue
+        found.producers = producers
         found.report.snapshot_offset = snapshot
         number, position, offset = *start, snapshot
         break
     _scan(files, directory, config, found, number, position, offset)
     end = found.segments[-1].next_offset
-    for snapshot in [o for o in found.snapshots if o > end]:
+    ahead = [snapshot for snapshot in found.snapshots if snapshot > end]
+    for snapshot in ahead:
         files.remove(f"{directory}/{file_name(snapshot, SNAPSHOT)}")
         found.snapshots.remove(snapshot)
+    if ahead:
+        files.sync_directory(directory)  # back after a crash, they would stand for another history
 
 
-def _position_of(segments: list[Segment], offset: int, report: RecoveryReport) -> tuple[int, int] | None:
-    """(number of the segment, position) of the batch that begins at `offset`, or of the end of the log there; None
-    when there is none."""
+def _position_of(found: Recovered, offset: int, place: Place | None) -> tuple[int, int] | None:
+    """(number of the segment, position) from which on the log has to be scanned after a snapshot; None when it does
+    not fit."""
+    segments = found.segments
     number = max(i for i, segment in enumerate(segments) if segment.base_offset <= offset)
     segment = segments[number]
     if offset == segment.base_offset:
         return number, 0
+    if not segment.load_indexes():
+        found.report.notes.append(f"{segment.path}: its indexes were damaged")
+        if segment.aborted_lost:
+            return None
+    if place is None:
+        return _walk_to(segment, number, offset)
+    if place.segment != segment.base_offset or place.position > segment.size:
+        return None
+    if place.position + HEADER_BYTES <= segment.size:
+        header = segment.log.read(place.position, HEADER_BYTES)
+        if header[_MAGIC_AT] == MAGIC and int.from_bytes(header[:8], "big") != offset:
+            return None
+    return number, place.position
+
+
+def _walk_to(segment: Segment, number: int, offset: int) -> tuple[int, int] | None:
+    """The same for a snapshot that does not say its place."""
+    position = segment.offsets.floor(offset - 1)
+    expected = -1
     try:
-        if not segment.load_indexes():
-            report.notes.append(f"{segment.path}: its indexes were damaged")
-            if segment.aborted_lost:
-                return None
-        position = segment.offsets.floor(offset - 1)
-        expected = -1
         for at, header, batch in scan(segment.log, segment.path, position, segment.size, expected=-1, gaps=True):
             if header.base_offset >= offset:
                 return number, at
             position, expected = at + len(batch), header.last_offset + 1
     except CorruptSegment as error:
-        report.notes.append(str(error))
-        if error.position != position or expected < 0:
-            return None
+        return (number, position) if error.position == position and expected == offset else None
     return (number, position) if expected == offset else None
 
 
@@ -134,6 +154,7 @@ def _scan(
     """Replay everything from there on; `offset` is the log end offset so far."""
     gaps = "compact" in config.cleanup_policy
     segments = found.segments
+    synced = max(found.snapshots, default=-1) if config.fsync != "never" else -1
     while number < len(segments):
         segment, began = segments[number], position
         hole = segment.base_offset > offset and not gaps
@@ -155,12 +176,44 @@ def _scan(
             _forget_first(found, resume)
             number, position, offset = 0, 0, segments[0].base_offset
             continue
+        if offset < synced and (passed := _behind_damage(files, segments, number, position, hole)) is not None:
+            found.report.damaged.append(problem)
+            if passed[0] > number:
+                segment.next_offset = passed[2]
+                found.scanned.append((segment, segment.size))
+            number, position, offset = passed
+            continue
         _cut(files, directory, found, number, position, offset, problem)
         if number < len(segments):
             found.scanned.append((segment, began))
         break
     segments[-1].next_offset = offset
     segments[-1].load_indexes()  # a cut may have made a segment the last one that was not scanned
+
+
+def _behind_damage(
+    files: Files, segments: list[Segment], number: int, position: int, hole: bool
+) -> tuple[int, int, int] | None:
+    """(number, position, offset) of the next whole batch behind damage, by the batch lengths, the offset index, or
+    the next segment; None when nothing whole follows."""
+    if hole:
+        return number, 0, segments[number].base_offset
+    segment = segments[number]
+    index = OffsetIndex(files, segment.stem + INDEX, segment.base_offset)
+    if files.exists(segment.stem + INDEX):
+        index.load(files.read_bytes(segment.stem + INDEX), segment.size)
+    candidates = [at for at in index.positions() if at > position]
+    try:
+        candidates.insert(0, position + parse_header(segment.log.read(position, HEADER_BYTES)).size_bytes)
+    except CorruptBatch:
+        candidates.sort()
+    for at in candidates:
+        try:
+            _, header, _ = next(scan(segment.log, segment.path, at, segment.size, expected=-1, gaps=True))
+        except (CorruptSegment, StopIteration):
+            continue
+        return number, at, header.base_offset
+    return (number + 1, 0, segments[number + 1].base_offset) if number + 1 < len(segments) else None
 
 
 def _scan_segment(

@@ -84,4 +84,7 @@ class RecoveryReport:
     """Where the scan began; -1: at the start of the log."""
     cuts: list[Cut] = field(default_factory=list)
     removed_files: list[str] = field(default_factory=list)
+    damaged: list[CorruptSegment] = field(default_factory=list)
+    """What is wrong below a point that had been synced: it stays, reads of it answer KAFKA_STORAGE_ERROR, and what it
+    said of producers is missing."""
     notes: list[str] = field(default_factory=list)

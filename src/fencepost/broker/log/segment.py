@@ -162,6 +162,7 @@ class Segment:
 
     def forget_from(self, offset: int, position: int) -> None:
         """Drop index entries at or behind `offset`, whose batch begins at `position`: a scan goes on from there."""
+        self.load_indexes()
         self.offsets.truncate(offset)
         self.times.truncate(offset)
         self.aborted.truncate(offset)
@@ -209,12 +210,13 @@ class Segment:
             position += at
         return self.size, self.next_offset, 0
 
-    def whole_batches(self, data: bytes, position: int, offset: int, verify: bool) -> tuple[int, int]:
-        """How many bytes of `data`, read from `position`, are whole batches, and the offset behind them; the first
-        one holds `offset` or begins behind it.
+    def whole_batches(self, data: bytes, position: int, base_offset: int, verify: bool) -> tuple[int, int]:
+        """How many bytes of `data`, read from `position`, are whole batches, and the offset behind them. The first one
+        begins at `base_offset`.
 
-        The base offset is not under the CRC, so it is compared with its neighbours'. Raises CorruptSegment; a wrong
-        CRC is looked for only when `verify`."""
+        Damage behind the first batch ends the walk; damaged offsets, which are not under the CRC and therefore
+        compared with their neighbours', and a damaged first batch raise CorruptSegment. A wrong CRC is looked for only
+        when `verify`."""
         view = memoryview(data)
         size = len(data)
         at = 0
@@ -224,18 +226,24 @@ class Segment:
             base, length, _, magic, crc, _, delta = unpack(data, at)
             end = at + _OVERHEAD + length
             if magic != 2 or length < HEADER_BYTES - _OVERHEAD or delta < 0:
-                raise CorruptSegment(self.path, position + at, "not the header of a batch")
-            if base < expected:
-                raise CorruptSegment(self.path, position + at, f"base offset {base}, at least {expected} is due")
+                if at:
+                    break
+                raise CorruptSegment(self.path, position, "not the header of a batch")
+            if base < expected or (at == 0 and base != base_offset):
+                raise CorruptSegment(
+                    self.path, position + at, f"base offset {base}, {max(expected, base_offset)} is due"
+                )
             if end > size:
                 break
             if verify and crc32c(view[at + _CRC_FROM : end]) != crc:
-                raise CorruptSegment(self.path, position + at, "the CRC of the batch is wrong")
+                if at:
+                    break
+                raise CorruptSegment(self.path, position, "the CRC of the batch is wrong")
             at = end
             expected = base + delta + 1
-        if expected > self.next_offset or (expected >= 0 and expected <= offset):
+        if expected > self.next_offset:
             raise CorruptSegment(
-                self.path, position, f"offsets up to {expected}, the segment ends at {self.next_offset}"
+                self.path, position, f"offsets below {expected}, the segment ends at {self.next_offset}"
             )
         return at, expected
 

@@ -5,38 +5,48 @@ epoch int16, last sequence int32, last offset int64, offset delta int32, timesta
 first offset of the open transaction int64.
 
 Kafka remembers only the last batch across a restart. Behind its entries, under the same CRC and skipped by its
-reader, follows what makes a restart invisible to a producer that repeats an older batch: `FP01`, then for each entry,
-in order: seen int32, flags int8 (1: shrunk), batch count int8, and per batch first sequence int32, last sequence
-int32, base offset int64, last offset int64, timestamp int64.
+reader, follows what makes a restart invisible to a producer that repeats an older batch: `FP01`, the place in the log
+(base offset of the segment int64, position int64: what lies below it needs no scan), then for each entry, in order:
+seen int32, flags int8 (1: shrunk), batch count int8, and per batch first sequence int32, last sequence int32, base
+offset int64, last offset int64, timestamp int64.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from crc32c import crc32c
 
 from fencepost.broker.producers import LAST_BATCHES, LastBatch, ProducerState
 
-__all__ = ["CorruptSnapshot", "decode_snapshot", "encode_snapshot"]
+__all__ = ["CorruptSnapshot", "Place", "decode_snapshot", "encode_snapshot"]
 
 _HEAD = struct.Struct(">hI")
 _COUNT = struct.Struct(">i")
 _ENTRY = struct.Struct(">qhiqiqiq")
 _EXTRA = struct.Struct(">ibb")
+_PLACE = struct.Struct(">qq")
 _BATCH = struct.Struct(">iiqqq")
 _VERSION = 1
 _EXTRA_MAGIC = b"FP01"
 _SHRUNK = 1
 
 
+class Place(NamedTuple):
+    """Where in the log a snapshot was taken: the base offset of a segment and a position (bytes) in it."""
+
+    segment: int
+    position: int
+
+
 class CorruptSnapshot(Exception):
     """The bytes are not a snapshot; an older one, or a scan of the log, must do."""
 
 
-def encode_snapshot(states: Iterable[ProducerState]) -> bytes:
-    entries, extras = [], [_EXTRA_MAGIC]
+def encode_snapshot(states: Iterable[ProducerState], place: Place) -> bytes:
+    entries, extras = [], [_EXTRA_MAGIC, _PLACE.pack(*place)]
     for state in states:
         entries.append(
             _ENTRY.pack(
@@ -56,8 +66,9 @@ def encode_snapshot(states: Iterable[ProducerState]) -> bytes:
     return _HEAD.pack(_VERSION, crc32c(body)) + body
 
 
-def decode_snapshot(data: bytes) -> list[ProducerState]:
-    """Also reads a snapshot that Apache Kafka wrote. Raises CorruptSnapshot."""
+def decode_snapshot(data: bytes) -> tuple[list[ProducerState], Place | None]:
+    """Also reads a snapshot that Apache Kafka wrote, which does not say its place. Raises CorruptSnapshot."""
+    place = None
     try:
         version, crc = _HEAD.unpack_from(data)
         if version != _VERSION:
@@ -71,10 +82,12 @@ def decode_snapshot(data: bytes) -> list[ProducerState]:
         states = [_decode_entry(data, position + i * _ENTRY.size) for i in range(count)]
         position += count * _ENTRY.size
         if data[position : position + len(_EXTRA_MAGIC)] == _EXTRA_MAGIC:
-            _decode_extras(data, position + len(_EXTRA_MAGIC), states)
+            position += len(_EXTRA_MAGIC)
+            place = Place(*_PLACE.unpack_from(data, position))
+            _decode_extras(data, position + _PLACE.size, states)
     except struct.error as error:
         raise CorruptSnapshot(str(error)) from error
-    return states
+    return states, place
 
 
 def _decode_entry(data: bytes, position: int) -> ProducerState:
