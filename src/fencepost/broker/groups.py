@@ -55,9 +55,7 @@ class Groups:
         for partition in topic.partitions if topic is not None else ():
             if self._core.files.exists(partition.directory):
                 self._replay(partition)
-                for producer_id, epoch in self._core.transactions.orphans(partition):
-                    self._core.transactions.abort_orphan(now_ms, partition, producer_id, epoch)
-                    self.coordinator.complete_transaction(producer_id, epoch, False, partition.index)
+                self._core.transactions.settle(now_ms, partition)
         self.apply(now_ms, self.coordinator.load(now_ms))
 
     def offsets_partition(self, group_id: str) -> Partition:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fencepost.broker.config import BrokerConfig
@@ -19,7 +20,15 @@ from fencepost.broker.log.results import Appended, Rejected
 from fencepost.broker.partitioning import coordinator_partition
 from fencepost.broker.topics import CONSUMER_OFFSETS, TRANSACTION_STATE, Partition
 from fencepost.broker.txn.coordinator import TransactionCoordinator
-from fencepost.broker.txn.model import MarkerWrite, Result, TopicPartition, TransactionConfig, TransactionRecord
+from fencepost.broker.txn.model import (
+    MarkerWrite,
+    ProducerPair,
+    Result,
+    TopicPartition,
+    Transaction,
+    TransactionConfig,
+    TransactionRecord,
+)
 from fencepost.broker.txn.states import PREPARED
 from fencepost.protocol.batch import BatchHeader, iter_batches
 from fencepost.protocol.codes import ErrorCode
@@ -43,7 +52,7 @@ class Transactions:
         self.coordinator = TransactionCoordinator(_coordinator_config(core.config), core.meta.allocate_producer_id)
         self._under_way: set[MarkerWrite] = set()
         self._waiting: defaultdict[str, list[Callable[[int], None]]] = defaultdict(list)
-        self._enlisted_at_start: dict[int, set[TopicPartition]] = {}
+        self._owner_at_start: dict[int, str] = {}
 
     def load(self, now_ms: int) -> None:
         """Replay `__transaction_state`."""
@@ -55,44 +64,61 @@ class Transactions:
                         self.coordinator.replay(TransactionRecord.from_bytes(key, value))
         for listed in self.coordinator.list_transactions(now_ms).listings:
             transaction = self.coordinator.transaction(listed.transactional_id)
-            if transaction is not None and transaction.partitions:
-                self._enlisted_at_start[transaction.producer_id] = set(transaction.partitions)
+            if transaction is not None:
+                for producer_id in (transaction.producer_id, transaction.next_producer_id):
+                    self._owner_at_start[producer_id] = transaction.transactional_id
 
     def finish(self, now_ms: int) -> None:
         """Write the markers that are owed since before the start."""
         self._write_markers(now_ms, None)
         self.on_time(now_ms)
 
-    def orphans(self, partition: Partition) -> list[tuple[int, int]]:
-        """(producer id, epoch) of open transactions in a log that no transactional id has enlisted.
-
-        A power loss can leave one: the batch reached the disk, the record that enlisted the partition did not, and the
-        client was never answered.
-        """
-        log = partition.log
-        name = TopicPartition(partition.topic.name, partition.index)
-        found = []
-        for producer_id in log.producers.open_transactions:
-            state = log.producers.get(producer_id)
-            if state is not None and name not in self._enlisted_at_start.get(producer_id, ()):
-                found.append((producer_id, state.epoch))
-        return found
-
     def log_opened(self, now_ms: int, partition: Partition) -> None:
-        """Abort what a power loss left open in a log that is read for the first time."""
-        if partition.topic.internal:
-            return
-        for producer_id, epoch in self.orphans(partition):
-            self.abort_orphan(now_ms, partition, producer_id, epoch)
+        """Look for what a power loss left open in a log that is read for the first time."""
+        if not partition.topic.internal:
+            self.settle(now_ms, partition)
 
-    def abort_orphan(self, now_ms: int, partition: Partition, producer_id: int, epoch: int) -> None:
-        """End such a transaction."""
-        _log.warning(
-            "%s: aborting the transaction of producer id %s, which nobody knows", partition.directory, producer_id
-        )
-        log = partition.log
-        log.append_marker(producer_id, epoch, False, COORDINATOR_EPOCH, now_ms, transaction_version=0)
+    def settle(self, now_ms: int, partition: Partition) -> None:
+        """See that every transaction that is open in a log is open for its coordinator too.
+
+        A power loss can leave one that is not: the batch reached the disk, the record that enlisted the partition did
+        not, and the client was never answered. Under its id's present pair it is enlisted again (its client will retry
+        the batch, which is there); otherwise nobody can go on with it, and it is aborted.
+        """
+        log, name = partition.log, TopicPartition(partition.topic.name, partition.index)
+        for producer_id in list(log.producers.open_transactions):
+            state = log.producers.get(producer_id)
+            owner = self._owner_at_start.get(producer_id)
+            current = None if owner is None else self.coordinator.transaction(owner)
+            if state is None or self._is_open(current, ProducerPair(producer_id, state.epoch), name):
+                continue
+            if current is None or owner is None or current.client_pair != (producer_id, state.epoch) or current.is_kept:
+                self._abort_orphan(now_ms, partition, producer_id, state.epoch)
+            elif current.state in PREPARED:
+                self.when_idle(now_ms, owner, partial(self._settle_again, partition))
+            else:
+                _log.warning("%s: enlisting it again in the transaction of %s", partition.directory, owner)
+                self.apply(now_ms, self.coordinator.adopt(now_ms, owner, name))
+
+    def _settle_again(self, partition: Partition, now_ms: int) -> None:
+        self.settle(now_ms, partition)
+
+    @staticmethod
+    def _is_open(current: Transaction | None, pair: ProducerPair, name: TopicPartition) -> bool:
+        """Whether the coordinator will end what `pair` has open in the partition."""
+        if current is None or name not in current.partitions:
+            return False
+        if current.state in PREPARED:
+            return pair.producer_id == current.producer_id and pair != current.client_pair
+        return current.transaction_pair == pair
+
+    def _abort_orphan(self, now_ms: int, partition: Partition, producer_id: int, epoch: int) -> None:
+        """End a transaction that nobody can go on with."""
+        _log.warning("%s: aborting what producer id %s left open", partition.directory, producer_id)
+        partition.log.append_marker(producer_id, epoch, False, COORDINATOR_EPOCH, now_ms, transaction_version=0)
         self._core.durability.appended(partition)
+        if partition.topic.name == CONSUMER_OFFSETS:
+            self._core.groups.complete_transaction(producer_id, epoch, False, partition.index)
 
     def apply(self, now_ms: int, result: Result[Any], reply: Callable[[int], None] | None = None) -> None:
         """Carry out a decision.

@@ -32,6 +32,7 @@ from fencepost.broker.txn.model import (
     ProducerPair,
     ProduceVerdict,
     Result,
+    TopicPartition,
     Transaction,
     TransactionConfig,
     TransactionRecord,
@@ -211,6 +212,13 @@ class TransactionCoordinator:
             offsets_partition,
             api_version=api_version,
         )
+
+    def adopt(self, now_ms: int, transactional_id: str, partition: tuple[str, int]) -> Result[None]:
+        """Enlist what a power loss left open in a partition under the id's present pair; nothing while markers pend."""
+        current = self._store.get(transactional_id)
+        if current is None or current.state in PREPARED or current.is_kept:
+            return Result(None)
+        return decide_enlist.adopt(now_ms, current, TopicPartition(*partition))
 
     def end_txn(
         self,

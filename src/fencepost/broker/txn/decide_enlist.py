@@ -157,6 +157,16 @@ def enlist_for_offsets(
     return Result(OffsetsVerdict(ErrorCode.INVALID_TXN_STATE))
 
 
+def adopt(now_ms: int, current: Transaction, partition: TopicPartition) -> Result[None]:
+    """Enlist a partition whose batch outlived, in a power loss, the record that enlisted it.
+
+    The batch was never answered, so its client sends it again, and the log will take that for the duplicate it is:
+    aborting the batch would turn the answer into a lie. Enlisted again, it goes the way of its transaction, which its
+    client ends, or the next owner of the id, or the timeout.
+    """
+    return Result(None, _enlisted(now_ms, current, (partition,)))
+
+
 def _offsets_of_another_epoch(current: Transaction, pair: ProducerPair, api_version: int) -> OffsetsVerdict:
     if not current.timed_out(pair):
         return OffsetsVerdict(ErrorCode.INVALID_PRODUCER_EPOCH)
