@@ -58,7 +58,8 @@ class Files(Protocol):
     def read_bytes(self, path: str) -> bytes: ...
 
     def write_atomic(self, path: str, data: bytes) -> None:
-        """Replace the whole file: after a crash there are the old bytes or the new ones, never a mixture."""
+        """Replace the whole file: after a crash there are the old bytes or the new ones, never a mixture. Includes
+        `sync_directory` of its directory."""
 
     def sync_directory(self, path: str) -> None:
         """Make creations and removals in this directory durable."""
