@@ -21,9 +21,9 @@ from fencepost.broker.config import BrokerConfig
 from fencepost.broker.core import BrokerCore
 from fencepost.broker.effects import Close, Reply, Sync
 from fencepost.broker.files import File
+from fencepost.broker.receiver import Receiver
 from fencepost.broker.system_files import SystemFiles
 from fencepost.protocol.errors import ProtocolError
-from fencepost.protocol.frame import FrameReader
 
 __all__ = ["BrokerServer", "DirectoryInUse", "new_event_loop"]
 
@@ -179,12 +179,12 @@ class BrokerServer:
         return host.strip("[]"), int(port)
 
 
-class _Client(asyncio.Protocol):
+class _Client(asyncio.BufferedProtocol):
     """One connection's bytes."""
 
     def __init__(self, server: BrokerServer) -> None:
         self._server = server
-        self._reader = FrameReader(server.core.config.number("socket.request.max.bytes"))
+        self._receiver = Receiver(server.core.config.number("socket.request.max.bytes"))
         self._transport: asyncio.Transport
         self._connection_id = 0
 
@@ -197,12 +197,15 @@ class _Client(asyncio.Protocol):
         local, peer = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
         server.core.connected(server.now_ms(), self._connection_id, (local[0], local[1]), (peer[0], peer[1]))
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._receiver.space()
+
+    def buffer_updated(self, nbytes: int) -> None:
         server = self._server
         if server.failed.done():
             return
         try:
-            frames = self._reader.feed(data)
+            frames = self._receiver.received(nbytes)
             now_ms = server.now_ms()
             for frame in frames:
                 server.core.handle_frame(now_ms, self._connection_id, frame)
