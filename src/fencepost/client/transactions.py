@@ -313,6 +313,8 @@ class Transactions:
         self._advance(TxnEvent.ABORT)
         self._sender.drop(_STATE_OVER)
         await self._sender.drain()
+        # What was in flight and failed has come back to be sent again: it must not slip into the next transaction.
+        self._sender.drop(_STATE_OVER)
         if self._suspicious:
             await self._ask()
             self._raise_fatal()
