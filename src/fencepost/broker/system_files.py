@@ -135,14 +135,14 @@ class SystemFiles:
 
     def opened(self, file: SystemFile) -> None:
         self._open[file] = None
-        while len(self._open) > self._max_open:
+        while len(self._open) > max(1, self._max_open):
             oldest = next(iter(self._open))
             del self._open[oldest]
-            if oldest.used and oldest is not file:  # a second chance
+            if oldest is file or oldest.used:  # a second chance
                 oldest.used = False
                 self._open[oldest] = None
-                continue
-            oldest.release()
+            else:
+                oldest.release()
 
     def closed(self, file: SystemFile) -> None:
         self._open.pop(file, None)
