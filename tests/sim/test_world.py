@@ -54,7 +54,7 @@ def test_random_transactions_are_exactly_once_under_drawn_faults(seed: int) -> N
 def test_random_transactions_are_exactly_once_in_a_storm(seed: int) -> None:
     report = run_world(seed, steps=STEPS, faults=STORMY)
     assert report.anomalies == []
-    assert report.crashes > 5
+    assert report.crashes >= 3
     assert sum("lost" in line for line in report.trace) > 20
 
 
