@@ -13,7 +13,8 @@ was model-checked and each has its reason; tests/unit/spark/test_plan_model.py p
     choose_level  which guarantee the brokers allow
 
 The wire codes are EndTxn v5's as Apache Kafka 4.3.1 gives them: 0 done or done before, 48 INVALID_TXN_STATE (ended the
-other way), 49 INVALID_PRODUCER_ID_MAPPING (expired after completion), 90 PRODUCER_FENCED. Retriable codes never come.
+other way), 49 INVALID_PRODUCER_ID_MAPPING (expired after completion), 90 PRODUCER_FENCED. Our broker answers the commit
+of a transaction that timed out with 120 TRANSACTION_ABORTABLE, where Kafka says 48. Retriable codes never come.
 """
 
 from __future__ import annotations
@@ -77,9 +78,10 @@ _OTHER_WAY: Final = int(ErrorCode.INVALID_TXN_STATE)
 _EXPIRED: Final = int(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 _FENCED: Final = int(ErrorCode.PRODUCER_FENCED)
 _OLD_EPOCH: Final = int(ErrorCode.INVALID_PRODUCER_EPOCH)
+_TIMED_OUT: Final = int(ErrorCode.TRANSACTION_ABORTABLE)
 _COMMITTED: Final = frozenset({_NONE, _EXPIRED})
-_CONTRADICTS: Final = frozenset({_OTHER_WAY, _FENCED})
-_ABORT_IS_FINE: Final = frozenset({_NONE, _OTHER_WAY, _EXPIRED, _FENCED})
+_CONTRADICTS: Final = frozenset({_OTHER_WAY, _FENCED, _OLD_EPOCH, _TIMED_OUT})
+_ABORT_IS_FINE: Final = frozenset({_NONE, _OTHER_WAY, _EXPIRED, _FENCED, _OLD_EPOCH})
 _SUPERSEDED: Final = frozenset({_FENCED, _EXPIRED, _OLD_EPOCH})
 
 
@@ -457,7 +459,7 @@ def _prepared(messages: Sequence[Message | None]) -> tuple[Prepared, ...]:
 
 
 def _complete(sink: str, claim: Pair, winners: tuple[Winner, ...]) -> Plan[None]:
-    """EndTxn(commit) for each winner. 0 and 49 are done; 48 and 90 contradict the decision of an owner."""
+    """EndTxn(commit) for each winner. 0 and 49 are done; 48, 90 and 120 contradict an owner's decision."""
     if not winners:
         return
     ends = tuple(End(winner.transactional_id, winner.pair, commit=True) for winner in winners)

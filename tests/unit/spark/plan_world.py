@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from fencepost.errors import KafkaError, PreparedTransactionLostError
@@ -31,13 +32,15 @@ class Txn:
     two_phase: bool = False
     next_epoch: int | None = None
     ended: tuple[int, bool] | None = None
+    timed_out: bool = False
     rows: list[Any] = field(default_factory=list)
 
 
 class Coordinator:
     """The broker: transactions, what they committed, and the decision topic."""
 
-    def __init__(self) -> None:
+    def __init__(self, timed_out_code: int = 48) -> None:
+        self.timed_out_code = timed_out_code  # Kafka 4.3.1's answer to the commit; 120 is our broker's
         self.txns: dict[str, Txn] = {}
         self.committed: list[tuple[str, Row]] = []
         self.decisions: list[Decision] = []
@@ -76,7 +79,9 @@ class Coordinator:
             self._finish(txn, commit, transactional_id)
             return 0
         if txn.ended is not None and txn.ended[0] == pair.epoch:
-            return 0 if txn.ended[1] == commit else 48
+            if txn.ended[1] == commit:
+                return 0
+            return self.timed_out_code if txn.timed_out else 48
         if pair.epoch != txn.epoch:
             return 90
         if commit:
@@ -92,11 +97,12 @@ class Coordinator:
             else:
                 self.committed.append((transactional_id, row))
         txn.rows = []
-        txn.ended, txn.next_epoch = (epoch, commit), None
+        txn.ended, txn.next_epoch, txn.timed_out = (epoch, commit), None, False
         txn.epoch, txn.state = epoch + 1, "CompleteCommit" if commit else "CompleteAbort"
 
     def time_out(self, transactional_id: str) -> None:
         self._finish(self.txns[transactional_id], False)
+        self.txns[transactional_id].timed_out = True
 
     def timeouts(self) -> list[str]:
         return [name for name, txn in self.txns.items() if txn.state == "Ongoing" and not txn.two_phase]
@@ -132,6 +138,7 @@ class Settings:
     partitions: int = 2
     faults: int = 4
     may_time_out: bool = False
+    timed_out_code: int = 48
 
 
 class Process:
@@ -251,7 +258,7 @@ class World:
 
     def __init__(self, settings: Settings, rules: Rules, choose: Callable[[int], int]) -> None:
         self.settings, self.rules, self.choose = settings, rules, choose
-        self.broker = Coordinator()
+        self.broker = Coordinator(settings.timed_out_code)
         self.processes: list[tuple[Process, Run]] = []
         self.late: list[Call] = []
         self.errors: list[KafkaError] = []
@@ -281,7 +288,7 @@ class World:
                 return stop.value
             observation = yield from self._step(step, task)
 
-    def _step(self, step: plan.Step, task: tuple[int, int, int]) -> Generator[Call, Any, Any]:
+    def _step(self, step: plan.Step, task: tuple[int, int, int]) -> Generator[Call, Any, Any]:  # noqa: C901, PLR0912 - one arm per step
         broker = self.broker
         match step:
             case plan.ListTransactions():
@@ -293,7 +300,7 @@ class World:
             case plan.EndTransactions(ends):
                 codes = []
                 for end in ends:
-                    codes.append((yield from _retried(lambda e=end: broker.end(e.transactional_id, e.pair, e.commit))))
+                    codes.append((yield from _retried(partial(broker.end, end.transactional_id, end.pair, end.commit))))
                 return tuple(codes)
             case plan.AskOwner(_, claim):
                 return (yield from _retried(lambda: broker.end(S, claim, False)))
@@ -335,7 +342,7 @@ class World:
         self.processes = [(process, owner) for process, owner in self.processes if process.alive]
         options: list[tuple[str, Call]] = []
         for process, _ in reversed(self.processes):
-            options.append((f"{process.name} goes on", lambda p=process: self._go(p)))
+            options.append((f"{process.name} goes on", partial(self._go, process)))
         if not options:
             if self.runs and (self.spark_commits == self.settings.batches or len(self.runs) > self.settings.faults + 4):
                 return False
@@ -361,21 +368,21 @@ class World:
     def _fault_options(self) -> list[tuple[str, Call]]:
         options: list[tuple[str, Call]] = []
         for process, owner in reversed(self.processes):
-            options.append((f"{process.name} dies", lambda p=process, o=owner: self._die(p, o)))
-            options.append((f"{process.name} loses a reply", lambda p=process: self._lose(p, late=False)))
-            options.append((f"{process.name} has a late request", lambda p=process: self._lose(p, late=True)))
+            options.append((f"{process.name} dies", partial(self._die, process, owner)))
+            options.append((f"{process.name} loses a reply", partial(self._lose, process, late=False)))
+            options.append((f"{process.name} has a late request", partial(self._lose, process, late=True)))
         for run in self.runs:
             if run.alive:
-                options.append(("driver dies", lambda r=run: self._kill_driver(r)))
+                options.append(("driver dies", partial(self._kill_driver, run)))
                 if run.attempts:
                     partition = max(run.attempts)
-                    options.append(("speculation", lambda r=run, p=partition: self._faulty(lambda: r.attempt(p))))
-        options.append(("another driver starts", lambda: self._faulty(self._start)))
+                    options.append(("speculation", partial(self._faulty, partial(run.attempt, partition))))
+        options.append(("another driver starts", partial(self._faulty, self._start)))
         for number in range(len(self.late)):
-            options.append(("a late request arrives", lambda n=number: self._arrive(n)))
+            options.append(("a late request arrives", partial(self._arrive, number)))
         if self.settings.may_time_out:
             for name in self.broker.timeouts():
-                options.append((f"{name} times out", lambda n=name: self._faulty(lambda: self.broker.time_out(n))))
+                options.append((f"{name} times out", partial(self._faulty, partial(self.broker.time_out, name))))
         return options
 
     def _faulty(self, action: Call) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import pytest
@@ -28,7 +28,9 @@ def wild(seed: int, calm: float) -> Callable[[int], int]:
 
 
 def settings(level: Level, seed: int = 0) -> Settings:
-    return Settings(level=level, faults=2 + seed % 6, partitions=1 + seed % 2, may_time_out=level is Level.RESUME)
+    timed_out_code = 120 if seed % 4 > 1 else 48
+    faults, partitions = 2 + seed % 6, 1 + seed % 2
+    return Settings(level, 2, partitions, faults, level is Level.RESUME, timed_out_code)
 
 
 def told(problem: str | None, world: World) -> str:
@@ -91,7 +93,8 @@ def claim_before_list(sink: str, level: Level) -> plan.Plan[plan.Opened]:
     claim = yield plan.Claim(sink)
     listed = yield listing
     rest.send(listed)  # its Claim step is answered with the early claim
-    return (yield from continued(rest, claim))
+    opened: plan.Opened = yield from continued(rest, claim)
+    return opened
 
 
 def read_before_claim(sink: str, level: Level) -> plan.Plan[plan.Opened]:
@@ -101,10 +104,11 @@ def read_before_claim(sink: str, level: Level) -> plan.Plan[plan.Opened]:
     decisions = yield plan.ReadDecisions(sink)
     claim = yield claiming
     rest.send(claim)
-    return (yield from continued(rest, decisions))
+    opened: plan.Opened = yield from continued(rest, decisions)
+    return opened
 
 
-def continued(rest: plan.Plan[Any], observation: Any) -> plan.Plan[Any]:
+def continued(rest: plan.Plan[Any], observation: Any) -> Generator[plan.Step, Any, Any]:
     while True:
         try:
             step = rest.send(observation)
@@ -153,7 +157,8 @@ def open_that_finishes_nothing(sink: str, level: Level) -> plan.Plan[plan.Opened
 def open_that_aborts_nothing(sink: str, level: Level) -> plan.Plan[plan.Opened]:
     rest = plan.open_sink(sink, level)
     rest.send((yield rest.send(None)) and ())
-    return (yield from continued(rest, (yield plan.Claim(sink))))
+    opened: plan.Opened = yield from continued(rest, (yield plan.Claim(sink)))
+    return opened
 
 
 def write_that_never_skips(opened: plan.Opened, query_id: str, batch_id: int) -> plan.Plan[plan.Message]:
