@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fencepost.errors import ConfigurationError
 
-_TEXT = re.compile(r"(\d{1,19}):(\d{1,5})")
+_TEXT = re.compile(r"([0-9]{1,19}):([0-9]{1,5})")
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,15 +114,18 @@ class ProducerCore:
     async def close(self, timeout_ms: float | None = 30_000) -> None:
         """Deliver what was sent (for at most `timeout_ms`), abort an open transaction, release everything.
 
-        A prepared transaction and an unanswered commit are left as they are. May be called again.
+        What is not delivered by then fails, and KafkaTimeoutError is raised; 0 does not wait at all. A prepared
+        transaction and an unanswered commit are left as they are. May be called again.
         """
         if self.closed:
             return
         self.closed = True
         try:
+            if timeout_ms == 0:
+                return
             if self.transactions is None:
                 await self.flush(timeout_ms)
-            elif self.transactions.state in _ENDS_BY_ABORT and timeout_ms != 0:
+            elif self.transactions.state in _ENDS_BY_ABORT:
                 await self.transactions.abort()
         finally:
             self.sender.drop(ClosedError("the producer was closed"))

@@ -26,6 +26,7 @@ from fencepost.client.routing import Router
 from fencepost.client.runtime import TaskHandle
 from fencepost.config import ProducerConfig
 from fencepost.errors import (
+    ClosedError,
     DataLossError,
     DisconnectedError,
     FatalError,
@@ -492,6 +493,10 @@ class Sender:
 
     def _again(self, queue: PartitionQueue, batch: Batch) -> None:
         """Put a batch back, to be sent after a back-off, with metadata renewed meanwhile."""
+        if self._stopped:
+            queue.in_flight.remove(batch)
+            self._fates.fail(batch, ClosedError("the producer was closed before an answer came"))
+            return
         queue.put_back(batch)
         wait_ms = retry.backoff_ms(
             batch.attempts - 1,

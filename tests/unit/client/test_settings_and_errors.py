@@ -1,0 +1,143 @@
+"""Settings, the exception tree, the retry table, prepared transactions."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+
+import pytest
+
+import fencepost
+from fencepost import errors
+from fencepost.client import retry
+from fencepost.client.prepared import PreparedTransaction
+from fencepost.client.retry import Action
+from fencepost.config import ConsumerConfig, ConsumerSettings, ProducerConfig, ProducerSettings
+from fencepost.protocol.codes import ErrorCode, retriable
+
+SERVERS = {"bootstrap_servers": "a:1"}
+
+
+def test_kafkas_dotted_names_and_texts() -> None:
+    config = ProducerConfig.from_dotted(
+        {
+            "bootstrap.servers": "a:1",
+            "linger.ms": "20",
+            "acks": "all",
+            "enable.idempotence": "true",
+            "transactional.id": "x",
+            "transaction.two.phase.commit.enable": "true",
+        }
+    )
+    assert (config.linger_ms, config.acks, config.enable_idempotence) == (20.0, -1, True)
+    assert (config.transactional_id, config.two_phase_commit) == ("x", True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"linger": 1}, "did you mean 'linger_ms'"),
+        ({"lingerms": 1}, "did you mean 'linger_ms'"),
+        ({"zzzz": 1}, "unknown setting 'zzzz'"),
+        ({"linger_ms": "soon"}, "linger_ms='soon'"),
+        ({"linger_ms": -1}, "linger_ms"),
+        ({"compression_type": "rar"}, "none, gzip, snappy, lz4, zstd"),
+        ({"enable_idempotence": "yes"}, "enable_idempotence"),
+        ({"acks": 2}, "acks"),
+        ({"acks": 1}, "enable_idempotence=False"),
+        ({"transactional_id": "x", "enable_idempotence": False}, "acks=all"),
+        ({"transactional_id": ""}, "empty"),
+        ({"two_phase_commit": True}, "transactional_id"),
+        ({"max_in_flight_requests_per_connection": 6}, "1 to 5"),
+        ({"client_id": 7}, "must be text"),
+        ({"client_id": None}, "must not be None"),
+    ],
+)
+def test_bad_settings_say_which_and_why(settings: dict[str, object], words: str) -> None:
+    with pytest.raises(errors.ConfigurationError, match=words):
+        ProducerConfig.make({**SERVERS, **settings})
+
+
+def test_consumer_settings() -> None:
+    config = ConsumerConfig.make(SERVERS)
+    assert (config.isolation_level, config.enable_auto_commit) == ("read_committed", False)
+    with pytest.raises(errors.ConfigurationError, match="group_id"):
+        ConsumerConfig.make({**SERVERS, "enable_auto_commit": True})
+    with pytest.raises(errors.ConfigurationError, match="heartbeat_interval_ms"):
+        ConsumerConfig.make({**SERVERS, "heartbeat_interval_ms": 50_000})
+
+
+@pytest.mark.parametrize(("typed", "config"), [(ProducerSettings, ProducerConfig), (ConsumerSettings, ConsumerConfig)])
+def test_keyword_types_and_fields_are_the_same(typed: type, config: type) -> None:
+    names = set(typing.get_type_hints(typed))
+    assert names == {one.name for one in dataclasses.fields(config)} - {"bootstrap_servers"}
+
+
+def test_the_tree_is_the_drawn_one() -> None:
+    text = errors.__doc__ or ""
+    classes = {
+        name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, errors.KafkaError)
+    }
+    assert len(classes) > 30
+    drawn = {name for name in classes if name in text}
+    undrawn = classes - drawn
+    assert undrawn <= {f"{kind}AuthorizationError" for kind in ("Topic", "Group", "TransactionalId", "Cluster")}
+    branches = (errors.RetriableError, errors.AbortableError, errors.ApplicationRecoverableError, errors.FatalError)
+    for one in vars(errors).values():
+        if isinstance(one, type) and issubclass(one, errors.KafkaError):
+            assert sum(issubclass(one, branch) for branch in branches) <= 1, one
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (47, errors.InvalidProducerEpochError),
+        (90, errors.ProducerFencedError),
+        (120, errors.TransactionAbortableError),
+        (53, errors.TransactionalIdAuthorizationError),
+        (6, errors.RetriableBrokerError),
+        (88, errors.UnstableOffsetsError),
+        (-1, errors.BrokerError),
+        (12345, errors.BrokerError),
+    ],
+)
+def test_wire_codes_become_exceptions(code: int, expected: type[Exception]) -> None:
+    error = errors.error_for(code, "what was asked", "the broker's words")
+    assert type(error) is expected
+    assert error.code == code
+    assert "what was asked" in str(error)
+    assert "the broker's words" in str(error)
+
+
+def test_every_retriable_code_is_retried_somewhere() -> None:
+    tried = [code for code in ErrorCode if retriable(code)]
+    assert len(tried) > 20
+    for code in tried:
+        assert retry.action(retry.METADATA, code) in (
+            Action.RETRY,
+            Action.REFRESH_LEADER,
+            Action.REFRESH_COORDINATOR,
+        ), code
+
+
+def test_back_off_grows_to_its_most_and_is_spread() -> None:
+    waits = [retry.backoff_ms(attempt, 0.5) for attempt in range(12)]
+    assert waits == sorted(waits)
+    assert (waits[0], waits[-1]) == (20, 1000)
+    assert retry.backoff_ms(3, 0.0) < retry.backoff_ms(3, 0.99)
+
+
+def test_prepared_transactions_as_text() -> None:
+    prepared = PreparedTransaction(2**40, 32_767)
+    assert PreparedTransaction.parse(str(prepared)) == prepared
+    for bad in ("", "1", "1:", ":1", "1:2:3", "-1:0", "1:-1", "1:99999", " 1:2", "1:2\n", "\u0661:2"):
+        with pytest.raises(errors.ConfigurationError):
+            PreparedTransaction.parse(bad)
+
+
+def test_public_names_exist() -> None:
+    assert len(fencepost.__all__) > 10
+    for name in set(fencepost.__all__) - {"Broker"}:
+        assert getattr(fencepost, name) is not None
+    with pytest.raises(AttributeError):
+        _ = fencepost.Nothing  # type: ignore[attr-defined]
