@@ -185,7 +185,7 @@ class RowWriter:
 
         has = rows.schema.names
         sequence = self._sequences.get((topic, partition), 0)
-        timestamps = rows.column("timestamp").fill_null(self._now_ms) if "timestamp" in has else self._now_ms
+        timestamps = _milliseconds(rows.column("timestamp"), self._now_ms) if "timestamp" in has else self._now_ms
         batches = encode_arrow(
             rows.column("key") if "key" in has else None,
             rows.column("value"),
@@ -222,6 +222,14 @@ class RowWriter:
             if int(chosen.min()) < 0 or int(chosen.max()) >= count:
                 raise ConfigurationError(f"a row names partition {_outside(chosen, count)}; {topic!r} has {count}")
         return chosen
+
+
+def _milliseconds(timestamps: pa.Array, default_ms: int) -> pa.Array:
+    """int64 milliseconds since 1970, cut off as Spark does; `default_ms` where there is none."""
+    import pyarrow as pa
+
+    whole = timestamps.cast(pa.timestamp("ms", timestamps.type.tz), safe=False)
+    return whole.cast(pa.int64()).fill_null(default_ms)
 
 
 def _outside(chosen: npt.NDArray[np.int32], count: int) -> int:

@@ -1,0 +1,91 @@
+"""Offsets of the streaming source: limits, splits and the texts that users write."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fencepost.client.types import TopicPartition
+from fencepost.errors import ConfigurationError
+from fencepost.spark import ranges
+from fencepost.spark.ranges import EARLIEST, LATEST, Offsets, Range
+
+PLACES = st.dictionaries(
+    st.builds(TopicPartition, st.sampled_from(["a", "b"]), st.integers(0, 3)),
+    st.tuples(st.integers(0, 1000), st.integers(0, 1000)),
+    max_size=8,
+)
+A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
+
+
+@given(PLACES, st.one_of(st.none(), st.integers(1, 2000)))
+def test_a_limit_is_kept_used_up_and_never_goes_back(
+    places: dict[TopicPartition, tuple[int, int]], most: int | None
+) -> None:
+    start: Offsets = {one: first for one, (first, _) in places.items()}
+    end: Offsets = {one: first + more for one, (first, more) in places.items()}
+    reached = ranges.limit(start, end, most)
+    assert reached.keys() == end.keys()
+    assert all(start[one] <= reached[one] <= end[one] for one in end)
+    backlog = sum(end.values()) - sum(start.values())
+    assert sum(reached.values()) - sum(start.values()) == (backlog if most is None else min(most, backlog))
+
+
+def test_a_limit_is_shared_by_backlog() -> None:
+    assert ranges.limit({A0: 0, A1: 100}, {A0: 300, A1: 200}, 100) == {A0: 75, A1: 125}
+
+
+def test_an_end_behind_the_start_stays_at_the_start() -> None:
+    assert ranges.limit({A0: 50}, {A0: 40}, None) == {A0: 50}
+
+
+@given(
+    st.lists(
+        st.builds(
+            lambda t, p, s, n: Range(t, p, s, s + n),
+            st.sampled_from("ab"),
+            st.integers(0, 3),
+            st.integers(0, 99),
+            st.integers(0, 500),
+        ),
+        max_size=6,
+        unique_by=lambda one: one[:2],
+    ),
+    st.one_of(st.none(), st.integers(1, 40)),
+)
+def test_a_split_covers_every_offset_once(whole: list[Range], wanted: int | None) -> None:
+    cut = ranges.split(whole, wanted)
+    covered = [(one.topic, one.partition, at) for one in cut for at in range(one.start, one.end)]
+    assert sorted(covered) == sorted(
+        (one.topic, one.partition, at) for one in whole for at in range(one.start, one.end)
+    )
+    assert all(one.end > one.start for one in cut)
+    assert ranges.split(list(reversed(whole)), wanted) == cut  # the order they come in does not matter
+
+
+def test_long_ranges_are_cut_and_short_ones_are_not() -> None:
+    cut = ranges.split([Range("a", 0, 0, 900), Range("a", 1, 0, 100)], 10)
+    assert [(one.partition, one.end - one.start) for one in cut] == [(0, 100)] * 9 + [(1, 100)]
+
+
+def test_offsets_as_json_have_one_order() -> None:
+    offsets = {TopicPartition("a", 10): 1, TopicPartition("a", 9): 2, TopicPartition("B", 0): 3}
+    assert json.dumps(ranges.to_json(offsets)) == '{"B": {"0": 3}, "a": {"9": 2, "10": 1}}'
+    assert ranges.from_json(ranges.to_json(offsets)) == offsets
+
+
+def test_what_users_write() -> None:
+    both = {A0, A1}
+    assert ranges.starting("Earliest", "startingOffsets", both, -100) == {A0: EARLIEST, A1: EARLIEST}
+    assert ranges.starting('{"a":{"0":23,"1":-1}}', "startingOffsets", both, -100) == {A0: 23, A1: LATEST}
+
+
+@pytest.mark.parametrize(
+    "text", ["newest", '{"a":{"0":1}}', '{"a":{"0":1,"1":1,"2":1}}', '{"a":{"0":1,"1":-3}}', '{"a":5}', "[]", "latest"]
+)
+def test_what_users_should_not_write(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="startingOffsets"):
+        ranges.starting(text, "startingOffsets", {A0, A1}, LATEST)
