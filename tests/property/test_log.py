@@ -8,7 +8,10 @@ transactions are those that a plain reading of the log gives; the last stable of
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -297,6 +300,7 @@ def restart(driver: Driver, seed: int) -> None:
     """The process or the machine died in the middle of something."""
     if driver.config.fsync == "never":
         driver.disk.kill()
+        driver.promised = driver.end()
     else:
         driver.disk.crash(seed)
     driver.log = driver.open()
@@ -320,7 +324,10 @@ def adopt(driver: Driver) -> None:
     driver.promised = driver.end()
 
 
-SMALL = {"segment_bytes": 900, "index_interval_bytes": 150, "snapshot_interval_bytes": 500}
+def small(fsync: Any) -> LogConfig:
+    return LogConfig(fsync=fsync, segment_bytes=900, index_interval_bytes=150, snapshot_interval_bytes=500)
+
+
 CHECKED = settings(
     max_examples=60, deadline=None, report_multiple_bugs=False, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -330,19 +337,19 @@ CHECKED = settings(
 @CHECKED
 @given(operations=st.lists(OPERATIONS, min_size=20, max_size=120))
 def test_crashes_lose_only_what_was_not_promised(fsync: str, operations: list[tuple[object, ...]]) -> None:
-    run(Driver(LogConfig(fsync=fsync, **SMALL)), operations)  # type: ignore[arg-type]
+    run(Driver(small(fsync)), operations)
 
 
 @CHECKED
 @given(operations=st.lists(st.one_of(OPERATIONS, FAULTS), min_size=20, max_size=120))
 def test_failing_writes_and_syncs_lose_nothing_promised(operations: list[tuple[object, ...]]) -> None:
-    run(Driver(LogConfig(fsync="commit", **SMALL)), operations)  # type: ignore[arg-type]
+    run(Driver(small("commit")), operations)
 
 
 @CHECKED
 @given(operations=st.lists(OPERATIONS, min_size=20, max_size=120))
 def test_never_syncing_survives_the_death_of_the_process(operations: list[tuple[object, ...]]) -> None:
-    run(Driver(LogConfig(fsync="never", **SMALL)), operations)  # type: ignore[arg-type]
+    run(Driver(small("never")), operations)
 
 
 @CHECKED
@@ -352,4 +359,46 @@ def test_never_syncing_survives_the_death_of_the_process(operations: list[tuple[
     )
 )
 def test_deleting_records_keeps_the_rest(operations: list[tuple[object, ...]]) -> None:
-    run(Driver(LogConfig(fsync="commit", **SMALL)), operations)  # type: ignore[arg-type]
+    run(Driver(small("commit")), operations)
+
+
+def history(seed: int, faults: bool, deletes: bool) -> list[tuple[object, ...]]:
+    """A long one, with few syncs, so that several segments are open to a crash."""
+    rng = random.Random(seed)
+    makers: list[tuple[int, Callable[[], tuple[object, ...]]]] = [
+        (30, lambda: ("append", rng.randrange(PRODUCERS), rng.random() < 0.5, rng.randint(1, 4))),
+        (10, lambda: ("append_plain", rng.randint(1, 4))),
+        (12, lambda: ("marker", rng.randrange(PRODUCERS), rng.random() < 0.5)),
+        (5, lambda: ("repeat", rng.randrange(PRODUCERS), rng.randrange(5))),
+        (3, lambda: ("gap", rng.randrange(PRODUCERS))),
+        (rng.choice([2, 15]), lambda: ("sync",)),
+        (3, lambda: ("roll",)),
+        (4, lambda: ("check",)),
+        (4, lambda: ("read_committed",)),
+        (5, lambda: ("reopen", rng.choice(["close", "kill", "crash", "crash"]), rng.randrange(2**31))),
+        (3, lambda: ("power_cut", rng.randrange(7), rng.randrange(2**31))),
+        (2 * faults, lambda: ("fail_write", rng.randrange(200))),
+        (1 * faults, lambda: ("fail_sync",)),
+        (2 * deletes, lambda: ("delete_before", rng.randrange(11))),
+    ]
+    chosen = rng.choices([maker for _, maker in makers], [weight for weight, _ in makers], k=120)
+    return [maker() for maker in chosen]
+
+
+@pytest.mark.parametrize(
+    ("fsync", "faults", "deletes"),
+    [
+        ("commit", False, False),
+        ("commit", True, False),
+        ("commit", False, True),
+        ("commit", True, True),
+        ("interval", False, False),
+        ("never", False, True),
+    ],
+)
+def test_long_histories(fsync: Any, faults: bool, deletes: bool) -> None:
+    for seed in range(30):
+        try:
+            run(Driver(small(fsync)), history(seed, faults, deletes))
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error

@@ -90,7 +90,7 @@ def test_an_append_sets_offset_and_leader_epoch_and_nothing_else() -> None:
     expected = bytearray(GOOD + GOOD)
     set_base_offset_and_leader_epoch(expected, 0, 0)
     set_base_offset_and_leader_epoch(memoryview(expected)[len(GOOD) :], 2, 0)
-    assert log.read(0, 1 << 20).records == expected
+    assert log.read(0, 1 << 20).records == bytes(expected)
 
 
 def test_log_append_time_is_stamped_with_a_valid_crc() -> None:
@@ -484,3 +484,40 @@ def test_a_kill_costs_a_scan_of_what_lies_behind_the_last_snapshot_only() -> Non
     assert again.report.scanned_bytes < 5_200
     assert again.log_end_offset == 2000
     assert len(b"".join(bytes(again.read(o, 1).records) for o in range(0, 2000, 2))) == again.size_bytes
+
+
+def test_no_segment_goes_before_a_snapshot_keeps_its_producers() -> None:
+    disk = MemoryDisk()
+    config = dataclasses.replace(SMALL, fsync="commit")
+    log = opened(config, disk)
+    log.append(batch(b"x", producer_id=5, epoch=0, sequence=0), NOW)
+    while len(log.segments) < 3:
+        log.append(GOOD, NOW)
+    end = log.log_end_offset
+    for file in log.unsynced():
+        file.sync()
+    disk.fail_next_write()  # the snapshot
+    log.mark_synced(end)
+    log.delete_records_before(-1)
+    assert log.segments[0].base_offset == 0
+    disk.crash(3)
+    log = PartitionLog.open(disk, "t-0", config, NOW)
+    assert log.log_start_offset == end
+    assert isinstance(log.append(batch(b"x", producer_id=5, epoch=0, sequence=1), NOW), Appended)
+    assert log.segments[0].base_offset > 0  # now there is one
+
+
+def test_a_sync_releases_only_the_snapshot_it_covered() -> None:
+    disk = MemoryDisk()
+    log = opened(dataclasses.replace(SMALL, fsync="commit"), disk)
+    log.append(GOOD, NOW)
+    end = log.log_end_offset
+    files = log.unsynced()
+    while len(log.segments) < 3:
+        log.append(GOOD, NOW)
+    for file in files:
+        file.sync()
+    log.mark_synced(end)
+    assert not [name for name in disk.listdir("t-0") if name.endswith(".snapshot")]
+    sync(log)
+    assert f"{log.segments[-1].base_offset:020d}.snapshot" in disk.listdir("t-0")
