@@ -15,29 +15,14 @@ from confluent_kafka import (
     ElectionType,
     KafkaError,
     KafkaException,
-    Message,
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import (
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    NewPartitions,
-    NewTopic,
-    OffsetSpec,
-    ResourcePatternType,
-    ResourceType,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialUpsertion,
-)
+from confluent_kafka import admin as _admin
 
 from fencepost.broker.embedded import Broker
+
+admin_api: Any = _admin  # its names are imported there without being exported, as type checkers see it
 
 CLIENT = "confluent-kafka"
 _numbers = itertools.count()
@@ -60,7 +45,7 @@ class Kit:
 
     def __init__(self, servers: str) -> None:
         self.servers = servers
-        self.admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+        self.admin = admin_api.AdminClient({"bootstrap.servers": servers, "log_level": 0})
         self.consumers: list[Any] = []
 
     def name(self, prefix: str = "x") -> str:
@@ -68,7 +53,9 @@ class Kit:
 
     def topic(self, partitions: int = 1, **config: str) -> str:
         name = self.name("topic")
-        wanted = NewTopic(name, partitions, 1, config={key.replace("_", "."): value for key, value in config.items()})
+        wanted = admin_api.NewTopic(
+            name, partitions, 1, config={key.replace("_", "."): value for key, value in config.items()}
+        )
         self.admin.create_topics([wanted])[name].result(10)
         return name
 
@@ -88,11 +75,12 @@ class Kit:
         self.consumers.append(consumer)
         return consumer
 
-    def read(self, topic: str, partitions: int = 1, isolation: str = "read_committed") -> list[Message]:
+    def read(self, topic: str, partitions: int = 1, isolation: str = "read_committed") -> list[Any]:
         """Everything up to the end of each partition."""
         consumer = self.consumer(isolation_level=isolation, enable_partition_eof=True)
         consumer.assign([TopicPartition(topic, index, OFFSET_BEGINNING) for index in range(partitions)])
-        found, ended = [], set()
+        found: list[Any] = []
+        ended: set[int] = set()
         give_up = time.monotonic() + 20
         while len(ended) < partitions:
             assert time.monotonic() < give_up, "the end was not reached"
@@ -113,7 +101,7 @@ def kit(servers: str) -> Iterator[Kit]:
         consumer.close()
 
 
-def values(messages: list[Message]) -> list[bytes | None]:
+def values(messages: list[Any]) -> list[bytes]:
     return [message.value() for message in messages]
 
 
@@ -237,7 +225,7 @@ def test_offsets_are_committed_with_the_transaction(kit: Kit) -> None:
     consumer.subscribe([source])
     producer.init_transactions(10)
     for commit in (False, True):
-        messages = []
+        messages: list[Any] = []
         while len(messages) < 20:
             messages += consumer.consume(20 - len(messages), 5)
         producer.begin_transaction()
@@ -287,14 +275,15 @@ def wait_for(condition: Callable[[], bool], seconds: float = 15) -> None:
 
 def test_admin(kit: Kit) -> None:
     admin, topic = kit.admin, kit.topic(2, retention_ms="100000")
-    admin.create_partitions([NewPartitions(topic, 3)])[topic].result(10)
+    admin.create_partitions([admin_api.NewPartitions(topic, 3)])[topic].result(10)
     assert len(admin.list_topics(topic, timeout=10).topics[topic].partitions) == 3
-    change = ConfigEntry("retention.ms", "5", incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[change])
+    change = admin_api.ConfigEntry("retention.ms", "5", incremental_operation=admin_api.AlterConfigOpType.SET)
+    resource = admin_api.ConfigResource(admin_api.ConfigResource.Type.TOPIC, topic, incremental_configs=[change])
     admin.incremental_alter_configs([resource])[resource].result(10)
     assert admin.describe_configs([resource])[resource].result(10)["retention.ms"].value == "5"
     assert (
-        fails(lambda: admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(10)) == KafkaError.TOPIC_ALREADY_EXISTS
+        fails(lambda: admin.create_topics([admin_api.NewTopic(topic, 1, 1)])[topic].result(10))
+        == KafkaError.TOPIC_ALREADY_EXISTS
     )
     admin.delete_topics([topic])[topic].result(10)
     wait_for(lambda: topic not in admin.list_topics(timeout=10).topics)
@@ -306,7 +295,9 @@ def test_offsets_by_time_and_deleted_records(kit: Kit) -> None:
         producer.produce(topic, str(number), timestamp=1_700_000_000_000 + 1000 * number)
     assert producer.flush(10) == 0
     partition = TopicPartition(topic, 0)
-    found = kit.admin.list_offsets({partition: OffsetSpec.for_timestamp(1_700_000_050_001)})[partition].result(10)
+    found = kit.admin.list_offsets({partition: admin_api.OffsetSpec.for_timestamp(1_700_000_050_001)})[
+        partition
+    ].result(10)
     assert (found.offset, found.timestamp) == (51, 1_700_000_051_000)
     kit.admin.delete_records([TopicPartition(topic, 0, 40)])[TopicPartition(topic, 0, 40)].result(10)
     assert kit.consumer().get_watermark_offsets(partition, 10) == (40, 100)
@@ -337,15 +328,14 @@ def consumer_protocol(kit: Kit) -> None:
 
 
 def acls(kit: Kit) -> None:
-    everything = AclBindingFilter(
-        ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
-    )
+    anything = (admin_api.ResourceType.ANY, None, admin_api.ResourcePatternType.ANY, None, None)
+    everything = admin_api.AclBindingFilter(*anything, admin_api.AclOperation.ANY, admin_api.AclPermissionType.ANY)
     kit.admin.describe_acls(everything).result(10)
 
 
 def scram(kit: Kit) -> None:
-    credential = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
-    wanted = UserScramCredentialUpsertion("u", credential, b"secret")
+    credential = admin_api.ScramCredentialInfo(admin_api.ScramMechanism.SCRAM_SHA_256, 4096)
+    wanted = admin_api.UserScramCredentialUpsertion("u", credential, b"secret")
     kit.admin.alter_user_scram_credentials([wanted])["u"].result(10)
 
 

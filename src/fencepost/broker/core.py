@@ -200,10 +200,11 @@ class BrokerCore:
         self.transactions.log_opened(self.topics.now_ms, partition)
 
     def _apply_retention(self, now_ms: int) -> None:
+        live = set(self.transactions.coordinator.owned_producer_ids())
         for topic in self.topics:
             for partition in topic.partitions:
                 if partition.opened is not None:
-                    partition.opened.apply_retention(now_ms)
+                    partition.opened.apply_retention(now_ms, live.__contains__)
         self.timers.at(now_ms + self.config.number("log.retention.check.interval.ms"), self._apply_retention)
 
     def _sync_interval(self, now_ms: int) -> None:

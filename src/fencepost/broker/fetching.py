@@ -3,6 +3,7 @@ time is over."""
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from fencepost.broker.connection import Call
 
 __all__ = ["ParkedFetch", "Wanted"]
+
+_log = logging.getLogger("fencepost.broker.fetch")
 
 
 @dataclass(slots=True)
@@ -120,6 +123,9 @@ class ParkedFetch:
         # past it.
         read = log.read(offset, max(limit, 0), committed_only=self._committed, min_one=nothing_yet)
         result.records = read.records
+        result.error_code = read.error_code
+        if read.error_code:
+            _log.error("cannot read %s at offset %s: %s", partition.directory, offset, read.message)
         if self._committed:
             result.aborted = read.aborted
         return result

@@ -243,7 +243,11 @@ class _Client(asyncio.BufferedProtocol):
 
 def _sync_all(files: Sequence[File]) -> None:
     for file in files:
-        file.sync()
+        try:
+            file.sync()
+        except FileNotFoundError:
+            # Only the broker removes files: its topic was deleted, or retention took the segment, while this waited.
+            _log.debug("nothing to sync any more: %r", file)
 
 
 def _lock_directory(directory: str) -> IO[str]:

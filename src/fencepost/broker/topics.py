@@ -23,6 +23,7 @@ from fencepost.broker.config import BrokerConfig, TopicConfig
 from fencepost.broker.files import Files
 from fencepost.broker.log.config import Fsync, LogConfig
 from fencepost.broker.log.partition import PartitionLog
+from fencepost.broker.log.results import CorruptSegment
 
 if TYPE_CHECKING:
     from fencepost.broker.fetching import ParkedFetch
@@ -233,7 +234,16 @@ class TopicCatalogue:
             topic.partitions.append(Partition(topic, index, self._open_log))
 
     def _open_log(self, partition: Partition) -> PartitionLog:
-        log = PartitionLog.open(
+        try:
+            log = self._recover(partition)
+        except CorruptSegment as error:
+            raise OSError(f"{partition.directory} cannot be opened: {error}") from error
+        partition.opened = log
+        self._on_open(partition)
+        return log
+
+    def _recover(self, partition: Partition) -> PartitionLog:
+        return PartitionLog.open(
             self._files,
             partition.directory,
             self.log_config(partition.topic),
@@ -241,9 +251,6 @@ class TopicCatalogue:
             clean=self.stopped_cleanly,
             topic_id=partition.topic.topic_id,
         )
-        partition.opened = log
-        self._on_open(partition)
-        return log
 
     def _remove_directory(self, partition: Partition) -> None:
         if self._files.exists(partition.directory):

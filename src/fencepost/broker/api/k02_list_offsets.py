@@ -7,9 +7,12 @@ first offset (there is no remote storage), so -5 and -6 find nothing: offset -1.
 
 from __future__ import annotations
 
+import logging
+
 from fencepost.broker.api.common import find_partition, leader_epoch_error
 from fencepost.broker.connection import Call
-from fencepost.broker.log import PartitionLog
+from fencepost.broker.log.partition import PartitionLog
+from fencepost.broker.log.results import CorruptSegment
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -20,6 +23,8 @@ from fencepost.protocol.messages.list_offsets import (
 )
 
 __all__ = ["handle"]
+
+_log = logging.getLogger("fencepost.broker.offsets")
 
 _LATEST, _EARLIEST, _MAX_TIMESTAMP, _EARLIEST_LOCAL, _LATEST_TIERED, _EARLIEST_PENDING = -1, -2, -3, -4, -5, -6
 _SINCE = {_MAX_TIMESTAMP: 7, _EARLIEST_LOCAL: 8, _LATEST_TIERED: 9, _EARLIEST_PENDING: 11}
@@ -45,7 +50,11 @@ def _answer(call: Call, name: str, wanted: ListOffsetsPartition, committed: bool
         code = code or ErrorCode.UNSUPPORTED_VERSION
     if partition is None or code:
         return ListOffsetsPartitionResponse(partition_index=index, error_code=code)
-    offset, timestamp = _find(partition.log, wanted.timestamp, committed)
+    try:
+        offset, timestamp = _find(partition.log, wanted.timestamp, committed)
+    except CorruptSegment as error:
+        _log.error("cannot look up a time in %s: %s", partition.directory, error)
+        return ListOffsetsPartitionResponse(partition_index=index, error_code=ErrorCode.KAFKA_STORAGE_ERROR)
     leader_epoch = 0 if offset >= 0 else -1
     return ListOffsetsPartitionResponse(
         partition_index=index, timestamp=timestamp, offset=offset, leader_epoch=leader_epoch
