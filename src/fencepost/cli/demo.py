@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 from typing import Annotated
 
 import typer
@@ -50,6 +52,8 @@ def demo(
     except ImportError as error:
         console.print(f"{error}; the demo needs: pip install 'fencepost[demo]'", markup=False)
         raise typer.Exit(2) from error
+    # A stop from outside (a terminal that closes, a time limit) must end the child processes as Ctrl-C does.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     options = Options(
         seed=seed,
         kills=kills,
@@ -64,6 +68,9 @@ def demo(
     except (DemoError, StartupError, ImportError) as error:
         console.print(f"could not be carried through: {error}", style="red", markup=False)
         raise typer.Exit(2) from error
+    except KeyboardInterrupt:
+        console.print("stopped", style="yellow")
+        raise typer.Exit(130) from None
     from fencepost.demo.report import show
 
     show(console, verdict, options)
