@@ -16,7 +16,7 @@ from fencepost.errors import DisconnectedError, KafkaError, KafkaTimeoutError, P
 from fencepost.protocol import fetch_wire, produce_wire
 from fencepost.protocol.batch import BatchHeader, Buffer, iter_batches
 from fencepost.protocol.codes import ErrorCode
-from fencepost.protocol.columns import AbortedFilter
+from fencepost.protocol.aborted import AbortedFilter
 from fencepost.protocol.fetch_wire import FetchPartition, FetchPartitionResult, FetchRequest, FetchTopic
 from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from fencepost.protocol.produce_wire import ProducePartition, ProduceRequest

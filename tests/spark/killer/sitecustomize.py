@@ -10,8 +10,12 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import time
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 
@@ -58,13 +62,12 @@ def is_nth(folder: Path, nth: int) -> bool:
         return number == nth
 
 
-def arm(order: dict[str, Any]) -> None:
-    from fencepost.spark.steps import StepRunner
-
+def arm(steps: ModuleType, order: dict[str, Any]) -> None:
+    runner = steps.StepRunner
     folder = Path(order["folder"])
-    plain = StepRunner.perform
+    plain = runner.perform
 
-    async def perform(self: StepRunner, step: Any) -> Any:
+    async def perform(self: Any, step: Any) -> Any:
         meant = type(step).__name__ == order["step"]
         if meant and order["when"] == "before" and is_nth(folder, order["nth"]):
             kill_family(folder, order["mode"])
@@ -75,8 +78,28 @@ def arm(order: dict[str, Any]) -> None:
             (folder / "zombie.done").write_text(repr(observation))
         return observation
 
-    StepRunner.perform = perform  # type: ignore[method-assign]
+    runner.perform = perform
+
+
+class ArmWhenImported(MetaPathFinder):
+    """Importing the module here, in every Python process, would slow all of them down."""
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        if name != "fencepost.spark.steps":
+            return None
+        sys.meta_path.remove(self)
+        spec = PathFinder.find_spec(name, path)
+        if spec is not None and spec.loader is not None:
+            loader = spec.loader
+            plain = loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                plain(module)
+                arm(module, json.loads(os.environ["FENCEPOST_TEST_KILL"]))
+
+            loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
 
 
 if "FENCEPOST_TEST_KILL" in os.environ:
-    arm(json.loads(os.environ["FENCEPOST_TEST_KILL"]))
+    sys.meta_path.insert(0, ArmWhenImported())

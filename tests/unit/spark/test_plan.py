@@ -133,7 +133,7 @@ def test_a_lost_begin_is_never_repeated_with_the_same_id() -> None:
 
 
 def test_commit_decides_with_the_tasks_claim_and_then_completes() -> None:
-    messages = [prepared(1), plan.Nothing("q", 7), prepared(2)]
+    messages: list[plan.Message] = [prepared(1), plan.Nothing("q", 7), prepared(2)]
     asked, done = play(plan.commit_batch(SINK, 7, messages), [0, (0, 0)])
     winners = (Winner(task(1), Pair(101, 0)), Winner(task(2), Pair(102, 0)))
     assert asked == [plan.WriteDecision(CLAIM, Decision(SINK, "q", 7, winners)), commits(1, 2)]
