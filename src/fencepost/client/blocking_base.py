@@ -13,22 +13,23 @@ from fencepost.errors import ClosedError
 P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C")
+C_co = TypeVar("C_co", covariant=True)  # a client of a core is a client of what the core extends
 
 
-class BlockingClient(Generic[C]):
+class BlockingClient(Generic[C_co]):
     """Holds a core that lives in the I/O thread. Use after close raises ClosedError, after fork() ForkedError."""
 
-    def __init__(self, make: Callable[[], C]) -> None:
+    def __init__(self, make: Callable[[], C_co]) -> None:
         """`make` runs in the I/O thread and returns the core."""
         self._io = io_thread()
         self._closed = False
 
-        async def start() -> C:
+        async def start() -> C_co:
             return make()
 
-        self._core: C = self._io.run(start())
+        self._core: C_co = self._io.run(start())
 
-    def _run(self, call: Callable[[C], Coroutine[Any, Any, R]]) -> R:
+    def _run(self, call: Callable[[C_co], Coroutine[Any, Any, R]]) -> R:
         self._check()
         return self._io.run(call(self._core))
 

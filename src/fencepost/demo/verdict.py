@@ -97,7 +97,7 @@ def read_committed(bootstrap_servers: str, topic: str) -> Iterator[bytes]:
             for message in consumer.consume(10_000, timeout=1.0):
                 error = message.error()
                 if error is None:
-                    yield message.value()
+                    yield message.value() or b"{}"
                 elif error.code() == KafkaError._PARTITION_EOF:
                     partition, offset = message.partition(), message.offset()
                     if partition is not None and offset is not None and offset >= ends[partition]:
