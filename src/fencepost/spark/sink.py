@@ -36,7 +36,7 @@ from fencepost.spark.runner import SinkLink, link_to, sink_link
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["BATCH_QUERY", "BatchWriter", "StreamWriter", "TaskMessage"]
+__all__ = ["BATCH_QUERY", "BatchWriter", "SinkWriter", "StreamWriter", "TaskMessage", "columns_of"]
 
 log = logging.getLogger("fencepost.spark")
 
@@ -52,8 +52,8 @@ class TaskMessage(WriterCommitMessage):
     message: plan.Message | None
 
 
-class _Writer:
-    """What both writers share. Pickling it opens the sink, once; an unpickled one has been opened."""
+class SinkWriter:
+    """What all doors to the sink share. Pickling it opens the sink, once; an unpickled one has been opened."""
 
     def __init__(self, options: Mapping[str, str], columns: Sequence[tuple[str, str]]) -> None:
         self._options = dict(options)
@@ -74,7 +74,10 @@ class _Writer:
         self.open()
         return _restored, (type(self), self._options, self._columns, self._opened)
 
-    def _write(self, batches: Iterator[pa.RecordBatch], query_id: str, batch_id: int, task: int) -> TaskMessage:
+    def write_partition(
+        self, batches: Iterator[pa.RecordBatch], query_id: str, batch_id: int, task: int
+    ) -> TaskMessage:
+        """One task attempt: steps 6-7. `task` is the partition's number."""
         rows = RowSource(batches)
         if not self._parsed.exactly_once:
             if rows.has_rows():
@@ -121,12 +124,14 @@ class _Writer:
             link.io.run(sender.submit(list(writer.seal(chunk, partitions))))
         link.io.run(sender.flush())
 
-    def _commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
+    def commit_messages(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
+        """Steps 8-10."""
         told = _messages(messages)
         if self._parsed.exactly_once and self._link().run(plan.commit_batch(self._parsed.sink, batch_id, told)):
             log.info("sink %r: batch %d is committed", self._parsed.sink, batch_id)
 
-    def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+    def abort_messages(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Step 11."""
         if self._parsed.exactly_once:
             outcome = self._link().run(plan.abort_batch(self._parsed.sink, _messages(messages)))
             log.info("sink %r: %s", self._parsed.sink, outcome.value)
@@ -137,8 +142,8 @@ def _messages(messages: Sequence[WriterCommitMessage | None]) -> list[plan.Messa
 
 
 def _restored(
-    kind: type[_Writer], options: dict[str, str], columns: list[tuple[str, str]], opened: plan.Opened | None
-) -> _Writer:
+    kind: type[SinkWriter], options: dict[str, str], columns: list[tuple[str, str]], opened: plan.Opened | None
+) -> SinkWriter:
     writer = kind(options, columns)
     writer._opened = opened
     return writer
@@ -149,7 +154,7 @@ def columns_of(schema: StructType) -> list[tuple[str, str]]:
     return [(field.name, field.dataType.simpleString()) for field in schema.fields]
 
 
-class StreamWriter(_Writer, DataSourceStreamArrowWriter):
+class StreamWriter(SinkWriter, DataSourceStreamArrowWriter):
     """Writes micro-batches."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -159,18 +164,18 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         batch_id = context.getLocalProperty(BATCH_ID) if context is not None else None
         if context is None or query_id is None or batch_id is None:
             raise UsageError(f"the task does not know its query and batch ({QUERY_ID}, {BATCH_ID})")
-        return self._write(iterator, query_id, int(batch_id), context.partitionId())
+        return self.write_partition(iterator, query_id, int(batch_id), context.partitionId())
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - PySpark's name
         """In Spark's commit worker: decide the batch, then complete its transactions."""
-        self._commit(messages, batchId)
+        self.commit_messages(messages, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - PySpark's name
         """In Spark's commit worker: abort what can never be decided any more."""
-        self._abort(messages)
+        self.abort_messages(messages)
 
 
-class BatchWriter(_Writer, DataSourceArrowWriter):
+class BatchWriter(SinkWriter, DataSourceArrowWriter):
     """Writes one data frame. Its number counts on from the sink's last batch write."""
 
     def _batch_id(self) -> int:
@@ -180,12 +185,14 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """In a task: see StreamWriter.write."""
         context = TaskContext.get()
-        return self._write(iterator, BATCH_QUERY, self._batch_id(), 0 if context is None else context.partitionId())
+        return self.write_partition(
+            iterator, BATCH_QUERY, self._batch_id(), 0 if context is None else context.partitionId()
+        )
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """On the driver's host: decide, then complete."""
-        self._commit(messages, self._batch_id())
+        self.commit_messages(messages, self._batch_id())
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """On the driver's host: see StreamWriter.abort."""
-        self._abort(messages)
+        self.abort_messages(messages)

@@ -165,7 +165,9 @@ class StepRunner:
             return None
         if reply.error_code == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
             raise ConfigurationError(
-                f"transaction.timeout.ms={timeout_ms} is above the brokers' transaction.max.timeout.ms", code=50
+                f"kafka.transaction.timeout.ms={timeout_ms} is above the brokers' transaction.max.timeout.ms; "
+                "set the option to that or less",
+                code=reply.error_code,
             )
         if reply.error_code != 0:
             raise error_for(reply.error_code, f"begin {transactional_id!r}")

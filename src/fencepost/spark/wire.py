@@ -14,9 +14,9 @@ from fencepost.client.cluster import Cluster, Coordinator, CoordinatorKind, Lead
 from fencepost.client.retry import Action
 from fencepost.errors import DisconnectedError, KafkaError, KafkaTimeoutError, ProtocolError, error_for
 from fencepost.protocol import fetch_wire, produce_wire
+from fencepost.protocol.aborted import AbortedFilter
 from fencepost.protocol.batch import BatchHeader, Buffer, iter_batches
 from fencepost.protocol.codes import ErrorCode
-from fencepost.protocol.aborted import AbortedFilter
 from fencepost.protocol.fetch_wire import FetchPartition, FetchPartitionResult, FetchRequest, FetchTopic
 from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from fencepost.protocol.produce_wire import ProducePartition, ProduceRequest
