@@ -199,7 +199,10 @@ class Transactions:
                 transaction_version=write.transaction_version,
             )
             if isinstance(appended, Rejected):
-                _log.error("%s refused the marker %s: %s", partition.directory, write, appended.message)
+                # It is there already when its Complete record was lost and the next transaction was not.
+                there = state is not None and state.epoch == write.producer_epoch and state.txn_first_offset >= 0
+                level = logging.INFO if there else logging.ERROR
+                _log.log(level, "%s refused the marker %s: %s", partition.directory, write, appended.message)
             else:
                 self._core.durability.appended(partition)
         self._core.durability.when_durable(now_ms, lambda now_ms: self._acknowledge(now_ms, write))

