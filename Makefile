@@ -37,4 +37,5 @@ test: venv
 	echo "==> pytest"; $(PY) -m pytest $(ARGS) && [ -z "$$failed" ]
 
 bench: venv
-	@$(PY) -m bench $(ARGS)
+	@if [ -f bench/__main__.py ]; then exec $(PY) -m bench $(ARGS); fi; \
+	for script in bench/[a-z]*.py; do echo "==> $$script"; $(PY) "$$script" $(ARGS) || exit 1; done
