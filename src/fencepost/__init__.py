@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fencepost.client.blocking import Consumer as Consumer
     from fencepost.client.blocking import Producer as Producer
     from fencepost.client.prepared import PreparedTransaction as PreparedTransaction
+    from fencepost.client.rebalance import RebalanceListener as RebalanceListener
     from fencepost.client.records import Record as Record
     from fencepost.client.types import GroupMetadata as GroupMetadata
     from fencepost.client.types import Isolation as Isolation
@@ -38,6 +39,7 @@ _HOMES = {
     "OffsetAndMetadata": "fencepost.client.types",
     "PreparedTransaction": "fencepost.client.prepared",
     "Producer": "fencepost.client.blocking",
+    "RebalanceListener": "fencepost.client.rebalance",
     "Record": "fencepost.client.records",
     "RecordMetadata": "fencepost.client.types",
     "TopicPartition": "fencepost.client.types",
@@ -55,6 +57,7 @@ __all__ = [
     "OffsetAndMetadata",
     "PreparedTransaction",
     "Producer",
+    "RebalanceListener",
     "Record",
     "RecordMetadata",
     "TopicPartition",

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from fencepost.client.types import TopicPartition
 
 
-class RebalanceListener(Protocol):
-    """What a rebalance tells the application; each method may be left out.
+class RebalanceListener:
+    """What a rebalance tells the application; override what is of interest.
 
     With Consumer they run in the polling thread, inside poll; with AsyncConsumer they may be coroutine functions.
     """

@@ -51,7 +51,7 @@ class CutConnection(Exception):
     """A script's way to close the connection instead of answering."""
 
 
-class _Clock(selectors.DefaultSelector):  # type: ignore[misc, valid-type]  # the class is chosen at import
+class _Clock(selectors.DefaultSelector):
     """Never waits: the time that would have passed is added to the loop's clock."""
 
     passed = 0.0

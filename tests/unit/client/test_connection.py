@@ -93,11 +93,11 @@ def test_impatience_keeps_the_connection_and_request_timeout_closes_it() -> None
         with pytest.raises(KafkaTimeoutError) as raised:
             await connection.request(EndTxnRequest(), 5, timeout_ms=300)
         assert raised.value.outcome_unknown
-        assert not connection.closed
+        assert [connection.closed] == [False]
         with pytest.raises(DisconnectedError) as lost:
             await connection.request(EndTxnRequest(), 5, timeout_ms=5000)
         assert lost.value.sent
-        assert connection.closed
+        assert [connection.closed] == [True]
         with pytest.raises(DisconnectedError) as refused:
             await connection.request(EndTxnRequest(), 5, timeout_ms=5000)
         assert not refused.value.sent

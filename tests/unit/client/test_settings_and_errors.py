@@ -140,4 +140,4 @@ def test_public_names_exist() -> None:
     for name in set(fencepost.__all__) - {"Broker"}:
         assert getattr(fencepost, name) is not None
     with pytest.raises(AttributeError):
-        _ = fencepost.Nothing  # type: ignore[attr-defined]
+        _ = fencepost.Nothing

@@ -1,0 +1,146 @@
+"""Admin against both brokers: topics, offsets, settings, groups, and the transaction calls a resolver needs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+import fencepost
+from fencepost.client.admin_transactions import EndResult
+from fencepost.errors import (
+    InvalidTopicError,
+    ProducerFencedError,
+    RetriableBrokerError,
+    TransactionCommittedError,
+)
+from tests.support.brokers import BrokerUnderTest
+
+pytestmark = pytest.mark.timeout(90)
+TP = fencepost.TopicPartition
+
+
+@pytest.fixture
+def admin(broker: BrokerUnderTest) -> Iterator[fencepost.Admin]:
+    with fencepost.Admin(broker.bootstrap_servers) as one:
+        yield one
+
+
+def wait_for_state(admin: fencepost.Admin, name: str, state: str) -> None:
+    deadline = time.monotonic() + 20
+    while admin.describe_transactions([name])[0].state != state:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_topics(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
+    topic = broker.name("t")
+    admin.create_topic(topic, 2, 1, {"retention.ms": "123456"})
+    with pytest.raises(InvalidTopicError, match="TOPIC_ALREADY_EXISTS"):
+        admin.create_topic(topic, 2)
+    admin.create_topic(topic, 2, exist_ok=True)
+    assert topic in admin.list_topics()
+    described = admin.describe_topics([topic, broker.name("nothing")])
+    assert set(described) == {topic}
+    assert sorted(described[topic].partitions) == [0, 1]
+    assert described[topic].topic_id is not None
+    assert admin.describe_configs(topic)["retention.ms"] == "123456"
+    admin.create_partitions(topic, 3)
+    assert admin.partitions_of([topic]) == [TP(topic, 0), TP(topic, 1), TP(topic, 2)]
+    admin.delete_topic(topic)
+    deadline = time.monotonic() + 10
+    while topic in admin.list_topics():
+        assert time.monotonic() < deadline
+    with pytest.raises(RetriableBrokerError):
+        admin.delete_topic(topic)
+    admin.delete_topic(topic, missing_ok=True)
+
+
+def test_offsets_by_time(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
+    topic = broker.name("t")
+    admin.create_topic(topic, 1)
+    with fencepost.Producer(broker.bootstrap_servers, linger_ms=0) as producer:
+        for number in range(5):
+            producer.send(topic, b"v", timestamp_ms=1000 * number).result(10)
+    place = TP(topic, 0)
+
+    def at(timestamp: int) -> int:
+        return admin.list_offsets({place: timestamp})[place].offset
+
+    assert [at(-2), at(-1), at(0), at(2500), at(4000), at(4001)] == [0, 5, 0, 3, 4, -1]
+    with pytest.raises(RetriableBrokerError):
+        admin.list_offsets({TP(topic, 7): -1}, api_timeout_ms=300)
+
+
+def test_features_and_cluster(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
+    assert admin.features()["transaction.version"] == 2
+    assert admin.api_versions()[22] == (0, 6)
+    described = admin.describe_cluster()
+    assert [one.id for one in described.brokers] == [1]
+    assert f"{described.brokers[0].host}:{described.brokers[0].port}" == broker.bootstrap_servers
+
+
+def test_ending_a_transaction_from_elsewhere(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
+    topic, name = broker.name("t"), broker.name("x")
+    admin.create_topic(topic, 1)
+    producer = fencepost.Producer(broker.bootstrap_servers, transactional_id=name)
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send(topic, b"v").result(10)
+    me = (producer.producer_id, producer.producer_epoch)
+    (known,) = admin.describe_producers([TP(topic, 0)])[TP(topic, 0)]
+    assert (known.producer_id, known.producer_epoch, known.transaction_start_offset) == (*me, 0)
+    assert admin.end_transaction(name, *me, True) == EndResult(0, me[0], me[1] + 1)
+    wait_for_state(admin, name, "CompleteCommit")
+    assert admin.end_transaction(name, *me, True) == EndResult(0, me[0], me[1] + 1), "repeatable"
+    assert admin.end_transaction(name, *me, False).error_code == 48
+    assert admin.end_transaction(broker.name("nobody"), *me, True).error_code == 49
+    with pytest.raises(TransactionCommittedError):
+        admin.complete(name, fencepost.PreparedTransaction(*me), commit=False)
+    producer.close(0)
+
+
+def test_claims(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
+    name = broker.name("x")
+    first = admin.init_producer_id(name)
+    second = admin.init_producer_id(name)
+    assert (second.producer_id, second.producer_epoch) == (first.producer_id, first.producer_epoch + 1)
+    assert second.ongoing_producer_id == -1
+    with pytest.raises(ProducerFencedError):
+        admin.init_producer_id(name, producer_id=first.producer_id, producer_epoch=first.producer_epoch + 5)
+    owner = admin.end_transaction(name, second.producer_id, second.producer_epoch, False)
+    assert owner == EndResult(0, second.producer_id, second.producer_epoch + 1)
+    assert admin.end_transaction(name, first.producer_id, first.producer_epoch, False).error_code == 90
+
+
+def test_listing(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
+    prefix = broker.name("l")
+    names = [f"{prefix}-{number}" for number in range(20)]
+    for name in names:
+        admin.init_producer_id(name, two_phase=True)
+    listed = admin.list_transactions(f"{prefix}-.*")
+    assert sorted(one.transactional_id for one in listed) == sorted(names)
+    assert admin.list_transactions(prefix) == []
+    assert {one.state for one in listed} == {"Empty"}
+    assert admin.list_transactions(f"{prefix}-.*", states=["Ongoing"]) == []
+    described = admin.describe_transactions([*names, broker.name("nobody")])
+    assert [one.transactional_id for one in described[:-1]] == names
+    assert {one.timeout_ms for one in described[:-1]} == {2**31 - 1}
+    assert described[-1].error_code == 105
+
+
+def test_groups(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
+    topic, group = broker.name("t"), broker.name("g")
+    admin.create_topic(topic, 2)
+    with fencepost.Consumer(broker.bootstrap_servers, group_id=group, auto_offset_reset="earliest") as consumer:
+        consumer.assign([TP(topic, 0), TP(topic, 1)])
+        consumer.commit({TP(topic, 0): 5, TP(topic, 1): fencepost.OffsetAndMetadata(6, "note")})
+    found = admin.group_offsets(group)
+    assert found[TP(topic, 0)].offset == 5
+    assert (found[TP(topic, 1)].offset, found[TP(topic, 1)].metadata) == (6, "note")
+    assert set(admin.group_offsets(group, [TP(topic, 1)])) == {TP(topic, 1)}
+    assert group in [one.group_id for one in admin.list_groups()]
+    admin.delete_group(group)
+    assert admin.group_offsets(group) == {}
+    assert admin.describe_group(group).state == "Dead"

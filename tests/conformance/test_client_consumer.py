@@ -1,0 +1,327 @@
+"""The consumer against both brokers: positions, isolation, ranges, groups."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+import fencepost
+from fencepost.client.rebalance import RebalanceListener
+from fencepost.errors import OffsetOutOfRangeError, WakeupError
+from tests.support.brokers import BrokerUnderTest
+
+pytestmark = pytest.mark.timeout(90)
+TP = fencepost.TopicPartition
+
+
+@pytest.fixture
+def admin(broker: BrokerUnderTest) -> Iterator[fencepost.Admin]:
+    with fencepost.Admin(broker.bootstrap_servers) as one:
+        yield one
+
+
+def fill(broker: BrokerUnderTest, topic: str, count: int, partitions: int = 1) -> None:
+    with fencepost.Producer(broker.bootstrap_servers) as producer:
+        for number in range(count):
+            producer.send(topic, b"%d" % number, partition=number % partitions, timestamp_ms=1000 + number)
+
+
+def poll_values(consumer: fencepost.Consumer, count: int, seconds: float = 20) -> list[int]:
+    found: list[int] = []
+    deadline = time.monotonic() + seconds
+    while len(found) < count:
+        assert time.monotonic() < deadline, f"{len(found)} of {count}"
+        found += [int(record.value or b"-1") for record in consumer.poll(500)]
+    return found
+
+
+def test_seeking(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
+    topic = broker.name("t")
+    admin.create_topic(topic, 1)
+    fill(broker, topic, 100)
+    place = TP(topic, 0)
+    with fencepost.Consumer(broker.bootstrap_servers, auto_offset_reset="earliest", max_poll_records=30) as consumer:
+        consumer.assign([place])
+        assert poll_values(consumer, 30) == list(range(30))
+        assert consumer.position(place) == 30
+        consumer.seek(place, 90)
+        assert poll_values(consumer, 10) == list(range(90, 100))
+        consumer.seek_to_timestamp(1050)
+        assert consumer.poll(5000)[0].offset == 50
+        consumer.seek_to_end()
+        assert consumer.position(place) == 100
+        assert consumer.poll(50) == []
+        consumer.seek_to_beginning()
+        consumer.pause([place])
+        assert consumer.poll(50) == []
+        consumer.resume([place])
+        assert len(consumer.poll(5000, 7)) == 7
+        assert consumer.positions() == {place: fencepost.OffsetAndMetadata(7)}
+
+
+def test_no_position_and_no_rule(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
+    topic = broker.name("t")
+    admin.create_topic(topic, 1)
+    with fencepost.Consumer(broker.bootstrap_servers, auto_offset_reset="none") as consumer:
+        consumer.assign([TP(topic, 0)])
+        with pytest.raises(OffsetOutOfRangeError):
+            consumer.poll(1000)
+
+
+@pytest.mark.parametrize("reset", ["earliest", "none"])
+def test_records_that_are_gone(broker: BrokerUnderTest, admin: fencepost.Admin, reset: str) -> None:
+    topic = broker.name("t")
+    admin.create_topic(topic, 1)
+    fill(broker, topic, 10)
+    assert admin.delete_records({TP(topic, 0): 4}) == {TP(topic, 0): 4}
+    with fencepost.Consumer(broker.bootstrap_servers, auto_offset_reset=reset) as consumer:
+        consumer.assign([TP(topic, 0)])
+        consumer.seek(TP(topic, 0), 1)
+        if reset == "earliest":
+            assert poll_values(consumer, 6) == [4, 5, 6, 7, 8, 9]
+        else:
+            with pytest.raises(OffsetOutOfRangeError):  # noqa: PT012 (the first polls may come too early)
+                while True:
+                    consumer.poll(1000)
+        with pytest.raises(OffsetOutOfRangeError):
+            list(consumer.fetch_range(topic, 0, 2, 8))
+
+
+def test_only_what_is_committed(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
+    topic, name = broker.name("t"), broker.name("x")
+    admin.create_topic(topic, 1)
+    fill(broker, topic, 2)
+    with (
+        fencepost.Producer(broker.bootstrap_servers, transactional_id=name) as producer,
+        fencepost.Consumer(broker.bootstrap_servers, auto_offset_reset="earliest") as committed,
+        fencepost.Consumer(
+            broker.bootstrap_servers, auto_offset_reset="earliest", isolation_level="read_uncommitted"
+        ) as everything,
+    ):
+        committed.assign([TP(topic, 0)])
+        everything.assign([TP(topic, 0)])
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(topic, b"2").result(10)
+        assert poll_values(committed, 2) == [0, 1]
+        assert poll_values(everything, 3) == [0, 1, 2]
+        assert committed.poll(200) == []
+        producer.abort_transaction()
+        with producer.transaction():
+            producer.send(topic, b"4")
+        assert poll_values(committed, 1) == [4]
+        assert poll_values(everything, 1) == [4]
+
+
+def test_a_range_ends_exactly_whatever_the_gaps(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
+    """Offsets 0 1 (aborted) 2 (marker) 3 (plain) 4 5 (committed) 6 (marker): every range of them."""
+    topic, name = broker.name("t"), broker.name("x")
+    admin.create_topic(topic, 1)
+    with (
+        fencepost.Producer(broker.bootstrap_servers, transactional_id=name) as producer,
+        fencepost.Producer(broker.bootstrap_servers) as plain,
+    ):
+        producer.init_transactions()
+        producer.begin_transaction()
+        for value in (b"a0", b"a1"):
+            producer.send(topic, value).result(10)
+        producer.abort_transaction()
+        deadline = time.monotonic() + 20
+        while admin.list_offsets({TP(topic, 0): -1})[TP(topic, 0)].offset < 3:
+            assert time.monotonic() < deadline
+        plain.send(topic, b"p3").result(10)
+        with producer.transaction():
+            for value in (b"c4", b"c5"):
+                producer.send(topic, value).result(10)
+        while (
+            admin.list_offsets({TP(topic, 0): -1}, isolation=fencepost.Isolation.READ_COMMITTED)[TP(topic, 0)].offset
+            < 7
+        ):
+            assert time.monotonic() < deadline
+    seen = {3: b"p3", 4: b"c4", 5: b"c5"}
+    checked = 0
+    with fencepost.Consumer(broker.bootstrap_servers) as consumer:
+        for start in range(8):
+            for end in range(start, 8):
+                found: dict[int, bytes | None] = {}
+                for fetched in consumer.fetch_range(topic, 0, start, end, timeout_ms=5000):
+                    found |= dict(zip(fetched.columns.offsets.tolist(), fetched.columns.values(), strict=True))
+                assert found == {at: value for at, value in seen.items() if start <= at < end}, (start, end)
+                checked += 1
+    assert checked == 36
+
+
+def test_arrow_has_sparks_columns(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
+    topic = broker.name("t")
+    admin.create_topic(topic, 1)
+    with fencepost.Producer(broker.bootstrap_servers) as producer:
+        producer.send(topic, b"v", key=b"k", headers=[("h", b"1")], timestamp_ms=1_500)
+        producer.send(topic, None, timestamp_ms=2_500)
+    with fencepost.Consumer(broker.bootstrap_servers, auto_offset_reset="earliest") as consumer:
+        consumer.assign([TP(topic, 0)])
+        table = consumer.poll_arrow(5000, headers=True)
+        while len(table) < 2:
+            consumer.seek_to_beginning()
+            table = consumer.poll_arrow(5000, headers=True)
+    first, second = table.to_pylist()
+    assert list(first) == ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"]
+    assert (first["key"], first["value"], first["topic"], first["partition"], first["offset"]) == (
+        b"k",
+        b"v",
+        topic,
+        0,
+        0,
+    )
+    assert first["timestamp"].timestamp() == 1.5
+    assert (first["timestampType"], first["headers"]) == (0, [{"key": "h", "value": b"1"}])
+    assert (second["key"], second["value"], second["offset"]) == (None, None, 1)
+
+
+class Listener(RebalanceListener):
+    """Writes down what it is told, and commits on the last occasion."""
+
+    def __init__(self, consumer: fencepost.Consumer, news: list[tuple[str, int]]) -> None:
+        self._consumer = consumer
+        self._news = news
+        self._thread = threading.current_thread()
+
+    def on_partitions_revoked(self, partitions: list[fencepost.TopicPartition]) -> None:
+        assert threading.current_thread() is self._thread
+        self._news.append(("revoked", len(partitions)))
+        self._consumer.commit()
+
+    def on_partitions_assigned(self, partitions: list[fencepost.TopicPartition]) -> None:
+        self._news.append(("assigned", len(partitions)))
+
+
+@pytest.mark.parametrize("strategy", ["range", "roundrobin"])
+def test_a_group_shares_and_takes_over(broker: BrokerUnderTest, admin: fencepost.Admin, strategy: str) -> None:
+    topic, group = broker.name("t"), broker.name("g")
+    admin.create_topic(topic, 4)
+    fill(broker, topic, 40, 4)
+    news: list[tuple[str, int]] = []
+    settings = {"group_id": group, "auto_offset_reset": "earliest", "heartbeat_interval_ms": 100}
+    first = fencepost.Consumer(
+        broker.bootstrap_servers,
+        partition_assignment_strategy=[strategy],
+        **settings,  # type: ignore[arg-type]
+    )
+    second = fencepost.Consumer(
+        broker.bootstrap_servers,
+        partition_assignment_strategy=[strategy],
+        **settings,  # type: ignore[arg-type]
+    )
+    first.subscribe([topic], Listener(first, news))
+    assert sorted(poll_values(first, 40)) == list(range(40))
+    second.subscribe([topic])
+    deadline = time.monotonic() + 30
+    while not (len(second.assignment()) == len(first.assignment()) == 2):
+        assert time.monotonic() < deadline
+        assert first.poll(50) == []
+        assert second.poll(50) == [], "what the first committed on revocation is not read again"
+    assert not set(first.assignment()) & set(second.assignment())
+    assert admin.describe_group(group).state == "Stable"
+    assert len(admin.describe_group(group).members) == 2
+    first.close()
+    fill(broker, topic, 8, 4)
+    while len(second.assignment()) != 4:
+        assert time.monotonic() < deadline
+        second.poll(50)
+    second.close()
+    assert news[:3] == [("assigned", 4), ("revoked", 4), ("assigned", 2)]
+    assert sum(at.offset for at in admin.group_offsets(group).values()) >= 40
+    admin.delete_group(group)
+
+
+def test_auto_commit_and_coming_back(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
+    topic, group = broker.name("t"), broker.name("g")
+    admin.create_topic(topic, 1)
+    fill(broker, topic, 10)
+    for expected in ([0, 1, 2, 3], [4, 5, 6, 7]):
+        with fencepost.Consumer(
+            broker.bootstrap_servers,
+            group_id=group,
+            auto_offset_reset="earliest",
+            enable_auto_commit=True,
+            max_poll_records=4,
+        ) as consumer:
+            consumer.subscribe([topic])
+            assert poll_values(consumer, 4) == expected
+    assert admin.group_offsets(group) == {TP(topic, 0): fencepost.OffsetAndMetadata(8, "", -1)}
+
+
+def test_going_back_to_what_was_committed(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
+    """The two-phase template of KIP-691: after an abort, start again from the committed positions."""
+    source, target, group = broker.name("in"), broker.name("out"), broker.name("g")
+    admin.create_topic(source, 1)
+    admin.create_topic(target, 1)
+    fill(broker, source, 20)
+    with (
+        fencepost.Consumer(
+            broker.bootstrap_servers, group_id=group, auto_offset_reset="earliest", max_poll_records=5
+        ) as consumer,
+        fencepost.Producer(broker.bootstrap_servers, transactional_id=broker.name("x")) as producer,
+    ):
+        consumer.subscribe([source])
+        producer.init_transactions()
+        copied, failures = 0, 0
+        while copied < 20:
+            records = consumer.poll(500)
+            if not records:
+                continue
+            try:
+                with producer.transaction():
+                    for record in records:
+                        producer.send(target, record.value)
+                    producer.send_offsets_to_transaction(consumer.positions(), consumer.group_metadata())
+                    if failures < 3:
+                        failures += 1
+                        raise ZeroDivisionError
+            except ZeroDivisionError:
+                consumer.reset_to_committed()
+            else:
+                copied += len(records)
+        assert (copied, failures) == (20, 3)
+    with fencepost.Consumer(broker.bootstrap_servers, auto_offset_reset="earliest") as check:
+        check.assign([TP(target, 0)])
+        assert poll_values(check, 20) == list(range(20))
+        assert check.poll(200) == []
+
+
+def test_wakeup(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
+    topic = broker.name("t")
+    admin.create_topic(topic, 1)
+    with fencepost.Consumer(broker.bootstrap_servers) as consumer:
+        consumer.assign([TP(topic, 0)])
+        consumer.poll(100)
+        timer = threading.Timer(0.2, consumer.wakeup)
+        begun = time.monotonic()
+        timer.start()
+        with pytest.raises(WakeupError):
+            consumer.poll(30_000)
+        assert time.monotonic() - begun < 10
+        timer.join()
+
+
+def test_a_restarted_broker_is_found_again(killable: tuple[BrokerUnderTest, object]) -> None:
+    """Producer and consumer live through kill -9 and a restart: nothing lost, nothing twice, in order."""
+    broker, running = killable
+    topic = "t"
+    with fencepost.Admin(broker.bootstrap_servers) as admin:
+        admin.create_topic(topic, 1)
+    with (
+        fencepost.Producer(broker.bootstrap_servers, linger_ms=1) as producer,
+        fencepost.Consumer(broker.bootstrap_servers, auto_offset_reset="earliest") as consumer,
+    ):
+        consumer.assign([TP(topic, 0)])
+        sent = [producer.send(topic, b"%d" % number) for number in range(200)]
+        assert poll_values(consumer, 200) == list(range(200))
+        running.kill9()  # type: ignore[attr-defined]
+        sent += [producer.send(topic, b"%d" % number) for number in range(200, 400)]
+        assert consumer.poll(300) == []
+        running.restart()  # type: ignore[attr-defined]
+        assert [one.result(60).offset for one in sent] == list(range(400))
+        assert poll_values(consumer, 200, 60) == list(range(200, 400))
