@@ -52,6 +52,8 @@ class Groups:
     def load(self, now_ms: int) -> None:
         """Replay `__consumer_offsets`, markers included. Raises OSError."""
         topic = self._core.topics.get(CONSUMER_OFFSETS)
+        if topic is not None:
+            self.coordinator.set_offsets_topic_partitions(len(topic.partitions))
         for partition in topic.partitions if topic is not None else ():
             if self._core.files.exists(partition.directory):
                 self._replay(partition)
@@ -68,7 +70,12 @@ class Groups:
 
         Returns an error code if a log refused records. Raises OSError.
         """
-        code = self._append(now_ms, result.records)
+        try:
+            code = self._append(now_ms, result.records)
+        except OSError:
+            # Parked requests have nobody else to tell them; the one that is being handled loses its connection.
+            _send(result.refused(ErrorCode.NOT_COORDINATOR), None)
+            raise
         if code == ErrorCode.NONE and (reply is not None or result.replies):
             self._core.durability.when_durable(now_ms, lambda _: _send(result.replies, reply))
         return code

@@ -40,6 +40,7 @@ __all__ = ["COORDINATOR_EPOCH", "Transactions", "append_records", "internal_batc
 
 COORDINATOR_EPOCH = 0
 _READ_BYTES = 1 << 20
+_RETRY_MS = 1000
 
 _log = logging.getLogger("fencepost.broker.transactions")
 
@@ -185,26 +186,14 @@ class Transactions:
     def _write_marker(self, now_ms: int, write: MarkerWrite) -> None:
         partition = self._core.topics.partition(*write.partition)
         if partition is not None:
-            log = partition.log
-            state = log.producers.get(write.producer_id)
-            # An administrator's WriteTxnMarkers may have named a higher coordinator epoch; the one true coordinator
-            # goes on.
-            epoch = write.coordinator_epoch if state is None else max(write.coordinator_epoch, state.coordinator_epoch)
-            appended = log.append_marker(
-                write.producer_id,
-                write.producer_epoch,
-                write.commit,
-                epoch,
-                now_ms,
-                transaction_version=write.transaction_version,
-            )
-            if isinstance(appended, Rejected):
-                # It is there already when its Complete record was lost and the next transaction was not.
-                there = state is not None and state.epoch == write.producer_epoch and state.txn_first_offset >= 0
-                level = logging.INFO if there else logging.ERROR
-                _log.log(level, "%s refused the marker %s: %s", partition.directory, write, appended.message)
-            else:
-                self._core.durability.appended(partition)
+            try:
+                _append_marker(partition, write, now_ms)
+            except OSError:
+                _log.exception("a marker cannot be written to %s; it will be tried again", partition.directory)
+                self._under_way.discard(write)
+                self._again(now_ms, lambda now_ms: self._write_markers(now_ms, write.transactional_id))
+                return
+            self._core.durability.appended(partition)
         self._core.durability.when_durable(now_ms, lambda now_ms: self._acknowledge(now_ms, write))
 
     def _acknowledge(self, now_ms: int, write: MarkerWrite) -> None:
@@ -213,7 +202,39 @@ class Transactions:
             self._core.groups.complete_transaction(
                 write.producer_id, write.producer_epoch, write.commit, write.partition[1]
             )
-        self.apply(now_ms, self.coordinator.marker_written(now_ms, write))
+        self._complete(now_ms, self.coordinator.marker_written(now_ms, write))
+
+    def _complete(self, now_ms: int, result: Result[None]) -> None:
+        """All markers are durable. Until the record that says so is written, the id takes no new transaction."""
+        try:
+            self.apply(now_ms, result)
+        except OSError:
+            _log.exception("a transaction cannot be completed; it will be tried again")
+            self._again(now_ms, lambda now_ms: self._complete(now_ms, result))
+
+    def _again(self, now_ms: int, action: Callable[[int], None]) -> None:
+        self._core.timers.at(now_ms + _RETRY_MS, action)
+
+
+def _append_marker(partition: Partition, write: MarkerWrite, now_ms: int) -> None:
+    """Append the marker. An administrator's WriteTxnMarkers may have named higher epochs: the one true coordinator
+    goes on with the higher ones. Raises OSError."""
+    log = partition.log
+    state = log.producers.get(write.producer_id)
+    coordinator_epoch = (
+        write.coordinator_epoch if state is None else max(write.coordinator_epoch, state.coordinator_epoch)
+    )
+    ahead = state is not None and state.epoch > write.producer_epoch
+    appended = log.append_marker(
+        write.producer_id,
+        state.epoch if state is not None and ahead else write.producer_epoch,
+        write.commit,
+        coordinator_epoch,
+        now_ms,
+        transaction_version=0 if ahead else write.transaction_version,
+    )
+    if isinstance(appended, Rejected):
+        raise OSError(f"{partition.directory} refused the marker {write}: {appended.message}")
 
 
 def append_records(core: BrokerCore, partition: Partition, batch: bytearray, now_ms: int) -> Appended | Rejected:

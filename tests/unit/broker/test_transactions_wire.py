@@ -221,6 +221,52 @@ def test_an_administrators_marker_ends_what_hangs_and_the_coordinator_goes_on(dr
     assert write(driver, (pair[0], pair[1] + 1), 12).error_code == ErrorCode.NONE
 
 
+def test_an_administrators_marker_with_a_higher_epoch_leaves_nothing_hanging(driver: BrokerDriver) -> None:
+    pair = init(driver, timeout_ms=60_000)
+    write(driver, pair, 12)
+    topic = WritableTxnMarkerTopic(name="t", partition_indexes=[1])
+    marker = WritableTxnMarker(producer_id=pair[0], producer_epoch=pair[1] + 5, topics=[topic])
+    records = batch(producer_id=pair[0], epoch=pair[1], sequence=0, transactional=True)
+    assert driver.ask(produce("t", records, transactional_id=ID, partition=1), 12).partitions[0].error_code == 0
+    driver.ask(WriteTxnMarkersRequest(markers=[marker]), 1)
+    assert driver.answer(send_end(driver, pair, 5)).error_code == ErrorCode.NONE
+    listed = driver.ask(ListTransactionsRequest(), 0).transaction_states
+    assert [entry.transaction_state for entry in listed] == ["CompleteCommit"]
+    partition = driver.ask(fetch("t", committed=True), 12).topics[0].partitions[0]
+    assert partition.last_stable_offset == partition.high_watermark == 2
+
+
+@pytest.mark.parametrize("failing", range(4))
+def test_a_disk_that_fails_once_delays_a_transaction_and_loses_nothing(
+    driver: BrokerDriver, failing: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The n-th write of EndTxn fails: the decision, the marker, the completion; or none of them."""
+    pair = init(driver, timeout_ms=60_000)
+    write(driver, pair, 12)
+    driver.auto_sync = False
+    steps = {0: 0, 1: 1, 2: 2, 3: 9}[failing]
+    if steps == 0:
+        driver.disk.fail_next_write()
+    ended = send_end(driver, pair, 5)
+    while driver.syncs:
+        steps -= 1
+        if steps == 0:
+            driver.disk.fail_next_write()
+        driver.sync()
+    driver.auto_sync = True
+    if failing == 0:
+        assert driver.answer(ended) is None
+        assert driver.closed == {1}
+        return
+    assert driver.answer(ended).error_code == ErrorCode.NONE
+    assert caplog.text.count("it will be tried again") == (1 if failing < 3 else 0)
+    driver.pass_time(2500)
+    partition = driver.ask(fetch("t", committed=True), 12).topics[0].partitions[0]
+    assert partition.last_stable_offset == partition.high_watermark == 2
+    listed = driver.ask(ListTransactionsRequest(), 0).transaction_states
+    assert [entry.transaction_state for entry in listed] == ["CompleteCommit"]
+
+
 def test_offsets_cannot_be_added_without_a_group(driver: BrokerDriver) -> None:
     pair = init(driver)
     request = AddOffsetsToTxnRequest(transactional_id=ID, producer_id=pair[0], producer_epoch=pair[1], group_id="")

@@ -22,6 +22,7 @@ def handle(call: Call, now_ms: int, request: SyncGroupRequest) -> None:
         protocol_type=request.protocol_type,
         protocol_name=request.protocol_name,
         assignments=[(given.member_id, bytes(given.assignment)) for given in request.assignments],
+        api_version=call.version,
     )
     groups = call.core.groups
     groups.apply(now_ms, groups.coordinator.sync_group(now_ms, sync, call))
