@@ -39,7 +39,7 @@ class _Seen:
 
     topic_id: UUID | None
     position: int = 0
-    last: dict[tuple[str, str], Decision] = field(default_factory=dict)
+    last: dict[tuple[str, str], bytes] = field(default_factory=dict)
 
 
 class DecisionStore:
@@ -86,7 +86,8 @@ class DecisionStore:
             seen.position = header.last_offset + 1
         seen.position = max(seen.position, end)
         self._seen[partition] = seen
-        return tuple(decision for (owner, _), decision in sorted(seen.last.items()) if owner == sink)
+        # Decoded only here: what another sink's newer release wrote is not ours to understand.
+        return tuple(decode_value(value) for (owner, _), value in sorted(seen.last.items()) if owner == sink)
 
     async def _beginning(self, place: TopicPartition, timeout_ms: int) -> int:
         return (await self._admin.list_offsets({place: EARLIEST}, api_timeout_ms=timeout_ms))[place].offset
@@ -105,11 +106,11 @@ class DecisionStore:
         )
 
 
-def _take(last: dict[tuple[str, str], Decision], key: bytes, value: bytes | None) -> None:
+def _take(last: dict[tuple[str, str], bytes], key: bytes, value: bytes | None) -> None:
     owner = decode_key(key)
     if owner is None:
         return
     if value is None:
         last.pop(owner, None)  # an operator's tombstone: the query is over
     else:
-        last[owner] = decode_value(value)
+        last[owner] = value

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -94,13 +95,12 @@ class SinkLink:
         key = (sink, required)
         if key not in self._link.levels:
             level = self._link.levels[key] = self.run(plan.choose_level(sink, required))
-            log.log(
-                logging.WARNING if level is plan.Level.RESUME else logging.INFO,
-                "sink %r writes exactly once at guarantee level %r: %s",
-                sink,
-                level.value,
-                PROMISES[level],
-            )
+            severity = logging.WARNING if level is plan.Level.RESUME else logging.INFO
+            words = f"sink {sink!r} writes exactly once at guarantee level {level.value!r}: {PROMISES[level]}"
+            log.log(severity, words)
+            if not log.hasHandlers() and not log.isEnabledFor(severity):
+                # A Python worker of Spark, where nobody sets logging up; its stderr is the driver's.
+                print(f"fencepost: {words}", file=sys.stderr)
         return self._link.levels[key]
 
     def open(self, sink: str, required: plan.Level | None = None) -> plan.Opened:

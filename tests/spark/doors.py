@@ -1,0 +1,96 @@
+"""Uses every door of format("fencepost") in one Spark session and prints what it saw, as JSON.
+
+python doors.py '{"servers": "...", "first": "topic", "second": "topic", "folder": "..."}'
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as fn
+
+from fencepost.spark.foreach import exactly_once
+
+
+def text_of(attempt: Callable[[], Any]) -> str:
+    try:
+        attempt()
+    except Exception as error:  # noqa: BLE001 - whatever Spark makes of it
+        return str(error)
+    return ""
+
+
+def main(arguments: dict[str, str]) -> None:
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    first, second, folder = arguments["first"], arguments["second"], arguments["folder"]
+    common = {"kafka.bootstrap.servers": arguments["servers"]}
+    seen: dict[str, Any] = {}
+
+    frame = spark.range(1000).select(
+        fn.concat(fn.lit("k"), fn.col("id") % 7).alias("key"),
+        fn.col("id").cast("string").alias("value"),
+        fn.array(fn.struct(fn.lit("n").alias("key"), fn.col("id").cast("string").cast("binary").alias("value"))).alias(
+            "headers"
+        ),
+        fn.timestamp_millis(fn.lit(1_600_000_000_123) + fn.col("id")).alias("timestamp"),
+    )
+
+    def write(frame: Any, **options: str) -> None:
+        frame.write.format("fencepost").mode("append").options(**common, topic=first, **options).save()
+
+    write(frame, **{"sink.id": "doors"})
+    write(frame.limit(10), **{"sink.id": "doors"})
+    write(frame.limit(5), delivery="at-least-once")
+    seen["no name"] = text_of(lambda: write(frame))
+    seen["wrong column"] = text_of(lambda: write(frame.withColumnRenamed("key", "colour"), **{"sink.id": "doors"}))
+
+    def read(**options: str) -> Any:
+        return spark.read.format("fencepost").options(**common, **options).load()
+
+    everything = read(subscribe=first, includeHeaders="true")
+    seen["columns"] = everything.dtypes
+    seen["rows"] = everything.count()
+    one = everything.where(fn.col("value") == b"7").orderBy("offset").first()
+    seen["one"] = {
+        "key": one.key.decode(),
+        "topic": one.topic,
+        "headers": [[header.key, header.value.decode()] for header in one.headers],
+        "ms": int(everything.where(fn.col("value") == b"7").select(fn.unix_millis("timestamp").alias("t")).first().t),
+        "timestampType": one.timestampType,
+    }
+    seen["by pattern, split"] = read(subscribePattern=f"{first[:-1]}.", minPartitions="9").rdd.getNumPartitions()
+    seen["assigned"] = read(assign=json.dumps({first: [0]})).select("partition").distinct().collect()[0][0]
+    ends = json.dumps({first: {"0": 5, "1": 5, "2": 5}})
+    seen["up to five"] = read(subscribe=first, endingOffsets=ends).count()
+    seen["projected"] = [
+        row.value.decode() for row in read(subscribe=first, startingTimestamp="1600000001122").select("value").collect()
+    ][:1]
+
+    def copy() -> None:
+        stream = spark.readStream.format("fencepost").options(**common, subscribe=first, startingOffsets="earliest")
+        door = exactly_once({**common, "topic": second, "sink.id": "doors/foreach"})
+        rows = stream.option("maxOffsetsPerTrigger", "400").load().select("key", "value")
+        query = rows.writeStream.foreachBatch(door).option("checkpointLocation", f"{folder}/checkpoint")
+        query.trigger(availableNow=True).start().awaitTermination()
+
+    copy()
+    write(frame.limit(3), **{"sink.id": "doors"})
+    copy()
+    seen["copied"] = read(subscribe=second).count()
+    print(json.dumps(seen), flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

@@ -1,0 +1,69 @@
+"""Batch reads and writes, options, and foreachBatch, in one real Spark session on our broker."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fencepost.broker.embedded import Broker
+from fencepost.spark.runner import Link
+
+HERE = Path(__file__).parent
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(280)
+def test_every_door(tmp_path: Path) -> None:
+    with Broker({"transaction.two.phase.commit.enable": True}) as broker:
+        link = Link({"bootstrap.servers": broker.bootstrap_servers})
+        for topic in ("doors-1", "doors_2"):
+            link.io.run(link.admin.create_topic(topic, 3))
+        arguments = {
+            "servers": broker.bootstrap_servers,
+            "first": "doors-1",
+            "second": "doors_2",
+            "folder": str(tmp_path),
+        }
+        environment = dict(os.environ, PYSPARK_PYTHON=sys.executable, PYTHONPATH=str(HERE.parents[1] / "src"))
+        command = [sys.executable, str(HERE / "doors.py"), json.dumps(arguments)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=250, check=False)
+        assert done.returncode == 0, done.stderr[-6000:]
+        seen = json.loads(done.stdout.splitlines()[-1])
+        left_open = link.io.run(link.admin.list_transactions(states=("Ongoing",)))
+        link.close()
+    check(seen)
+    assert left_open == []
+
+
+def check(seen: dict[str, object]) -> None:
+    # Spark's own Kafka source has these columns, in this order.
+    assert seen["columns"] == [
+        ["key", "binary"],
+        ["value", "binary"],
+        ["topic", "string"],
+        ["partition", "int"],
+        ["offset", "bigint"],
+        ["timestamp", "timestamp"],
+        ["timestampType", "int"],
+        ["headers", "array<struct<key:string,value:binary>>"],
+    ]
+    assert seen["rows"] == 1015
+    assert seen["one"] == {
+        "key": "k0",
+        "topic": "doors-1",
+        "headers": [["n", "7"]],
+        "ms": 1_600_000_000_130,
+        "timestampType": 0,
+    }
+    assert 9 <= int(str(seen["by pattern, split"])) <= 11
+    assert seen["assigned"] == 0
+    assert 0 < int(str(seen["up to five"])) <= 15
+    assert seen["projected"] == ["999"]
+    assert seen["copied"] == 1018
+    assert "sink.id" in str(seen["no name"])
+    assert "colour" in str(seen["wrong column"])
