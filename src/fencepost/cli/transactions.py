@@ -1,0 +1,176 @@
+"""`fencepost transactions`: nothing in doubt stays invisible. Knows the sinks of Spark queries and their decisions."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Annotated, NoReturn
+
+import typer
+
+from fencepost.client.admin_transactions import TransactionDescription, TransactionListing
+from fencepost.errors import KafkaError
+from fencepost.spark import names, plan
+from fencepost.spark.decision import Decision, Pair
+from fencepost.spark.decision_store import DEFAULT_TOPIC
+from fencepost.spark.runner import Link, resolve_sink
+from fencepost.spark.steps import SAFE_END_TXN_VERSION, SinkConfig, StepRunner
+
+__all__ = ["transactions"]
+
+transactions = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    help="List, describe and resolve transactions.",
+)
+
+Servers = Annotated[str, typer.Option("--bootstrap-servers", "-b", help="HOST:PORT,... of the brokers.")]
+DecisionTopic = Annotated[str, typer.Option(help="Where Spark sinks keep their decisions.")]
+LOCAL = "localhost:9092"
+OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
+
+
+class _Session:
+    """A client, and what the decision topic says."""
+
+    def __init__(self, servers: str, decision_topic: str) -> None:
+        self.link = Link({"bootstrap.servers": servers})
+        self._topic = decision_topic
+        self._decisions: dict[str, tuple[Decision, ...]] = {}
+
+    def listed(self, states: Sequence[str]) -> list[TransactionListing]:
+        return self.link.io.run(self.link.admin.list_transactions(states=states))
+
+    def describe(self, ids: Sequence[str]) -> list[TransactionDescription]:
+        return self.link.io.run(self.link.admin.describe_transactions(ids))
+
+    def decisions(self, sink: str) -> tuple[Decision, ...]:
+        """The sink's last decisions; none where there is no decision topic (it is not created)."""
+        if sink not in self._decisions:
+            link = self.link
+            found: tuple[Decision, ...] = ()
+            if link.io.run(link.admin.describe_topics([self._topic])):
+                steps = StepRunner(link.admin, SinkConfig(decision_topic=self._topic), lambda: b"")
+                found = link.io.run(steps.perform(plan.ReadDecisions(sink)))
+            self._decisions[sink] = found
+        return self._decisions[sink]
+
+    def meaning(self, transactional_id: str) -> str:
+        """What the id is to a Spark sink; "" for a stranger's."""
+        name = names.parse(transactional_id)
+        if name is None:
+            return ""
+        if isinstance(name, names.SinkId):
+            return f"sink {name.sink}: its own"
+        for decision in self.decisions(name.sink):
+            if any(winner.transactional_id == transactional_id for winner in decision.winners):
+                return f"sink {name.sink}: decided, batch {decision.batch_id} of query {decision.query_id}"
+        return f"sink {name.sink}: not decided"
+
+
+def _fail(error: KafkaError) -> NoReturn:
+    sys.stderr.write(f"fencepost: {error}\n")
+    raise typer.Exit(1)
+
+
+def _print_table(rows: Iterable[Sequence[str]]) -> None:
+    table = [tuple(row) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for row in table:
+        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        sys.stdout.write(line.rstrip() + "\n")
+
+
+@transactions.command("list")
+def list_(
+    bootstrap_servers: Servers = LOCAL,
+    every: Annotated[bool, typer.Option("--all", help="Completed ones too.")] = False,
+    decision_topic: DecisionTopic = DEFAULT_TOPIC,
+) -> None:
+    """The transactions that are open, and what each is to a Spark sink."""
+    try:
+        session = _Session(bootstrap_servers, decision_topic)
+        listed = session.listed(() if every else OPEN_STATES)
+        rows = [(one.transactional_id, one.state, session.meaning(one.transactional_id)) for one in listed]
+    except KafkaError as error:
+        _fail(error)
+    _print_table([("TRANSACTIONAL ID", "STATE", "SPARK"), *rows])
+
+
+@transactions.command()
+def describe(
+    transactional_id: Annotated[list[str], typer.Argument(help="One or more transactional ids.")],
+    bootstrap_servers: Servers = LOCAL,
+    decision_topic: DecisionTopic = DEFAULT_TOPIC,
+) -> None:
+    """Owner, timeout, partitions and, for a Spark sink, whether it is decided."""
+    try:
+        session = _Session(bootstrap_servers, decision_topic)
+        for one in session.describe(transactional_id):
+            unknown = one.error_code != 0
+            partitions = ", ".join(f"{at.topic}-{at.partition}" for at in one.partitions)
+            sys.stdout.write(f"{one.transactional_id}\n")
+            facts = {
+                "state": f"unknown to the brokers ({one.error_code})" if unknown else one.state,
+                "end with": "" if unknown else str(Pair(one.producer_id, one.producer_epoch)),
+                "timeout": "" if unknown else f"{one.timeout_ms} ms",
+                "partitions": partitions,
+                "spark": session.meaning(one.transactional_id),
+            }
+            for name, value in facts.items():
+                if value:
+                    sys.stdout.write(f"  {name}: {value}\n")
+    except KafkaError as error:
+        _fail(error)
+
+
+@transactions.command()
+def resolve(
+    sink: Annotated[str, typer.Argument(help="The sink's name: its option sink.id.")],
+    bootstrap_servers: Servers = LOCAL,
+    decision_topic: DecisionTopic = DEFAULT_TOPIC,
+) -> None:
+    """Commit what a Spark sink has decided and abort the rest. A run that is alive is superseded: stop it first."""
+    try:
+        done = resolve_sink(bootstrap_servers, sink, decision_topic=decision_topic)
+    except KafkaError as error:
+        _fail(error)
+    for word, ids in (("committed", done.committed), ("aborted", done.aborted)):
+        for one in ids:
+            sys.stdout.write(f"{word} {one}\n")
+    sys.stdout.write(f"{len(done.committed)} committed, {len(done.aborted)} aborted\n")
+
+
+@transactions.command()
+def abort(
+    transactional_id: Annotated[str, typer.Argument(help="The transaction to abort.")],
+    bootstrap_servers: Servers = LOCAL,
+    decision_topic: DecisionTopic = DEFAULT_TOPIC,
+    even_if_decided: Annotated[bool, typer.Option(help="Lose a batch that a Spark query believes written.")] = False,
+) -> None:
+    """Abort one open transaction, whoever owns it."""
+    try:
+        session = _Session(bootstrap_servers, decision_topic)
+        meaning = session.meaning(transactional_id)
+        if ": decided" in meaning and not even_if_decided:
+            sys.stderr.write(f"fencepost: {transactional_id} is to be committed ({meaning}); use resolve\n")
+            raise typer.Exit(1)
+        (found,) = session.describe([transactional_id])
+        if found.error_code != 0 or found.state != "Ongoing":
+            state = "unknown" if found.error_code else found.state
+            sys.stderr.write(f"fencepost: {transactional_id} is not open: {state}\n")
+            raise typer.Exit(1)
+        admin = session.link.admin
+        ended = session.link.io.run(
+            admin.end_transaction(
+                transactional_id, found.producer_id, found.producer_epoch, False, version=SAFE_END_TXN_VERSION
+            )
+        )
+    except KafkaError as error:
+        _fail(error)
+    if ended.error_code != 0:
+        sys.stderr.write(f"fencepost: {transactional_id} was not aborted (code {ended.error_code})\n")
+        raise typer.Exit(1)
+    sys.stdout.write(f"aborted {transactional_id}\n")

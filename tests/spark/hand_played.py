@@ -1,0 +1,78 @@
+"""A sink played by hand: its steps with the real client, without Spark."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+
+from fencepost.broker.internal_records import encode_internal_batch, read_internal_records
+from fencepost.client.types import Isolation, TopicPartition
+from fencepost.protocol.batch import set_producer
+from fencepost.spark import names, plan, wire
+from fencepost.spark.plan import Level
+from fencepost.spark.runner import Link, SinkLink
+from fencepost.spark.steps import SinkConfig
+
+QUERY = "8c1f-query"
+
+
+class Bench:
+    """A sink on a fresh topic, played by hand."""
+
+    def __init__(self, servers: str, level: Level, timeout_ms: int = 600_000) -> None:
+        self.servers, self.level = servers, level
+        self.sink = f"bench/{uuid.uuid4().hex[:8]}"
+        self.topic = f"out-{uuid.uuid4().hex[:8]}"
+        self.link = Link({"bootstrap.servers": servers})
+        self.link.io.run(self.link.admin.create_topic(self.topic, 1))
+        self.runner = self.another_process(timeout_ms)
+
+    def another_process(self, timeout_ms: int = 600_000) -> SinkLink:
+        """What another process of the sink would have: a client and caches of its own."""
+        return SinkLink(Link({"bootstrap.servers": self.servers}), SinkConfig(transaction_timeout_ms=timeout_ms))
+
+    def open(self) -> plan.Opened:
+        opened = self.another_process().open(self.sink)
+        assert opened.level is self.level
+        return opened
+
+    def task(self, opened: plan.Opened, batch_id: int) -> plan.Message:
+        def write(step: plan.Step) -> None:
+            assert isinstance(step, plan.WriteRows)
+            batch = encode_internal_batch([(b"k", b"%d" % batch_id)], int(time.time() * 1000))
+            set_producer(batch, step.pair.producer_id, step.pair.epoch, 0, True)
+            cluster = self.link.admin.cluster
+            deadline_ms = cluster.runtime.now_ms() + 20_000
+            code = self.link.io.run(
+                wire.produce_batch(cluster, step.transactional_id, self.topic, 0, batch, deadline_ms)
+            )
+            assert code == 0
+
+        own: dict[type, Callable[[plan.Step], object]] = {plan.HasRows: lambda _: True, plan.WriteRows: write}
+        own[plan.Drain] = lambda _: None
+        return self.runner.run_task(plan.write_task(opened, QUERY, batch_id), own)
+
+    def committed(self) -> list[int]:
+        """The batch number of every committed record."""
+        place = TopicPartition(self.topic, 0)
+        cluster = self.link.admin.cluster
+        uncommitted = Isolation.READ_UNCOMMITTED
+        end = self.link.io.run(self.link.admin.list_offsets({place: -1}, isolation=uncommitted))[place].offset
+
+        async def read() -> list[int]:
+            deadline_ms = cluster.runtime.now_ms() + 20_000
+            found = []
+            async for header, batch in wire.committed_batches(cluster, self.topic, 0, 0, end, deadline_ms):
+                found += [int(value or b"-1") for _, _, value in read_internal_records(header, batch)]
+            return found
+
+        return self.link.io.run(read())
+
+    def open_ids(self) -> list[str]:
+        listed = self.link.io.run(self.link.admin.list_transactions(states=("Ongoing",)))
+        return [
+            one.transactional_id
+            for one in listed
+            if (name := names.parse(one.transactional_id)) is not None and name.sink == self.sink
+        ]

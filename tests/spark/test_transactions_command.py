@@ -1,0 +1,79 @@
+"""`fencepost transactions` on our broker, with a sink's transactions in every condition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from fencepost.broker.embedded import Broker
+from fencepost.cli.main import main
+from fencepost.spark import names, plan
+from fencepost.spark.plan import Level
+from tests.spark.hand_played import QUERY, Bench
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker({"transaction.two.phase.commit.enable": True}) as broker:
+        yield broker
+
+
+def command(*words: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(["transactions", *words])
+    return int(ended.value.code or 0)
+
+
+def decided_and_loser(bench: Bench) -> tuple[plan.Prepared, plan.Prepared]:
+    """A decided transaction that was never completed, and one that no decision names."""
+    opened = bench.open()
+    decided, loser = bench.task(opened, 0), bench.task(opened, 0)
+    decide = plan.commit_batch(bench.sink, 0, [decided]).send(None)
+    assert bench.link.io.run(bench.runner._steps.perform(decide)) == 0
+    assert isinstance(decided, plan.Prepared) and isinstance(loser, plan.Prepared)
+    return decided, loser
+
+
+def test_list_describe_abort_and_resolve(broker: Broker, capsys: pytest.CaptureFixture[str]) -> None:
+    bench = Bench(broker.bootstrap_servers, Level.KEEP_PREPARED)
+    decided, loser = decided_and_loser(bench)
+    at = ["--bootstrap-servers", broker.bootstrap_servers]
+
+    assert command("list", *at) == 0
+    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
+    assert f"decided, batch 0 of query {QUERY}" in lines[decided.transactional_id]
+    assert f"sink {bench.sink}: not decided" in lines[loser.transactional_id]
+    assert names.sink_id(bench.sink) not in lines
+    assert command("list", "--all", *at) == 0
+    assert f"sink {bench.sink}: its own" in capsys.readouterr().out
+
+    assert command("describe", decided.transactional_id, "nobody", *at) == 0
+    out = capsys.readouterr().out
+    assert f"end with: {decided.pair}" in out
+    assert f"partitions: {bench.topic}-0" in out
+    assert "nobody\n  state: unknown to the brokers (105)" in out
+
+    assert command("abort", decided.transactional_id, *at) == 1
+    assert "use resolve" in capsys.readouterr().err
+    assert command("abort", loser.transactional_id, *at) == 0
+    assert command("abort", loser.transactional_id, *at) == 1
+    assert "not open: CompleteAbort" in capsys.readouterr().err
+
+    assert command("resolve", bench.sink, *at) == 0
+    assert f"committed {decided.transactional_id}\n1 committed, 0 aborted\n" in capsys.readouterr().out
+    assert bench.committed() == [0]
+    assert bench.open_ids() == []
+
+
+def test_no_decision_topic_is_made_by_looking(capsys: pytest.CaptureFixture[str]) -> None:
+    with Broker() as broker:
+        assert command("list", "-b", broker.bootstrap_servers) == 0
+        assert capsys.readouterr().out == "TRANSACTIONAL ID  STATE  SPARK\n"
+        bench = Bench(broker.bootstrap_servers, Level.KEEP_PREPARED)
+        assert bench.link.io.run(bench.link.admin.list_topics()) == [bench.topic]
+
+
+def test_no_broker_is_said_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("resolve", "some sink", "-b", "not a place") == 1
+    assert capsys.readouterr().err.startswith("fencepost: ")
