@@ -170,10 +170,14 @@ class Accumulator:
         wall_ms: Callable[[], int],
         chunk_bytes: int,
         max_record_bytes: int,
+        buffer_bytes: int,
     ) -> None:
         self.closed: deque[Chunk] = deque()
         self.open: dict[str, Chunk] = {}
         self.waiting_bytes = 0  # of closed chunks that do not have their fate yet
+        self.slow = False  # `send` has to look first: no room, or `refusing`
+        self.refusing = False  # records may not be taken without asking the producer (transactions, closed, failed)
+        self._buffer_bytes = buffer_bytes
         self._lock = lock
         self._wake = wake
         self._now_ms = now_ms
@@ -233,15 +237,26 @@ class Accumulator:
         with self._lock:
             if topic in self.open:
                 self._close(topic)
-            self.closed.append(chunk)
-            self.waiting_bytes += size
+            self._queue(chunk)
         self._wake()
         return chunk
 
     def _close(self, topic: str) -> None:
-        chunk = self.open.pop(topic)
+        self._queue(self.open.pop(topic))
+
+    def _queue(self, chunk: Chunk) -> None:
         self.waiting_bytes += chunk.bytes
+        self.slow = self.refusing or self.full
         self.closed.append(chunk)
+
+    @property
+    def full(self) -> bool:
+        """Whether new records have to wait for room."""
+        return self.waiting_bytes >= self._buffer_bytes
+
+    def refuse(self) -> None:
+        """From now on the producer has to be asked before each record."""
+        self.slow = self.refusing = True
 
     def close_due(self, opened_before_ms: float) -> None:
         """Close the chunks that were opened at or before this time."""
@@ -266,6 +281,7 @@ class Accumulator:
         """A closed chunk of `size` bytes has its fate."""
         with self._lock:
             self.waiting_bytes -= size
+            self.slow = self.refusing or self.full
 
 
 def _put_extras(

@@ -121,9 +121,12 @@ class Producer(BlockingClient[ProducerCore]):
             return ProducerCore(cluster_for(AsyncioRuntime(), config), config, lock=threading.Lock(), wake=io.call_soon)
 
         BlockingClient.__init__(self, make)
-        self._append = self._core.append
         self._accumulator = self._core.accumulator
-        self._buffer_memory = config.buffer_memory
+        self._append = self._accumulator.append
+
+    def forked(self) -> None:
+        """In a forked child: nothing may be taken without looking."""
+        self._accumulator.refuse()
 
     def send(
         self,
@@ -141,8 +144,8 @@ class Producer(BlockingClient[ProducerCore]):
         in the I/O thread. In a transaction nobody has to look at either: the next transactional call tells. Raises
         BufferFullError, RecordRejectedError (too large), TransactionAbortableError (abort), UsageError, fatal errors.
         """
-        if self._accumulator.waiting_bytes >= self._buffer_memory or self._closed or not self._io.alive():
-            self._wait_for_room()
+        if self._accumulator.slow:
+            self._before_send()
         return Delivery(self._append(topic, value, key, partition, headers, timestamp_ms, on_delivery))
 
     def send_arrow(
@@ -152,12 +155,15 @@ class Producer(BlockingClient[ProducerCore]):
 
         Without a partition, keys decide as in `send`; rows without a key go to sticky partitions. Raises as `send`.
         """
-        if self._accumulator.waiting_bytes >= self._buffer_memory or self._closed or not self._io.alive():
-            self._wait_for_room()
+        if self._accumulator.slow:
+            self._before_send()
         return BulkDelivery(self._core.append_table(topic, data, partition))
 
-    def _wait_for_room(self) -> None:
+    def _before_send(self) -> None:
         self._check()
+        self._core.check_sending()
+        if not self._accumulator.full:
+            return
         if self._io.is_current():
             raise BufferFullError("the buffer is full, and a delivery callback cannot wait for room")
         self._io.run(self._core.wait_for_room())

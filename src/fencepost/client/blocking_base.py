@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
-from fencepost.client.io_thread import io_thread
+from fencepost.client.io_thread import io_thread, tell_when_forked
 from fencepost.errors import ClosedError
 
 P = ParamSpec("P")
@@ -28,6 +28,10 @@ class BlockingClient(Generic[C_co]):
             return make()
 
         self._core: C_co = self._io.run(start())
+        tell_when_forked(self)
+
+    def forked(self) -> None:
+        """This is a forked child now; every call finds that out by itself."""
 
     def _run(self, call: Callable[[C_co], Coroutine[Any, Any, R]]) -> R:
         self._check()

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import weakref
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from fencepost.errors import ForkedError, UsageError
 
@@ -20,10 +21,26 @@ _lock = threading.Lock()
 _current: IoThread | None = None
 
 
+class Forkable(Protocol):
+    """A client that wants to know that it woke up in a forked child."""
+
+    def forked(self) -> None: ...
+
+
+_clients: weakref.WeakSet[Forkable] = weakref.WeakSet()
+
+
+def tell_when_forked(client: Forkable) -> None:
+    """Call `client.forked()` in every child that is forked while the client lives."""
+    _clients.add(client)
+
+
 def _forget_after_fork() -> None:
     global _lock, _current  # noqa: PLW0603 (the parent's lock may be held by a thread that does not exist here)
     _lock = threading.Lock()
     _current = None
+    for client in list(_clients):
+        client.forked()
 
 
 os.register_at_fork(after_in_child=_forget_after_fork)
@@ -64,10 +81,6 @@ class IoThread:
         """Raise ForkedError in a forked child."""
         if os.getpid() != self.pid:
             raise ForkedError("this client was made before fork(); make a new one in this process")
-
-    def alive(self) -> bool:
-        """Cheap: False in a forked child, where this thread does not exist."""
-        return _current is self
 
     def is_current(self) -> bool:
         """Whether the caller runs in the I/O thread itself (a callback), where blocking would deadlock."""

@@ -45,12 +45,14 @@ class ProducerCore:
             wall_ms=runtime.wall_ms,
             chunk_bytes=min(config.batch_size, config.max_request_size),
             max_record_bytes=config.max_request_size,
+            buffer_bytes=config.buffer_memory,
         )
         self.sender = Sender(cluster, config, self.accumulator)
         self.transactions: Transactions | None = None
         if config.transactional_id is not None:
             self.transactions = Transactions(cluster, self.sender, config)
             self.sender.transactions = self.transactions
+            self.accumulator.refuse()
         self.sender.start()
 
     # --- sending ---
@@ -67,7 +69,7 @@ class ProducerCore:
     @property
     def full(self) -> bool:
         """Whether `send` has to wait for room."""
-        return self.accumulator.waiting_bytes >= self.config.buffer_memory
+        return self.accumulator.full
 
     async def wait_for_room(self) -> None:
         """Wait for room in buffer_memory. Raises BufferFullError after max_block_ms."""
@@ -87,7 +89,7 @@ class ProducerCore:
         on_delivery: OnDelivery | None = None,
     ) -> tuple[Chunk, int]:
         """Take a record without waiting."""
-        if self.closed or self.transactions is not None or self.sender.fatal is not None:
+        if self.accumulator.slow:
             self.check_sending()
         return self.accumulator.append(topic, value, key, partition, headers, timestamp_ms, on_delivery)
 
@@ -120,6 +122,7 @@ class ProducerCore:
         if self.closed:
             return
         self.closed = True
+        self.accumulator.refuse()
         try:
             if timeout_ms == 0:
                 return

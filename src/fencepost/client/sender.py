@@ -124,7 +124,7 @@ class Sender:
 
     async def wait_for_room(self, deadline_ms: int) -> bool:
         """Wait until the buffer is below buffer_memory. False when time ran out."""
-        while self._accumulator.waiting_bytes >= self._config.buffer_memory:
+        while self._accumulator.full:
             if not await self._wait_for_progress(deadline_ms):
                 return False
         return True
@@ -185,6 +185,7 @@ class Sender:
 
     def _fail_for_good(self, error: KafkaError) -> None:
         self.fatal = error
+        self._accumulator.refuse()
         if self.transactions is not None:
             self.transactions.batch_failed(error, False)
         self.drop(error)

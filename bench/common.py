@@ -1,0 +1,79 @@
+"""What the benchmarks share: a broker to measure against, rounds side by side, ratios.
+
+Contestants run in turn, round after round, against the same broker with the same topic settings; one smaller round
+before the first is not counted, so that nobody pays for starting. The ratio of the medians is what counts; absolute
+numbers belong to the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import statistics
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import fencepost
+
+
+@dataclass
+class Contest:
+    """Rates per contestant; the first one named is the yardstick."""
+
+    unit: str
+    yardstick: str
+    rates: dict[str, list[float]] = field(default_factory=dict)
+
+    def run(self, contestants: dict[str, Callable[[int], None]], amounts: dict[str, int], rounds: int) -> None:
+        """Each contestant moves its amount in each round; a tenth of it before the first."""
+        for name, work in contestants.items():
+            work(amounts[name] // 10)
+        for _ in range(rounds):
+            for name, work in contestants.items():
+                begun = time.perf_counter()
+                work(amounts[name])
+                self.rates.setdefault(name, []).append(amounts[name] / (time.perf_counter() - begun))
+
+    def report(self) -> str:
+        """A table: median rate, spread over the rounds, ratio to the yardstick."""
+        base = statistics.median(self.rates[self.yardstick])
+        lines = [f"{'':34} {self.unit + ' (median)':>22} {'lowest':>12} {'highest':>12} {'ratio':>8}"]
+        for name, rates in self.rates.items():
+            middle = statistics.median(rates)
+            lines.append(f"{name:34} {middle:22,.0f} {min(rates):12,.0f} {max(rates):12,.0f} {middle / base:7.2f}x")
+        return "\n".join(lines)
+
+
+def arguments(description: str, records: int) -> argparse.Namespace:
+    """--broker fencepost|kafka|HOST:PORT, --records, --size, --rounds."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--broker", default="kafka", help="kafka, fencepost, or the address of a running broker")
+    parser.add_argument("--records", type=int, default=records)
+    parser.add_argument("--size", type=int, default=100, help="bytes of each value")
+    parser.add_argument("--rounds", type=int, default=3)
+    return parser.parse_args()
+
+
+@contextlib.contextmanager
+def broker(which: str) -> Iterator[str]:
+    """The address of the broker asked for, started if need be."""
+    if which == "fencepost":
+        with fencepost.Broker() as one:
+            yield one.bootstrap_servers
+    elif which == "kafka":
+        from tests.support.apache_kafka import ApacheKafka
+
+        with ApacheKafka(jvm_options=("-Xms1g", "-Xmx1g", "-XX:+UseG1GC")) as kafka:
+            yield kafka.bootstrap_servers
+    else:
+        yield which
+
+
+def new_topic(servers: str, partitions: int = 1) -> str:
+    """A topic of its own for each run."""
+    topic = f"bench-{uuid.uuid4().hex[:8]}"
+    with fencepost.Admin(servers) as admin:
+        admin.create_topic(topic, partitions)
+    return topic
