@@ -101,17 +101,24 @@ def test_the_commands_of_a_block(block: ConsoleBlock, copy: Copy) -> None:
 
 
 def run_to_its_end(command: str, output: tuple[str, ...], copy: Copy) -> None:
-    run = subprocess.run(
+    # A session of its own, so that an interrupted or late command takes everything that it started with it.
+    process = subprocess.Popen(
         ["bash", "-c", command],
         cwd=copy.folder,
         env=copy.environ,
-        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
-        timeout=900,
-        check=False,
+        start_new_session=True,
     )
-    printed = run.stdout + run.stderr
-    assert run.returncode == 0, f"$ {command}\n{printed[-4000:]}"
+    try:
+        printed, _ = process.communicate(timeout=900)
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        raise
+    assert process.returncode == 0, f"$ {command}\n{printed[-4000:]}"
     for line in output:
         wanted = [piece for piece in re.split(r"\d+|\.\.\.|…", line) if piece.strip()]
         if wanted:
