@@ -155,6 +155,11 @@ class Transactions:
         else:
             action(now_ms)
 
+    @property
+    def writes_markers(self) -> bool:
+        """Whether markers are written that are not durable yet."""
+        return bool(self._under_way)
+
     def on_time(self, now_ms: int) -> None:
         """Abort what has timed out, forget ids that were idle for too long."""
         for result in self.coordinator.on_time(now_ms):

@@ -12,6 +12,12 @@ from fencepost.protocol.messages.describe_producers import DescribeProducersRequ
 from fencepost.protocol.messages.end_txn import EndTxnRequest
 from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest
 from fencepost.protocol.messages.list_transactions import ListTransactionsRequest
+from fencepost.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from fencepost.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from fencepost.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -265,6 +271,47 @@ def test_a_disk_that_fails_once_delays_a_transaction_and_loses_nothing(
     assert partition.last_stable_offset == partition.high_watermark == 2
     listed = driver.ask(ListTransactionsRequest(), 0).transaction_states
     assert [entry.transaction_state for entry in listed] == ["CompleteCommit"]
+
+
+def send_offset(driver: BrokerDriver, pair: tuple[int, int]) -> None:
+    wanted = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=7, committed_metadata="")
+    request = TxnOffsetCommitRequest(
+        transactional_id=ID,
+        group_id="g",
+        producer_id=pair[0],
+        producer_epoch=pair[1],
+        topics=[TxnOffsetCommitRequestTopic(name="t", partitions=[wanted])],
+    )
+    assert driver.ask(request, 5).topics[0].partitions[0].error_code == ErrorCode.NONE
+
+
+def test_pending_offsets_are_hidden_from_old_and_new_clients(driver: BrokerDriver) -> None:
+    """KIP-447. Below v7 the error stands in the partitions too: aiokafka looks nowhere else, and would start over."""
+    pair = init(driver, timeout_ms=60_000)
+    send_offset(driver, pair)
+    topics = [OffsetFetchRequestTopic(name="t", partition_indexes=[0])]
+    old = driver.ask(OffsetFetchRequest(group_id="g", topics=topics), 3)
+    assert (old.error_code, old.topics[0].partitions[0].error_code) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,) * 2
+    stable = driver.ask(OffsetFetchRequest(group_id="g", topics=topics, require_stable=True), 7)
+    assert stable.topics[0].partitions[0].error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
+    loose = driver.ask(OffsetFetchRequest(group_id="g", topics=topics), 7).topics[0].partitions[0]
+    assert (loose.error_code, loose.committed_offset) == (ErrorCode.NONE, -1)
+
+
+@pytest.mark.parametrize("version", [3, 7])
+def test_offsets_of_a_decided_transaction_are_waited_for(driver: BrokerDriver, version: int) -> None:
+    pair = init(driver, timeout_ms=60_000)
+    send_offset(driver, pair)
+    driver.auto_sync = False
+    send_end(driver, pair, 5)
+    driver.sync()
+    topics = [OffsetFetchRequestTopic(name="t", partition_indexes=[0])]
+    asked = driver.send(OffsetFetchRequest(group_id="g", topics=topics, require_stable=version >= 7), version)
+    assert driver.answer(asked) is None
+    while driver.syncs:
+        driver.sync()
+    partition = driver.answer(asked).topics[0].partitions[0]
+    assert (partition.error_code, partition.committed_offset) == (ErrorCode.NONE, 7)
 
 
 def test_offsets_cannot_be_added_without_a_group(driver: BrokerDriver) -> None:

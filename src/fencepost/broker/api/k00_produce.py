@@ -1,12 +1,12 @@
 """Produce, v3-13: append one batch to each partition named.
 
 v3 transactional id, v5 log start offset, v8 messages, v9 flexible, v12 implicit enlistment in the transaction
-(KIP-890), v13 topic ids. acks=all waits until the batch is durable (setting `fsync`), acks=1 is answered once it is
-appended, acks=0 not at all: an error then closes the connection, as Kafka does, so that the client asks for metadata
-again. A transactional batch is enlisted (v12+) or must have been (v3-11) before the log sees it; while the id's last
-transaction is being finished the request waits. Never a true log start offset with a refusal that a client might take
-for retention. Left out: v0-2 (message sets), down-conversion, checks of the records themselves beyond the batch's
-header and CRC.
+(KIP-890), v13 topic ids. acks=all and acks=1 wait alike until the batch is durable (setting `fsync`): the one copy is
+the leader's, and readers do not see a batch before. acks=0 is not answered: an error then closes the connection, as
+Kafka does, so that the client asks for metadata again. A transactional batch is enlisted (v12+) or must have been
+(v3-11) before the log sees it; while the id's last transaction is being finished the request waits. Never a true log
+start offset with a refusal that a client might take for retention. Left out: v0-2 (message sets), down-conversion,
+checks of the records themselves beyond the batch's header and CRC.
 """
 
 from __future__ import annotations
@@ -58,10 +58,8 @@ def _attempt(call: Call, now_ms: int, request: ProduceRequest, *, may_wait: bool
             call.core.drop(now_ms, call.connection)
         else:
             call.no_reply()
-    elif request.acks == _ALL:
-        call.reply_when_durable(now_ms, response)
     else:
-        call.reply(response)
+        call.reply_when_durable(now_ms, response)
 
 
 class _Place:

@@ -27,20 +27,49 @@ __all__ = ["handle"]
 
 _FIRST_WITH_GROUPS = 8
 _FIRST_WITH_TOPIC_IDS = 10
+_UNSTABLE = (ErrorCode.UNSTABLE_OFFSET_COMMIT, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
 
 def handle(call: Call, now_ms: int, request: OffsetFetchRequest) -> None:
-    """Look the offsets up. What is told must not be lost again, so the reply waits for commits that are under way."""
+    """Look the offsets up. What is told must not be lost again, so the reply waits for commits that are under way.
+
+    Where offsets pend for a transaction that is already decided, its markers are waited for: a matter of one sync,
+    while a client that is sent away sleeps first.
+    """
+    core = call.core
+
+    def attempt(now_ms: int) -> None:
+        unstable, response = _answer(call, request)
+        if unstable and core.transactions.writes_markers:
+            core.durability.when_durable(now_ms, attempt)
+        else:
+            call.reply_when_durable(now_ms, response)
+
+    attempt(now_ms)
+
+
+def _answer(call: Call, request: OffsetFetchRequest) -> tuple[bool, OffsetFetchResponse]:
+    """(whether offsets pend, the response as of now)."""
     if call.version >= _FIRST_WITH_GROUPS:
         groups = [_fetch_group(call, group, request.require_stable) for group in request.groups]
-        call.reply_when_durable(now_ms, OffsetFetchResponse(groups=groups))
-        return
+        unstable = any(
+            partition.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
+            for group in groups
+            for topic in group.topics
+            for partition in topic.partitions
+        )
+        return unstable, OffsetFetchResponse(groups=groups)
     partitions = None
     if request.topics is not None:
         partitions = [(topic.name, index) for topic in request.topics for index in topic.partition_indexes]
     found = _ask(call, request.group_id, partitions, request.require_stable)
+    offsets = found.offsets
+    if found.error_code and not offsets:
+        # Some clients (aiokafka) read only the partitions' errors, and would take an empty answer for "nothing
+        # committed".
+        offsets = [FetchedOffset(*partition, error_code=found.error_code) for partition in partitions or ()]
     by_topic: dict[str, list[OffsetFetchResponsePartition]] = {topic.name: [] for topic in request.topics or ()}
-    for offset in found.offsets:
+    for offset in offsets:
         by_topic.setdefault(offset.topic, []).append(
             OffsetFetchResponsePartition(
                 partition_index=offset.partition,
@@ -51,7 +80,8 @@ def handle(call: Call, now_ms: int, request: OffsetFetchRequest) -> None:
             )
         )
     topics = [OffsetFetchResponseTopic(name=name, partitions=results) for name, results in by_topic.items()]
-    call.reply_when_durable(now_ms, OffsetFetchResponse(topics=topics, error_code=found.error_code))
+    errors = {found.error_code, *(offset.error_code for offset in offsets)}
+    return not errors.isdisjoint(_UNSTABLE), OffsetFetchResponse(topics=topics, error_code=found.error_code)
 
 
 def _ask(call: Call, group_id: str, partitions: Sequence[tuple[str, int]] | None, stable: bool) -> FetchedOffsets:
