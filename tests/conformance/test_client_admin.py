@@ -76,6 +76,7 @@ def test_offsets_by_time(broker: BrokerUnderTest, admin: fencepost.Admin) -> Non
 def test_features_and_cluster(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
     assert admin.features()["transaction.version"] == 2
     assert admin.api_versions()[22] == (0, 6)
+    assert admin.fences_by_group()
     described = admin.describe_cluster()
     assert [one.id for one in described.brokers] == [1]
     assert f"{described.brokers[0].host}:{described.brokers[0].port}" == broker.bootstrap_servers

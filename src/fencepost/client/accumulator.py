@@ -135,6 +135,15 @@ class Chunk:
                 slots[row] = (batch, position)
         self.slots = slots
 
+    def truncate(self, rows: int) -> None:
+        """Forget the record at index `rows`, which was not taken as a whole."""
+        del self.values[rows:]
+        if self.keys is not None:
+            del self.keys[rows:]
+        for extras in (self.partitions, self.headers, self.timestamps, self.callbacks):
+            if extras is not None:
+                extras.pop(rows, None)
+
     def watch(self, watcher: Callable[[], object]) -> None:
         """Call `watcher` whenever some of the records get their fate."""
         self.watchers.append(watcher)
@@ -213,14 +222,19 @@ class Accumulator:
                 chunk = self.open[topic] = Chunk(topic, self._now_ms(), self._wall_ms())
             values = chunk.values
             index = len(values)
-            values.append(value)
-            keys = chunk.keys
-            if keys is not None:
-                keys.append(key)
-            elif key is not None:
-                chunk.keys = [*([None] * index), key]
-            if partition is not None or headers or timestamp_ms is not None or on_delivery is not None:
-                _put_extras(chunk, index, partition, headers, timestamp_ms, on_delivery)
+            try:
+                values.append(value)
+                keys = chunk.keys
+                if keys is not None:
+                    keys.append(key)
+                elif key is not None:
+                    chunk.keys = [*([None] * index), key]
+                if partition is not None or headers or timestamp_ms is not None or on_delivery is not None:
+                    _put_extras(chunk, index, partition, headers, timestamp_ms, on_delivery)
+            except BaseException:
+                # Ctrl-C between two columns: without this, every later key would stand beside the wrong value.
+                chunk.truncate(index)
+                raise
             chunk.bytes += size
             full = chunk.bytes >= self._chunk_bytes
             if full:

@@ -432,6 +432,20 @@ class AdminTransactions:
         await self.cluster.any_connection(self._deadline(api_timeout_ms))
         return dict(self.cluster.features)
 
+    async def fences_by_group(self, *, api_timeout_ms: int | None = None) -> bool:
+        """Whether one transactional producer per thread is safe here (KIP-447): offsets are fenced by the generation.
+
+        Every broker must check members (TxnOffsetCommit v3) and hold back pending offsets (OffsetFetch v7); where one
+        cannot, each input partition needs a producer of its own.
+        """
+        deadline_ms = self._deadline(api_timeout_ms)
+        await self.cluster.refresh([], deadline_ms)
+        for node in sorted(self.cluster.nodes):
+            offered = (await self.cluster.connection(node, deadline_ms)).versions
+            if offered.get(28, (0, 0))[1] < 3 or offered.get(9, (0, 0))[1] < 7:
+                return False
+        return True
+
     async def api_versions(self, *, api_timeout_ms: int | None = None) -> dict[int, tuple[int, int]]:
         """What one broker offers: API key -> (lowest, highest) version."""
         connection = await self.cluster.any_connection(self._deadline(api_timeout_ms))

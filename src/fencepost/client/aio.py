@@ -131,16 +131,20 @@ class AsyncProducer(ProducerCore):
         return AsyncBulkDelivery(self.append_table(topic, data, partition))
 
     @contextlib.asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Self]:
+    async def transaction(self, consumer: AsyncConsumer | None = None) -> AsyncIterator[Self]:
         """As Producer.transaction."""
         self.begin_transaction()
         try:
             yield self
+            if consumer is not None:
+                await self.send_offsets_to_transaction(consumer.positions(), consumer.group_metadata())
             await self.commit_transaction()
         except BaseException as error:
             over = self.transactions is not None and self.transactions.error is error
             if isinstance(error, AbortableError) or not over:
                 await self.abort_transaction()
+                if consumer is not None and isinstance(error, Exception):
+                    await consumer.reset_to_committed()
             raise
 
     async def __aenter__(self) -> Self:

@@ -183,30 +183,27 @@ class Producer(BlockingClient[ProducerCore]):
         self._core.begin_transaction()
 
     @contextlib.contextmanager
-    def transaction(self) -> Iterator[Self]:
-        """Begin; commit at the end of the block, abort when it raises.
+    def transaction(self, consumer: Consumer | None = None) -> Iterator[Self]:
+        """Begin; commit at the end of the block, abort when it raises (the two-phase template of KIP-691).
 
-        A CommitFailedError is raised after the transaction was aborted: go back to the last committed positions and go
-        on with the same producer. After a fatal error nothing is left to abort.
+        With a `consumer`, its positions are committed in the transaction, and after a failure it reads on from its last
+        committed ones. What went wrong is raised afterwards: an AbortableError (CommitFailedError) leaves the producer
+        ready for the next transaction; after a fatal error nothing is left to abort.
         """
         self.begin_transaction()
         try:
             yield self
+            if consumer is not None:
+                self.send_offsets_to_transaction(consumer.positions(), consumer.group_metadata())
             self.commit_transaction()
-        except AbortableError:
-            self.abort_transaction()
+        except BaseException as error:
+            transactions = self._core.transactions
+            over = transactions is not None and transactions.error is error and not isinstance(error, AbortableError)
+            if not over:
+                self.abort_transaction()
+                if consumer is not None and isinstance(error, Exception):
+                    consumer.reset_to_committed()
             raise
-        except KafkaError as error:
-            self._abort_unless_over(error)
-            raise
-        except BaseException:
-            self.abort_transaction()
-            raise
-
-    def _abort_unless_over(self, error: KafkaError) -> None:
-        transactions = self._core.transactions
-        if transactions is not None and transactions.error is not error:
-            self.abort_transaction()
 
     @property
     def producer_id(self) -> int:
@@ -450,6 +447,7 @@ class Admin(BlockingClient[AdminCore]):
     describe_producers = blocking(AdminCore.describe_producers)
     write_abort_marker = blocking(AdminCore.write_abort_marker)
     features = blocking(AdminCore.features)
+    fences_by_group = blocking(AdminCore.fences_by_group)
     api_versions = blocking(AdminCore.api_versions)
 
     def close(self) -> None:
