@@ -20,7 +20,7 @@ QUERY = "8c1f-query"
 class Bench:
     """A sink on a fresh topic, played by hand."""
 
-    def __init__(self, servers: str, level: Level, timeout_ms: int = 600_000) -> None:
+    def __init__(self, servers: str, level: Level, timeout_ms: int | None = None) -> None:
         self.servers, self.level = servers, level
         self.sink = f"bench/{uuid.uuid4().hex[:8]}"
         self.topic = f"out-{uuid.uuid4().hex[:8]}"
@@ -28,7 +28,7 @@ class Bench:
         self.link.io.run(self.link.admin.create_topic(self.topic, 1))
         self.runner = self.another_process(timeout_ms)
 
-    def another_process(self, timeout_ms: int = 600_000) -> SinkLink:
+    def another_process(self, timeout_ms: int | None = None) -> SinkLink:
         """What another process of the sink would have: a client and caches of its own."""
         return SinkLink(Link({"bootstrap.servers": self.servers}), SinkConfig(transaction_timeout_ms=timeout_ms))
 

@@ -176,6 +176,13 @@ def test_killed_at_a_step_and_restarted(copy: Copy, step: str, when: str, nth: i
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("copy", ["fencepost"], indirect=True)
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_killed_around_preparing_at_the_strongest_level(copy: Copy, when: str) -> None:
+    test_killed_at_a_step_and_restarted(copy, "Prepare", when, 5)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("step", "nth"), [("WriteDecision", 2), ("EndTransactions", 3), ("ReadDecisions", 2)])
 def test_a_zombie_that_goes_on_after_the_restart_changes_nothing(copy: Copy, step: str, nth: int) -> None:
     copy.produce(0, RECORDS)

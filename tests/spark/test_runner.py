@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from fencepost.broker.embedded import Broker
-from fencepost.errors import PreparedTransactionLostError
+from fencepost.errors import ConfigurationError, PreparedTransactionLostError
 from fencepost.spark import plan
 from fencepost.spark.errors import LevelUnavailableError, SupersededError
 from fencepost.spark.plan import AbortOutcome, Level
@@ -122,6 +122,18 @@ def test_without_two_phase_commit_the_level_is_resume_and_a_loss_is_loud() -> No
         with pytest.raises(PreparedTransactionLostError):  # and for every later run, until a person has looked
             bench.open()
         assert bench.committed() == [0]
+
+
+def test_the_brokers_longest_timeout_is_taken_unless_another_was_asked_for() -> None:
+    with Broker({"transaction.two.phase.commit.enable": False, "transaction.max.timeout.ms": 45_000}) as broker:
+        bench = Bench(broker.bootstrap_servers, Level.RESUME)
+        message = bench.task(bench.open(), 0)
+        assert isinstance(message, plan.Prepared)
+        (found,) = bench.link.io.run(bench.link.admin.describe_transactions([message.transactional_id]))
+        assert found.timeout_ms == 45_000
+        strict = Bench(broker.bootstrap_servers, Level.RESUME, timeout_ms=60_000)
+        with pytest.raises(ConfigurationError, match="45000"):
+            strict.task(strict.open(), 0)
 
 
 def test_sinks_that_share_a_prefix_do_not_touch_each_other(own_broker: Broker) -> None:

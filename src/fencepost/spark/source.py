@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 
 from fencepost.client.types import Isolation, TopicPartition
 from fencepost.config import ConsumerConfig
-from fencepost.errors import ConfigurationError, DataLossError
+from fencepost.errors import ConfigurationError, DataLossError, ProtocolError
 from fencepost.protocol.fetch_wire import READ_COMMITTED, READ_UNCOMMITTED, FetchPartitionResult
 from fencepost.spark import ranges, wire
 from fencepost.spark.options import client_settings, flag, whole
@@ -163,15 +163,17 @@ class _Source:
             while position < wanted.end:
                 result = fetched.result()
                 after = max((h.last_offset + 1 for h, _ in iter_batches(result.records, allow_partial=True)), default=0)
+                if after <= position:
+                    raise ProtocolError(f"a fetch of {wanted.topic}-{wanted.partition} at {position} gave no batch")
                 if after < wanted.end:
-                    fetched = self._fetch(wanted, max(after, position))
+                    fetched = self._fetch(wanted, after)
                 aborted = (result.aborted or ()) if self._committed else None
                 columns = decode_batches(result.records, start_offset=position, aborted=aborted)
                 if len(columns) and int(columns.offsets[-1]) >= wanted.end:
                     columns = columns.select(columns.offsets < wanted.end)
                 if len(columns):
                     yield to_rows(columns, result.records, wanted.topic, wanted.partition, schema)
-                position = max(position, after)
+                position = after
         finally:
             fetched.cancel()
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from fencepost.client.admin import AdminCore
+from fencepost.client.admin import BROKER_RESOURCE, AdminCore
 from fencepost.client.tasks import gather
 from fencepost.errors import ConfigurationError, KafkaTimeoutError, ProtocolError, error_for
 from fencepost.protocol.codes import ErrorCode
@@ -26,6 +26,8 @@ T = TypeVar("T")
 
 SAFE_END_TXN_VERSION: Final = 5  # below it a late EndTxn can end a later transaction of the same epoch
 CLAIM_TIMEOUT_MS: Final = 60_000  # how long an undecided decision may stay open
+DEFAULT_TIMEOUT_MS: Final = 900_000  # Kafka's default transaction.max.timeout.ms
+MAX_TIMEOUT: Final = "transaction.max.timeout.ms"
 PARALLEL_ENDS: Final = 256
 DESCRIBED_AT_ONCE: Final = 500
 TRANSACTION_VERSION: Final = "transaction.version"
@@ -35,9 +37,9 @@ TRANSACTION_VERSION: Final = "transaction.version"
 class SinkConfig:
     """How a sink's steps are carried out; times in milliseconds."""
 
-    # Level "resume": how long a decided transaction may have to wait; the default is Kafka's default maximum.
-    # Level "keep-prepared": after this an attempt that died writing is aborted by the broker.
-    transaction_timeout_ms: int = 900_000
+    # Level "resume": how long a decided transaction may have to wait. Level "keep-prepared": after this an attempt
+    # that died writing is aborted by the broker. None: 15 minutes, or as much as the brokers allow.
+    transaction_timeout_ms: int | None = None
     step_timeout_ms: int = 120_000
     decision_topic: str = DEFAULT_TOPIC
 
@@ -50,6 +52,8 @@ class StepRunner:
         self._cluster = admin.cluster
         self._config = config
         self._unique = unique
+        self._claim_timeout_ms = CLAIM_TIMEOUT_MS
+        self._timeout_ms = config.transaction_timeout_ms or DEFAULT_TIMEOUT_MS
         self._store = DecisionStore(admin, config.decision_topic)
 
     async def run(self, steps: plan.Plan[T]) -> T:
@@ -117,10 +121,19 @@ class StepRunner:
         return tuple(listed)
 
     async def _claim(self, sink: str) -> Pair:
-        result = await self._admin.init_producer_id(
-            names.sink_id(sink), timeout_ms=CLAIM_TIMEOUT_MS, api_timeout_ms=self._config.step_timeout_ms
-        )
-        return Pair(result.producer_id, result.producer_epoch)
+        step_ms = self._config.step_timeout_ms
+        while True:
+            try:
+                result = await self._admin.init_producer_id(
+                    names.sink_id(sink), timeout_ms=self._claim_timeout_ms, api_timeout_ms=step_ms
+                )
+            except ConfigurationError as error:
+                allowed = await self._longest_timeout(self._cluster.runtime.now_ms() + step_ms)
+                if error.code != ErrorCode.INVALID_TRANSACTION_TIMEOUT or not 0 < allowed < self._claim_timeout_ms:
+                    raise
+                self._claim_timeout_ms = allowed
+            else:
+                return Pair(result.producer_id, result.producer_epoch)
 
     # --- ends ---
 
@@ -156,27 +169,41 @@ class StepRunner:
     # --- tasks ---
 
     async def _begin(self, transactional_id: str, two_phase: bool, deadline_ms: int) -> Pair | None:
-        timeout_ms = self._config.transaction_timeout_ms
-        request = InitProducerIdRequest(
-            transactional_id=transactional_id, transaction_timeout_ms=timeout_ms, enable2_pc=two_phase
-        )
-        reply = await wire.init_once(self._cluster, request, deadline_ms)
-        if reply is None:
-            return None
-        if reply.error_code == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
-            raise ConfigurationError(
-                f"kafka.transaction.timeout.ms={timeout_ms} is above the brokers' transaction.max.timeout.ms; "
-                "set the option to that or less",
-                code=reply.error_code,
+        while True:
+            request = InitProducerIdRequest(
+                transactional_id=transactional_id, transaction_timeout_ms=self._timeout_ms, enable2_pc=two_phase
             )
+            reply = await wire.init_once(self._cluster, request, deadline_ms)
+            if reply is None:
+                return None
+            if reply.error_code != ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+                break
+            self._timeout_ms = await self._allowed_timeout(deadline_ms)
         if reply.error_code != 0:
             raise error_for(reply.error_code, f"begin {transactional_id!r}")
         return Pair(reply.producer_id, reply.producer_epoch)
 
+    async def _allowed_timeout(self, deadline_ms: int) -> int:
+        """After the brokers refused ours. Raises ConfigurationError unless theirs may be taken and is lower."""
+        allowed = await self._longest_timeout(deadline_ms)
+        if self._config.transaction_timeout_ms is not None or not 0 < allowed < self._timeout_ms:
+            raise ConfigurationError(
+                f"kafka.transaction.timeout.ms={self._timeout_ms}: the brokers' {MAX_TIMEOUT} is {allowed}",
+                code=int(ErrorCode.INVALID_TRANSACTION_TIMEOUT),
+            )
+        return allowed
+
+    async def _longest_timeout(self, deadline_ms: int) -> int:
+        """transaction.max.timeout.ms, 0 when it is not told."""
+        left = max(deadline_ms - self._cluster.runtime.now_ms(), 1)
+        node = str(min(self._cluster.nodes))
+        settings = await self._admin.describe_configs(node, resource_type=BROKER_RESOURCE, api_timeout_ms=left)
+        return int(settings.get(MAX_TIMEOUT) or 0)
+
     async def _prepare(self, transactional_id: str, pair: Pair, deadline_ms: int) -> Pair:
         request = InitProducerIdRequest(
             transactional_id=transactional_id,
-            transaction_timeout_ms=self._config.transaction_timeout_ms,
+            transaction_timeout_ms=self._timeout_ms,
             producer_id=pair.producer_id,
             producer_epoch=pair.epoch,
             enable2_pc=True,
