@@ -6,6 +6,8 @@ Every gate is first shown a planted fault, then the repository.
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -196,3 +198,10 @@ def test_the_file_map_is_the_tree() -> None:
         if path.name != "__init__.py" or ast.parse(path.read_text()).body[1:]  # an __init__ that only has its docstring
     ]
     assert tidy.file_map_findings(entries, tree) == []
+
+
+def test_the_file_map_says_what_the_modules_say() -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tools" / "file_map.py"), "--check"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

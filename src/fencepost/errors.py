@@ -4,7 +4,7 @@ What to do is said by the branch, not by the leaf::
 
     KafkaError
     |-- RetriableError                     the same call may simply be made again
-    |   |-- KafkaTimeoutError              the time allowed ran out (`outcome_unknown` says whether it may have happened)
+    |   |-- KafkaTimeoutError              the time allowed ran out (`outcome_unknown`: it may have happened)
     |   |-- DisconnectedError              the connection went away
     |   |-- BufferFullError                the producer's buffer stayed full for max_block_ms
     |   |-- UnstableOffsetsError           transactional offsets are still pending (88)

@@ -1,8 +1,8 @@
 """Encode and decode message bodies: our union classes on one side, kio's classes of one version on the other.
 
-kio knows the wire; this module only maps values. A converter per (message, version) is built on first use, so that a process
-imports just the schema versions it speaks. Fields that a version does not have are dropped on encoding and take their default
-on decoding.
+kio knows the wire; this module only maps values. A converter per (message, version) is built on first use, so that a
+process imports just the schema versions it speaks. Fields that a version does not have are dropped on encoding and take
+their default on decoding.
 """
 
 from __future__ import annotations
@@ -187,7 +187,8 @@ def _entity(hint: Any) -> Any:
 def _to_kio(our_class: Any, kio_class: Any) -> _Convert:
     """A function that turns our object into kio's."""
     plan = [(field.kio_name, field.name, _value_to_kio(field)) for field in _fields(our_class, kio_class)]
-    # A nested structure of ours that is None is left to kio's default: only tagged and nullable fields are single structures.
+    # A nested structure of ours that is None is left to kio's default: only tagged and nullable fields are single
+    # structures.
     omitted = {f.kio_name for f in _fields(our_class, kio_class) if f.kio_nested and not f.is_array}
 
     def convert(message: Any) -> Any:

@@ -1,7 +1,8 @@
 """Fetch (API key 1), versions 4-18, by hand: fetched records go out and come in as slices, never copied.
 
-v4 isolation level; v5 log start offset; v7 sessions (KIP-227); v9 leader epoch; v11 rack; v12 flexible, last fetched epoch;
-v13 topic ids instead of names; v15 replica state instead of replica id; v16-18 tagged fields that a consumer does not need.
+v4 isolation level; v5 log start offset; v7 sessions (KIP-227); v9 leader epoch; v11 rack; v12 flexible, last fetched
+epoch; v13 topic ids instead of names; v15 replica state instead of replica id; v16-18 tagged fields that a consumer
+does not need.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ class FetchRequest:
 
 @dataclass(slots=True)
 class FetchPartitionResult:
-    """aborted holds (producer id, first offset) of aborted transactions in the range; None in read_uncommitted answers."""
+    """aborted: (producer id, first offset) of aborted transactions in the range; None in read_uncommitted answers."""
 
     partition: int
     error_code: int = 0

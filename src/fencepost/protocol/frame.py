@@ -1,8 +1,8 @@
 """Frames and headers: the four-byte size prefix, request headers v1 and v2, response headers v0 and v1.
 
-Flexible versions of an API use the newer headers, with two exceptions that Kafka made: ApiVersions answers with response header
-v0 in every version, so that a client can read the answer to a version the broker does not serve; and the client id in the
-request header keeps the older string form everywhere.
+Flexible versions of an API use the newer headers, with two exceptions that Kafka made: ApiVersions answers with
+response header v0 in every version, so that a client can read the answer to a version the broker does not serve; and
+the client id in the request header keeps the older string form everywhere.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ API_VERSIONS = 18
 
 # The first flexible version per API key; an absent key is flexible from version 0 (all APIs added since KIP-482).
 _FIRST_FLEXIBLE = {
-    0: 9, 1: 12, 2: 6, 3: 9, 8: 8, 9: 6, 10: 3, 11: 6, 12: 4, 13: 4, 14: 4, 15: 5, 16: 3, 17: 99, 18: 3, 19: 5, 20: 4, 21: 2,
-    22: 2, 23: 4, 24: 3, 25: 3, 26: 3, 27: 1, 28: 3, 29: 2, 30: 2, 31: 2, 32: 4, 33: 2, 34: 2, 35: 2, 36: 2, 37: 2, 38: 2,
-    39: 2, 40: 2, 41: 2, 42: 2, 43: 2, 44: 1, 47: 99, 48: 1, 49: 1,
+    0: 9, 1: 12, 2: 6, 3: 9, 8: 8, 9: 6, 10: 3, 11: 6, 12: 4, 13: 4, 14: 4, 15: 5, 16: 3, 17: 99, 18: 3, 19: 5, 20: 4,
+    21: 2, 22: 2, 23: 4, 24: 3, 25: 3, 26: 3, 27: 1, 28: 3, 29: 2, 30: 2, 31: 2, 32: 4, 33: 2, 34: 2, 35: 2, 36: 2,
+    37: 2, 38: 2, 39: 2, 40: 2, 41: 2, 42: 2, 43: 2, 44: 1, 47: 99, 48: 1, 49: 1,
 }  # fmt: skip
 
 _SIZE = struct.Struct(">i")
@@ -68,7 +68,8 @@ class FrameReader:
     def feed(self, data: bytes | bytearray | memoryview) -> list[memoryview]:
         """Add received bytes; return the frames (without size prefix) that are now whole.
 
-        Raises FrameTooLarge or MalformedMessage for a size that no honest peer sends; the connection must then be closed.
+        Raises FrameTooLarge or MalformedMessage for a size that no honest peer sends; the connection must then be
+        closed.
         """
         self._buffer += data
         if len(self._buffer) < self._needed:

@@ -1,6 +1,7 @@
 """A cursor over received bytes and a builder of bytes to send, for the messages that are read and written by hand.
 
-Both take `flexible` once: it decides between the two encodings of strings, byte strings, arrays and tagged fields (KIP-482).
+Both take `flexible` once: it decides between the two encodings of strings, byte strings, arrays and tagged fields
+(KIP-482).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Produce (API key 0), versions 3-13, by hand: record batches are passed through as slices, never copied.
 
-v3 transactional id; v5 log start offset in the answer; v8 error message; v9 flexible; v10 leader hints as tagged fields (not
-sent by us, skipped when read); v12 implicit enlistment in a transaction (KIP-890); v13 topic ids instead of names.
+v3 transactional id; v5 log start offset in the answer; v8 error message; v9 flexible; v10 leader hints as tagged fields
+(not sent by us, skipped when read); v12 implicit enlistment in a transaction (KIP-890); v13 topic ids instead of names.
 """
 
 from __future__ import annotations

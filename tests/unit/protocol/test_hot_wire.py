@@ -1,4 +1,4 @@
-"""The hand-written Produce and Fetch codecs against kio's, which is generated from Kafka's own schemas: the same bytes."""
+"""The hand-written Produce and Fetch codecs against kio, generated from Kafka's own schemas: the same bytes."""
 
 from __future__ import annotations
 

@@ -1,0 +1,81 @@
+"""Write DESIGN.md's file map: each module of src with the first sentence of its docstring.
+
+`python tools/file_map.py` rewrites the section; with `--check` it only says whether the section is as it would be
+written. Tests, tools and the like are one line each, kept here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+DESIGN = ROOT / "DESIGN.md"
+SECTION = re.compile(r"^## File map\n.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+
+GENERATED = "src/fencepost/protocol/messages/"
+ELSEWHERE = (
+    ("tests/unit/", "one module or package at a time, with a virtual clock, no sockets"),
+    ("tests/property/", "random inputs and histories against models"),
+    ("tests/golden/", "bytes captured from Apache Kafka and its clients"),
+    ("tests/conformance/", "one body, two arms: our broker and an Apache Kafka"),
+    ("tests/compat/", "other people's clients against our broker"),
+    ("tests/sim/", "the simulated world: seeds, replays, planted defects"),
+    ("tests/spark/", "PySpark with real processes, killed at the steps of the protocol"),
+    ("tests/support/", "the Apache Kafka fixture, raw clients, gates"),
+    ("bench/", "benchmarks, side by side with the peer"),
+    ("tools/", "generators and set-up"),
+)
+
+
+def summary(path: Path) -> str:
+    """The first sentence of a module's docstring, without its full stop."""
+    text = ast.get_docstring(ast.parse(path.read_text())) or ""
+    first = " ".join(text.split("\n\n")[0].split())
+    return re.split(r"(?<=[^.])\.(?:\s|$)", first, maxsplit=1)[0].rstrip(".")
+
+
+def has_code(path: Path) -> bool:
+    """Whether there is more in the file than its docstring."""
+    return bool(ast.parse(path.read_text()).body[1:])
+
+
+def render() -> str:
+    """The whole section."""
+    lines = ["## File map", ""]
+    folder = ""
+    for path in sorted((ROOT / "src").rglob("*.py"), key=lambda found: (found.parent, found.name)):
+        name = path.relative_to(ROOT).as_posix()
+        if name.startswith(GENERATED) or (path.name == "__init__.py" and not has_code(path)):
+            continue
+        if (here := path.parent.relative_to(ROOT / "src").as_posix()) != folder:
+            folder = here
+            lines += ["", f"**{folder.replace('/', '.')}**", ""]
+            if folder == "fencepost/protocol":
+                lines.append(f"- `{GENERATED}` one typed class per message, written by tools/gen_messages.py")
+        lines.append(f"- `{name}` {summary(path)}")
+    lines += ["", "**elsewhere**", ""]
+    lines += [f"- `{name}` {what}" for name, what in ELSEWHERE if (ROOT / name).is_dir()]
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)) + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="compare with what is there, change nothing")
+    check = parser.parse_args().check
+    design = DESIGN.read_text()
+    without = SECTION.sub("", design).rstrip() + "\n\n"
+    written = without + render()
+    if check:
+        if written != design:
+            print("DESIGN.md: the file map is stale; run tools/file_map.py", file=sys.stderr)
+        return 0 if written == design else 1
+    DESIGN.write_text(written)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
