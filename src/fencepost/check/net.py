@@ -2,7 +2,8 @@
 replies.
 
 A stream keeps its order, as TCP does. What TCP cannot do (drop a message in the middle of a living connection) does not
-happen: a lost request or reply is a connection that breaks before or after the broker saw the request.
+happen: a lost request or reply is a connection that breaks before or after the broker saw the request. A late request is
+one that reaches the broker when its sender has long seen the connection break.
 """
 
 from __future__ import annotations
@@ -30,10 +31,12 @@ class NetworkFaults:
     slow_ms_at_most: float = 400.0
     request_lost_chance: float = 0.0
     reply_lost_chance: float = 0.0
+    late_chance: float = 0.0
+    late_ms_at_most: float = 0.0
 
     def heal(self) -> None:
         """No more faults from now on."""
-        self.slow_chance = self.request_lost_chance = self.reply_lost_chance = 0.0
+        self.slow_chance = self.request_lost_chance = self.reply_lost_chance = self.late_chance = 0.0
 
 
 class Server(Protocol):
@@ -111,7 +114,19 @@ class SimStream:
             network.scheduler.call_later(network.delay_ms(), connection.reset)
             return
         self._deliver_at = max(self._deliver_at, network.scheduler.now_ms() + network.delay_ms())
+        if network.strikes(network.faults.late_chance):
+            self._deliver_late(connection, data)
+            return
         network.scheduler.call_at(self._deliver_at, lambda: connection.deliver(data))
+
+    def _deliver_late(self, connection: ServerConnection, data: bytes) -> None:
+        """The client loses the connection; what it has sent is still on its way."""
+        network = self._network
+        delay_ms = network.random.uniform(0.0, network.faults.late_ms_at_most)
+        network.trace(f"request late by {delay_ms:.0f} ms on connection {connection.number}")
+        self.connection = None  # closing this end does not reach the other one
+        network.scheduler.call_later(network.delay_ms(), self.broken)
+        network.scheduler.call_at(self._deliver_at + delay_ms, lambda: connection.deliver(data))
 
     async def receive(self) -> bytes:
         while not self._received:

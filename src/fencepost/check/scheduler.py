@@ -85,7 +85,7 @@ class SimTask:
         """Throw TaskCancelled into the coroutine at its suspension point."""
         if not self.done() and not self._cancelled:
             self._cancelled = True
-            self._scheduler.call_soon(self._step)
+            self._scheduler.call_soon(self._deliver_cancellation)
 
     def result(self) -> Any:
         """What the coroutine returned; raises what it raised. Raises SimulationStuck when it has not ended."""
@@ -94,6 +94,11 @@ class SimTask:
         if self.error is not None:
             raise self.error
         return self._finished._value
+
+    def _deliver_cancellation(self) -> None:
+        """Go on, unless the cancellation was thrown by a resumption that came first."""
+        if self._cancelled:
+            self._step()
 
     def _step(self) -> None:
         if self.done():

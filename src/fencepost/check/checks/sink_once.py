@@ -1,0 +1,61 @@
+"""A sink's output is its input: no record too many, none too few, nothing in doubt, no decision taken back.
+
+A batch that the engine has not committed is there whole or not at all; where the loss of a decided transaction was told
+aloud, a part of it may be missing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from fencepost.check.history import Anomaly
+from fencepost.check.sink_history import BatchRecord, SinkHistory
+
+__all__ = ["sink_once"]
+
+
+def sink_once(history: SinkHistory) -> list[Anomaly]:
+    """Every anomaly. Raises ValueError for a history without batches: nothing could be found in it."""
+    if not history.batches:
+        raise ValueError("the history has no batches: nothing can be checked")
+    output = Counter(read.value for read in history.reads)
+    expected = {value for batch in history.batches for value in batch.values}
+    found = [
+        Anomaly("sink_duplicate", f"{value} is in the output {times} times")
+        for value, times in sorted(output.items())
+        if times > 1
+    ]
+    found += [Anomaly("sink_foreign", f"{value} was never given") for value in sorted(output.keys() - expected)]
+    for batch in history.batches:
+        found += _of_batch(batch, output, batch.query in history.lost)
+    found += [Anomaly("sink_in_doubt", transactional_id) for transactional_id in history.in_doubt]
+    return found + _decisions(history)
+
+
+def _of_batch(batch: BatchRecord, output: Counter[str], may_miss: bool) -> list[Anomaly]:
+    missing = [value for value in batch.values if not output[value]]
+    if not missing:
+        return []
+    told = f"batch {batch.number} of {batch.query}: {len(missing)} of {len(batch.values)} are missing: {missing[:5]}"
+    if batch.committed:
+        return [Anomaly("sink_missing", told)]
+    if len(missing) < len(batch.values) and not may_miss:
+        return [Anomaly("sink_torn", told)]
+    return []
+
+
+def _decisions(history: SinkHistory) -> list[Anomaly]:
+    found = []
+    winners: dict[tuple[str, int], tuple[tuple[str, int, int], ...]] = {}
+    last: dict[tuple[str, str], int] = {}
+    for one in history.decisions:
+        known = winners.setdefault((one.query, one.number), one.winners)
+        if set(known) != set(one.winners):
+            found.append(Anomaly("sink_decision", f"batch {one.number} of {one.query}: {known}, then {one.winners}"))
+        before = last.get((one.reader, one.query), -1)
+        if one.number < before:
+            found.append(
+                Anomaly("sink_decision", f"{one.reader} read batch {one.number} of {one.query} after {before}")
+            )
+        last[one.reader, one.query] = one.number
+    return found

@@ -1,0 +1,160 @@
+"""A process of the simulated world: it can be killed, stand still for minutes and go on, or be taken for dead.
+
+Everything a process does goes through its clock. A strike falls before its n-th step, and a step ends at each await, so
+every await is a place to be killed or frozen at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import Any, TypeVar
+
+from fencepost.check.net import Network, SimRuntime
+from fencepost.check.scheduler import Scheduler, SimFuture
+from fencepost.client.admin import AdminCore
+from fencepost.client.assembly import cluster_for
+from fencepost.config import AdminConfig
+
+__all__ = ["Process", "ProcessLost"]
+
+T = TypeVar("T")
+Action = Callable[[], None]
+
+
+class ProcessLost(Exception):
+    """Nobody answers any more. The process may be dead, or it may go on."""
+
+
+class ProcessClock(Scheduler):
+    """The scheduler as one process sees it."""
+
+    def __init__(self, outer: Scheduler) -> None:
+        super().__init__()
+        self._outer = outer
+        self._held: list[Action] = []
+        self._steps_to_strike = 0
+        self._strike: Action | None = None
+        self.frozen = False
+        self.dead = False
+
+    def now_ms(self) -> int:
+        return self._outer.now_ms()
+
+    def call_soon(self, action: Action) -> None:
+        self._outer.call_soon(lambda: self._run(action))
+
+    def call_later(self, delay_ms: float, action: Action) -> None:
+        self._outer.call_later(delay_ms, lambda: self._run(action))
+
+    def call_at(self, time_ms: float, action: Action) -> None:
+        self._outer.call_at(time_ms, lambda: self._run(action))
+
+    def strike_after(self, steps: int, strike: Action) -> None:
+        """Have `strike` happen before the process's n-th step from now."""
+        self._steps_to_strike, self._strike = steps, strike
+
+    def freeze(self) -> None:
+        """Stand still: what becomes due is kept."""
+        self.frozen = True
+
+    def thaw(self) -> None:
+        """Go on with everything that became due meanwhile, in its order."""
+        held, self._held, self.frozen = self._held, [], False
+        for action in held:
+            self.call_soon(action)
+
+    def forget(self) -> None:
+        """What was due does not happen any more."""
+        self._held, self.frozen, self.dead = [], False, True
+
+    def _run(self, action: Action) -> None:
+        strike = self._strike
+        if strike is not None and not self.frozen:
+            self._steps_to_strike -= 1
+            if self._steps_to_strike <= 0:
+                self._strike = None
+                was_dead = self.dead
+                strike()
+                if self.dead and not was_dead:
+                    return
+        if self.frozen:
+            self._held.append(action)
+        else:
+            action()
+
+
+class ProcessRuntime(SimRuntime):
+    """A client's `Runtime` whose steps are its process's."""
+
+    def __init__(self, network: Network, random: Random, clock: ProcessClock) -> None:
+        super().__init__(network, random)
+        self._scheduler = clock
+
+
+class Process:
+    """One process with a client of its own. `ended` is told each piece of work's name and what it came to."""
+
+    def __init__(
+        self, name: str, network: Network, random: Random, bootstrap: str, ended: Callable[[str, object], None]
+    ) -> None:
+        self.name = name
+        self.clock = ProcessClock(network.scheduler)
+        self.runtime = ProcessRuntime(network, random, self.clock)
+        self.admin = AdminCore(cluster_for(self.runtime, AdminConfig(bootstrap_servers=bootstrap)))
+        self.alive = True
+        self._outer = network.scheduler
+        self._ended = ended
+        self._promised: list[SimFuture[Any]] = []
+        self._under_way = 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether it is alive and at work."""
+        return self.alive and self._under_way > 0
+
+    def start(self, what: str, work: Callable[[], Coroutine[Any, Any, T]]) -> SimFuture[T]:
+        """Do the work in this process. The future raises what it raised, or ProcessLost."""
+        promised: SimFuture[T] = SimFuture()
+        self._promised = [one for one in self._promised if not one.done()]
+        self._promised.append(promised)
+        self._under_way += 1
+
+        async def run() -> None:
+            try:
+                result = await work()
+            except Exception as error:  # noqa: BLE001 (handed to whoever waits, and told)
+                self._under_way -= 1
+                self._ended(f"{self.name} {what}", error)
+                promised.set_error(error)
+            else:
+                self._under_way -= 1
+                self._ended(f"{self.name} {what}", result)
+                promised.set_result(result)
+
+        self.runtime.spawn(run())
+        return promised
+
+    def lose(self) -> None:
+        """Whoever waits for it takes it for dead from now on; it may go on."""
+        promised, self._promised = self._promised, []
+        for one in promised:
+            one.set_error(ProcessLost(self.name))
+
+    def kill(self) -> None:
+        """kill -9: no step of it happens any more."""
+        if self.alive:
+            self.alive = False
+            self.clock.forget()
+            self.runtime.kill()
+            self.lose()
+
+    def freeze(self, for_ms: float) -> None:
+        """Stand still for so long, then go on as if nothing had been."""
+        if self.alive and not self.clock.frozen:
+            self.clock.freeze()
+            self._outer.call_later(for_ms, self._thaw)
+
+    def _thaw(self) -> None:
+        if self.alive:
+            self.clock.thaw()

@@ -1,0 +1,45 @@
+"""What happened to a sink: its batches as the engine knew them, the decisions that were readable, the output at the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from fencepost.check.history import Read
+
+__all__ = ["BatchRecord", "DecisionRead", "SinkHistory"]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRecord:
+    """A micro-batch and its input. `committed`: the engine's commit log has it, so it is never run again."""
+
+    query: str
+    number: int
+    values: tuple[str, ...]
+    committed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionRead:
+    """A decision that `reader` found; `winners` are (transactional id, producer id, epoch)."""
+
+    reader: str
+    query: str
+    number: int
+    winners: tuple[tuple[str, int, int], ...]
+
+
+@dataclass(slots=True)
+class SinkHistory:
+    """A whole run of one or more queries. Every value is unique.
+
+    `reads`: the output, read_committed, to its end. `decisions`: in the order in which each reader found them.
+    `in_doubt`: transactions that were still open at the end. `lost`: queries that stopped and said that a decided
+    transaction was lost; only of those may a part of the last batch be missing.
+    """
+
+    batches: list[BatchRecord] = field(default_factory=list)
+    reads: list[Read] = field(default_factory=list)
+    decisions: list[DecisionRead] = field(default_factory=list)
+    in_doubt: list[str] = field(default_factory=list)
+    lost: set[str] = field(default_factory=set)

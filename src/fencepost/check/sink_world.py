@@ -1,0 +1,343 @@
+"""Spark's sink in the simulated world: drivers, planners, tasks and commit workers that die, stall and come back.
+
+One run: a supervisor restarts each query's driver until all its input is committed, while the faults drawn from the seed
+strike. Then the world is healed, the query runs to its end, the last zombie has ended, a last Open resolves what is left,
+and the output is compared with the input. The same seed gives the same run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Final
+
+from fencepost.broker.internal_records import read_internal_records
+from fencepost.check.checks.sink_once import sink_once
+from fencepost.check.history import Anomaly
+from fencepost.check.net import NetworkFaults
+from fencepost.check.process import Process, ProcessLost
+from fencepost.check.reader import read_to_end
+from fencepost.check.sink_history import BatchRecord, DecisionRead, SinkHistory
+from fencepost.check.spark_driver import Checkpoint, Driver, QueryFailed, QueryStopped, SparkFaults
+from fencepost.check.spark_tasks import RowsBroken, SinkHands
+from fencepost.check.stage import Stage
+from fencepost.client.types import TopicPartition
+from fencepost.errors import KafkaError, PreparedTransactionLostError
+from fencepost.spark import plan, wire
+from fencepost.spark.decision import decode_value
+from fencepost.spark.decision_store import DEFAULT_TOPIC, DecisionStore, partition_of
+from fencepost.spark.errors import CorruptDecisionError, SinkContradictionError
+from fencepost.spark.steps import SinkConfig
+
+__all__ = ["SinkFaults", "SinkReport", "SinkWorld", "run_sink_world"]
+
+TOPIC: Final = "out"
+PARTITIONS: Final = 2
+SINKS: Final = ("orders", "orders/no")  # both keep their decisions in the same partition
+LIVES_WITH_FAULTS: Final = 25
+FAULTY_MS: Final = 1_800_000
+RUN_MS_AT_MOST: Final = 20_000_000.0
+HEALED_MS_AT_MOST: Final = 2_000_000.0
+LATE_MS_AT_MOST: Final = 60_000.0
+NEVER_RIGHT: Final = (SinkContradictionError, CorruptDecisionError)
+
+
+@dataclass(frozen=True, slots=True)
+class SinkFaults:
+    """What may go wrong in a run, and how the sink is set up; drawn from the seed unless given."""
+
+    level: plan.Level
+    transaction_timeout_ms: int
+    step_timeout_ms: int
+    sinks: int
+    spark: SparkFaults
+    network: NetworkFaults
+    crash_interval_ms: float
+    power_cut_chance: float
+
+    @classmethod
+    def draw(cls, random: Random, level: plan.Level | None = None) -> SinkFaults:
+        """Some runs have every fault, some have few: each finds other defects."""
+        pick = random.choice
+        drawn = pick((plan.Level.KEEP_PREPARED, plan.Level.KEEP_PREPARED, plan.Level.TWO_PHASE, plan.Level.RESUME))
+        return cls(
+            level=level or drawn,
+            transaction_timeout_ms=pick((3_000, 20_000, 900_000)),
+            step_timeout_ms=pick((5_000, 120_000)),
+            sinks=pick((1, 1, 1, 2)),
+            spark=SparkFaults(
+                strike_chance=pick((0.0, 0.05, 0.15)),
+                driver_strike_chance=pick((0.0, 0.1, 0.3)),
+                second_driver_chance=pick((0.0, 0.1, 0.4)),
+                twin_chance=pick((0.0, 0.1, 0.4)),
+                broken_rows_chance=pick((0.0, 0.05, 0.2)),
+                stop_chance=pick((0.0, 0.1)),
+            ),
+            network=NetworkFaults(
+                slow_chance=pick((0.0, 0.01, 0.05)),
+                request_lost_chance=pick((0.0, 0.005, 0.03)),
+                reply_lost_chance=pick((0.0, 0.005, 0.03)),
+                late_chance=pick((0.0, 0.01)),
+                late_ms_at_most=LATE_MS_AT_MOST,
+            ),
+            crash_interval_ms=pick((0.0, 0.0, 5_000.0, 1_000.0)),
+            power_cut_chance=pick((0.0, 0.5)),
+        )
+
+
+@dataclass(slots=True)
+class SinkReport:
+    """What a run did and what was found. `ends` counts how the drivers' lives ended, by the exception's name."""
+
+    seed: int
+    faults: SinkFaults
+    history: SinkHistory = field(default_factory=SinkHistory)
+    anomalies: list[Anomaly] = field(default_factory=list)
+    trace: list[str] = field(default_factory=list)
+    ends: dict[str, int] = field(default_factory=dict)
+    strikes: dict[str, int] = field(default_factory=dict)
+    crashes: int = 0
+    simulated_ms: int = 0
+
+
+class SinkWorld:
+    """One run. `rows` is each query's input."""
+
+    def __init__(self, seed: int, *, rows: int, faults: SinkFaults) -> None:
+        self._random = Random(seed)
+        self._given = faults
+        self.report = SinkReport(seed, faults)
+        settings: dict[str, str | int | bool] = {}
+        if faults.level is plan.Level.RESUME:
+            settings["transaction.two.phase.commit.enable"] = False
+        network = _copy(faults.network)
+        self._stage = Stage(Random(self._random.getrandbits(64)), network, settings, self.report.trace)
+        self._config = SinkConfig(
+            transaction_timeout_ms=faults.transaction_timeout_ms, step_timeout_ms=faults.step_timeout_ms
+        )
+        self._processes: list[Process] = []
+        self._drivers: dict[Process, Driver] = {}
+        self._lives = 0
+        self.faults = faults.spark
+        self._checkpoints = [Checkpoint(f"query-of-{sink}", sink, rows) for sink in SINKS[: faults.sinks]]
+
+    # --- what drivers need ---
+
+    def trace(self, line: str) -> None:
+        self._stage.trace(line)
+
+    def process(self, name: str) -> Process:
+        process = Process(
+            name, self._stage.network, self._stage.fork(), self._stage.host.bootstrap_servers, self._ended
+        )
+        self._processes = [one for one in self._processes if one.alive]
+        self._processes.append(process)
+        return process
+
+    def hands(self, process: Process, sink: str) -> SinkHands:
+        level = self._given.level if self._given.level is plan.Level.TWO_PHASE else None
+        return SinkHands(process, sink, level, self._config, self._stage.fork(), self.trace)
+
+    def _ended(self, what: str, result: object) -> None:
+        if isinstance(result, BaseException):
+            self.trace(f"{what} failed: {type(result).__name__}: {result}")
+            loss = isinstance(result, PreparedTransactionLostError) and self._given.level is not plan.Level.RESUME
+            if loss or isinstance(result, NEVER_RIGHT):
+                self.report.anomalies.append(Anomaly("sink_contradiction", f"{what}: {result}"))
+            if not isinstance(result, KafkaError | ProcessLost | RowsBroken | QueryFailed | QueryStopped):
+                self.report.anomalies.append(Anomaly("sink_defect", f"{what}: {type(result).__name__}: {result}"))
+        else:
+            self.trace(f"{what} ended")
+
+    def threaten(self, process: Process) -> None:
+        """Perhaps strike the process at one of its next steps; a driver always."""
+        chance = self._stage.fork()
+        is_driver = process in self._drivers
+        if is_driver or chance.random() < self.faults.strike_chance:
+            most = 30 if is_driver else chance.choice((12, 40, 120))
+            process.clock.strike_after(chance.randint(1, most), lambda: self._strike(process, chance))
+
+    def _strike(self, process: Process, chance: Random) -> None:
+        if not process.busy or self._stage.healed:
+            return
+        kind = chance.choices(("kill", "zombie", "stall", "orphan"), (0.3, 0.4, 0.15, 0.15))[0]
+        self.report.strikes[kind] = self.report.strikes.get(kind, 0) + 1
+        duration_ms = math.exp(chance.uniform(math.log(100), math.log(300_000)))
+        self.trace(f"{kind} {process.name}" + (f" for {duration_ms:.0f} ms" if kind in ("zombie", "stall") else ""))
+        later = self._stage.scheduler.call_later
+        if kind == "kill":
+            driver = self._drivers.get(process)
+            process.kill()
+            if driver is not None:
+                driver.leave_children()
+            return
+        if kind in ("zombie", "stall"):
+            process.freeze(duration_ms)
+        if kind in ("zombie", "orphan"):
+            later(chance.uniform(0, 500), process.lose)
+
+    # --- the run ---
+
+    def run(self) -> SinkReport:
+        """Faults, healing, verdict. Raises SimulationStuck when something never ends."""
+        stage = self._stage
+        stage.host.start()
+        setup = self.process("setup")
+        stage.wait_for(setup.runtime.spawn(self._create_topic(setup)), HEALED_MS_AT_MOST)
+        given = self._given
+        if given.crash_interval_ms:
+            stage.scheduler.spawn(stage.crash_again_and_again(given.crash_interval_ms, given.power_cut_chance))
+        watcher = self.process("watcher")
+        watching = watcher.start("watch", lambda: self._watch(watcher))
+        queries = [stage.scheduler.spawn(self._supervise(one)) for one in self._checkpoints]
+        stage.scheduler.run_until(lambda: all(one.done() for one in queries), within_ms=RUN_MS_AT_MOST)
+        for query in queries:
+            query.result()
+        self._calm()
+        self._until_quiet(lambda: watching.done())
+        stage.wait_for(stage.scheduler.spawn(self._resolve_and_read()), HEALED_MS_AT_MOST)
+        if stage.scheduler.failures:
+            raise stage.scheduler.failures[0]
+        report = self.report
+        report.anomalies += sink_once(report.history)
+        report.crashes, report.simulated_ms = stage.crashes, stage.scheduler.now_ms()
+        return report
+
+    def _calm(self) -> None:
+        if not self._stage.healed:
+            self.faults = SparkFaults()
+            self._stage.heal()
+
+    def _until_quiet(self, watched: Callable[[], bool]) -> None:
+        """The last zombie has ended, the last late request has arrived."""
+        scheduler = self._stage.scheduler
+        scheduler.run_until(
+            lambda: watched() and not any(one.busy for one in self._processes), within_ms=HEALED_MS_AT_MOST
+        )
+        for one in self._processes:
+            one.kill()
+        self._stage.wait_for(scheduler.spawn(scheduler.sleep_ms(LATE_MS_AT_MOST)), HEALED_MS_AT_MOST)
+
+    async def _create_topic(self, process: Process) -> None:
+        await process.admin.create_topic(TOPIC, PARTITIONS, exist_ok=True)
+
+    async def _supervise(self, checkpoint: Checkpoint) -> None:
+        """Restart the query until its input is used up, or it says that a decided transaction is lost."""
+        chance, sleep_ms = self._stage.fork(), self._stage.scheduler.sleep_ms
+        while not checkpoint.finished:
+            self._lives += 1
+            if self._lives > LIVES_WITH_FAULTS * self._given.sinks or self._is_late():
+                self._calm()
+            if chance.random() < self.faults.second_driver_chance:
+                self._stage.scheduler.spawn(self._second(checkpoint, chance.uniform(0, 1_500), chance))
+            if await self._life(checkpoint, chance) is not None:
+                self.report.history.lost.add(checkpoint.query)
+                return
+            await sleep_ms(chance.uniform(10, 2_000))
+
+    def _is_late(self) -> bool:
+        return self._stage.scheduler.now_ms() - 1_700_000_000_000 > FAULTY_MS
+
+    async def _second(self, checkpoint: Checkpoint, after_ms: float, chance: Random) -> None:
+        await self._stage.scheduler.sleep_ms(after_ms)
+        if not checkpoint.finished:
+            await self._life(checkpoint, chance)
+
+    async def _life(self, checkpoint: Checkpoint, chance: Random) -> PreparedTransactionLostError | None:
+        fork = Random(chance.getrandbits(64))
+        driver = Driver(self, checkpoint, TOPIC, f"{checkpoint.sink}#{len(self._drivers)}", fork)
+        self._drivers[driver.process] = driver
+        end = "finished"
+        try:
+            await driver.process.start("run", driver.live)
+        except (KafkaError, ProcessLost, QueryFailed, QueryStopped) as error:
+            end = type(error).__name__
+            if isinstance(error, PreparedTransactionLostError):
+                return error
+        finally:
+            self.report.ends[end] = self.report.ends.get(end, 0) + 1
+        return None
+
+    # --- what is readable ---
+
+    async def _watch(self, process: Process) -> None:
+        """Read the decisions again and again, as an Open would."""
+        chance = self._stage.fork()
+        store = DecisionStore(process.admin)
+        number = 0
+        while not all(one.finished or one.query in self.report.history.lost for one in self._checkpoints):
+            await process.runtime.sleep_ms(chance.uniform(50, 2_000))
+            number += 1
+            if chance.random() < 0.3:
+                store = DecisionStore(process.admin)
+            for checkpoint in self._checkpoints:
+                try:
+                    found = await store.read(checkpoint.sink, process.runtime.now_ms() + 60_000)
+                except KafkaError as error:
+                    self.trace(f"watcher: {type(error).__name__}")
+                    continue
+                self.report.history.decisions += [_as_read("watcher", one) for one in found]
+
+    async def _resolve_and_read(self) -> None:
+        """One more Open per sink, then everything is read to its end."""
+        history, scheduler = self.report.history, self._stage.scheduler
+        process = self.process("resolver")
+        for checkpoint in self._checkpoints:
+            hands = self.hands(process, checkpoint.sink)
+            try:
+                await process.start("open", hands.open)
+            except PreparedTransactionLostError:
+                history.lost.add(checkpoint.query)
+        if history.lost:
+            await scheduler.sleep_ms(2.0 * self._given.transaction_timeout_ms + 120_000)
+        history.in_doubt = await self._in_doubt(process)
+        for partition in range(PARTITIONS):
+            history.reads += await read_to_end(process.admin, "reader", TopicPartition(TOPIC, partition))
+        for partition in sorted({partition_of(one.sink) for one in self._checkpoints}):
+            await self._read_decisions(process, partition)
+        history.batches = [
+            BatchRecord(one.query, number, one.values(number), number in one.commits)
+            for one in self._checkpoints
+            for number in sorted(one.offsets)
+        ]
+
+    async def _in_doubt(self, process: Process) -> list[str]:
+        """What is open and stays so: what has just been ended may take a moment."""
+        found: list[str] = []
+        for _ in range(20):
+            shown = await process.admin.list_transactions(states=["Ongoing", "PrepareCommit", "PrepareAbort"])
+            found = [f"{one.transactional_id} {one.state}" for one in shown]
+            if not found:
+                break
+            await process.runtime.sleep_ms(500)
+        return found
+
+    async def _read_decisions(self, process: Process, partition: int) -> None:
+        cluster = process.admin.cluster
+        place = TopicPartition(DEFAULT_TOPIC, partition)
+        end = (await process.admin.list_offsets({place: -1}))[place].offset
+        deadline_ms = process.runtime.now_ms() + 60_000
+        async for header, batch in wire.committed_batches(cluster, DEFAULT_TOPIC, partition, 0, end, deadline_ms):
+            for _, _, value in read_internal_records(header, batch):
+                if value is not None:
+                    self.report.history.decisions.append(_as_read("end", decode_value(value)))
+
+
+def _as_read(reader: str, decision: Any) -> DecisionRead:
+    winners = tuple((one.transactional_id, one.pair.producer_id, one.pair.epoch) for one in decision.winners)
+    return DecisionRead(reader, decision.query_id, decision.batch_id, winners)
+
+
+def _copy(faults: NetworkFaults) -> NetworkFaults:
+    """Healing changes them."""
+    return NetworkFaults(**{name: getattr(faults, name) for name in NetworkFaults.__slots__})
+
+
+def run_sink_world(
+    seed: int, *, rows: int = 80, level: plan.Level | None = None, faults: SinkFaults | None = None
+) -> SinkReport:
+    """One whole run. Raises SimulationStuck when something never ends; anomalies are in the report."""
+    drawn = faults or SinkFaults.draw(Random(seed * 7919 + 1), level)
+    return SinkWorld(seed, rows=rows, faults=drawn).run()

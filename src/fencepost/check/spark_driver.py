@@ -1,0 +1,301 @@
+"""A Spark driver of the simulated world: it runs micro-batches as PySpark 4.3 was observed to.
+
+Every batch: offsets to the log, a planner opens the sink, tasks with retries and speculative copies, the commit worker,
+the commit log. A restart replays the batch that the commit log does not have, over the same input, perhaps in another
+number of tasks. Logs are added to atomically, as Spark's are: who comes second fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final, Protocol
+
+from fencepost.check.process import Process, ProcessLost
+from fencepost.check.scheduler import SimFuture
+from fencepost.check.spark_tasks import RowsBroken, SinkHands, TaskInput
+from fencepost.errors import KafkaError
+from fencepost.spark.errors import SinkContradictionError
+
+__all__ = ["Checkpoint", "Driver", "DriverWorld", "QueryFailed", "QueryStopped", "SparkFaults"]
+
+ATTEMPTS: Final = 3
+
+
+class QueryFailed(Exception):
+    """The query ends with an exception that is not the sink's."""
+
+
+class QueryStopped(Exception):
+    """Somebody called q.stop()."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkFaults:
+    """Chances: of a strike per piece of work of a process, of the rest per batch or per task."""
+
+    strike_chance: float = 0.0
+    driver_strike_chance: float = 0.0
+    second_driver_chance: float = 0.0
+    twin_chance: float = 0.0
+    broken_rows_chance: float = 0.0
+    stop_chance: float = 0.0
+
+
+@dataclass(slots=True)
+class Checkpoint:
+    """A query's durable part: input is rows 0 to `rows`, a batch is [start, end) of it."""
+
+    query: str
+    sink: str
+    rows: int
+    offsets: dict[int, tuple[int, int]] = field(default_factory=dict)
+    commits: set[int] = field(default_factory=set)
+
+    def values(self, batch: int) -> tuple[str, ...]:
+        """The batch's input, the same at every replay."""
+        start, end = self.offsets[batch]
+        return tuple(f"{self.sink}:{row}" for row in range(start, end))
+
+    @property
+    def finished(self) -> bool:
+        """Whether all input is in batches that the commit log has."""
+        last = max(self.offsets, default=-1)
+        return last >= 0 and last in self.commits and self.offsets[last][1] >= self.rows
+
+
+class DriverWorld(Protocol):
+    """What a driver needs of its world."""
+
+    @property
+    def faults(self) -> SparkFaults:
+        """The faults of now."""
+        ...
+
+    def process(self, name: str) -> Process: ...
+
+    def hands(self, process: Process, sink: str) -> SinkHands: ...
+
+    def threaten(self, process: Process) -> None:
+        """Perhaps have something happen to the process."""
+        ...
+
+    def trace(self, line: str) -> None: ...
+
+
+@dataclass(slots=True)
+class _Worker:
+    process: Process
+    hands: SinkHands
+
+
+class Driver:
+    """One run of a query. `live` is to be started in `process`."""
+
+    def __init__(self, world: DriverWorld, checkpoint: Checkpoint, topic: str, name: str, chance: Random) -> None:
+        self._world = world
+        self._checkpoint = checkpoint
+        self._topic = topic
+        self._name = name
+        self._chance = chance
+        self._parallelism = chance.randint(1, 4)
+        self._made = 0
+        self._children: list[Process] = []
+        self._planner: _Worker | None = None
+        self._committer: _Worker | None = None
+        self._executors: list[_Worker] = []
+        self.process = world.process(name)
+
+    # --- the query ---
+
+    async def live(self) -> None:
+        """Run batches until the input is used up. Raises what fails the query."""
+        try:
+            await self._batches()
+        finally:
+            self.leave_children()
+
+    async def _batches(self) -> None:
+        log = self._checkpoint
+        batch = max(log.commits, default=-1) + 1
+        replay = batch in log.offsets
+        while True:
+            await self._files()
+            if not replay:
+                if batch in log.offsets:
+                    raise QueryFailed(f"another run has planned batch {batch}")
+                start = log.offsets[batch - 1][1] if batch else 0
+                if start >= log.rows:
+                    return
+                size = self._chance.choice((0, 1, 3, 6, 9, 12))
+                log.offsets[batch] = (start, min(start + size, log.rows))
+            replay = False
+            await self._files()
+            await self._batch(batch)
+            await self._files()
+            if batch in log.commits:
+                raise QueryFailed(f"another run has committed batch {batch}")
+            log.commits.add(batch)
+            self._world.trace(f"{self._name} has batch {batch}, {log.offsets[batch]}, in its commit log")
+            batch += 1
+
+    async def _files(self) -> None:
+        await self.process.runtime.sleep_ms(self._chance.uniform(1, 20))
+
+    async def _batch(self, batch: int) -> None:
+        if self._chance.random() < self._world.faults.driver_strike_chance:
+            self._world.threaten(self.process)
+        stop = self._chance.random() < self._world.faults.stop_chance
+        stop_in_write = stop and self._chance.random() < 0.5
+        self._planner = self._worker("planner", self._planner if self._chance.random() < 0.8 else None)
+        opened = await self._planner.process.start("open", self._planner.hands.open)
+        messages = await self._tasks(opened, batch, stop_in_write)
+        failed = [message for message in messages if message is None]
+        if failed:
+            await self._abort(messages)
+            raise QueryStopped if stop_in_write else QueryFailed(f"tasks of batch {batch} failed")
+        worker = self._committer = self._worker("committer", self._committer)
+        try:
+            await worker.process.start(f"commit {batch}", lambda: worker.hands.commit(batch, messages))
+        except (KafkaError, ProcessLost):
+            self._committer = None
+            await self._abort(messages)
+            raise
+        if stop and not stop_in_write:
+            raise QueryStopped  # the commit has run to its end, the commit log is not written
+
+    async def _abort(self, messages: list[bytes | None]) -> None:
+        worker = self._committer = self._worker("committer", self._committer)
+        try:
+            await worker.process.start("abort", lambda: worker.hands.abort(messages))
+        except SinkContradictionError:
+            raise
+        except (KafkaError, ProcessLost) as error:  # the query fails with what failed it first
+            self._world.trace(f"{self._name} could not abort: {type(error).__name__}")
+
+    # --- tasks ---
+
+    async def _tasks(self, opened: bytes, batch: int, stop: bool) -> list[bytes | None]:
+        """A message per partition; None where all attempts failed, or were killed by q.stop()."""
+        values = self._checkpoint.values(batch)
+        share = -(-len(values) // self._parallelism) or 1
+        messages: list[SimFuture[bytes | None]] = [SimFuture() for _ in range(self._parallelism)]
+
+        async def run(index: int) -> None:
+            part = values[index * share : (index + 1) * share]
+            try:
+                messages[index].set_result(await self._partition(opened, batch, index, part, stop))
+            except Exception as error:  # noqa: BLE001 (raised by who waits for the message)
+                messages[index].set_error(error)
+
+        for index in range(self._parallelism):
+            self.process.runtime.spawn(run(index))
+        return [await message for message in messages]
+
+    async def _partition(
+        self, opened: bytes, batch: int, index: int, values: tuple[str, ...], stop: bool
+    ) -> bytes | None:
+        faults, chance, runtime = self._world.faults, self._chance, self.process.runtime
+        stop_at = runtime.now_ms() + chance.uniform(0, 200)
+        for _ in range(ATTEMPTS):
+            breaks = chance.random() < faults.broken_rows_chance
+            task = TaskInput(
+                self._checkpoint.query, batch, index, values, self._topic, breaks, chance.choice((0.0, 1.0, 50.0))
+            )
+            race = _Race(stop_at if stop else None, runtime.now_ms)
+            runners = [self._attempt(opened, task, race)]
+            if chance.random() < faults.twin_chance:
+                runtime.spawn(self._twin(opened, task, race, chance.uniform(0, 150)))
+            message = await race.winner
+            self._end_losers(runners + race.twins)
+            if message is not None:
+                return message
+            if stop and runtime.now_ms() >= stop_at:
+                break
+        return None
+
+    def _attempt(self, opened: bytes, task: TaskInput, race: _Race) -> _Worker:
+        worker = self._worker("task", self._idle_executor())
+        self._executors.append(worker)
+        done = worker.process.start(f"write {task.batch}/{task.partition}", lambda: worker.hands.write(opened, task))
+        race.enter()
+
+        async def watch() -> None:
+            try:
+                race.arrived(await done)
+            except (KafkaError, ProcessLost, RowsBroken) as error:
+                self._world.trace(f"{worker.process.name} failed: {type(error).__name__}")
+                race.fell()
+
+        self.process.runtime.spawn(watch())
+        if race.stop_at is not None:
+            self.process.runtime.spawn(self._stop(worker, race))
+        return worker
+
+    async def _twin(self, opened: bytes, task: TaskInput, race: _Race, delay_ms: float) -> None:
+        await self.process.runtime.sleep_ms(delay_ms)
+        if not race.winner.done():
+            race.twins.append(self._attempt(opened, task, race))
+
+    async def _stop(self, worker: _Worker, race: _Race) -> None:
+        await self.process.runtime.sleep_ms(max((race.stop_at or 0) - self.process.runtime.now_ms(), 0))
+        if not race.winner.done():
+            worker.process.kill()
+
+    def _end_losers(self, runners: list[_Worker]) -> None:
+        """Losing copies are killed, but not all of them in time."""
+        for worker in runners:
+            if worker.process.busy and self._chance.random() < 0.6:
+                worker.process.kill()
+
+    def _idle_executor(self) -> _Worker | None:
+        self._executors = [one for one in self._executors if one.process.alive]
+        idle = next((one for one in self._executors if not one.process.busy), None)
+        if idle is not None:
+            self._executors.remove(idle)
+        return idle
+
+    # --- processes ---
+
+    def _worker(self, role: str, known: _Worker | None) -> _Worker:
+        """A process for the role: the known one when it is still good."""
+        if known is None or not known.process.alive or known.process.busy:
+            self._made += 1
+            process = self._world.process(f"{self._name}.{role}{self._made}")
+            self._children.append(process)
+            known = _Worker(process, self._world.hands(process, self._checkpoint.sink))
+        self._world.threaten(known.process)
+        return known
+
+    def leave_children(self) -> None:
+        """The driver is gone: its children die, now or later, or finish what they are at."""
+        children, self._children = self._children, []
+        for process in children:
+            fate = self._chance.random()
+            if not process.busy or fate < 0.5:
+                process.kill()
+            elif fate < 0.75:
+                process.freeze(self._chance.uniform(100, 300_000))
+
+
+class _Race:
+    """Copies of one task. The first message wins; None when all of them failed."""
+
+    def __init__(self, stop_at: float | None, now_ms: Callable[[], int]) -> None:
+        self.winner: SimFuture[bytes | None] = SimFuture()
+        self.twins: list[_Worker] = []
+        self.stop_at = stop_at
+        self._running = 0
+
+    def enter(self) -> None:
+        self._running += 1
+
+    def arrived(self, message: bytes) -> None:
+        self._running -= 1
+        self.winner.set_result(message)
+
+    def fell(self) -> None:
+        self._running -= 1
+        if self._running == 0:
+            self.winner.set_result(None)

@@ -1,0 +1,151 @@
+"""What runs in the processes around a Spark driver: planner, task attempts, commit worker; each with its own client.
+
+Only bytes go between them, as pickles do in Spark. The plans are the production ones; so are the steps, and the rows'
+way to the broker.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from fencepost.check.process import Process
+from fencepost.spark import plan
+from fencepost.spark.names import UNIQUE_BYTES
+from fencepost.spark.rows import Identity, RowWriter, Sender
+from fencepost.spark.steps import SinkConfig, StepRunner
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["RowsBroken", "SinkHands", "TaskInput"]
+
+T = TypeVar("T")
+OwnStep = Callable[[Any], Coroutine[Any, Any, object]]
+
+BATCH_BYTES: Final = 400
+
+
+class RowsBroken(Exception):
+    """A row's own code raised, after rows before it were written."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskInput:
+    """One partition of a micro-batch. `breaks`: its rows end in an exception. `pause_ms`: between its chunks."""
+
+    query_id: str
+    batch: int
+    partition: int
+    values: tuple[str, ...]
+    topic: str
+    breaks: bool = False
+    pause_ms: float = 0.0
+
+
+class SinkHands:
+    """The sink's code in one process. `level` None: ask the broker."""
+
+    def __init__(
+        self,
+        process: Process,
+        sink: str,
+        level: plan.Level | None,
+        config: SinkConfig,
+        chance: Random,
+        trace: Callable[[str], None],
+    ) -> None:
+        self._process = process
+        self._sink = sink
+        self._level = level
+        self._config = config
+        self._chance = chance
+        self._trace = trace
+        self._task = ""
+        self._steps = StepRunner(process.admin, config, lambda: unique_bytes(self._chance, self._task))
+
+    async def open(self) -> bytes:
+        """In the planning process: what pickling the writer does."""
+        level = self._level
+        if level is None:
+            level = await self._run(plan.choose_level(self._sink, None), {})
+        return pickle.dumps(await self._run(plan.open_sink(self._sink, level), {}))
+
+    async def write(self, opened: bytes, task: TaskInput) -> bytes:
+        """One task attempt."""
+        self._task = f"{self._sink} {task.partition}"
+
+        async def has_rows(step: plan.HasRows) -> bool:
+            return bool(task.values)
+
+        async def drain(step: plan.Drain) -> None:
+            await self._process.runtime.sleep_ms(1.0)
+
+        async def write_rows(step: plan.WriteRows) -> None:
+            await self._write_rows(step, task)
+
+        steps = plan.write_task(pickle.loads(opened), task.query_id, task.batch)
+        own: dict[type, OwnStep] = {plan.HasRows: has_rows, plan.Drain: drain, plan.WriteRows: write_rows}
+        return pickle.dumps(await self._run(steps, own))
+
+    async def commit(self, batch: int, messages: Sequence[bytes | None]) -> bool:
+        """In the commit worker."""
+        return await self._run(plan.commit_batch(self._sink, batch, _unpickled(messages)), {})
+
+    async def abort(self, messages: Sequence[bytes | None]) -> plan.AbortOutcome:
+        """In the commit worker."""
+        return await self._run(plan.abort_batch(self._sink, _unpickled(messages)), {})
+
+    async def _run(self, steps: plan.Plan[T], own: dict[type, OwnStep]) -> T:
+        """As StepRunner.run, with a task's own steps, and a line of the trace for each step."""
+        observation: Any = None
+        while True:
+            try:
+                step = steps.send(observation)
+            except StopIteration as stop:
+                result: T = stop.value
+                return result
+            self._trace(f"{self._process.name}: {step}")
+            mine = own.get(type(step))
+            observation = await (mine(step) if mine is not None else self._steps.perform(step))
+            self._trace(f"{self._process.name}: {type(step).__name__} -> {observation}")
+
+    async def _write_rows(self, step: plan.WriteRows, task: TaskInput) -> None:
+        runtime = self._process.runtime
+        sender = Sender(self._process.admin.cluster, step.transactional_id, self._config.step_timeout_ms)
+        writer = RowWriter(
+            Identity(step.transactional_id, step.pair),
+            topic=task.topic,
+            max_batch_bytes=BATCH_BYTES,
+            compression="none",
+            first_turn=task.partition,
+            now_ms=runtime.wall_ms(),
+        )
+        partitions = await sender.partitions([task.topic])
+        size = max(len(task.values) // 2, 1)
+        for at in range(0, len(task.values), size):
+            chunk = _arrow(task.values[at : at + size], keyed=bool(at))
+            await sender.submit(list(writer.seal(chunk, partitions)))
+            await runtime.sleep_ms(task.pause_ms)
+        if task.breaks:
+            raise RowsBroken(f"batch {task.batch}, partition {task.partition}")
+        await sender.flush()
+
+
+def unique_bytes(chance: Random, task: str) -> bytes:
+    """Bytes that no other attempt gets. `task` names sink and partition; it is here to be misused."""
+    return chance.randbytes(UNIQUE_BYTES)
+
+
+def _unpickled(messages: Sequence[bytes | None]) -> list[plan.Message | None]:
+    return [None if one is None else pickle.loads(one) for one in messages]
+
+
+def _arrow(values: Sequence[str], *, keyed: bool) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    keys = [value if keyed else None for value in values]
+    return pa.RecordBatch.from_arrays([pa.array(keys, pa.string()), pa.array(values, pa.string())], ["key", "value"])
