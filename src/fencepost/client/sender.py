@@ -153,6 +153,16 @@ class Sender:
                 self._fates.fail(queue.pending.popleft(), error)
         self._progress.set()
 
+    async def discard(self, error: KafkaError, deadline_ms: int | None = None) -> None:
+        """Fail everything, also what comes back from the wire: nothing may turn up in the next transaction.
+
+        Raises KafkaTimeoutError when requests are still in flight at the deadline.
+        """
+        self.drop(error)
+        if not await self.drain(deadline_ms):
+            raise KafkaTimeoutError("requests of the last transaction are still in flight")
+        self.drop(error)
+
     def take_identity(self, producer_id: int, epoch: int) -> None:
         """Go on with a new producer id or epoch: sequences start at 0. Nothing may be in flight."""
         self.producer_id, self.epoch = producer_id, epoch

@@ -127,9 +127,8 @@ class Transactions:
         """Claim the transactional id. What was open is aborted, unless it is kept as prepared."""
         self._advance(TxnEvent.INIT)
         again = self._sender.producer_id >= 0
-        self._sender.drop(_STATE_OVER)
         try:
-            await self._sender.drain(self._deadline())
+            await self._sender.discard(_STATE_OVER, self._deadline())
             reply = await self._init_producer_id(keep_prepared, current=again)
         except KafkaError as error:
             self.state = step(self.state, TxnEvent.FATAL if _is_fatal(error) else TxnEvent.INIT_FAILED)
@@ -282,8 +281,7 @@ class Transactions:
 
     async def _ask(self) -> None:
         """Tell a timeout from fencing (see the module's text). Raises KafkaTimeoutError when nobody answers."""
-        self._sender.drop(_STATE_OVER)
-        await self._sender.drain()
+        await self._sender.discard(_STATE_OVER)
         reply = await self._init_producer_id(False, current=True)
         if reply.error_code != 0:
             refusal = self._init_refusal(reply.error_code)
@@ -311,10 +309,7 @@ class Transactions:
             self._advance(TxnEvent.ABORT)
             return
         self._advance(TxnEvent.ABORT)
-        self._sender.drop(_STATE_OVER)
-        await self._sender.drain()
-        # What was in flight and failed has come back to be sent again: it must not slip into the next transaction.
-        self._sender.drop(_STATE_OVER)
+        await self._sender.discard(_STATE_OVER)
         if self._suspicious:
             await self._ask()
             self._raise_fatal()

@@ -12,7 +12,7 @@ import struct
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
-from uuid import NAMESPACE_DNS, uuid5
+from uuid import NAMESPACE_DNS, UUID, uuid5
 
 from fencepost.client.assembly import cluster_for
 from fencepost.client.asyncio_runtime import AsyncioEvent
@@ -45,6 +45,11 @@ from fencepost.protocol.messages.txn_offset_commit import (
 )
 
 OFFERED = {0: (3, 13), 3: (0, 13), 10: (0, 6), 18: (0, 4), 22: (0, 6), 24: (0, 5), 25: (0, 4), 26: (0, 5), 28: (0, 5)}
+
+
+def topic_id(name: str) -> UUID:
+    """The id that metadata gives for a topic."""
+    return uuid5(NAMESPACE_DNS, name)
 
 
 class CutConnection(Exception):
@@ -230,7 +235,7 @@ class ScriptedBroker:
     def answer_3(self, version: int, request: Any) -> Any:
         partitions = [MetadataResponsePartition(partition_index=n, leader_id=1) for n in range(self.partitions)]
         topics = [
-            MetadataResponseTopic(name=one.name, topic_id=uuid5(NAMESPACE_DNS, one.name), partitions=partitions)
+            MetadataResponseTopic(name=one.name, topic_id=topic_id(one.name), partitions=partitions)
             for one in request.topics or ()
         ]
         broker = MetadataResponseBroker(node_id=1, host="broker", port=9092)

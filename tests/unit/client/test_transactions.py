@@ -30,7 +30,7 @@ from fencepost.protocol.messages.add_partitions_to_txn import (
 )
 from fencepost.protocol.messages.end_txn import EndTxnResponse
 from fencepost.protocol.messages.init_producer_id import InitProducerIdResponse
-from tests.unit.client.scripted import CutConnection, ScriptedBroker, World, run
+from tests.unit.client.scripted import CutConnection, ScriptedBroker, World, run, topic_id
 
 INIT, ADD_PARTITIONS, ADD_OFFSETS, END, OFFSETS = 22, 24, 25, 26, 28
 
@@ -204,6 +204,26 @@ def test_abort_right_after_a_timeout_needs_no_end_txn() -> None:
     broker = run(body)
     assert broker.asked(END) == []
     assert len(broker.asked(INIT)) == 2
+
+
+def test_what_comes_back_from_the_wire_is_not_sent_in_the_next_transaction() -> None:
+    async def body(world: World) -> None:
+        producer = await started(world, request_timeout_ms=1000)
+        producer.begin_transaction()
+        world.broker.scripts[0].append(lambda _, __: None)
+        late = producer.append("other", b"late")
+        await world.runtime.sleep_ms(20)
+        await producer.abort_transaction()
+        assert (await world.fate(late)).failure_type is FailureType.TRANSACTION_FAILED
+        before = len(world.broker.batches)
+        producer.begin_transaction()
+        producer.append("t", b"next")
+        await producer.commit_transaction()
+        assert len(world.broker.batches) == before + 1
+        assert [one.topic_id for one in world.broker.asked(0)[-1].partitions] == [topic_id("t")]
+        await producer.close()
+
+    run(body)
 
 
 def test_an_unanswered_commit_can_be_repeated() -> None:
