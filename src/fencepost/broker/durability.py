@@ -47,7 +47,7 @@ class Durability:
 
     def next_sync(self, *, forced: bool = False) -> Sync | None:
         """The sync to begin now; `forced` begins one although nobody waits (fsync=interval)."""
-        if self._under_way is not None or not self._dirty or not (self._waits or forced):
+        if self._under_way is not None or not self._dirty or not (forced or self._is_wanted()):
             return None
         covered, files = [], []
         for partition in self._dirty:
@@ -59,6 +59,11 @@ class Durability:
         self._token += 1
         self._under_way = (self._appended, covered)
         return Sync(self._token, files)
+
+    def _is_wanted(self) -> bool:
+        """Whether somebody waits, or readers of a topic do. A record of the broker's own that nobody waits for (that a
+        transaction is complete) goes with the next sync: what is lost of it, the next start does again."""
+        return self._waits and (bool(self._waiting) or not all(partition.topic.internal for partition in self._dirty))
 
     def synced(self, now_ms: int, token: int) -> None:
         """The sync with that token is done: move the high watermarks and let those go who waited for it."""

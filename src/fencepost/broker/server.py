@@ -1,7 +1,7 @@
 """The broker's shell: sockets, the clock, timers and fsync around one `BrokerCore`.
 
 One event loop owns the core. A connection whose client does not read its answers is not read from any more until it
-does. Syncs run in a thread of their own; when one fails the broker stops, because nobody can tell any more what is on
+does. Syncs run in threads of their own; when one fails the broker stops, because nobody can tell any more what is on
 disk.
 """
 
@@ -28,6 +28,7 @@ from fencepost.protocol.errors import ProtocolError
 __all__ = ["BrokerServer", "DirectoryInUse", "new_event_loop"]
 
 _WRITE_BUFFER_BYTES = 4 * 1024 * 1024
+_SYNC_THREADS = 8
 
 _log = logging.getLogger("fencepost.broker")
 
@@ -62,7 +63,7 @@ class BrokerServer:
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due_ms: int | None = None
-        self._syncer = ThreadPoolExecutor(1, "fencepost-sync")
+        self._syncer = ThreadPoolExecutor(_SYNC_THREADS, "fencepost-sync")
         self._syncing: asyncio.Task[None] | None = None
         self._lock: IO[str] | None = None
         self.core: BrokerCore
@@ -163,13 +164,21 @@ class BrokerServer:
 
     async def _sync(self, effect: Sync) -> None:
         try:
-            await self._loop.run_in_executor(self._syncer, _sync_all, effect.files)
+            await self._sync_all(effect.files)
             self.core.synced(self.now_ms(), effect.token)
         except Exception as error:  # noqa: BLE001 - whatever it is, what is on disk is in doubt
             _log.critical("the broker stops: data could not be synced", exc_info=True)
             self.fail(error)
             return
         self.pump()
+
+    async def _sync_all(self, files: Sequence[File]) -> None:
+        """Sync the files, several at a time: the system writes its journal once for those that come together."""
+        shares = [files[first::_SYNC_THREADS] for first in range(min(_SYNC_THREADS, len(files)))]
+        jobs = [self._loop.run_in_executor(self._syncer, _sync_each, share) for share in shares]
+        for done in await asyncio.gather(*jobs, return_exceptions=True):
+            if isinstance(done, BaseException):
+                raise done
 
     def _advertised(self) -> tuple[str, int]:
         text = self._config.text("advertised.listeners").removeprefix("PLAINTEXT://")
@@ -241,7 +250,7 @@ class _Client(asyncio.BufferedProtocol):
         self._transport.abort()
 
 
-def _sync_all(files: Sequence[File]) -> None:
+def _sync_each(files: Sequence[File]) -> None:
     for file in files:
         try:
             file.sync()
