@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -77,9 +79,9 @@ def test_records_that_are_gone(broker: BrokerUnderTest, admin: fencepost.Admin, 
     admin.create_topic(topic, 1)
     fill(broker, topic, 10)
     assert admin.delete_records({TP(topic, 0): 4}) == {TP(topic, 0): 4}
-    with fencepost.Consumer(broker.bootstrap_servers, auto_offset_reset=reset) as consumer:
+    with fencepost.Consumer(broker.bootstrap_servers, auto_offset_reset=reset, group_id=broker.name("g")) as consumer:
         consumer.assign([TP(topic, 0)])
-        consumer.seek(TP(topic, 0), 1)
+        consumer.commit({TP(topic, 0): 1})
         if reset == "earliest":
             assert poll_values(consumer, 6) == [4, 5, 6, 7, 8, 9]
         else:
@@ -302,6 +304,45 @@ def test_wakeup(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
             consumer.poll(30_000)
         assert time.monotonic() - begun < 10
         timer.join()
+
+
+def test_ctrl_c_ends_a_poll_and_the_consumer_goes_on(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
+    topic = broker.name("t")
+    admin.create_topic(topic, 1)
+    fill(broker, topic, 3)
+    with fencepost.Consumer(broker.bootstrap_servers, auto_offset_reset="earliest") as consumer:
+        consumer.assign([TP(topic, 0)])
+        assert poll_values(consumer, 3) == [0, 1, 2]
+        timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+        begun = time.monotonic()
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            consumer.poll(30_000)
+        assert time.monotonic() - begun < 10
+        timer.join()
+        fill(broker, topic, 2)
+        assert poll_values(consumer, 2) == [0, 1]
+
+
+def test_a_topic_that_comes_later(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
+    """A poll keeps to its time meanwhile, assigned or subscribed."""
+    topic, group = broker.name("later"), broker.name("g")
+    settings = {"auto_offset_reset": "earliest", "allow_auto_create_topics": False, "metadata_max_age_ms": 500}
+    with (
+        fencepost.Consumer(broker.bootstrap_servers, **settings) as assigned,  # type: ignore[arg-type]
+        fencepost.Consumer(broker.bootstrap_servers, group_id=group, **settings) as subscribed,  # type: ignore[arg-type]
+    ):
+        assigned.assign([TP(topic, 0)])
+        subscribed.subscribe([topic])
+        begun = time.monotonic()
+        assert assigned.poll(300) == []
+        assert time.monotonic() - begun < 2
+        while subscribed.group_metadata().generation_id < 0:
+            assert subscribed.poll(100) == []
+        admin.create_topic(topic, 1)
+        fill(broker, topic, 3)
+        assert poll_values(assigned, 3) == [0, 1, 2]
+        assert poll_values(subscribed, 3) == [0, 1, 2]
 
 
 def test_a_restarted_broker_is_found_again(killable: tuple[BrokerUnderTest, object]) -> None:

@@ -54,13 +54,14 @@ Listener = Callable[[str, list[TopicPartition]], Awaitable[None]]
 class _Place:
     """Where reading of one partition stands."""
 
-    __slots__ = ("error", "fetch_offset", "high_watermark", "paused", "position", "ready", "version")
+    __slots__ = ("error", "fetch_offset", "high_watermark", "paused", "position", "ready", "resetting", "version")
 
     def __init__(self) -> None:
         self.position: int | None = None  # of the next record to hand out; None: not known yet
         self.fetch_offset = -1
         self.ready: deque[Fetched] = deque()
         self.paused = False
+        self.resetting = False  # its position comes from auto_offset_reset, not from the group's commits
         self.version = 0  # raised by seek, so that older fetches are forgotten
         self.error: KafkaError | None = None
         self.high_watermark = -1
@@ -103,7 +104,8 @@ class ConsumerCore:
         self._arrived = self._runtime.event()
         self._woken = False
         self._settling = False
-        self._group_error: KafkaError | None = None
+        self._finding = False
+        self._failure: KafkaError | None = None  # what a task met with, for the next poll to raise
         self._not_before_ms = 0
         self._last_commit_ms = self._runtime.now_ms()
 
@@ -256,7 +258,7 @@ class ConsumerCore:
 
     async def _find_positions(self, deadline_ms: int) -> None:
         """Positions from the group's commits, else by auto_offset_reset."""
-        missing = [one for one, place in self._places.items() if place.position is None]
+        missing = [one for one, place in self._places.items() if place.position is None and not place.resetting]
         if not missing:
             return
         if self.config.group_id is not None:
@@ -264,8 +266,7 @@ class ConsumerCore:
                 self.cluster, self.config.group_id, missing, require_stable=True, deadline_ms=deadline_ms
             )
             for one, at in committed.items():
-                if one in self._places:
-                    self._places[one].go_to(at.offset)
+                self._found(one, at.offset)
             missing = [one for one in missing if one not in committed and one in self._places]
         await self._reset(missing, deadline_ms, "there is no committed offset")
 
@@ -280,8 +281,13 @@ class ConsumerCore:
             self.cluster, dict.fromkeys(partitions, timestamp), self._settings.isolation, deadline_ms
         )
         for one, at in found.items():
-            if one in self._places:
-                self._places[one].go_to(at.offset)
+            self._found(one, at.offset)
+
+    def _found(self, one: TopicPartition, offset: int) -> None:
+        """Take a position that was looked for, unless the partition is gone or a seek was faster."""
+        place = self._places.get(one)
+        if place is not None and place.position is None:
+            place.go_to(offset)
 
     # --- polling ---
 
@@ -318,6 +324,7 @@ class ConsumerCore:
                 raise WakeupError("wakeup() was called")
             if await self._take_part(deadline_ms):
                 await self._auto_commit()
+                self._start_finding()
                 got = self._hand_out(most)
                 self._start_fetches()
                 if got:
@@ -334,19 +341,33 @@ class ConsumerCore:
         return min(pause, regular) if pause > 0 else regular
 
     async def _take_part(self, deadline_ms: int) -> bool:
-        """Group, metadata and positions in order. False when that needs more time than there is."""
-        at_least_ms = self._runtime.now_ms() + self.config.request_timeout_ms
+        """Whether the group's assignment is current. Raises what a task of this consumer met with."""
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+        if self._group is None:
+            return True
+        self._group.polled()
+        return await self._settled(self._group, deadline_ms)
+
+    def _start_finding(self) -> None:
+        """Look for missing positions in a task, so that a poll does not wait longer than it was told to."""
+        missing = any(place.position is None and not place.resetting for place in self._places.values())
+        if missing and not self._finding and self._runtime.now_ms() >= self._not_before_ms:
+            self._finding = True
+            self._runtime.spawn(self._find())
+
+    async def _find(self) -> None:
         try:
-            if self._group is not None:
-                self._group.polled()
-                if not await self._settled(self._group, deadline_ms):
-                    return False
-            if any(place.position is None for place in self._places.values()):
-                await self._find_positions(max(deadline_ms, at_least_ms))
+            await self._find_positions(self._deadline(None))
         except RetriableError as error:
-            log.debug("poll goes on: %s", error)
+            log.debug("positions are not known yet: %s", error)
             self._pause_fetches()
-        return True
+        except KafkaError as error:
+            self._failure = error
+        finally:
+            self._finding = False
+            self._arrived.set()
 
     async def _settled(self, group: Membership, deadline_ms: int) -> bool:
         """Whether the assignment is current; joining goes on in a task of its own when the poll's time is over."""
@@ -356,16 +377,16 @@ class ConsumerCore:
             self._settling = True
             self._runtime.spawn(self._settle(group))
         await self._arrived.wait(max(deadline_ms - self._runtime.now_ms(), 0))
-        if self._group_error is not None:
-            error, self._group_error = self._group_error, None
-            raise error
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
         return group.settled and not self._settling
 
     async def _settle(self, group: Membership) -> None:
         try:
             await group.settle(self._deadline(self.config.max_poll_interval_ms))
         except KafkaError as error:
-            self._group_error = error
+            self._failure = error
         finally:
             self._settling = False
             self._arrived.set()
@@ -479,10 +500,16 @@ class ConsumerCore:
         why = f"offset {place.fetch_offset} is not in the log"
         try:
             log.warning("%s-%d: %s; auto_offset_reset=%s", *one, why, self.config.auto_offset_reset)
+            if self.config.auto_offset_reset != "none":
+                place.go_to(None)
+                version = place.version
+                place.resetting = True
             await self._reset([one], self._deadline(None), why)
         except KafkaError as error:
             if place.version == version:
                 place.error = error
+        finally:
+            place.resetting = False
 
     # --- committing ---
 

@@ -32,6 +32,7 @@ from fencepost.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRe
 log = logging.getLogger("fencepost.client.group")
 
 PROTOCOL_TYPE: Final = "consumer"
+MISSING_TOPIC_CHECK_MS: Final = 1_000  # how often the leader looks for a subscribed topic that does not exist yet
 LOST_MEMBERSHIP: Final = (E.UNKNOWN_MEMBER_ID, E.ILLEGAL_GENERATION)
 
 # kind ("revoked", "assigned", "lost") and the partitions; awaited before the rebalance goes on
@@ -55,6 +56,7 @@ class Membership:
         self._topics: list[str] = []
         self._counts: dict[str, int] = {}  # partitions per topic when this leader last assigned them
         self._leading = False
+        self._look_again_ms = 0
         self._owned_before = False
         self._last_poll_ms = self._runtime.now_ms()
         self._heartbeats: TaskHandle | None = None
@@ -76,8 +78,15 @@ class Membership:
         self._last_poll_ms = self._runtime.now_ms()
         if self._fenced is not None:
             raise self._fenced
-        if self._leading and self.state is MemberState.STABLE and self._topics_changed():
+        if not self._leading or self.state is not MemberState.STABLE:
+            return
+        if self._topics_changed():
             self.state = step(self.state, MemberEvent.REBALANCE)
+        elif self._runtime.now_ms() >= self._look_again_ms:
+            missing = 0 in self._counts.values()
+            wait_ms = MISSING_TOPIC_CHECK_MS if missing else self._cluster.config.metadata_max_age_ms
+            self._look_again_ms = self._runtime.now_ms() + wait_ms
+            self._runtime.spawn(self._cluster.refresh_quietly(list(self._counts), self._look_again_ms))
 
     def _topics_changed(self) -> bool:
         for topic, count in self._counts.items():
