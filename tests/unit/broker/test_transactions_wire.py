@@ -273,6 +273,26 @@ def test_a_disk_that_fails_once_delays_a_transaction_and_loses_nothing(
     assert [entry.transaction_state for entry in listed] == ["CompleteCommit"]
 
 
+def test_a_transaction_costs_three_syncs(driver: BrokerDriver) -> None:
+    """Its batch, its decision, its markers. That it is complete is synced with whatever comes next."""
+    pair = init(driver, timeout_ms=60_000)
+    driver.auto_sync = False
+    done = 0
+    write_id = send_write(driver, pair, 12)
+    while driver.syncs:
+        driver.sync()
+        done += 1
+    assert driver.answer(write_id).partitions[0].error_code == ErrorCode.NONE
+    end_id = send_end(driver, pair, 5)
+    while driver.syncs:
+        driver.sync()
+        done += 1
+    assert driver.answer(end_id).error_code == ErrorCode.NONE
+    assert done == 3
+    listed = driver.ask(ListTransactionsRequest(), 0).transaction_states
+    assert [entry.transaction_state for entry in listed] == ["CompleteCommit"]
+
+
 def send_offset(driver: BrokerDriver, pair: tuple[int, int]) -> None:
     wanted = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=7, committed_metadata="")
     request = TxnOffsetCommitRequest(
