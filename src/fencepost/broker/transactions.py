@@ -132,17 +132,17 @@ class Transactions:
             partition = self._core.topics.partition(*fence.partition)
             if partition is not None:
                 partition.log.fence(fence.producer_id, fence.epoch)
-        if reply is None and not result.records:
-            return
         names = {record.transactional_id for record in result.records}
+        owing = [name for name in names if self._is_prepared(name)]
 
         def proceed(now_ms: int) -> None:
             if reply is not None:
                 reply(now_ms)
-            for name in names:
+            for name in owing:
                 self._write_markers(now_ms, name)
 
-        self._core.durability.when_durable(now_ms, proceed)
+        if reply is not None or owing:
+            self._core.durability.when_durable(now_ms, proceed)
         for name in names:
             if name in self._waiting and not self._is_prepared(name):
                 for action in self._waiting.pop(name):
