@@ -5,13 +5,21 @@ The steps of a task that are about its rows (HasRows, Drain, WriteRows) belong t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from fencepost.client.admin import BROKER_RESOURCE, AdminCore
 from fencepost.client.tasks import gather
-from fencepost.errors import ConfigurationError, KafkaTimeoutError, ProtocolError, error_for
+from fencepost.errors import (
+    ConfigurationError,
+    KafkaError,
+    KafkaTimeoutError,
+    ProtocolError,
+    TransactionAbortableError,
+    error_for,
+)
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.end_txn import EndTxnRequest
 from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -153,9 +161,23 @@ class StepRunner:
         for at in range(0, len(ends), PARALLEL_ENDS):
             chunk = ends[at : at + PARALLEL_ENDS]
             deadline_ms = self._cluster.runtime.now_ms() + self._config.step_timeout_ms
-            await self._cluster.transaction_coordinators([end.transactional_id for end in chunk], deadline_ms)
+            ids = [end.transactional_id for end in chunk]
+            ask = partial(self._cluster.transaction_coordinators, ids, deadline_ms)
+            await self._until_answered("find coordinators", ask, deadline_ms)
             codes += _all(await gather(self._cluster.runtime, [self._end(end) for end in chunk]))
         return tuple(codes)
+
+    async def _until_answered(self, what: str, ask: Callable[[], Awaitable[T]], deadline_ms: int) -> T:
+        """For requests that may be repeated. Raises KafkaTimeoutError, and what repeating cannot help."""
+        attempt = 0
+        while True:
+            try:
+                return await ask()
+            except KafkaError as error:
+                if not self._cluster.worth_retrying(error):
+                    raise
+                await self._cluster.pause(attempt, deadline_ms, what, error)
+            attempt += 1
 
     async def _decide(self, step: plan.WriteDecision, deadline_ms: int) -> int | None:
         try:
@@ -215,6 +237,10 @@ class StepRunner:
         if reply.error_code != 0:
             raise error_for(reply.error_code, f"prepare {transactional_id!r} ({pair})")
         kept = Pair(reply.ongoing_txn_producer_id, reply.ongoing_txn_producer_epoch)
+        if kept.producer_id < 0:
+            raise TransactionAbortableError(
+                f"{transactional_id!r} was aborted before it was prepared, by a newer run of the sink or its timeout"
+            )
         if kept != pair:
             raise SinkContradictionError(f"{transactional_id!r} was to be prepared as {pair}, the broker kept {kept}")
         return Pair(reply.producer_id, reply.producer_epoch)
@@ -222,7 +248,8 @@ class StepRunner:
     # --- what the brokers can ---
 
     async def _describe_broker(self, deadline_ms: int) -> plan.BrokerOffer:
-        connection = await self._cluster.any_connection(deadline_ms)
+        ask = partial(self._cluster.any_connection, deadline_ms)
+        connection = await self._until_answered("ask what the brokers can", ask, deadline_ms)
         newest = {key: versions[1] for key, versions in connection.versions.items()}
         return plan.BrokerOffer(
             newest.get(InitProducerIdRequest.API_KEY, -1),
