@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -68,6 +69,10 @@ class Router:
         """One partition for all, or an array with each record's."""
         if chunk.keys is None and chunk.partitions is None:
             return self._sticky.choose(chunk.topic, chunk.bytes, available)
+        if chunk.partitions is None and partitions == 1:
+            return 0
+        if chunk.partitions is None and chunk.keys is not None and None not in chunk.keys:
+            return partitions_for_keys(cast(list[bytes], chunk.keys), partitions)
         chosen = np.full(len(chunk.values), -1, np.int32)
         if chunk.partitions is not None:
             for index, partition in chunk.partitions.items():
