@@ -81,6 +81,7 @@ class Chunk:
         "headers",
         "keys",
         "left",
+        "limit",
         "partitions",
         "slots",
         "table",
@@ -102,6 +103,7 @@ class Chunk:
         self.headers: dict[int, Sequence[Header]] | None = None
         self.callbacks: dict[int, OnDelivery] | None = None
         self.bytes = 0
+        self.limit = 0  # bytes at which it is closed
         self.table: Any = None  # Arrow data instead of the lists
         self.batches: list[Batch] = []
         self.slots: list[tuple[Batch, int]] | None = None  # index -> where it is, when there are several batches
@@ -111,12 +113,15 @@ class Chunk:
 
     def locate(self, index: int) -> tuple[Batch, int] | None:
         """The batch of a record and its position there; None while that is not known."""
-        if self.slots is not None:
-            return self.slots[index]
-        if not self.batches:
+        batches = self.batches
+        if not batches:
             return None
-        batch = self.batches[0]
-        return batch, index
+        if len(batches) == 1 and batches[0].rows is None:
+            return batches[0], index
+        slots = self.slots
+        if slots is None:
+            slots = self.slots = _slots(batches)
+        return slots[index]
 
     @property
     def done(self) -> bool:
@@ -124,16 +129,9 @@ class Chunk:
         return self.left == 0
 
     def index_batches(self) -> None:
-        """After its batches are made, or one was split: where each record is."""
+        """After its batches are made, or one was split. Where each record is gets worked out when somebody asks."""
         self.left = sum(not one.done for one in self.batches)
-        if self.table is not None or (len(self.batches) == 1 and self.batches[0].rows is None):
-            return
-        slots: list[Any] = [None] * sum(one.count for one in self.batches)
-        for batch in self.batches:
-            rows = range(batch.count) if batch.rows is None else batch.rows
-            for position, row in enumerate(rows):
-                slots[row] = (batch, position)
-        self.slots = slots
+        self.slots = None
 
     def truncate(self, rows: int) -> None:
         """Forget the record at index `rows`, which was not taken as a whole."""
@@ -167,6 +165,16 @@ class Chunk:
         return RecordMetadata(batch.topic, batch.partition, offset, timestamp_ms)
 
 
+def _slots(batches: Sequence[Batch]) -> list[tuple[Batch, int]]:
+    """For each record of a chunk, its batch and its position there."""
+    slots: list[Any] = [None] * sum(one.count for one in batches)
+    for batch in batches:
+        rows = range(batch.count) if batch.rows is None else batch.rows
+        for position, row in enumerate(rows):
+            slots[row] = (batch, position)
+    return slots
+
+
 class Accumulator:
     """The open chunks by topic, and the closed ones in order. Thread-safe through the lock handed in."""
 
@@ -182,6 +190,7 @@ class Accumulator:
         buffer_bytes: int,
     ) -> None:
         self.closed: deque[Chunk] = deque()
+        self._limits: dict[str, int] = {}
         self.open: dict[str, Chunk] = {}
         self.waiting_bytes = 0  # of closed chunks that do not have their fate yet
         self.slow = False  # `send` has to look first: no room, or `refusing`
@@ -220,6 +229,7 @@ class Accumulator:
             opened = chunk is None
             if chunk is None:
                 chunk = self.open[topic] = Chunk(topic, self._now_ms(), self._wall_ms())
+                chunk.limit = self._limits.get(topic, self._chunk_bytes)
             values = chunk.values
             index = len(values)
             try:
@@ -236,7 +246,7 @@ class Accumulator:
                 chunk.truncate(index)
                 raise
             chunk.bytes += size
-            full = chunk.bytes >= self._chunk_bytes
+            full = chunk.bytes >= chunk.limit
             if full:
                 self._close(topic)
         if opened or full:
@@ -267,6 +277,10 @@ class Accumulator:
     def full(self) -> bool:
         """Whether new records have to wait for room."""
         return self.waiting_bytes >= self._buffer_bytes
+
+    def spread_over(self, topic: str, partitions: int) -> None:
+        """The topic's last chunk went to so many partitions: give each batch its size, within the largest allowed."""
+        self._limits[topic] = max(self._chunk_bytes, min(self._chunk_bytes * partitions, self._max_record_bytes))
 
     def refuse(self) -> None:
         """From now on the producer has to be asked before each record."""

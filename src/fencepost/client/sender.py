@@ -227,6 +227,8 @@ class Sender:
         if chunk.error is not None:
             self._fates.fail_chunk(chunk, chunk.error)
             return
+        if chunk.table is None:
+            self._accumulator.spread_over(chunk.topic, len(chunk.batches))
         for batch in chunk.batches:
             key = (batch.topic, batch.partition)
             queue = self._queues.get(key)
