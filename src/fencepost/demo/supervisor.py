@@ -36,7 +36,7 @@ BROKER_DOWN_SECONDS = 0.5
 TRANSACTION_POLL_SECONDS = 0.7
 TWO_PHASE_TIMEOUT_MS = 2**31 - 1  # how the broker shows that a transaction never times out
 PARTITIONS = 4
-BATCHES = 40
+BATCHES = 30
 
 
 class DemoError(RuntimeError):
