@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from fencepost.broker import producers
-from fencepost.broker.groups import Groups
+from fencepost.broker.group.replay import GroupStore
 from fencepost.broker.log.partition import PartitionLog
 from fencepost.check.disk import MemoryDisk
 from fencepost.check.history import Outcome
@@ -95,12 +94,12 @@ def a_broker_that_hides_what_was_aborted(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def a_broker_that_forgets_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Groups.complete_transaction
+    original = GroupStore.complete_transaction
 
-    def aborting(self: Groups, producer_id: int, producer_epoch: int, commit: bool, index: int) -> None:
-        original(self, producer_id, producer_epoch, False, index)
+    def aborting(self: GroupStore, producer_id: int, producer_epoch: int, commit: bool, offsets_partition: int) -> int:
+        return original(self, producer_id, producer_epoch, False, offsets_partition)
 
-    monkeypatch.setattr(Groups, "complete_transaction", aborting)
+    monkeypatch.setattr(GroupStore, "complete_transaction", aborting)
 
 
 def a_broker_that_loses_markers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,5 +131,4 @@ def test_a_planted_defect_is_found(
 
 
 def test_nothing_is_found_where_nothing_is_planted() -> None:
-    assert producers.check_batch is not None
     assert found_in(range(200, 206)) == set()

@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 __all__ = ["COORDINATOR_EPOCH", "Transactions", "append_records", "internal_batches"]
 
 COORDINATOR_EPOCH = 0
+FIRST_BUMPING_VERSION = (
+    2  # of transaction.version: from here on markers carry the epoch after the transaction's (KIP-890)
+)
 _READ_BYTES = 1 << 20
 _RETRY_MS = 1000
 
@@ -229,6 +232,11 @@ def _append_marker(partition: Partition, write: MarkerWrite, now_ms: int) -> Non
     coordinator_epoch = (
         write.coordinator_epoch if state is None else max(write.coordinator_epoch, state.coordinator_epoch)
     )
+    bumped = write.transaction_version >= FIRST_BUMPING_VERSION
+    if state is not None and bumped and state.epoch == write.producer_epoch and state.txn_first_offset >= 0:
+        # The next transaction is open here, which it can only be behind this marker: a power loss took the record that
+        # says so, and left what came after it.
+        return
     ahead = state is not None and state.epoch > write.producer_epoch
     appended = log.append_marker(
         write.producer_id,
