@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
+from inspect import CORO_CREATED, getcoroutinestate
 from typing import Any, TypeVar
 
 from fencepost.client.runtime import Runtime
@@ -43,6 +44,7 @@ async def within(runtime: Runtime, coroutine: Coroutine[Any, Any, T], timeout_ms
         if not finished:
             box.late = True
             task.cancel()
+            _drop_unstarted(coroutine)
     if not finished:
         raise KafkaTimeoutError(f"{what}: no result within {timeout_ms:.0f} ms")
     if box.error is not None:
@@ -75,10 +77,17 @@ async def gather(runtime: Runtime, coroutines: Sequence[Coroutine[Any, Any, T]])
         for event in finished:
             await event.wait()
     finally:
-        for task, event in zip(tasks, finished, strict=True):
+        for task, event, coroutine in zip(tasks, finished, coroutines, strict=True):
             if not event.is_set():
                 task.cancel()
+                _drop_unstarted(coroutine)
     return [box.error if box.error is not None else box.value for box in boxes]
+
+
+def _drop_unstarted(coroutine: Coroutine[Any, Any, Any]) -> None:
+    """A task that is cancelled before its first step never awaits what it was given; Python would warn of that."""
+    if getcoroutinestate(coroutine) == CORO_CREATED:
+        coroutine.close()
 
 
 def first_error(results: Sequence[object]) -> Exception | None:
