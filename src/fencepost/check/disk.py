@@ -140,6 +140,10 @@ class MemoryDisk:
         """Raise PowerCut in place of the change after that many, and of each later one until `crash`."""
         self._changes_left = changes
 
+    def power_stays(self) -> None:
+        """Call off a power cut that has not come yet."""
+        self._changes_left = None
+
     def flip_bit(self, path: str, position: int, bit: int = 0) -> None:
         """Damage what is on disk; `position` in bytes, negative from the end."""
         node = self._nodes[path]

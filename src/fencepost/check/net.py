@@ -2,8 +2,8 @@
 replies.
 
 A stream keeps its order, as TCP does. What TCP cannot do (drop a message in the middle of a living connection) does not
-happen: a lost request or reply is a connection that breaks before or after the broker saw the request. A late request is
-one that reaches the broker when its sender has long seen the connection break.
+happen: a lost request or reply is a connection that breaks before or after the broker saw the request. A late request
+is one that reaches the broker when its sender has long seen the connection break.
 """
 
 from __future__ import annotations

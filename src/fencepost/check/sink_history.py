@@ -1,4 +1,4 @@
-"""What happened to a sink: its batches as the engine knew them, the decisions that were readable, the output at the end."""
+"""What happened to a sink: its batches as the engine knew them, the decisions that were readable, the final output."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Spark's sink in the simulated world: drivers, planners, tasks and commit workers that die, stall and come back.
 
-One run: a supervisor restarts each query's driver until all its input is committed, while the faults drawn from the seed
-strike. Then the world is healed, the query runs to its end, the last zombie has ended, a last Open resolves what is left,
-and the output is compared with the input. The same seed gives the same run.
+One run: a supervisor restarts each query's driver until all its input is committed, while the faults drawn from the
+seed strike. Then the world is healed, the query runs to its end, the last zombie has ended, a last Open resolves what
+is left, and the output is compared with the input. The same seed gives the same run.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fencepost.check.spark_driver import Checkpoint, Driver, QueryFailed, QueryS
 from fencepost.check.spark_tasks import RowsBroken, SinkHands
 from fencepost.check.stage import Stage
 from fencepost.client.types import TopicPartition
-from fencepost.errors import KafkaError, PreparedTransactionLostError
+from fencepost.errors import KafkaError, KafkaTimeoutError, PreparedTransactionLostError
 from fencepost.spark import plan, wire
 from fencepost.spark.decision import decode_value
 from fencepost.spark.decision_store import DEFAULT_TOPIC, DecisionStore, partition_of
@@ -41,6 +41,7 @@ FAULTY_MS: Final = 1_800_000
 RUN_MS_AT_MOST: Final = 20_000_000.0
 HEALED_MS_AT_MOST: Final = 2_000_000.0
 LATE_MS_AT_MOST: Final = 60_000.0
+NEVER_MS: Final = 900_000  # no run leaves a decided transaction open for so long
 NEVER_RIGHT: Final = (SinkContradictionError, CorruptDecisionError)
 
 
@@ -120,6 +121,8 @@ class SinkWorld:
         self._processes: list[Process] = []
         self._drivers: dict[Process, Driver] = {}
         self._lives = 0
+        # Only a transaction timeout takes a decided transaction away, and only below two-phase commit.
+        self._may_lose = faults.level is plan.Level.RESUME and faults.transaction_timeout_ms < NEVER_MS
         self.faults = faults.spark
         self._checkpoints = [Checkpoint(f"query-of-{sink}", sink, rows) for sink in SINKS[: faults.sinks]]
 
@@ -143,7 +146,7 @@ class SinkWorld:
     def _ended(self, what: str, result: object) -> None:
         if isinstance(result, BaseException):
             self.trace(f"{what} failed: {type(result).__name__}: {result}")
-            loss = isinstance(result, PreparedTransactionLostError) and self._given.level is not plan.Level.RESUME
+            loss = isinstance(result, PreparedTransactionLostError) and not self._may_lose
             if loss or isinstance(result, NEVER_RIGHT):
                 self.report.anomalies.append(Anomaly("sink_contradiction", f"{what}: {result}"))
             if not isinstance(result, KafkaError | ProcessLost | RowsBroken | QueryFailed | QueryStopped):
@@ -196,7 +199,7 @@ class SinkWorld:
         for query in queries:
             query.result()
         self._calm()
-        self._until_quiet(lambda: watching.done())
+        self._until_quiet(watching.done)
         stage.wait_for(stage.scheduler.spawn(self._resolve_and_read()), HEALED_MS_AT_MOST)
         if stage.scheduler.failures:
             raise stage.scheduler.failures[0]
@@ -290,11 +293,16 @@ class SinkWorld:
                 await process.start("open", hands.open)
             except PreparedTransactionLostError:
                 history.lost.add(checkpoint.query)
+            except KafkaError as error:
+                self.report.anomalies.append(Anomaly("sink_unresolved", f"{checkpoint.sink}: {error}"))
         if history.lost:
             await scheduler.sleep_ms(2.0 * self._given.transaction_timeout_ms + 120_000)
         history.in_doubt = await self._in_doubt(process)
         for partition in range(PARTITIONS):
-            history.reads += await read_to_end(process.admin, "reader", TopicPartition(TOPIC, partition))
+            try:
+                history.reads += await read_to_end(process.admin, "reader", TopicPartition(TOPIC, partition))
+            except KafkaTimeoutError as error:  # an open transaction lies before the end
+                self.report.anomalies.append(Anomaly("sink_unreadable", f"{TOPIC}-{partition}: {error}"))
         for partition in sorted({partition_of(one.sink) for one in self._checkpoints}):
             await self._read_decisions(process, partition)
         history.batches = [

@@ -49,6 +49,7 @@ class Stage:
         self.healed = True
         self._faults.heal()
         self.start_host()
+        self.disk.power_stays()
         self.trace("healed")
 
     def start_host(self) -> None:

@@ -1,0 +1,111 @@
+"""Known mistakes in the sink's protocol, each planted by one function, to show that the simulated world finds them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from fencepost.check import spark_tasks
+from fencepost.errors import KafkaTimeoutError
+from fencepost.spark import plan
+from fencepost.spark.decision import Decision, Winner
+from fencepost.spark.errors import SupersededError
+from fencepost.spark.steps import StepRunner
+
+
+def a_commit_that_claims(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A zombie commit worker then takes the sink from the run that has already written the batch again."""
+    original = plan.commit_batch
+
+    def commit(sink: str, batch_id: int, messages: Sequence[Any]) -> plan.Plan[bool]:
+        if any(isinstance(one, plan.Prepared) for one in messages):
+            claim = yield plan.Claim(sink)
+            messages = [_with_claim(one, claim) for one in messages]
+        return (yield from original(sink, batch_id, messages))
+
+    monkeypatch.setattr(plan, "commit_batch", commit)
+
+
+def _with_claim(message: Any, claim: Any) -> Any:
+    if not isinstance(message, plan.Prepared):
+        return message
+    return plan.Prepared(claim, message.query_id, message.batch_id, message.transactional_id, message.pair)
+
+
+def an_open_that_reads_before_it_claims(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A decision that comes between the two is not seen, and what it decided is aborted."""
+
+    honest = plan.open_sink
+
+    def open_sink(sink: str, level: plan.Level) -> plan.Plan[plan.Opened]:
+        steps = honest(sink, level)
+        decisions = yield plan.ReadDecisions(sink)
+        observation: Any = None
+        while True:
+            try:
+                step = steps.send(observation)
+            except StopIteration as stop:
+                opened: plan.Opened = stop.value
+                return opened
+            observation = decisions if isinstance(step, plan.ReadDecisions) else (yield step)
+
+    monkeypatch.setattr(plan, "open_sink", open_sink)
+
+
+def an_abort_that_does_not_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The decision took effect, its answer was lost."""
+
+    def abort(sink: str, messages: Sequence[Any]) -> plan.Plan[plan.AbortOutcome]:
+        prepared = [one for one in messages if isinstance(one, plan.Prepared)]
+        ends = tuple(plan.End(one.transactional_id, one.pair, commit=False) for one in prepared)
+        if ends:
+            yield plan.EndTransactions(ends)
+        return plan.AbortOutcome.ABORTED
+
+    monkeypatch.setattr(plan, "abort_batch", abort)
+
+
+def task_ids_made_of_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A late InitProducerId of an earlier attempt aborts what a later one has prepared."""
+    monkeypatch.setattr(spark_tasks, "unique_bytes", lambda chance, task: task.encode().ljust(16)[:16])
+
+
+def ends_that_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next decision replaces this one, and nobody knows any more what was to be committed."""
+
+    async def end_all(self: StepRunner, ends: tuple[plan.End, ...]) -> tuple[int, ...]:
+        for end in ends:
+            name, pair = end.transactional_id, end.pair
+            try:
+                await self._admin.end_transaction(name, pair.producer_id, pair.epoch, end.commit, api_timeout_ms=20)
+            except KafkaTimeoutError:
+                continue
+        return (0,) * len(ends)
+
+    monkeypatch.setattr(StepRunner, "_end_all", end_all)
+
+
+def a_commit_that_decides_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A crash between the ends leaves half a batch."""
+
+    def commit(sink: str, batch_id: int, messages: Sequence[Any]) -> plan.Plan[bool]:
+        prepared = [one for one in messages if isinstance(one, plan.Prepared)]
+        if not prepared:
+            return False
+        yield plan.EndTransactions(tuple(plan.End(one.transactional_id, one.pair, commit=True) for one in prepared))
+        winners = tuple(Winner(one.transactional_id, one.pair) for one in prepared)
+        decision = Decision(sink, prepared[0].query_id, batch_id, winners)
+        code = yield plan.WriteDecision(prepared[0].claim, decision)
+        if code != 0:
+            raise SupersededError("too late")
+        return True
+
+    monkeypatch.setattr(plan, "commit_batch", commit)
+
+
+def a_loss_that_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cannot be committed counts as committed."""
+    monkeypatch.setattr(plan, "_CONTRADICTS", frozenset())
+    monkeypatch.setattr(plan, "_COMMITTED", frozenset(range(-1, 200)))

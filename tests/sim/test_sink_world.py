@@ -1,0 +1,145 @@
+"""Spark's sink in the simulated world: seeds that must pass, the same run twice, and defects planted to be found.
+
+`sink_seeds.txt` holds every seed that ever failed, with its cause; they are run as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fencepost.check.net import NetworkFaults
+from fencepost.check.sink_world import SinkFaults, SinkReport, run_sink_world
+from fencepost.check.spark_driver import SparkFaults
+from fencepost.spark.plan import Level
+from tests.sim import sink_defects
+
+SEEDS_FILE = Path(__file__).with_name("sink_seeds.txt")
+ROWS = 60
+
+
+def storm(level: Level, *, transaction_timeout_ms: int = 20_000, crash_interval_ms: float = 0.0) -> SinkFaults:
+    """Everything at once."""
+    return SinkFaults(
+        level=level,
+        transaction_timeout_ms=transaction_timeout_ms,
+        step_timeout_ms=5_000,
+        sinks=1,
+        spark=SparkFaults(
+            strike_chance=0.15,
+            driver_strike_chance=0.3,
+            second_driver_chance=0.4,
+            twin_chance=0.3,
+            broken_rows_chance=0.1,
+            stop_chance=0.1,
+        ),
+        network=NetworkFaults(
+            slow_chance=0.05,
+            request_lost_chance=0.02,
+            reply_lost_chance=0.04,
+            late_chance=0.01,
+            late_ms_at_most=60_000.0,
+        ),
+        crash_interval_ms=crash_interval_ms,
+        power_cut_chance=0.5,
+    )
+
+
+def known_seeds() -> list[tuple[Level, int]]:
+    """The level and number at the line starts of sink_seeds.txt."""
+    lines = [line.split() for line in SEEDS_FILE.read_text().splitlines() if line.strip() and not line.startswith("#")]
+    return [(Level(words[0]), int(words[1])) for words in lines]
+
+
+def check_whole(report: SinkReport) -> None:
+    """Nothing was found, and there was something to find: every row is in the output unless a loss was told."""
+    assert report.anomalies == []
+    if not report.history.lost:
+        assert len(report.history.reads) == ROWS * report.faults.sinks
+        assert all(batch.committed for batch in report.history.batches)
+        assert report.history.decisions
+
+
+@pytest.mark.parametrize(
+    ("level", "seed"), [*((level, seed) for level in Level for seed in range(1, 7)), *known_seeds()]
+)
+def test_the_output_is_the_input_under_drawn_faults(level: Level, seed: int) -> None:
+    check_whole(run_sink_world(seed, rows=ROWS, level=level))
+
+
+@pytest.mark.parametrize("level", Level)
+def test_the_output_is_the_input_in_a_storm(level: Level) -> None:
+    strikes: set[str] = set()
+    ends: set[str] = set()
+    for seed in range(301, 304):
+        report = run_sink_world(seed, rows=ROWS, faults=storm(level))
+        check_whole(report)
+        strikes |= report.strikes.keys()
+        ends |= report.ends.keys()
+    assert strikes == {"kill", "zombie", "stall", "orphan"}
+    assert {"ProcessLost", "SupersededError"} <= ends
+
+
+@pytest.mark.parametrize("level", Level)
+def test_the_output_is_the_input_when_the_broker_loses_power(level: Level) -> None:
+    report = run_sink_world(401, rows=ROWS, faults=storm(level, crash_interval_ms=3_000.0))
+    check_whole(report)
+    assert report.crashes > 1
+
+
+def test_a_decided_transaction_that_timed_out_is_lost_aloud() -> None:
+    """Level resume with a transaction timeout shorter than what a commit worker stands still for."""
+    lost = 0
+    for seed in range(1, 13):
+        report = run_sink_world(seed, rows=ROWS, faults=storm(Level.RESUME, transaction_timeout_ms=3_000))
+        assert report.anomalies == []
+        lost += bool(report.history.lost)
+    assert lost > 0
+
+
+def test_nothing_is_lost_where_no_transaction_times_out() -> None:
+    for seed in range(1, 6):
+        report = run_sink_world(seed, rows=ROWS, faults=storm(Level.RESUME, transaction_timeout_ms=900_000))
+        check_whole(report)
+        assert not report.history.lost
+
+
+def test_the_same_seed_is_the_same_run() -> None:
+    faults = storm(Level.KEEP_PREPARED, crash_interval_ms=3_000.0)
+    first, second, other = (run_sink_world(seed, rows=ROWS, faults=faults) for seed in (7, 7, 8))
+    assert first.trace == second.trace
+    assert len(first.trace) > 200
+    assert (first.history, first.simulated_ms) == (second.history, second.simulated_ms)
+    assert first.trace != other.trace
+
+
+# The anomalies that tell of each defect, the level and the seeds under which it shows.
+PLANTED: list[tuple[Callable[[pytest.MonkeyPatch], None], Level, range, set[str]]] = [
+    (sink_defects.a_commit_that_claims, Level.KEEP_PREPARED, range(1, 7), {"sink_duplicate"}),
+    (sink_defects.an_open_that_reads_before_it_claims, Level.KEEP_PREPARED, range(1, 25), {"sink_duplicate"}),
+    (sink_defects.an_abort_that_does_not_ask, Level.KEEP_PREPARED, range(1, 25), {"sink_contradiction"}),
+    (sink_defects.task_ids_made_of_partitions, Level.KEEP_PREPARED, range(1, 7), {"sink_missing"}),
+    (sink_defects.ends_that_are_not_waited_for, Level.RESUME, range(1, 12), {"sink_missing"}),
+    (sink_defects.a_commit_that_decides_last, Level.KEEP_PREPARED, range(1, 7), {"sink_duplicate"}),
+    (sink_defects.a_loss_that_is_not_told, Level.RESUME, range(1, 25), {"sink_missing"}),
+]
+
+
+@pytest.mark.parametrize(
+    ("plant", "level", "seeds", "expected"), PLANTED, ids=lambda value: getattr(value, "__name__", "")
+)
+def test_a_planted_defect_is_found(
+    plant: Callable[[pytest.MonkeyPatch], None],
+    level: Level,
+    seeds: range,
+    expected: set[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plant(monkeypatch)
+    for seed in seeds:
+        report = run_sink_world(seed, faults=storm(level))
+        if expected <= {anomaly.check for anomaly in report.anomalies}:
+            return
+    pytest.fail(f"not found in seeds {seeds}")
