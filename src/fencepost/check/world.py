@@ -142,6 +142,7 @@ class World:
         self._healed = True
         self._net_faults.heal()
         self._start_host()
+        self.disk.power_stays()
         self.trace("healed")
 
     def _is_healed(self) -> bool:
