@@ -6,6 +6,8 @@ python -m bench.consume --broker kafka --records 2000000
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
+from functools import partial
 
 import pyarrow as pa
 from confluent_kafka import Consumer as Confluent
@@ -14,9 +16,11 @@ from confluent_kafka import TopicPartition as ConfluentPartition
 import fencepost
 from bench.common import Contest, arguments, broker, new_topic
 
+Work = Callable[[str, str, int], None]
+
 
 def fill(servers: str, topic: str, value: bytes, records: int) -> None:
-    rows = 100_000
+    rows = 10_000
     table = pa.table({"value": pa.array([value] * rows, pa.binary())})
     with fencepost.Producer(servers) as producer:
         for _ in range(records // rows):
@@ -66,24 +70,27 @@ def ours_range(servers: str, topic: str, records: int) -> None:
         raise RuntimeError(f"{seen} of {records}")
 
 
-def main() -> None:
-    options = arguments("Consume, side by side", 2_000_000)
-    works = {
+def measure(servers: str, size: int, records: int, rounds: int) -> Contest:
+    """All contestants over the same topic; `size` is that of each value in bytes."""
+    works: dict[str, Work] = {
         "confluent-kafka consume()": confluent,
         "fencepost poll()": ours,
         "fencepost poll_arrow()": ours_arrow,
         "fencepost fetch_range()": ours_range,
     }
     contest = Contest("records/s", "confluent-kafka consume()")
+    topic = new_topic(servers)
+    fill(servers, topic, b"x" * size, records)
+    contest.run(
+        {name: partial(work, servers, topic) for name, work in works.items()}, dict.fromkeys(works, records), rounds
+    )
+    return contest
+
+
+def main() -> None:
+    options = arguments("Consume, side by side", 2_000_000)
     with broker(options.broker) as servers:
-        topic = new_topic(servers)
-        fill(servers, topic, b"x" * options.size, options.records)
-        contest.run(
-            {name: lambda records, work=work: work(servers, topic, records) for name, work in works.items()},
-            dict.fromkeys(works, options.records),
-            options.rounds,
-        )
-    print(contest.report())
+        print(measure(servers, options.size, options.records, options.rounds).report())
 
 
 if __name__ == "__main__":

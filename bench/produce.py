@@ -5,13 +5,17 @@ python -m bench.produce --broker kafka --records 1000000
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pyarrow as pa
 from confluent_kafka import Producer as Confluent
 
 import fencepost
 from bench.common import Contest, arguments, broker, new_topic
 
-ROWS = 100_000  # of one Arrow table
+ROWS = 10_000  # of one Arrow table
+
+Work = Callable[[str, str, bytes, int], None]
 
 
 def confluent(servers: str, topic: str, value: bytes, records: int) -> None:
@@ -59,9 +63,9 @@ def ours_arrow(servers: str, topic: str, value: bytes, records: int) -> None:
         producer.flush()
 
 
-def main() -> None:
-    options = arguments("Produce, side by side", 1_000_000)
-    value = b"x" * options.size
+def measure(servers: str, size: int, records: int, rounds: int) -> Contest:
+    """All contestants against one broker; `size` is that of each value in bytes."""
+    value = b"x" * size
     works = {
         "confluent-kafka produce()": (confluent, 1),
         "fencepost send()": (ours, 1),
@@ -69,16 +73,22 @@ def main() -> None:
         "fencepost send_arrow()": (ours_arrow, 5),
     }
     contest = Contest("records/s", "confluent-kafka produce()")
+
+    def on_a_new_topic(work: Work) -> Callable[[int], None]:
+        return lambda amount: work(servers, new_topic(servers), value, amount)
+
+    contest.run(
+        {name: on_a_new_topic(work) for name, (work, _) in works.items()},
+        {name: records * factor for name, (_, factor) in works.items()},
+        rounds,
+    )
+    return contest
+
+
+def main() -> None:
+    options = arguments("Produce, side by side", 1_000_000)
     with broker(options.broker) as servers:
-        contest.run(
-            {
-                name: lambda records, work=work: work(servers, new_topic(servers), value, records)
-                for name, (work, _) in works.items()
-            },
-            {name: options.records * factor for name, (_, factor) in works.items()},
-            options.rounds,
-        )
-    print(contest.report())
+        print(measure(servers, options.size, options.records, options.rounds).report())
 
 
 if __name__ == "__main__":

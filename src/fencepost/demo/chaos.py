@@ -67,7 +67,7 @@ def python_workers(driver: psutil.Process) -> list[psutil.Process]:
     return [
         child
         for child in driver.children(recursive=True)
-        if _has(child, lambda line: any("pyspark" in part for part in line)) and not child.children()
+        if _has(child, lambda line: any(part.startswith("pyspark.") for part in line)) and not child.children()
     ]
 
 
