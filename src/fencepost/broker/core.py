@@ -14,7 +14,6 @@ from typing import Any
 from uuid import UUID
 
 from fencepost.broker.api.registry import SERVED, handler
-from fencepost.broker.bounds import check_request_bounds
 from fencepost.broker.config import BrokerConfig
 from fencepost.broker.connection import Call, Connection
 from fencepost.broker.durability import Durability
@@ -183,7 +182,6 @@ class BrokerCore:
             elif key == _FETCH:
                 request = fetch_wire.decode_request(body, version)
             else:
-                check_request_bounds(key, version, body)
                 request = decode_request(key, version, body)
             _log.debug("%s v%s from %s", api.name, version, connection.connection_id)
         connection.calls.append(call)

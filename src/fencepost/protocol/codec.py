@@ -24,6 +24,7 @@ from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType, uuid_zero
 from kio.static.primitive import i64
 
+from fencepost.protocol.bounds import check_bounds
 from fencepost.protocol.errors import MalformedMessage
 
 __all__ = ["Message", "decode_request", "decode_response", "encode_request", "encode_response", "supported_versions"]
@@ -71,6 +72,7 @@ def _encode(message: Message, version: int, kind: EntityType) -> bytes:
 
 
 def _decode(api_key: int, version: int, body: bytes | memoryview, kind: EntityType) -> Any:
+    check_bounds(api_key, version, kind, memoryview(body))
     read, from_kio = _decoder(api_key, version, kind)
     try:
         entity, _ = read(body, 0)

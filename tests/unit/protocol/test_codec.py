@@ -84,6 +84,13 @@ def test_bytes_that_are_no_message_are_malformed(body: bytes) -> None:
         codec.decode_request(22, 6, body)
 
 
+def test_an_impossible_length_in_a_reply_is_malformed_before_room_is_made_for_it() -> None:
+    # ListTransactions v0: throttle time, error code, then arrays that claim two thousand million elements.
+    body = bytes(6) + b"\xff\xff\xff\xff\x07" * 2
+    with pytest.raises(MalformedMessage, match="elements"):
+        codec.decode_response(66, 0, body)
+
+
 def test_flexible_versions_agree_with_the_schemas() -> None:
     checked = 0
     for api_key, name in api_key_map.items():

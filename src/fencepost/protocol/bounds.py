@@ -1,7 +1,7 @@
-"""Are the lengths in a request's body possible? Asked before the body is decoded.
+"""Are the lengths in a message's body possible? Asked before the body is decoded.
 
 The codec's native reader makes room for as many elements as an array claims to have, and ends the whole process when
-there is no such room: a request of ten bytes could stop the broker. So every array length is held against the bytes
+there is no such room: a message of ten bytes could stop its reader. So every array length is held against the bytes
 that are left, with a walk over the body that follows kio's schema and builds nothing. An element takes one byte at
 least, so the walk takes no longer than the body is.
 """
@@ -22,7 +22,7 @@ from kio.static.constants import EntityType
 from fencepost.protocol.errors import MalformedMessage
 from fencepost.protocol.frame import read_unsigned_varint
 
-__all__ = ["check_request_bounds"]
+__all__ = ["check_bounds"]
 
 _Step = Callable[[memoryview, int], int]
 
@@ -33,10 +33,10 @@ _FIXED_BYTES = {
     "error_code": 2, "timedelta_i32": 4, "timedelta_i64": 8, "datetime_i64": 8, }  # fmt: skip
 
 
-def check_request_bounds(api_key: int, version: int, body: memoryview) -> None:
+def check_bounds(api_key: int, version: int, kind: EntityType, body: memoryview) -> None:
     """Raises MalformedMessage for a body whose lengths point beyond its end."""
     try:
-        end = _walker(api_key, version)(body, 0)
+        end = _walker(api_key, version, kind)(body, 0)
     except struct.error as error:
         raise MalformedMessage(f"API {api_key} v{version}: the body is cut short") from error
     if end > len(body):
@@ -44,8 +44,8 @@ def check_request_bounds(api_key: int, version: int, body: memoryview) -> None:
 
 
 @cache
-def _walker(api_key: int, version: int) -> _Step:
-    path = schema_name_map[api_key_map[api_key]][version][EntityType.request]
+def _walker(api_key: int, version: int, kind: EntityType) -> _Step:
+    path = schema_name_map[api_key_map[api_key]][version][kind]  # type: ignore[index]
     module, _, attribute = path.partition(":")
     return _entity(getattr(import_module(module), attribute))
 
