@@ -13,14 +13,11 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from random import Random
 
-from fencepost.broker.config import BrokerConfig
-from fencepost.check.broker_host import BrokerHost
 from fencepost.check.checks import check_all
-from fencepost.check.disk import MemoryDisk
 from fencepost.check.history import Anomaly, History, Outcome, Transaction, Write
-from fencepost.check.net import Network, NetworkFaults, SimRuntime
+from fencepost.check.net import NetworkFaults, SimRuntime
 from fencepost.check.reader import read_group_offsets, read_to_end
-from fencepost.check.scheduler import Scheduler, SimTask
+from fencepost.check.stage import Stage
 from fencepost.client.admin import AdminCore
 from fencepost.client.assembly import cluster_for
 from fencepost.client.producer import ProducerCore
@@ -82,34 +79,26 @@ class World:
     """One run. `steps` is the number of steps of all producers together."""
 
     def __init__(self, seed: int, *, steps: int, producers: int = 3, faults: Faults | None = None) -> None:
-        self._random = Random(seed)
-        self._scheduler = Scheduler()
-        chosen = faults or Faults.draw(self._random)
+        random = Random(seed)
+        chosen = faults or Faults.draw(random)
         self.report = Report(seed, chosen)
-        self._net_faults = NetworkFaults(
+        network = NetworkFaults(
             slow_chance=chosen.slow_chance,
             request_lost_chance=chosen.request_lost_chance,
             reply_lost_chance=chosen.reply_lost_chance,
         )
-        self._network = Network(self._scheduler, self._fork(), self._net_faults, self.trace)
-        self.disk = MemoryDisk()
-        config = BrokerConfig({"fsync": "commit", "log.segment.bytes": 20_000})
-        self.host = BrokerHost(self._network, self.disk, config, self._fork(), self.trace)
+        self.stage = Stage(random, network, {}, self.report.trace)
+        self.trace = self.stage.trace
         self._steps_left = steps
-        self._producers = [_Actor(self, f"p{number}", self._fork()) for number in range(producers)]
-        self._healed = False
+        self._producers = [_Actor(self, f"p{number}", self.stage.fork()) for number in range(producers)]
 
-    def _fork(self) -> Random:
-        """A stream of chance of its own, so that one part's draws do not shift another's."""
-        return Random(self._random.getrandbits(64))
-
-    def trace(self, line: str) -> None:
-        """Note what happened, with its time."""
-        self.report.trace.append(f"{self._scheduler.now_ms()} {line}")
+    @property
+    def bootstrap_servers(self) -> str:
+        return self.stage.host.bootstrap_servers
 
     def runtime(self) -> SimRuntime:
         """The world as one more client sees it."""
-        return SimRuntime(self._network, self._fork())
+        return SimRuntime(self.stage.network, self.stage.fork())
 
     def take_step(self) -> bool:
         """Whether there is one more step to do."""
@@ -121,65 +110,28 @@ class World:
 
     def run(self) -> Report:
         """Faults first, then healing, then the verdict. Raises SimulationStuck when something never ends."""
-        self.host.start()
-        self._await(self._scheduler.spawn(self._create_topics()), HEALED_MS_AT_MOST)
-        if self.report.faults.crash_interval_ms:
-            self._scheduler.spawn(self._crash_again_and_again())
-        actors = [self._scheduler.spawn(actor.live()) for actor in self._producers]
-        self._scheduler.run_until(lambda: all(actor.done() for actor in actors), within_ms=RUN_MS_AT_MOST)
+        stage, faults = self.stage, self.report.faults
+        stage.host.start()
+        stage.wait_for(stage.scheduler.spawn(self._create_topics()), HEALED_MS_AT_MOST)
+        if faults.crash_interval_ms:
+            stage.scheduler.spawn(stage.crash_again_and_again(faults.crash_interval_ms, faults.power_cut_chance))
+        actors = [stage.scheduler.spawn(actor.live()) for actor in self._producers]
         for actor in actors:
-            actor.result()
-        self._heal()
-        self._await(self._scheduler.spawn(self._judge()), HEALED_MS_AT_MOST)
-        self.report.simulated_ms = self._scheduler.now_ms()
+            stage.wait_for(actor, RUN_MS_AT_MOST)
+        stage.heal()
+        stage.wait_for(stage.scheduler.spawn(self._judge()), HEALED_MS_AT_MOST)
+        self.report.crashes = stage.crashes
+        self.report.simulated_ms = stage.scheduler.now_ms()
         return self.report
 
-    def _await(self, task: SimTask, within_ms: float) -> None:
-        self._scheduler.run_until(task.done, within_ms=within_ms)
-        task.result()
-
-    def _heal(self) -> None:
-        self._healed = True
-        self._net_faults.heal()
-        self._start_host()
-        self.disk.power_stays()
-        self.trace("healed")
-
-    def _is_healed(self) -> bool:
-        return self._healed
-
-    def _start_host(self) -> None:
-        """Start the broker if it is down; a power cut while it recovers is one more crash."""
-        while not self.host.running:
-            self.host.crash()
-            self.host.start()
-
     async def _create_topics(self) -> None:
-        admin = AdminCore(cluster_for(self.runtime(), AdminConfig(bootstrap_servers=self.host.bootstrap_servers)))
+        admin = AdminCore(cluster_for(self.runtime(), AdminConfig(bootstrap_servers=self.bootstrap_servers)))
         for name, partitions in {**TOPICS, INPUT.topic: 1}.items():
             await admin.create_topic(name, partitions, exist_ok=True)
 
-    async def _crash_again_and_again(self) -> None:
-        chance, runtime = self._fork(), self.runtime()
-        while True:
-            await runtime.sleep_ms(chance.uniform(0.2, 1.8) * self.report.faults.crash_interval_ms)
-            if self._is_healed():
-                return
-            if chance.random() < self.report.faults.power_cut_chance:
-                self.disk.power_cut_after(chance.randint(0, 8))
-                await runtime.sleep_ms(chance.uniform(1, 50))
-            if self._is_healed():
-                return
-            self.report.crashes += 1
-            self.trace("crash")
-            self.host.crash()
-            await runtime.sleep_ms(chance.uniform(1, 400))
-            self._start_host()
-
     async def _judge(self) -> None:
         """Claim every id once more, so that nothing is left in doubt, then read everything."""
-        runtime, servers = self.runtime(), self.host.bootstrap_servers
-        admin = AdminCore(cluster_for(runtime, AdminConfig(bootstrap_servers=servers)))
+        admin = AdminCore(cluster_for(self.runtime(), AdminConfig(bootstrap_servers=self.bootstrap_servers)))
         for actor in self._producers:
             await admin.init_producer_id(actor.name, timeout_ms=60_000)
         in_doubt = await admin.list_transactions(states=["Ongoing", "PrepareCommit", "PrepareAbort"])
@@ -190,8 +142,7 @@ class World:
                 for partition in range(partitions):
                     history.reads += await read_to_end(admin, reader, TopicPartition(topic, partition))
         history.committed_offsets = await read_group_offsets(admin, [a.name for a in self._producers], INPUT)
-        if history.reads:
-            self.report.anomalies += check_all(history)
+        self.report.anomalies += check_all(history)
 
 
 class _Actor:
@@ -213,7 +164,7 @@ class _Actor:
         """False when the work is done, True when this life ended before."""
         runtime = self._world.runtime()
         config = ProducerConfig(
-            bootstrap_servers=self._world.host.bootstrap_servers,
+            bootstrap_servers=self._world.bootstrap_servers,
             transactional_id=self.name,
             transaction_timeout_ms=self._chance.choice((2_000, 60_000)),
             linger_ms=self._chance.choice((0, 5)),
