@@ -49,6 +49,8 @@ def demo(
     try:
         from fencepost.demo.processes import StartupError
         from fencepost.demo.supervisor import DemoError, Options, run_demo
+        from fencepost.errors import KafkaError
+        from fencepost.spark.java import JavaNotFound
     except ImportError as error:
         console.print(f"{error}; the demo needs: pip install 'fencepost[demo]'", markup=False)
         raise typer.Exit(2) from error
@@ -65,7 +67,7 @@ def demo(
     )
     try:
         verdict = run_demo(options, console)
-    except (DemoError, StartupError, ImportError) as error:
+    except (DemoError, StartupError, ImportError, JavaNotFound, KafkaError) as error:
         console.print(f"could not be carried through: {error}", style="red", markup=False)
         raise typer.Exit(2) from error
     except KeyboardInterrupt:

@@ -34,6 +34,7 @@ TICK_SECONDS = 0.1
 STALLED_SECONDS = 180.0
 BROKER_DOWN_SECONDS = 0.5
 TRANSACTION_POLL_SECONDS = 0.7
+FIRST_CONTACT_MS = 20_000
 TWO_PHASE_TIMEOUT_MS = 2**31 - 1  # how the broker shows that a transaction never times out
 PARTITIONS = 2  # as many as the driver has task slots: a second wave of tasks would double a micro-batch
 BATCHES = 30
@@ -73,6 +74,7 @@ class Demo:
         self._seen_processes: dict[int, psutil.Process] = {}
         self._last_advance = time.monotonic()
         self._broker_due: float | None = None
+        self._created: list[str] = []
 
     # Preparing -------------------------------------------------------------------------------------------------------
 
@@ -85,7 +87,7 @@ class Demo:
             self.progress.say(f"broker listening on {self.bootstrap_servers} (process {self.broker.pid})")
         frame = flights.load(self.options.flights)
         self.counters.rows_total = len(frame)
-        with Admin(bootstrap_servers=self.bootstrap_servers) as admin:
+        with Admin(bootstrap_servers=self.bootstrap_servers, default_api_timeout_ms=FIRST_CONTACT_MS) as admin:
             present = {self.source, self.sink} & set(admin.list_topics())
             if present:
                 raise DemoError(
@@ -94,6 +96,7 @@ class Demo:
                 )
             for topic in (self.source, self.sink):
                 admin.create_topic(topic, PARTITIONS)
+                self._created.append(topic)
         with Producer(bootstrap_servers=self.bootstrap_servers) as producer:
             started = time.monotonic()
             table = flights.to_table(frame)
@@ -297,11 +300,18 @@ class Demo:
             self._delete_topics()
 
     def _delete_topics(self) -> None:
+        """Only what this run created; a cluster that cannot be reached keeps it, and the user is told."""
         from fencepost import Admin
+        from fencepost.errors import KafkaError
 
-        with Admin(bootstrap_servers=self.bootstrap_servers) as admin:
-            for topic in (self.source, self.sink):
-                admin.delete_topic(topic, missing_ok=True)
+        if not self._created:
+            return
+        try:
+            with Admin(bootstrap_servers=self.bootstrap_servers, default_api_timeout_ms=FIRST_CONTACT_MS) as admin:
+                for topic in self._created:
+                    admin.delete_topic(topic, missing_ok=True)
+        except KafkaError as error:
+            self.progress.say(f"topics {', '.join(self._created)} are left on {self.bootstrap_servers}: {error}")
 
 
 def run_demo(options: Options, console: Console) -> Verdict:
