@@ -40,7 +40,7 @@ def rate(servers: str, source: str, delivery: str, rows: int, folder: Path) -> f
     sink = f"{source}-{folder.name}"
     with fencepost.Admin(servers) as admin:
         admin.create_topic(sink, PARTITIONS)
-    job = Job(servers, source, sink, str(folder / "checkpoint"), sink, delivery, rows // BATCHES)
+    job = Job(servers, source, sink, str(folder / "checkpoint"), sink, delivery, rows // BATCHES, jvm_options="")
     driver = DriverProcess(job, folder / "driver.log", java_home(install=True).environment())
     driver.process.wait()
     events: list[dict[str, Any]] = []

@@ -24,7 +24,8 @@ broker = fencepost.Broker().start()
 with fencepost.Admin(broker.bootstrap_servers) as admin:
     for topic in (SOURCE, SINK):
         admin.create_topic(topic, 2)
-spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+spark = builder.config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC").getOrCreate()
 """
 
 # The source starts at the end of its topic by default, so the records come when the query runs.

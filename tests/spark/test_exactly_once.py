@@ -26,7 +26,7 @@ from fencepost.broker.embedded import Broker
 HERE = Path(__file__).parent
 SOURCES = HERE.parents[1] / "src"
 RECORDS = 2500
-PARTITIONS = 3
+PARTITIONS = 2  # as many as task slots
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(280)]
 
