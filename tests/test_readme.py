@@ -1,4 +1,4 @@
-"""README's commands do what it says: each is run in a clean copy of the project, in README's order.
+"""The commands of README and docs/ do what is said there: each is run in a clean copy of the project, in order.
 
 INDEX says how each command is tried. A command that is not in it fails, so that none is added untried.
 """
@@ -54,8 +54,10 @@ def how(command: str) -> str | None:
     return next((way for pattern, way, _where in INDEX if re.fullmatch(pattern, command)), None)
 
 
-def blocks() -> list[ConsoleBlock]:
-    return console_blocks((ROOT / "README.md").read_text())
+def blocks() -> list[tuple[str, ConsoleBlock]]:
+    """(file:line, block) of README.md and docs/, in this order."""
+    paths = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    return [(f"{path.name}:{block.line}", block) for path in paths for block in console_blocks(path.read_text())]
 
 
 def test_a_console_block_is_read() -> None:
@@ -68,7 +70,7 @@ def test_every_command_has_its_place_in_the_index() -> None:
     found = blocks()
     if not found:
         pytest.xfail("README.md shows no command yet")
-    assert [command for block in found for command, _output in block.commands if how(command) is None] == []
+    assert [command for _, block in found for command, _output in block.commands if how(command) is None] == []
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +85,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Copy]:
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("block", blocks(), ids=lambda block: f"line-{block.line}")
+@pytest.mark.parametrize("block", [pytest.param(block, id=where) for where, block in blocks()])
 def test_the_commands_of_a_block(block: ConsoleBlock, copy: Copy) -> None:
     assert block.commands, "a console block without a command"
     for command, output in block.commands:
