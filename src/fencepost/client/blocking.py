@@ -362,15 +362,15 @@ class Consumer(BlockingClient[ConsumerCore]):
         self._check()
         return self._io.run(run())
 
-    def seek(self, partition: TopicPartition, offset: int) -> None:
+    def seek(self, partition: tuple[str, int], offset: int) -> None:
         """Read on from `offset`."""
         self._in_loop(lambda: self._core.seek(partition, offset))
 
-    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+    def pause(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Hand out nothing of these partitions until `resume`."""
         self._in_loop(lambda: self._core.pause(partitions))
 
-    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+    def resume(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Undo `pause`."""
         self._in_loop(lambda: self._core.resume(partitions))
 

@@ -119,7 +119,7 @@ class ConsumerCore:
         patience = self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms
         return self._runtime.now_ms() + round(patience)
 
-    async def assign(self, partitions: Iterable[TopicPartition]) -> None:
+    async def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Read these partitions, without a group's assignment. Replaces what was read before."""
         self._check()
         if self._group is not None:
@@ -173,18 +173,18 @@ class ConsumerCore:
             return GroupMetadata(self.config.group_id)
         return self._group.metadata()
 
-    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+    def pause(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Hand out nothing of these partitions until `resume`."""
         for one in partitions:
             self._place(one).paused = True
 
-    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+    def resume(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Undo `pause`."""
         for one in partitions:
             self._place(one).paused = False
         self._arrived.set()
 
-    def _place(self, one: TopicPartition) -> _Place:
+    def _place(self, one: tuple[str, int]) -> _Place:
         place = self._places.get(TopicPartition(*one))
         if place is None:
             raise UsageError(f"{one[0]}-{one[1]} is not assigned")
@@ -192,26 +192,26 @@ class ConsumerCore:
 
     # --- positions ---
 
-    def seek(self, one: TopicPartition, offset: int) -> None:
+    def seek(self, one: tuple[str, int], offset: int) -> None:
         """Read on from `offset`."""
         if offset < 0:
             raise ConfigurationError(f"offset {offset}")
         self._place(one).go_to(offset)
         self._arrived.set()
 
-    async def seek_to_beginning(self, partitions: Iterable[TopicPartition] | None = None) -> None:
+    async def seek_to_beginning(self, partitions: Iterable[tuple[str, int]] | None = None) -> None:
         """Read on from the log start (None: of all assigned partitions)."""
         await self._seek_all(partitions, offsets.EARLIEST)
 
-    async def seek_to_end(self, partitions: Iterable[TopicPartition] | None = None) -> None:
+    async def seek_to_end(self, partitions: Iterable[tuple[str, int]] | None = None) -> None:
         """Read on from the end (under read_committed: the last stable offset)."""
         await self._seek_all(partitions, offsets.LATEST)
 
-    async def seek_to_timestamp(self, timestamp_ms: int, partitions: Iterable[TopicPartition] | None = None) -> None:
+    async def seek_to_timestamp(self, timestamp_ms: int, partitions: Iterable[tuple[str, int]] | None = None) -> None:
         """Read on from the first record at or after the time; from the end where there is none."""
         await self._seek_all(partitions, timestamp_ms)
 
-    async def _seek_all(self, partitions: Iterable[TopicPartition] | None, timestamp: int) -> None:
+    async def _seek_all(self, partitions: Iterable[tuple[str, int]] | None, timestamp: int) -> None:
         self._check()
         wanted = self.assignment() if partitions is None else [TopicPartition(*one) for one in partitions]
         for one in wanted:
@@ -231,7 +231,7 @@ class ConsumerCore:
         asked = {TopicPartition(*one): at for one, at in wanted.items()}
         return await offsets.list_offsets(self.cluster, asked, self._settings.isolation, self._deadline(timeout_ms))
 
-    async def position(self, one: TopicPartition, timeout_ms: float | None = None) -> int:
+    async def position(self, one: tuple[str, int], timeout_ms: float | None = None) -> int:
         """The offset of the next record that poll hands out."""
         self._check()
         place = self._place(one)
