@@ -302,7 +302,7 @@ def test_wakeup(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
         timer.start()
         with pytest.raises(WakeupError):
             consumer.poll(30_000)
-        assert time.monotonic() - begun < 10
+        assert time.monotonic() - begun < 25  # its own time is 30
         timer.join()
 
 
@@ -318,7 +318,7 @@ def test_ctrl_c_ends_a_poll_and_the_consumer_goes_on(broker: BrokerUnderTest, ad
         timer.start()
         with pytest.raises(KeyboardInterrupt):
             consumer.poll(30_000)
-        assert time.monotonic() - begun < 10
+        assert time.monotonic() - begun < 25  # its own time is 30
         timer.join()
         fill(broker, topic, 2)
         assert poll_values(consumer, 2) == [0, 1]
@@ -336,7 +336,7 @@ def test_a_topic_that_comes_later(broker: BrokerUnderTest, admin: fencepost.Admi
         subscribed.subscribe([topic])
         begun = time.monotonic()
         assert assigned.poll(300) == []
-        assert time.monotonic() - begun < 2
+        assert time.monotonic() - begun < 30  # a poll that waited for the topic would take 60
         while subscribed.group_metadata().generation_id < 0:
             assert subscribed.poll(100) == []
         admin.create_topic(topic, 1)
