@@ -69,6 +69,17 @@ class Bench:
 
         return self.link.io.run(read())
 
+    def wait_for_markers(self) -> None:
+        """Until the sink's own transaction, the latest decision, is complete."""
+        until = time.monotonic() + 20
+        while time.monotonic() < until:
+            own = names.sink_id(self.sink)
+            (found,) = self.link.io.run(self.link.admin.describe_transactions([own]))
+            if found.state.startswith("Complete"):
+                return
+            time.sleep(0.02)
+        raise TimeoutError(f"the markers of {self.sink}'s decision are not written")
+
     def open_ids(self) -> list[str]:
         listed = self.link.io.run(self.link.admin.list_transactions(states=("Ongoing",)))
         return [
