@@ -31,7 +31,7 @@ def fill(broker: BrokerUnderTest, topic: str, count: int, partitions: int = 1) -
             producer.send(topic, b"%d" % number, partition=number % partitions, timestamp_ms=1000 + number)
 
 
-def poll_values(consumer: fencepost.Consumer, count: int, seconds: float = 20) -> list[int]:
+def poll_values(consumer: fencepost.Consumer, count: int, seconds: float = 60) -> list[int]:
     found: list[int] = []
     deadline = time.monotonic() + seconds
     while len(found) < count:

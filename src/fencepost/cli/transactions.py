@@ -29,6 +29,7 @@ transactions = typer.Typer(
 Servers = Annotated[str, typer.Option("--bootstrap-servers", "-b", help="HOST:PORT,... of the brokers.")]
 DecisionTopic = Annotated[str, typer.Option(help="Where Spark sinks keep their decisions.")]
 LOCAL = "localhost:9092"
+PATIENCE_MS = "20000"  # for one call: a person waits for the answer
 OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
 
 
@@ -36,7 +37,7 @@ class _Session:
     """A client, and what the decision topic says."""
 
     def __init__(self, servers: str, decision_topic: str) -> None:
-        self.link = Link({"bootstrap.servers": servers})
+        self.link = Link({"bootstrap.servers": servers, "default.api.timeout.ms": PATIENCE_MS})
         self._topic = decision_topic
         self._decisions: dict[str, tuple[Decision, ...]] = {}
 
@@ -134,7 +135,7 @@ def resolve(
 ) -> None:
     """Commit what a Spark sink has decided and abort the rest. A run that is alive is superseded: stop it first."""
     try:
-        done = resolve_sink(bootstrap_servers, sink, decision_topic=decision_topic)
+        done = resolve_sink(bootstrap_servers, sink, decision_topic=decision_topic, step_timeout_ms=PATIENCE_MS)
     except KafkaError as error:
         _fail(error)
     for word, ids in (("committed", done.committed), ("aborted", done.aborted)):

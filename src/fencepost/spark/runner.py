@@ -133,10 +133,15 @@ class Resolved:
 def resolve_sink(bootstrap_servers: str, sink_id: str, **options: str) -> Resolved:
     """Finish a sink that nobody runs any more: commit what is decided, abort the rest of its transactions.
 
-    `options`: client settings in snake_case, and decision_topic. A run of the sink that is still alive is superseded.
+    `options`: client settings in snake_case, decision_topic, and step_timeout_ms (patience for one step).
+    A run of the sink that is still alive is superseded.
     Raises PreparedTransactionLostError, LevelUnavailableError, KafkaTimeoutError.
     """
-    config = SinkConfig(decision_topic=options.pop("decision_topic", SinkConfig().decision_topic))
+    usual = SinkConfig()
+    config = SinkConfig(
+        decision_topic=options.pop("decision_topic", usual.decision_topic),
+        step_timeout_ms=int(options.pop("step_timeout_ms", usual.step_timeout_ms)),
+    )
     settings = {"bootstrap.servers": bootstrap_servers, **{key.replace("_", "."): options[key] for key in options}}
     committed: list[str] = []
     aborted: list[str] = []
