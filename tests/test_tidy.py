@@ -26,6 +26,7 @@ SHELLS = (
     "fencepost.client.asyncio_runtime",
     "fencepost.client.blocking",
     "fencepost.client.io_thread",
+    "fencepost.client.tls",
     "fencepost.spark.java",
     "fencepost.spark.source",
     "fencepost.spark.sink",

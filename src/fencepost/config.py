@@ -10,8 +10,10 @@ milliseconds, sizes bytes. The fields below are the documentation of each settin
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+import re
+import ssl
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self, TypedDict, get_type_hints
 
 from fencepost.errors import ConfigurationError
@@ -21,6 +23,13 @@ ALIASES: dict[str, str] = {
     "transaction_two_phase_commit_enable": "two_phase_commit",
     "fetch_wait_max_ms": "fetch_max_wait_ms",
     "compression": "compression_type",
+    "sasl_mechanisms": "sasl_mechanism",
+    "ssl_ca_location": "ssl_truststore_location",
+    "ssl_cafile": "ssl_truststore_location",
+    "ssl_ca_pem": "ssl_truststore_certificates",
+    "ssl_certificate_pem": "ssl_keystore_certificate_chain",
+    "ssl_key_pem": "ssl_keystore_key",
+    "enable_ssl_certificate_verification": "ssl_verify",
 }
 
 CHOICES: dict[str, tuple[object, ...]] = {
@@ -28,7 +37,13 @@ CHOICES: dict[str, tuple[object, ...]] = {
     "compression_type": ("none", "gzip", "snappy", "lz4", "zstd"),
     "auto_offset_reset": ("earliest", "latest", "none"),
     "isolation_level": ("read_committed", "read_uncommitted"),
+    "security_protocol": ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+    "sasl_mechanism": ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"),
+    "ssl_endpoint_identification_algorithm": ("https", ""),
+    "ssl_truststore_type": ("PEM",),
+    "ssl_keystore_type": ("PEM",),
 }
+UPPER_CASE = frozenset({"security_protocol", "sasl_mechanism"})  # librdkafka takes them in either case
 
 
 class CommonSettings(TypedDict, total=False):
@@ -45,6 +60,27 @@ class CommonSettings(TypedDict, total=False):
     metadata_max_age_ms: int
     max_response_bytes: int
     allow_auto_create_topics: bool
+    security_protocol: str
+    sasl_mechanism: str
+    sasl_username: str | None
+    sasl_password: str | None
+    sasl_jaas_config: str | None
+    sasl_oauth_token_provider: Callable[[], Any] | None
+    ssl_context: ssl.SSLContext | None
+    ssl_verify: bool
+    ssl_endpoint_identification_algorithm: str
+    ssl_truststore_location: str | None
+    ssl_truststore_certificates: str | None
+    ssl_truststore_type: str
+    ssl_keystore_location: str | None
+    ssl_keystore_certificate_chain: str | None
+    ssl_keystore_key: str | None
+    ssl_keystore_type: str
+    ssl_certificate_location: str | None
+    ssl_key_location: str | None
+    ssl_key_password: str | None
+    ssl_enabled_protocols: str
+    ssl_cipher_suites: str
 
 
 class ProducerSettings(CommonSettings, total=False):
@@ -106,6 +142,27 @@ class CommonConfig:
     metadata_max_age_ms: int = 300_000
     max_response_bytes: int = 256 * 1024 * 1024
     allow_auto_create_topics: bool = True
+    security_protocol: str = "PLAINTEXT"
+    sasl_mechanism: str = "PLAIN"
+    sasl_username: str | None = None
+    sasl_password: str | None = field(default=None, repr=False)
+    sasl_jaas_config: str | None = field(default=None, repr=False)  # its username and password are used
+    sasl_oauth_token_provider: Callable[[], Any] | None = None  # -> OAuthToken or text, or a coroutine function
+    ssl_context: ssl.SSLContext | None = None  # used as it is, instead of all other ssl_ settings
+    ssl_verify: bool = True  # False trusts anybody: for experiments
+    ssl_endpoint_identification_algorithm: str = "https"  # "": the certificate may be of another host
+    ssl_truststore_location: str | None = None  # PEM file, or OpenSSL's folder of them; the system's when None
+    ssl_truststore_certificates: str | None = None  # PEM text
+    ssl_truststore_type: str = "PEM"
+    ssl_keystore_location: str | None = None  # PEM file with our key and its certificates
+    ssl_keystore_certificate_chain: str | None = None  # PEM text
+    ssl_keystore_key: str | None = field(default=None, repr=False)  # PEM text
+    ssl_keystore_type: str = "PEM"
+    ssl_certificate_location: str | None = None  # PEM file with our certificates
+    ssl_key_location: str | None = None  # PEM file with our key
+    ssl_key_password: str | None = field(default=None, repr=False)
+    ssl_enabled_protocols: str = "TLSv1.2,TLSv1.3"
+    ssl_cipher_suites: str = ""  # IANA's names with commas, or OpenSSL's with colons
 
     @classmethod
     def make(cls, settings: Mapping[str, Any]) -> Self:
@@ -136,6 +193,43 @@ class CommonConfig:
             lowest = 1 if one.name in self.at_least_one else 0
             if one.name not in ("acks", "compression_level") and isinstance(value, (int, float)) and value < lowest:
                 raise ConfigurationError(f"{one.name}={value}: must be at least {lowest}")
+        self._check_security()
+
+    def _check_security(self) -> None:
+        if self.security_protocol.startswith("SASL_"):
+            if self.sasl_mechanism == "OAUTHBEARER":
+                if self.sasl_oauth_token_provider is None:
+                    raise ConfigurationError("sasl_mechanism=OAUTHBEARER needs sasl_oauth_token_provider")
+            else:
+                self.credentials()
+        elif self.sasl_username is not None or self.sasl_jaas_config is not None:
+            raise ConfigurationError(
+                f"sasl_* settings have no effect with security_protocol={self.security_protocol}; "
+                "it has to be SASL_SSL or SASL_PLAINTEXT"
+            )
+        if "SSL" not in self.security_protocol:
+            given = [one.name for one in fields(self) if one.name.startswith("ssl_") and self._differs(one.name)]
+            if given:
+                raise ConfigurationError(
+                    f"{given[0]} has no effect with security_protocol={self.security_protocol}; "
+                    "it has to be SSL or SASL_SSL"
+                )
+
+    def _differs(self, name: str) -> bool:
+        return bool(getattr(self, name) != type(self).__dataclass_fields__[name].default)
+
+    def credentials(self) -> tuple[str, str]:
+        """SASL user name and password; ("", "") for OAUTHBEARER. Raises ConfigurationError when one is missing."""
+        if self.sasl_mechanism == "OAUTHBEARER":
+            return "", ""
+        username, password = self.sasl_username, self.sasl_password
+        if self.sasl_jaas_config is not None:
+            options = jaas_options(self.sasl_jaas_config)
+            username = options.get("username") if username is None else username
+            password = options.get("password") if password is None else password
+        if username is None or password is None:
+            raise ConfigurationError(f"sasl_mechanism={self.sasl_mechanism} needs sasl_username and sasl_password")
+        return username, password
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,6 +307,18 @@ class ConsumerConfig(CommonConfig):
             raise ConfigurationError("max_poll_records must be at least 1")
 
 
+_JAAS_OPTION = re.compile(r"""(\w+)\s*=\s*("(?:[^"\\]|\\.)*"|'[^']*'|[^\s;"']+)""")
+
+
+def jaas_options(text: str) -> dict[str, str]:
+    """The options of a `sasl.jaas.config` line: `...LoginModule required username="a" password="b";`."""
+    found = {}
+    for name, value in _JAAS_OPTION.findall(text):
+        quoted = value[:1] in {'"', "'"}
+        found[name] = re.sub(r"\\(.)", r"\1", value[1:-1]) if quoted else value
+    return found
+
+
 def _unknown(given: str, known: set[str]) -> str:
     near = difflib.get_close_matches(given, known, n=1, cutoff=0.6)
     return f"unknown setting {given!r}" + (f"; did you mean {near[0]!r}?" if near else "")
@@ -227,7 +333,14 @@ def _convert(name: str, value: Any, hint: str) -> Any:
     try:
         converted = _typed(value, wanted, optional)
     except ValueError as error:
-        raise ConfigurationError(f"{name}={value!r}: {error}") from error
+        shown = "..." if "password" in name or "key" in name or "jaas" in name else repr(value)
+        raise ConfigurationError(f"{name}={shown}: {error}") from error
+    if name in UPPER_CASE:
+        converted = converted.upper()
+    if name.endswith("store_type") and converted != "PEM":
+        raise ConfigurationError(
+            f"{name}={value!r}: only PEM is read; `keytool -exportcert -rfc` and `openssl pkcs12` write it"
+        )
     if name in CHOICES and converted not in CHOICES[name]:
         raise ConfigurationError(f"{name}={value!r}: one of {', '.join(map(str, CHOICES[name]))}")
     return converted
@@ -238,6 +351,8 @@ def _typed(value: Any, wanted: str, optional: bool) -> Any:
         if optional:
             return None
         raise ValueError("must not be None")
+    if "Callable" in wanted or "SSLContext" in wanted:
+        return _object(value, wanted)
     if "Sequence" in wanted:
         return value if isinstance(value, str) or "str |" in wanted else tuple(value)
     if wanted.startswith("bool"):
@@ -252,4 +367,10 @@ def _typed(value: Any, wanted: str, optional: bool) -> Any:
         return float(value) if wanted.startswith("float") else int(value)
     if not isinstance(value, str):
         raise ValueError("must be text")
+    return value
+
+
+def _object(value: Any, wanted: str) -> Any:
+    if not (callable(value) if "Callable" in wanted else isinstance(value, ssl.SSLContext)):
+        raise ValueError("must be a function" if "Callable" in wanted else "must be an ssl.SSLContext")
     return value

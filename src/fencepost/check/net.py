@@ -226,6 +226,12 @@ class SimRuntime:
     def random(self) -> float:
         return self._random.random()
 
+    def nonce(self) -> str:
+        return f"{self._random.getrandbits(128):032x}"
+
+    async def run_callback(self, function: Callable[[], Any]) -> Any:
+        return function()
+
     def kill(self) -> None:
         """The client's process is gone: none of its tasks runs any further."""
         for task in self._tasks:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from fencepost.client.accumulator import Chunk, Header, OnDelivery
 from fencepost.client.admin import AdminCore
 from fencepost.client.assembly import cluster_for
-from fencepost.client.asyncio_runtime import AsyncioRuntime
+from fencepost.client.asyncio_runtime import runtime_for
 from fencepost.client.consumer import ConsumerCore
 from fencepost.client.delivery import Appended, bulk_result
 from fencepost.client.producer import ProducerCore
@@ -104,7 +104,7 @@ class AsyncProducer(ProducerCore):
 
     def _make(self, config: ProducerConfig) -> None:
         ProducerCore.__init__(
-            self, cluster_for(AsyncioRuntime(), config), config, lock=contextlib.nullcontext(), wake=_run_now
+            self, cluster_for(runtime_for(config), config), config, lock=contextlib.nullcontext(), wake=_run_now
         )
 
     async def send(
@@ -161,14 +161,14 @@ class AsyncConsumer(ConsumerCore):
 
     def __init__(self, bootstrap_servers: str | Sequence[str], **settings: Unpack[ConsumerSettings]) -> None:
         config = ConsumerConfig.make({"bootstrap_servers": bootstrap_servers, **settings})
-        ConsumerCore.__init__(self, cluster_for(AsyncioRuntime(), config), config)
+        ConsumerCore.__init__(self, cluster_for(runtime_for(config), config), config)
 
     @classmethod
     def from_config(cls, settings: Mapping[str, Any]) -> Self:
         """From Kafka's dotted names."""
         self = cls.__new__(cls)
         config = ConsumerConfig.from_dotted(settings)
-        ConsumerCore.__init__(self, cluster_for(AsyncioRuntime(), config), config)
+        ConsumerCore.__init__(self, cluster_for(runtime_for(config), config), config)
         return self
 
     def set_rebalance_listener(self, listener: RebalanceListener | None) -> None:
@@ -211,7 +211,7 @@ class AsyncAdmin(AdminCore):
         return self
 
     def _open(self, config: AdminConfig) -> None:
-        AdminCore.__init__(self, cluster_for(AsyncioRuntime(), config), config.default_api_timeout_ms)
+        AdminCore.__init__(self, cluster_for(runtime_for(config), config), config.default_api_timeout_ms)
 
     async def close(self) -> None:
         """Close the connections."""

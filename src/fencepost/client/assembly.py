@@ -5,6 +5,7 @@ from __future__ import annotations
 from fencepost.client.cluster import Cluster, ClusterConfig, parse_bootstrap
 from fencepost.client.connection import ConnectionConfig
 from fencepost.client.runtime import Runtime
+from fencepost.client.sasl_login import Login
 from fencepost.config import CommonConfig
 
 
@@ -18,6 +19,7 @@ def cluster_for(runtime: Runtime, config: CommonConfig) -> Cluster:
         connect_timeout_ms=config.socket_connection_setup_timeout_ms,
         request_timeout_ms=config.request_timeout_ms,
         max_response_bytes=config.max_response_bytes,
+        login=_login_for(config),
     )
     return Cluster(
         runtime,
@@ -32,3 +34,10 @@ def cluster_for(runtime: Runtime, config: CommonConfig) -> Cluster:
             allow_auto_topic_creation=config.allow_auto_create_topics,
         ),
     )
+
+
+def _login_for(config: CommonConfig) -> Login | None:
+    if not config.security_protocol.startswith("SASL_"):
+        return None
+    username, password = config.credentials()
+    return Login(config.sasl_mechanism, username, password, config.sasl_oauth_token_provider)

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import inspect
 import logging
 import random
+import secrets
 import socket
+import ssl
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, cast
 
-from fencepost.client.runtime import Buffer, StreamClosed
+from fencepost.client import tls
+from fencepost.client.runtime import Buffer, StreamClosed, StreamRefused
+from fencepost.config import CommonConfig
 
 log = logging.getLogger("fencepost.client")
 
 HIGH_WATER_BYTES = 4 * 1024 * 1024
 READ_AHEAD_BYTES = 8 * 1024 * 1024  # received and not yet taken; beyond it reading pauses
 
-# Opens the transport for a protocol; a TLS or SASL layer is another function of this type.
+# Opens the transport for a protocol, with or without TLS.
 Opener = Callable[[Callable[[], "StreamProtocol"], str, int], Awaitable["StreamProtocol"]]
 
 
@@ -124,7 +130,7 @@ class StreamProtocol(asyncio.Protocol):
     async def send(self, buffers: Sequence[Buffer]) -> None:
         transport = self._transport
         if transport is None or self._ended or transport.is_closing():
-            raise StreamClosed("the connection is closed") from self._error
+            raise self._lost("the connection is closed") from self._error
         transport.writelines(buffers)
         drained = self._drained
         if drained is not None:
@@ -134,7 +140,7 @@ class StreamProtocol(asyncio.Protocol):
         while not self._received:
             if self._ended:
                 if self._error is not None:
-                    raise StreamClosed(str(self._error) or type(self._error).__name__) from self._error
+                    raise self._lost(str(self._error) or type(self._error).__name__) from self._error
                 return b""
             self._reader = self._loop.create_future()
             await self._reader
@@ -146,6 +152,11 @@ class StreamProtocol(asyncio.Protocol):
             self._transport.resume_reading()
         return data
 
+    def _lost(self, what: str) -> StreamClosed:
+        # A broker that wants a certificate says so after the client's part of a TLS 1.3 handshake is over.
+        refused = tls.refusal(self._error)
+        return StreamRefused(refused) if refused is not None else StreamClosed(what)
+
     def close(self) -> None:
         self._ended = True
         self._wake_reader()
@@ -153,16 +164,40 @@ class StreamProtocol(asyncio.Protocol):
             self._transport.abort()
 
 
-async def open_plaintext(factory: Callable[[], StreamProtocol], host: str, port: int) -> StreamProtocol:
+async def open_plaintext(factory: Callable[[], StreamProtocol], host: str, port: int, **options: Any) -> StreamProtocol:
     """Plain TCP. IPv6 and IPv4 addresses of a name are tried in turn, overlapping (RFC 8305)."""
     loop = asyncio.get_running_loop()
-    options: dict[str, Any] = {"happy_eyeballs_delay": 0.25} if isinstance(loop, asyncio.BaseEventLoop) else {}
+    if isinstance(loop, asyncio.BaseEventLoop):
+        options["happy_eyeballs_delay"] = 0.25
     _, stream = await loop.create_connection(factory, host, port, **options)
     return stream
 
 
+async def open_tls(
+    context: ssl.SSLContext, factory: Callable[[], StreamProtocol], host: str, port: int
+) -> StreamProtocol:
+    """TLS over TCP, with the name asked for (SNI) and, as the context says, checked."""
+    try:
+        return await open_plaintext(factory, host, port, ssl=context, server_hostname=host)
+    except (ssl.SSLError, ConnectionResetError, ConnectionAbortedError, EOFError) as error:
+        refused = tls.refusal(error)
+        if refused is not None:
+            raise StreamRefused(f"{host}:{port}: {refused}") from error
+        raise StreamClosed(
+            f"{host}:{port}: closed during the TLS handshake ({str(error) or type(error).__name__}); a plaintext listener "
+            "does that (security_protocol), and a broker that is just stopping"
+        ) from error
+
+
+def runtime_for(config: CommonConfig) -> AsyncioRuntime:
+    """The runtime of a client in the running loop, with TLS where the settings say so. Raises ConfigurationError."""
+    if "SSL" not in config.security_protocol:
+        return AsyncioRuntime()
+    return AsyncioRuntime(functools.partial(open_tls, tls.context_for(config)))
+
+
 class AsyncioRuntime:
-    """`Runtime` for the running event loop. `opener` makes streams (the seam for TLS and SASL)."""
+    """`Runtime` for the running event loop. `opener` makes streams: `open_plaintext`, or `open_tls` with a context."""
 
     def __init__(self, opener: Opener = open_plaintext) -> None:
         self._loop = asyncio.get_running_loop()
@@ -200,3 +235,12 @@ class AsyncioRuntime:
 
     def random(self) -> float:
         return random.random()
+
+    def nonce(self) -> str:
+        return secrets.token_urlsafe(24)
+
+    async def run_callback(self, function: Callable[[], Any]) -> Any:
+        if inspect.iscoroutinefunction(function):
+            return await function()
+        result = await asyncio.to_thread(function)
+        return await result if inspect.isawaitable(result) else result

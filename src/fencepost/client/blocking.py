@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 from fencepost.client.accumulator import Chunk, Header, OnDelivery
 from fencepost.client.admin import AdminCore
 from fencepost.client.assembly import cluster_for
-from fencepost.client.asyncio_runtime import AsyncioRuntime
+from fencepost.client.asyncio_runtime import runtime_for
 from fencepost.client.blocking_base import BlockingClient, blocking
 from fencepost.client.consumer import ConsumerCore
 from fencepost.client.delivery import Appended, bulk_result
@@ -118,7 +118,9 @@ class Producer(BlockingClient[ProducerCore]):
         io = io_thread()
 
         def make() -> ProducerCore:
-            return ProducerCore(cluster_for(AsyncioRuntime(), config), config, lock=threading.Lock(), wake=io.call_soon)
+            return ProducerCore(
+                cluster_for(runtime_for(config), config), config, lock=threading.Lock(), wake=io.call_soon
+            )
 
         BlockingClient.__init__(self, make)
         self._accumulator = self._core.accumulator
@@ -274,7 +276,7 @@ class Consumer(BlockingClient[ConsumerCore]):
         return self
 
     def _make(self, config: ConsumerConfig) -> None:
-        BlockingClient.__init__(self, lambda: ConsumerCore(cluster_for(AsyncioRuntime(), config), config))
+        BlockingClient.__init__(self, lambda: ConsumerCore(cluster_for(runtime_for(config), config), config))
         self._telling = _Telling()
         self._core.listener = self._telling.tell
 
@@ -406,7 +408,7 @@ async def _next_of(pieces: AsyncIterator[Fetched]) -> Fetched | None:
 
 
 def _admin_core(config: AdminConfig) -> AdminCore:
-    return AdminCore(cluster_for(AsyncioRuntime(), config), config.default_api_timeout_ms)
+    return AdminCore(cluster_for(runtime_for(config), config), config.default_api_timeout_ms)
 
 
 class Admin(BlockingClient[AdminCore]):

@@ -2,19 +2,29 @@
 
 Replies come in the order of the requests (Kafka's guarantee); a reply with another correlation id, or bytes that cannot
 be decoded, close the connection. A request that is not answered in time closes it too: everything behind it is stuck.
+While the broker throttles us (KIP-219) and while we log in again (KIP-368), requests are held back, in their order.
 """
 
 from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from fencepost.client.runtime import Buffer, Event, Runtime, Stream, StreamClosed
+from fencepost.client.runtime import Buffer, Event, Runtime, Stream, StreamClosed, StreamRefused, TaskHandle
+from fencepost.client.sasl_login import Login, log_in
 from fencepost.client.tasks import within
-from fencepost.errors import DisconnectedError, KafkaTimeoutError, ProtocolError, UnsupportedVersionError
+from fencepost.errors import (
+    AuthenticationError,
+    DisconnectedError,
+    FatalError,
+    KafkaError,
+    KafkaTimeoutError,
+    ProtocolError,
+    UnsupportedVersionError,
+)
 from fencepost.protocol import codec, frame
 from fencepost.protocol.errors import ProtocolError as WireError
 from fencepost.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -22,6 +32,7 @@ from fencepost.protocol.messages.api_versions import ApiVersionsRequest, ApiVers
 API_VERSIONS: Final = 18
 UNSUPPORTED_VERSION: Final = 35
 SOFTWARE_NAME: Final = "fencepost"
+SESSION_PART: Final = (0.85, 0.95)  # of a session's lifetime, after which we log in again; Kafka's own clients do so
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +44,18 @@ class ConnectionConfig:
     connect_timeout_ms: int = 10_000
     request_timeout_ms: int = 30_000
     max_response_bytes: int = 256 * 1024 * 1024
+    login: Login | None = None  # SASL; None without
 
 
 @dataclass(slots=True)
 class _Pending:
-    """A request that was written and waits for its reply."""
+    """A request that waits for its reply, or (not `sent`) still for being written."""
 
     correlation_id: int
     api_key: int
     version: int
     arrived: Event
+    sent: bool = True
     body: memoryview | None = None
     error: Exception | None = None
 
@@ -62,21 +75,36 @@ class Connection:
         self._pending: deque[_Pending] = deque()
         self._next_correlation_id = 0
         self._closed: Exception | None = None
+        self._held: list[tuple[_Pending | None, list[Buffer]]] | None = None
+        self._throttled_until_ms = 0
+        self._logging_in = False
+        self._answers = 0  # so many replies came; none or few at the end hint at a wrong listener
+        self._timers: dict[str, TaskHandle] = {}
         self._reader = runtime.spawn(self._read())
 
     @classmethod
     async def connect(cls, runtime: Runtime, host: str, port: int, config: ConnectionConfig) -> Connection:
-        """Open and negotiate. Raises DisconnectedError, KafkaTimeoutError, UnsupportedVersionError, ProtocolError."""
+        """Open, negotiate, log in.
+
+        Raises DisconnectedError, KafkaTimeoutError, UnsupportedVersionError, ProtocolError, AuthenticationError.
+        """
         name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
             stream = await within(runtime, runtime.open(host, port), config.connect_timeout_ms, f"connect to {name}")
         except StreamClosed as error:
+            if isinstance(error, StreamRefused):
+                raise AuthenticationError(str(error)) from error
             raise DisconnectedError(f"cannot connect to {error}") from error
         connection = cls(runtime, stream, config, name)
         negotiated = False
         try:
             await connection._negotiate()
+            await connection._log_in()
             negotiated = True
+        except DisconnectedError as error:
+            if isinstance(connection._closed, FatalError):
+                raise connection._closed from error
+            raise
         finally:
             if not negotiated:
                 connection.close()
@@ -93,8 +121,11 @@ class Connection:
         self._closed = reason or DisconnectedError(f"the connection to {self.name} was closed")
         self._stream.close()
         self._reader.cancel()
+        for timer in self._timers.values():
+            timer.cancel()
+        held, self._held = self._held, None
         pending, self._pending = self._pending, deque()
-        for request in pending:
+        for request in [*pending, *(one for one, _ in held or () if one is not None)]:
             request.error = self._closed
             request.arrived.set()
 
@@ -114,14 +145,20 @@ class Connection:
             )
         return version
 
-    async def request(self, message: codec.Message, version: int, *, timeout_ms: float, server_ms: float = 0) -> Any:
+    async def request(
+        self, message: codec.Message, version: int, *, timeout_ms: float, server_ms: float = 0, ahead: bool = False
+    ) -> Any:
         """Send a control-plane request and decode its reply. See `exchange` for times and errors."""
         body = codec.encode_request(message, version)
-        reply = await self.exchange(message.API_KEY, version, [body], timeout_ms=timeout_ms, server_ms=server_ms)
+        reply = await self.exchange(
+            message.API_KEY, version, [body], timeout_ms=timeout_ms, server_ms=server_ms, ahead=ahead
+        )
         try:
-            return codec.decode_response(message.API_KEY, version, reply)
+            answer = codec.decode_response(message.API_KEY, version, reply)
         except WireError as error:
             raise self._broken(f"cannot decode the reply to API {message.API_KEY} v{version}", error) from error
+        self.throttle(getattr(answer, "throttle_time_ms", 0))
+        return answer
 
     async def exchange(
         self,
@@ -132,12 +169,14 @@ class Connection:
         timeout_ms: float,
         server_ms: float = 0,
         answered: bool = True,
+        ahead: bool = False,
     ) -> memoryview:
         """Send a request body; return the body of the reply (empty when `answered` is False: acks=0).
 
         `timeout_ms` is the caller's patience: after it KafkaTimeoutError, the connection lives. `server_ms` is how
         long the broker may hold the request by design (long poll, join) beyond the connection's request timeout, after
-        which the connection is closed. Raises DisconnectedError; `sent` says whether the request had been written.
+        which the connection is closed. `ahead`: not held back (logging in). Raises DisconnectedError; `sent` says
+        whether the request had been written.
         """
         if self._closed is not None:
             raise DisconnectedError(f"the connection to {self.name} is closed") from self._closed
@@ -145,15 +184,25 @@ class Connection:
         pending = _Pending(self._next_correlation_id, api_key, version, self._runtime.event())
         head = frame.encode_request_frame(api_key, version, pending.correlation_id, self._config.client_id, b"")
         size = len(head) - 4 + sum(map(len, body))
-        if answered:
-            self._pending.append(pending)
+        buffers = [struct.pack(">i", size) + head[4:], *body]
         self.in_flight += 1
         try:
             # Nothing may suspend between the choice of the correlation id and the send: replies come in this order.
-            await self._stream.send([struct.pack(">i", size) + head[4:], *body])
+            if self._held is not None and not ahead:
+                pending.sent = False
+                self._held.append((pending if answered else None, buffers))
+                server_ms += max(0, self._throttled_until_ms - self._runtime.now_ms())
+            else:
+                if answered:
+                    self._pending.append(pending)
+                await self._stream.send(buffers)
             if not answered:
                 return memoryview(b"")
             return await self._reply(pending, timeout_ms, self._config.request_timeout_ms + server_ms)
+        except StreamRefused as error:
+            refused = AuthenticationError(f"{self.name}: {error}")
+            self.close(refused)
+            raise refused from error
         except StreamClosed as error:
             self.close(DisconnectedError(f"{self.name}: {error}", sent=True))
             raise DisconnectedError(f"{self.name}: {error}", sent=True) from error
@@ -169,7 +218,7 @@ class Connection:
                 raise DisconnectedError(what, sent=True)
             raise KafkaTimeoutError(what, outcome_unknown=True)
         if pending.error is not None:
-            raise DisconnectedError(str(pending.error), sent=True) from pending.error
+            raise DisconnectedError(str(pending.error), sent=pending.sent) from pending.error
         if pending.body is None:
             raise ProtocolError(f"{self.name}: a reply without a body")
         return pending.body
@@ -180,12 +229,16 @@ class Connection:
             while True:
                 data = await self._stream.receive()
                 if not data:
-                    self.close(DisconnectedError(f"{self.name} closed the connection", sent=True))
+                    self.close(DisconnectedError(f"{self.name} closed the connection{self._hint()}", sent=True))
                     return
+                if self._answers == 0:
+                    _refuse_strangers(data)
                 for one in frames.feed(data):
                     self._arrived(one)
+        except StreamRefused as error:
+            self.close(AuthenticationError(f"{self.name}: {error}"))
         except StreamClosed as error:
-            self.close(DisconnectedError(f"{self.name}: {error}", sent=True))
+            self.close(DisconnectedError(f"{self.name}: {error}{self._hint()}", sent=True))
         except WireError as error:
             self._broken("cannot read a reply", error)
 
@@ -197,6 +250,7 @@ class Connection:
         if correlation_id != pending.correlation_id:
             raise WireError(f"reply {correlation_id} came where {pending.correlation_id} was due")
         self._pending.popleft()
+        self._answers += 1
         pending.body = reply[body_at:]
         pending.arrived.set()
 
@@ -204,6 +258,79 @@ class Connection:
         broken = ProtocolError(f"{self.name}: {what}: {error}")
         self.close(broken)
         return broken
+
+    def _hint(self) -> str:
+        """What a connection that ended so soon may mean."""
+        login = self._config.login
+        if self._answers == 0:
+            return " before it answered anything; is it a TLS listener, or no Kafka (security_protocol)?"
+        if self._answers <= 2 and login is None:
+            return " after ApiVersions; does the listener want SASL (security_protocol=SASL_SSL or SASL_PLAINTEXT)?"
+        return ""
+
+    # --- holding back ---
+
+    def throttle(self, ms: int) -> None:
+        """The broker's quota asks for silence (KIP-219): hold requests back for so long."""
+        if ms > 0 and self._closed is None:
+            self._throttled_until_ms = max(self._throttled_until_ms, self._runtime.now_ms() + ms)
+            self._hold("throttled", self._wait_for_quota())
+
+    def _hold(self, why: str, until: Coroutine[Any, Any, None]) -> None:
+        """Hold requests back while `until` runs."""
+        if self._held is None:
+            self._held = []
+        running = self._timers.get(why)
+        if running is not None and not running.done():
+            until.close()  # it looks at the new time by itself
+            return
+        self._timers[why] = self._runtime.spawn(until)
+
+    async def _wait_for_quota(self) -> None:
+        while (left := self._throttled_until_ms - self._runtime.now_ms()) > 0:
+            await self._runtime.sleep_ms(left)
+        await self._release()
+
+    async def _release(self) -> None:
+        if self._logging_in or self._throttled_until_ms > self._runtime.now_ms() or self._held is None:
+            return
+        held, self._held = self._held, None
+        together: list[Buffer] = []
+        for pending, buffers in held:
+            if pending is not None:
+                pending.sent = True
+                self._pending.append(pending)
+            together += buffers
+        try:
+            if together:
+                await self._stream.send(together)
+        except StreamClosed as error:
+            self.close(DisconnectedError(f"{self.name}: {error}", sent=True))
+
+    # --- SASL ---
+
+    async def _log_in(self) -> None:
+        login = self._config.login
+        if login is None:
+            return
+        lifetime_ms = await log_in(self, login, self._runtime, self._config.request_timeout_ms)
+        if lifetime_ms > 0:
+            first, last = SESSION_PART
+            after_ms = lifetime_ms * (first + (last - first) * self._runtime.random())
+            self._timers["session"] = self._runtime.spawn(self._log_in_again(after_ms))
+
+    async def _log_in_again(self, after_ms: float) -> None:
+        await self._runtime.sleep_ms(after_ms)
+        self._logging_in = True
+        if self._held is None:
+            self._held = []
+        try:
+            await self._log_in()
+        except KafkaError as error:
+            self.close(error)
+            return
+        self._logging_in = False
+        await self._release()
 
     async def _negotiate(self) -> None:
         """ApiVersions, newest first. An unknown version is answered in v0 with error 35 and the supported range."""
@@ -235,3 +362,11 @@ class Connection:
         if not isinstance(reply, ApiVersionsResponse):
             raise self._broken("ApiVersions", TypeError(type(reply).__name__))
         return reply
+
+
+def _refuse_strangers(data: bytes) -> None:
+    """The first bytes of a peer that does not speak Kafka. Raises WireError that says what it seems to be."""
+    if data[:2] == b"\x15\x03":
+        raise WireError("the port answers in TLS; security_protocol has to be SSL or SASL_SSL")
+    if data[:4] == b"HTTP":
+        raise WireError("the port answers in HTTP; it is not a Kafka listener")

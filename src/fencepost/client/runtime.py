@@ -6,7 +6,7 @@ is the real one, the simulator has its own with a virtual clock. All times are m
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 Buffer = bytes | bytearray | memoryview
@@ -14,6 +14,10 @@ Buffer = bytes | bytearray | memoryview
 
 class StreamClosed(Exception):
     """The stream cannot be opened, or broke while in use. Raised by `Runtime.open`, `Stream.send`, `Stream.receive`."""
+
+
+class StreamRefused(StreamClosed):
+    """Security settings, ours or the other side's, forbid the stream: asking again cannot help."""
 
 
 class Event(Protocol):
@@ -78,7 +82,15 @@ class Runtime(Protocol):
     def event(self) -> Event: ...
 
     async def open(self, host: str, port: int) -> Stream:
-        """Connect. Raises StreamClosed when that fails."""
+        """Connect. Raises StreamClosed when that fails, StreamRefused when trying again is pointless."""
+        ...
+
+    def nonce(self) -> str:
+        """Fresh, unpredictable, printable ASCII without commas, at least 128 bits."""
+        ...
+
+    async def run_callback(self, function: Callable[[], Any]) -> Any:
+        """The result of the application's function, which may block, or be a coroutine function."""
         ...
 
     def random(self) -> float:

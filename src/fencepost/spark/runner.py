@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 from fencepost.client.admin import AdminCore
 from fencepost.client.assembly import cluster_for
-from fencepost.client.asyncio_runtime import AsyncioRuntime
+from fencepost.client.asyncio_runtime import runtime_for
 from fencepost.client.io_thread import IoThread, io_thread
 from fencepost.config import AdminConfig
 from fencepost.spark import plan
@@ -38,7 +38,7 @@ class Link:
         self.io: IoThread = io_thread()
 
         async def make() -> AdminCore:
-            return AdminCore(cluster_for(AsyncioRuntime(), self.config), self.config.default_api_timeout_ms)
+            return AdminCore(cluster_for(runtime_for(self.config), self.config), self.config.default_api_timeout_ms)
 
         self.admin: AdminCore = self.io.run(make())
         self.sinks: dict[SinkConfig, StepRunner] = {}

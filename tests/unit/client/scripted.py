@@ -119,6 +119,12 @@ class Runtime:
     def random(self) -> float:
         return 0.5
 
+    def nonce(self) -> str:
+        return "fyko+d2lbbFgONRv9qkxdawL"  # the one of RFC 5802's example
+
+    async def run_callback(self, function: Callable[[], Any]) -> Any:
+        return function()
+
 
 class ScriptedStream:
     """One connection."""

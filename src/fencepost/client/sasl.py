@@ -1,0 +1,128 @@
+"""SASL mechanisms as pure conversations: generators that yield what the client says and are sent what the server says.
+
+A generator that returns is satisfied with the server; one that is not raises AuthenticationError. PLAIN is RFC 4616,
+SCRAM is RFC 5802 and 7677 (the server has to prove that it knows the password, too), OAUTHBEARER is RFC 7628 with
+Kafka's extensions (KIP-342). Names and passwords are UTF-8 as they are: Kafka does not apply SASLprep either.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+import re
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from fencepost.errors import AuthenticationError, ConfigurationError
+
+# Yields the client's messages, is sent the server's.
+Conversation = Generator[bytes, bytes, None]
+
+SCRAM_HASHES: Final[Mapping[str, str]] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+MECHANISMS: Final = ("PLAIN", *SCRAM_HASHES, "OAUTHBEARER")
+FEWEST_ITERATIONS: Final = 4096  # RFC 7677
+MOST_ITERATIONS: Final = 1_000_000  # a hostile server must not keep us busy for ever
+OAUTH_SEPARATOR: Final = "\x01"
+
+
+@dataclass(frozen=True, slots=True)
+class OAuthToken:
+    """A bearer token. `expires_at_ms` (epoch; None: not told) lets it be used again until shortly before then."""
+
+    value: str = field(repr=False)
+    expires_at_ms: int | None = None
+    extensions: Mapping[str, str] = field(default_factory=dict)
+
+
+# What `sasl_oauth_token_provider` is: may block (it is then run in a thread), or be a coroutine function.
+TokenProvider = Callable[[], "OAuthToken | str | Awaitable[OAuthToken | str]"]
+
+
+def plain(username: str, password: str) -> Conversation:
+    """RFC 4616: the password itself; only for connections that are encrypted or local."""
+    if "\0" in username or "\0" in password:
+        raise ConfigurationError("SASL PLAIN: user name and password must not hold NUL")
+    yield f"\0{username}\0{password}".encode()
+
+
+def scram(mechanism: str, username: str, password: str, nonce: str) -> Conversation:
+    """RFC 5802 without channel binding. `nonce`: fresh, unpredictable, printable, no comma."""
+    algorithm = SCRAM_HASHES[mechanism]
+    name = username.replace("=", "=3D").replace(",", "=2C")
+    first = f"n={name},r={nonce}"
+    server_first = _text(mechanism, (yield f"n,,{first}".encode()))
+    said = _attributes(mechanism, server_first)
+    server_nonce = said.get("r", "")
+    if not server_nonce.startswith(nonce) or len(server_nonce) == len(nonce):
+        raise AuthenticationError(f"{mechanism}: the server's nonce does not go on from ours")
+    iterations = int(said["i"]) if said.get("i", "").isdigit() else 0
+    if not FEWEST_ITERATIONS <= iterations <= MOST_ITERATIONS:
+        raise AuthenticationError(
+            f"{mechanism}: the server asks for {said.get('i')!r} iterations, accepted are "
+            f"{FEWEST_ITERATIONS} to {MOST_ITERATIONS}"
+        )
+    salted = hashlib.pbkdf2_hmac(algorithm, password.encode(), _base64(mechanism, said.get("s", "")), iterations)
+    client_key = hmac.digest(salted, b"Client Key", algorithm)
+    without_proof = f"c=biws,r={server_nonce}"
+    everything = f"{first},{server_first},{without_proof}".encode()
+    signature = hmac.digest(hashlib.new(algorithm, client_key).digest(), everything, algorithm)
+    proof = bytes(one ^ other for one, other in zip(client_key, signature, strict=True))
+    server_final = _text(mechanism, (yield f"{without_proof},p={base64.b64encode(proof).decode()}".encode()))
+    said = _attributes(mechanism, server_final)
+    if "e" in said:
+        raise AuthenticationError(f"{mechanism}: the server says {said['e']!r}", code=58)
+    expected = hmac.digest(hmac.digest(salted, b"Server Key", algorithm), everything, algorithm)
+    if not hmac.compare_digest(_base64(mechanism, said.get("v", "")), expected):
+        raise AuthenticationError(f"{mechanism}: the server could not prove that it knows the password")
+
+
+def oauthbearer(token: OAuthToken) -> Conversation:
+    """RFC 7628. A refusal comes as JSON, which the client has to acknowledge before the server says no."""
+    for key, value in token.extensions.items():
+        if key == "auth" or not re.fullmatch(r"[A-Za-z]+", key) or not re.fullmatch(r"[\x20-\x7e\t\r\n]*", value):
+            raise ConfigurationError(f"OAUTHBEARER: {key!r} cannot be an extension's name, or its value not its value")
+    if not re.fullmatch(r"[\x21-\x7e]+", token.value):
+        raise ConfigurationError("OAUTHBEARER: the token provider gave no token, or one with blanks in it")
+    pairs = [f"auth=Bearer {token.value}", *(f"{key}={value}" for key, value in token.extensions.items())]
+    challenge = yield ("n,," + "".join(f"{OAUTH_SEPARATOR}{one}" for one in pairs) + OAUTH_SEPARATOR * 2).encode()
+    if not challenge:
+        return
+    yield OAUTH_SEPARATOR.encode()
+    raise AuthenticationError(f"OAUTHBEARER: the server refused the token: {_refusal(challenge)}", code=58)
+
+
+def _refusal(challenge: bytes) -> str:
+    try:
+        told = json.loads(challenge)
+    except ValueError:
+        return repr(challenge[:200])
+    return ", ".join(f"{key} {value}" for key, value in told.items()) if isinstance(told, dict) else repr(told)
+
+
+def _text(mechanism: str, message: bytes) -> str:
+    try:
+        return str(message, "utf-8")
+    except UnicodeDecodeError as error:
+        raise AuthenticationError(f"{mechanism}: the server's message is not text") from error
+
+
+def _attributes(mechanism: str, message: str) -> dict[str, str]:
+    """ "r=...,s=...,i=4096" -> dict. An unknown mandatory extension ("m=") has to be refused."""
+    pairs = [one.partition("=") for one in message.split(",")]
+    if any(len(name) != 1 or not equals for name, equals, _ in pairs) or pairs[0][0] == "m":
+        raise AuthenticationError(f"{mechanism}: cannot read the server's message {message[:100]!r}")
+    return {name: value for name, _, value in pairs}
+
+
+def _base64(mechanism: str, text: str) -> bytes:
+    try:
+        decoded = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise AuthenticationError(f"{mechanism}: the server sent bad base64") from error
+    if not decoded:
+        raise AuthenticationError(f"{mechanism}: the server left out its salt or its proof")
+    return decoded
