@@ -156,7 +156,7 @@ class Cluster:
         self.cluster_id: str | None = None
         self.features: dict[str, int] = {}
         self._features_epoch = -2
-        self._links: dict[tuple[str, int], _Link] = {}
+        self._links: dict[tuple[str, int, str], _Link] = {}  # by host, port and lane
         self._coordinators: dict[Coordinator, int] = {}
         self._wanted: set[str] = set()
         self._refreshing: Event | None = None
@@ -171,24 +171,32 @@ class Cluster:
 
     # --- connections ---
 
-    async def connection(self, node_id: int, deadline_ms: int) -> Connection:
-        """A live connection to the node. Raises DisconnectedError, KafkaTimeoutError."""
+    async def connection(self, node_id: int, deadline_ms: int, lane: str = "") -> Connection:
+        """A live connection to the node. Raises DisconnectedError, KafkaTimeoutError.
+
+        Each `lane` has a connection of its own: a broker answers one request of a connection after the other, so what
+        it may hold for long (a join, a fetch) must not stand in front of what is urgent (a heartbeat, a commit).
+        """
         node = self.nodes.get(node_id)
         if node is None:
             raise DisconnectedError(f"broker {node_id} is not known")
-        return await self._connect((node.host, node.port), deadline_ms)
+        return await self._connect((node.host, node.port), deadline_ms, lane)
 
     def live(self, node_id: int) -> Connection | None:
         """The open connection to the node, if there is one."""
         node = self.nodes.get(node_id)
-        link = self._links.get((node.host, node.port)) if node is not None else None
+        link = self._links.get((node.host, node.port, "")) if node is not None else None
         if link is None or link.connection is None or link.connection.closed:
             return None
         return link.connection
 
     async def any_connection(self, deadline_ms: int) -> Connection:
         """A live connection to any broker: an open one, else the address that failed longest ago."""
-        live = [link.connection for link in self._links.values() if link.connection and not link.connection.closed]
+        live = [
+            link.connection
+            for (_, _, lane), link in self._links.items()
+            if not lane and link.connection and not link.connection.closed
+        ]
         if live:
             return min(live, key=lambda one: one.in_flight)
         addresses = [(node.host, node.port) for node in self.nodes.values()]
@@ -206,11 +214,11 @@ class Cluster:
                     break
         raise error
 
-    def _link(self, address: tuple[str, int]) -> _Link:
-        return self._links.setdefault(address, _Link())
+    def _link(self, address: tuple[str, int], lane: str = "") -> _Link:
+        return self._links.setdefault((*address, lane), _Link())
 
-    async def _connect(self, address: tuple[str, int], deadline_ms: int) -> Connection:
-        link = self._link(address)
+    async def _connect(self, address: tuple[str, int], deadline_ms: int, lane: str = "") -> Connection:
+        link = self._link(address, lane)
         while True:
             if self._closed:
                 raise ClosedError("the client is closed")
@@ -271,9 +279,13 @@ class Cluster:
                 raise KafkaTimeoutError("metadata was not refreshed in time")
         wanted, self._wanted = self._wanted, set()
         self._refreshing = self.runtime.event()
+        fetched = False
         try:
             await self.fetch_metadata(sorted(wanted), deadline_ms)
+            fetched = True
         finally:
+            if not fetched:
+                self._wanted |= wanted  # others asked for these, and may have more time
             refreshing, self._refreshing = self._refreshing, None
             if refreshing is not None:
                 refreshing.set()
@@ -284,9 +296,16 @@ class Cluster:
         """One Metadata request (None: all topics), taken over into the cache."""
         allow = self.config.allow_auto_topic_creation if create is None else create
         asked = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
-        request = MetadataRequest(topics=asked, allow_auto_topic_creation=allow)
+        return await self._metadata(MetadataRequest(topics=asked, allow_auto_topic_creation=allow), 4, deadline_ms)
+
+    async def learn_topic_ids(self, ids: Iterable[UUID], deadline_ms: int) -> None:
+        """Look topics up by id (Metadata v12). Those that do not exist (yet) stay unknown. Raises KafkaError."""
+        asked = [MetadataRequestTopic(topic_id=one, name=None) for one in ids]
+        await self._metadata(MetadataRequest(topics=asked, allow_auto_topic_creation=False), 12, deadline_ms)
+
+    async def _metadata(self, request: MetadataRequest, lowest: int, deadline_ms: int) -> MetadataResponse:
         reply: MetadataResponse = await self.call(
-            AnyNode(), request, (4, 13), deadline_ms=deadline_ms, code_of=lambda answer: int(answer.error_code)
+            AnyNode(), request, (lowest, 13), deadline_ms=deadline_ms, code_of=lambda answer: int(answer.error_code)
         )
         if reply.error_code != 0:
             raise error_for(reply.error_code, "metadata")
@@ -432,10 +451,10 @@ class Cluster:
 
     # --- calls ---
 
-    async def reach(self, target: Target, deadline_ms: int) -> Connection:
-        """A connection to the target. Raises KafkaError."""
+    async def reach(self, target: Target, deadline_ms: int, lane: str = "") -> Connection:
+        """A connection to the target (`lane`: of a coordinator). Raises KafkaError."""
         if isinstance(target, Coordinator):
-            return await self.connection(await self.coordinator(target, deadline_ms), deadline_ms)
+            return await self.connection(await self.coordinator(target, deadline_ms), deadline_ms, lane)
         if isinstance(target, Leader):
             topic = await self.topic(target.topic, deadline_ms)
             if target.partition not in topic.partitions:
@@ -469,6 +488,7 @@ class Cluster:
         code_of: CodeOf,
         server_ms: float = 0,
         what: str = "",
+        lane: str = "",
     ) -> Any:
         """Send, and again while `code_of(reply)` or the connection says that it may help, until the deadline.
 
@@ -482,7 +502,7 @@ class Cluster:
         while True:
             error: KafkaError
             try:
-                connection = await self.reach(target, deadline_ms)
+                connection = await self.reach(target, deadline_ms, lane)
                 lowest, highest = versions(connection) if callable(versions) else versions
                 version = connection.version(message.API_KEY, lowest, highest)
                 left = deadline_ms - self.runtime.now_ms()
