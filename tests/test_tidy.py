@@ -19,6 +19,7 @@ from tests.support.tidy import ROOT
 # The thin shells: the only modules below src/ that may touch clock, sockets, threads, files and randomness.
 # A name with a trailing dot covers the package.
 SHELLS = (
+    "fencepost.broker.control",
     "fencepost.broker.embedded",
     "fencepost.broker.server",
     "fencepost.broker.system_files",

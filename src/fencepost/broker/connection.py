@@ -11,6 +11,7 @@ from fencepost.broker.effects import Effect, Reply
 
 if TYPE_CHECKING:
     from fencepost.broker.core import BrokerCore
+    from fencepost.broker.faults import RequestFault
 
 __all__ = ["Call", "Connection"]
 
@@ -20,7 +21,17 @@ Buffers = Sequence[bytes | bytearray | memoryview]
 class Connection:
     """One connection. `local` and `peer` are (host, port) as the socket tells them."""
 
-    __slots__ = ("calls", "closed", "connection_id", "local", "peer", "software_name", "software_version")
+    __slots__ = (
+        "calls",
+        "client_id",
+        "closed",
+        "connection_id",
+        "held",
+        "local",
+        "peer",
+        "software_name",
+        "software_version",
+    )
 
     def __init__(self, connection_id: int, local: tuple[str, int], peer: tuple[str, int]) -> None:
         self.connection_id = connection_id
@@ -28,8 +39,19 @@ class Connection:
         self.peer = peer
         self.software_name = ""
         self.software_version = ""
+        self.client_id = ""
+        self.held: deque[memoryview] | None = None
+        """Frames that wait behind one that is to be handled late; None where none is."""
         self.closed = False
         self.calls: deque[Call] = deque()
+
+    def __repr__(self) -> str:
+        return f"{self.connection_id} from {self.peer[0]}:{self.peer[1]}"
+
+    def release(self) -> deque[memoryview]:
+        """The frames that were held back; what comes now is handled at once."""
+        held, self.held = self.held or deque(), None
+        return held
 
     def flush(self, effects: list[Effect]) -> None:
         """Turn the answers at the head of the queue into effects."""
@@ -41,7 +63,17 @@ class Connection:
 class Call:
     """One request that is being handled. A handler returns its response, or returns None and calls `reply` later."""
 
-    __slots__ = ("answer", "api_key", "client_id", "connection", "core", "correlation_id", "on_closed", "version")
+    __slots__ = (
+        "answer",
+        "api_key",
+        "client_id",
+        "connection",
+        "core",
+        "correlation_id",
+        "fault",
+        "on_closed",
+        "version",
+    )
 
     def __init__(
         self,
@@ -60,6 +92,7 @@ class Call:
         self.client_id = client_id or ""
         self.answer: Buffers | None = None
         self.on_closed: Callable[[], None] | None = None
+        self.fault: RequestFault | None = None
 
     def reply(self, response: Any) -> None:
         """Answer the request. An answer to a connection that is gone is dropped."""

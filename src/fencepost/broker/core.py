@@ -16,12 +16,14 @@ from uuid import UUID
 from fencepost.broker.api.registry import SERVED, handler
 from fencepost.broker.config import BrokerConfig
 from fencepost.broker.connection import Call, Connection
+from fencepost.broker.core_faults import RequestFaults
 from fencepost.broker.durability import Durability
 from fencepost.broker.effects import Close, Effect
+from fencepost.broker.faults import FaultTable
 from fencepost.broker.files import Files
 from fencepost.broker.groups import Groups
 from fencepost.broker.meta import Meta
-from fencepost.broker.timers import Timers
+from fencepost.broker.timers import Timer, Timers
 from fencepost.broker.topics import Partition, TopicCatalogue
 from fencepost.broker.transactions import Transactions
 from fencepost.protocol import fetch_wire, produce_wire
@@ -39,10 +41,23 @@ _log = logging.getLogger("fencepost.broker")
 
 
 class BrokerCore:
-    """One broker over one data directory. Call `open` first; every other method may then be called in any order."""
+    """One broker over one data directory. Call `open` first; every other method may then be called in any order.
+
+    `steady_ms`: a clock that runs even where the broker's own is moved or stands still. How long a client is kept
+    waiting is counted on it; without it, on the broker's own.
+    """
+
+    broker_id = BROKER_ID
 
     def __init__(
-        self, files: Files, config: BrokerConfig, *, new_uuid: Callable[[], UUID], data_directory: str = ""
+        self,
+        files: Files,
+        config: BrokerConfig,
+        *,
+        new_uuid: Callable[[], UUID],
+        data_directory: str = "",
+        steady_ms: Callable[[], int] | None = None,
+        faults: FaultTable | None = None,
     ) -> None:
         self.files = files
         self.data_directory = data_directory
@@ -50,6 +65,9 @@ class BrokerCore:
         self.new_uuid = new_uuid
         self.advertised = ("localhost", 0)
         self.timers = Timers()
+        self._waits = Timers()
+        self._steady_ms = steady_ms
+        self._faults = RequestFaults(self, FaultTable() if faults is None else faults)
         self.durability = Durability(config.waits_for_fsync, self.advanced)
         self.topics = TopicCatalogue(files, config, new_uuid, self._log_opened)
         self.meta = Meta(files)
@@ -97,21 +115,30 @@ class BrokerCore:
         if connection is None:
             return
         self.topics.tick(now_ms)
+        if connection.held is not None:
+            connection.held.append(frame)
+            return
+        self.take(connection, frame)
+        self._settle(now_ms)
+
+    def take(self, connection: Connection, frame: memoryview, *, spared: bool = False) -> None:
+        """Handle one frame now; `spared`: whatever the faults say."""
+        now_ms = self.topics.now_ms
         try:
-            self._handle(now_ms, connection, frame)
+            self._handle(now_ms, connection, frame, spared)
         except MalformedMessage as error:
-            _log.warning("closing connection %s from %s: %s", connection_id, connection.peer, error)
+            _log.warning("closing connection %s: %s", connection, error)
             self.drop(now_ms, connection)
         except OSError:
             # The files are in doubt, so nothing may be promised: the client sees a lost connection and asks again.
-            _log.exception("closing connection %s from %s: the data directory failed", connection_id, connection.peer)
+            _log.exception("closing connection %s: the data directory failed", connection)
             self.drop(now_ms, connection)
-        self._settle(now_ms)
 
     def on_time(self, now_ms: int) -> None:
         """Do what is due."""
         self.topics.tick(now_ms)
         self.timers.run(now_ms)
+        self._waits.run(now_ms if self._steady_ms is None else self._steady_ms())
         self.transactions.on_time(now_ms)
         self.groups.on_time(now_ms)
         self._settle(now_ms)
@@ -132,8 +159,25 @@ class BrokerCore:
 
     def next_deadline_ms(self) -> int | None:
         """When `on_time` is to be called next, None for no time in particular."""
-        times = (self.timers.next_ms(), self.transactions.next_deadline_ms(), self.groups.next_deadline_ms())
+        times = [self.timers.next_ms(), self.transactions.next_deadline_ms(), self.groups.next_deadline_ms()]
+        if self._steady_ms is None:
+            times.append(self._waits.next_ms())
         return min((time for time in times if time is not None), default=None)
+
+    def next_wait_ms(self) -> int | None:
+        """When, on the steady clock, somebody has waited long enough and `on_time` is to be called."""
+        return None if self._steady_ms is None else self._waits.next_ms()
+
+    def after(self, wait_ms: int, action: Callable[[], None]) -> Timer:
+        """Do something once a client has waited that long."""
+        now_ms = self.topics.now_ms if self._steady_ms is None else self._steady_ms()
+        return self._waits.at(now_ms + wait_ms, lambda _: action())
+
+    def housekeep(self, now_ms: int) -> None:
+        """Delete at once what is too old or too much, which otherwise happens now and then."""
+        self.topics.tick(now_ms)
+        self._clean_logs(now_ms)
+        self._settle(now_ms)
 
     def advanced(self, partition: Partition) -> None:
         """The partition has more to be read, or is gone: fetches that wait for it are to be looked at."""
@@ -154,6 +198,8 @@ class BrokerCore:
             call.answer = [encode_response_head(key, version, call.correlation_id, size), *buffers]
         else:
             call.answer = [encode_response_frame(key, version, call.correlation_id, encode_response(response, version))]
+        if call.fault is not None:
+            self._faults.divert(call, call.fault)
         call.connection.flush(self._effects)
 
     def flush(self, connection: Connection) -> None:
@@ -165,7 +211,19 @@ class BrokerCore:
         self._effects.append(Close(connection.connection_id))
         self.disconnected(now_ms, connection.connection_id)
 
-    def _handle(self, now_ms: int, connection: Connection, frame: memoryview) -> None:
+    def reset(self, connection: Connection) -> None:
+        """Close a connection at once, with what was still to be sent on it."""
+        self._effects.append(Close(connection.connection_id, reset=True))
+        self.disconnected(self.topics.now_ms, connection.connection_id)
+
+    def disconnect(self, client_id: str | None = None) -> int:
+        """Reset the connections of that client, or all; returns how many."""
+        doomed = [each for each in self._connections.values() if client_id is None or each.client_id == client_id]
+        for connection in doomed:
+            self.reset(connection)
+        return len(doomed)
+
+    def _handle(self, now_ms: int, connection: Connection, frame: memoryview, spared: bool) -> None:
         header, position = decode_request_header(frame)
         key, version = header.api_key, header.api_version
         api = SERVED.get(key)
@@ -184,6 +242,9 @@ class BrokerCore:
             else:
                 request = decode_request(key, version, body)
             _log.debug("%s v%s from %s", api.name, version, connection.connection_id)
+        connection.client_id = call.client_id
+        if self._faults.table.requests and not spared and self._faults.strike(call, request, frame):
+            return
         connection.calls.append(call)
         response = handler(SERVED[key])(call, now_ms, request)
         if response is not None:
@@ -200,12 +261,15 @@ class BrokerCore:
         self.transactions.log_opened(self.topics.now_ms, partition)
 
     def _apply_retention(self, now_ms: int) -> None:
+        self._clean_logs(now_ms)
+        self.timers.at(now_ms + self.config.number("log.retention.check.interval.ms"), self._apply_retention)
+
+    def _clean_logs(self, now_ms: int) -> None:
         live = set(self.transactions.coordinator.owned_producer_ids())
         for topic in self.topics:
             for partition in topic.partitions:
                 if partition.opened is not None:
                     partition.opened.apply_retention(now_ms, live.__contains__)
-        self.timers.at(now_ms + self.config.number("log.retention.check.interval.ms"), self._apply_retention)
 
     def _sync_interval(self, now_ms: int) -> None:
         sync = self.durability.next_sync(forced=True)

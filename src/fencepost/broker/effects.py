@@ -26,9 +26,10 @@ class Reply:
 
 @dataclass(slots=True, frozen=True)
 class Close:
-    """Send what is still to be sent on the connection, then close it."""
+    """Send what is still to be sent on the connection, then close it; with `reset`, close it at once."""
 
     connection_id: int
+    reset: bool = False
 
 
 @dataclass(slots=True, frozen=True)

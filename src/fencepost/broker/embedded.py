@@ -6,14 +6,18 @@ import asyncio
 import shutil
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from fencepost.broker.config import BrokerConfig
-from fencepost.broker.server import BrokerServer, new_event_loop
+from fencepost.broker.control import BrokerClock, BrokerFaults
+from fencepost.broker.faults import FaultTable
+from fencepost.broker.server import BrokerServer, new_event_loop, system_clock
 
 __all__ = ["Broker"]
+
+Result = TypeVar("Result")
 
 
 class Broker:
@@ -23,6 +27,8 @@ class Broker:
     the end. `fsync`: "never" (what is written survives the death of the process, not of the machine), "interval" or
     "commit". `port`: 0 for a free one. The broker runs from `start` (or entering `with`) to `stop`, and may be started
     again. What goes wrong at the start is raised there: OSError, InvalidSetting, DirectoryInUse.
+
+    `clock` moves its time, `faults` makes it do wrong on purpose (`fencepost.broker.control`).
     """
 
     def __init__(
@@ -36,13 +42,20 @@ class Broker:
     ) -> None:
         self._config = BrokerConfig({"fsync": fsync, **(config or {})})
         self._data_dir = data_dir
-        self._address = (host, port)
+        self._wanted = (host, port)
+        self._address = self._wanted
         self._own_directory: str | None = None
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._end: asyncio.Event | None = None
+        self._server: BrokerServer | None = None
         self._started = threading.Event()
+        self._stopped = threading.Event()
+        self._clean = True
         self._error: BaseException | None = None
+        self._clock, self._faults = system_clock(), FaultTable()
+        self.clock = BrokerClock(self._clock, self._run_inside, lambda: self._server is not None)
+        self.faults = BrokerFaults(self._faults, self._run_inside)
 
     @property
     def bootstrap_servers(self) -> str:
@@ -65,22 +78,35 @@ class Broker:
             raise RuntimeError("the broker runs already")
         if self._data_dir is None:
             self._own_directory = tempfile.mkdtemp(prefix="fencepost-")
-        self._started.clear()
-        self._error = None
-        self._thread = threading.Thread(target=self._run, name="fencepost-broker", daemon=True)
-        self._thread.start()
-        self._started.wait()
-        self._raise_failure()
+        self._start_on(self._wanted)
         return self
 
     def stop(self) -> None:
         """Stop, and return when the logs are closed. Raises what ended the broker before, if something did."""
         if self._thread is None:
             return
-        if self._loop is not None and self._end is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._end.set)
-        self._join()
-        self._raise_failure()
+        self._end_thread(clean=True)
+        self._remove_directory()
+        if self._error is not None:
+            raise self._error
+
+    def restart(self, *, clean: bool = True) -> BaseException | None:
+        """Stop and start again, with the same port and data. Not `clean`: as after kill -9, so that it recovers.
+
+        Returns what had ended the broker before, None if nothing had. Raises RuntimeError when it was not started.
+        """
+        if self._thread is None:
+            raise RuntimeError("the broker does not run")
+        self._end_thread(clean=clean)
+        error = self._error
+        self._start_on(self._address)
+        return error
+
+    def wait_for_failure(self, timeout_s: float = 60.0) -> BaseException:
+        """Return what ended the broker once it has ended by itself (a sync that failed). Raises TimeoutError."""
+        if not self._stopped.wait(timeout_s) or self._error is None:
+            raise TimeoutError(f"the broker has not failed in {timeout_s} s")
+        return self._error
 
     def __enter__(self) -> Self:
         return self.start()
@@ -90,43 +116,71 @@ class Broker:
     ) -> None:
         self.stop()
 
-    def _raise_failure(self) -> None:
+    def _start_on(self, address: tuple[str, int]) -> None:
+        self._forget_failure()
+        self._thread = threading.Thread(target=self._run, args=(address,), name="fencepost-broker", daemon=True)
+        self._thread.start()
+        self._started.wait()
         if self._error is not None:
-            self._join()
-            raise self._error
-
-    def _join(self) -> None:
-        if self._thread is not None:
             self._thread.join()
             self._thread = None
+            self._remove_directory()
+            raise self._error
+
+    def _forget_failure(self) -> None:
+        self._started.clear()
+        self._stopped.clear()
+        self._error = None
+
+    def _end_thread(self, *, clean: bool) -> None:
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        self._clean = clean
+        if self._loop is not None and self._end is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._end.set)
+        thread.join()
+
+    def _remove_directory(self) -> None:
         if self._own_directory is not None:
             shutil.rmtree(self._own_directory, ignore_errors=True)
             self._own_directory = None
 
-    def _run(self) -> None:
+    def _run_inside(self, action: Callable[[BrokerServer], Awaitable[Result]]) -> Result:
+        """Run something in the broker's thread and return its result. Raises RuntimeError when there is none."""
+        server, loop = self._server, self._loop
+        if server is None or loop is None:
+            raise RuntimeError("the broker does not run")
+
+        async def run() -> Result:
+            return await action(server)
+
+        return asyncio.run_coroutine_threadsafe(run(), loop).result()
+
+    def _run(self, address: tuple[str, int]) -> None:
         loop = new_event_loop()
         try:
-            loop.run_until_complete(self._serve())
+            loop.run_until_complete(self._serve(address))
         except BaseException as error:  # noqa: BLE001 - it is raised again in the caller's thread
             self._error = error
         finally:
+            self._server = None
             self._started.set()
+            self._stopped.set()
             loop.close()
 
-    async def _serve(self) -> None:
+    async def _serve(self, address: tuple[str, int]) -> None:
         self._loop = asyncio.get_running_loop()
         self._end = asyncio.Event()
-        server = BrokerServer(self._config, self.data_dir, *self._address)
+        server = BrokerServer(self._config, self.data_dir, *address, clock=self._clock, faults=self._faults)
         await server.start()
-        asked = self._address
-        self._address = server.address
+        self._server, self._address = server, server.address
         self._started.set()
         end = asyncio.ensure_future(self._end.wait())
         try:
             await asyncio.wait((end, server.failed), return_when=asyncio.FIRST_COMPLETED)
         finally:
             end.cancel()
-            await server.stop()
-            self._address = asked
+            await server.stop(clean=self._clean)
         if server.failed.done():
             server.failed.result()

@@ -60,7 +60,7 @@ class ParkedFetch:
             for wanted in partitions:
                 if wanted.partition is not None:
                     wanted.partition.waiting.add(self)
-        self._timer = self._call.core.timers.at(now_ms + max_wait_ms, self._expire)
+        self._timer = self._call.core.after(max_wait_ms, self._expire)
         self._call.on_closed = self._leave
 
     def look(self, now_ms: int) -> None:
@@ -70,7 +70,7 @@ class ParkedFetch:
             self._leave()
             self._call.reply(response)
 
-    def _expire(self, now_ms: int) -> None:
+    def _expire(self) -> None:
         self._leave()
         self._call.reply(self._collect()[1])
 

@@ -17,18 +17,22 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, cast
 
+from fencepost.broker.clock import Clock
 from fencepost.broker.config import BrokerConfig
 from fencepost.broker.core import BrokerCore
 from fencepost.broker.effects import Close, Reply, Sync
-from fencepost.broker.files import File
+from fencepost.broker.faults import FaultTable
+from fencepost.broker.faulty_files import FaultyFiles
+from fencepost.broker.files import File, Files
 from fencepost.broker.receiver import Receiver
 from fencepost.broker.system_files import SystemFiles
 from fencepost.protocol.errors import ProtocolError
 
-__all__ = ["BrokerServer", "DirectoryInUse", "new_event_loop"]
+__all__ = ["BrokerServer", "DirectoryInUse", "new_event_loop", "system_clock"]
 
 _WRITE_BUFFER_BYTES = 4 * 1024 * 1024
 _SYNC_THREADS = 8
+_STRIDES = 2000  # in how many steps time moves at most, however far
 
 _log = logging.getLogger("fencepost.broker")
 
@@ -46,23 +50,40 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
+def system_clock() -> Clock:
+    """The system's time. It never goes back, whatever is done to the system's clock meanwhile."""
+    base = time.time() - time.monotonic()
+    return Clock(lambda: int((base + time.monotonic()) * 1000))
+
+
 class BrokerServer:
-    """One broker on one address over one data directory.
+    """One broker on one address over one data directory. `clock`: its time; `faults`: what is to go wrong.
 
     `await start()`, then `address` is where it listens; `failed` is done, with the reason, when it had to give up;
     `await stop()` closes the logs cleanly.
     """
 
-    def __init__(self, config: BrokerConfig, data_directory: str, host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        data_directory: str,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        clock: Clock | None = None,
+        faults: FaultTable | None = None,
+    ) -> None:
         self._config = config
         self._directory = os.path.abspath(data_directory)
         self._wanted = (host, port)
-        self._clock_base = time.time() - time.monotonic()
+        self.clock = system_clock() if clock is None else clock
+        self.now_ms = self.clock.now_ms
+        self._faults = faults
         self._clients: dict[int, _Client] = {}
         self._next_client = 0
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_due_ms: int | None = None
+        self._timer_due: tuple[int | None, int | None] = (None, None)
         self._syncer = ThreadPoolExecutor(_SYNC_THREADS, "fencepost-sync")
         self._syncing: asyncio.Task[None] | None = None
         self._lock: IO[str] | None = None
@@ -76,8 +97,17 @@ class BrokerServer:
         self.failed = self._loop.create_future()
         self._lock = _lock_directory(self._directory)
         try:
-            files = SystemFiles(self._directory, durable=self._config.text("fsync") != "never")
-            self.core = BrokerCore(files, self._config, new_uuid=uuid.uuid4, data_directory=self._directory)
+            files: Files = SystemFiles(self._directory, durable=self._config.text("fsync") != "never")
+            if self._faults is not None:
+                files = FaultyFiles(files, self._faults, time.sleep)
+            self.core = BrokerCore(
+                files,
+                self._config,
+                new_uuid=uuid.uuid4,
+                data_directory=self._directory,
+                steady_ms=_steady_ms,
+                faults=self._faults,
+            )
             self.core.open(self.now_ms())
             host, port = self._wanted
             self._server = await self._loop.create_server(lambda: _Client(self), host or None, port, backlog=1024)
@@ -89,8 +119,8 @@ class BrokerServer:
         self.core.advertised = self._advertised()
         self.pump()
 
-    async def stop(self) -> None:
-        """Stop accepting, drop the connections, close the logs."""
+    async def stop(self, *, clean: bool = True) -> None:
+        """Stop accepting, drop the connections, close the logs; not `clean`: leave the logs as they are."""
         if self._server is not None:
             self._server.close()
         if self._timer is not None:
@@ -101,15 +131,11 @@ class BrokerServer:
             client.abort()
         self._syncer.shutdown()
         try:
-            if not self.failed.done():
+            if clean and not self.failed.done():
                 self.core.close()
         finally:
             if self._lock is not None:
                 self._lock.close()
-
-    def now_ms(self) -> int:
-        """Milliseconds since the epoch. It never goes back, whatever is done to the system's clock meanwhile."""
-        return int((self._clock_base + time.monotonic()) * 1000)
 
     def pump(self) -> None:
         """Carry out what the core wants done, and come back when it wants to be called."""
@@ -124,14 +150,56 @@ class BrokerServer:
             elif isinstance(effect, Close):
                 client = clients.get(effect.connection_id)
                 if client is not None:
-                    client.close()
-        due_ms = self.core.next_deadline_ms()
-        if due_ms != self._timer_due_ms:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer_due_ms = due_ms
-            delay_ms = 0 if due_ms is None else max(0, due_ms - self.now_ms())
-            self._timer = None if due_ms is None else self._loop.call_later(delay_ms / 1000, self._on_time)
+                    client.abort() if effect.reset else client.close()
+        # While time stands still nothing is due but what clients wait for.
+        due = (None if self.clock.frozen else self.core.next_deadline_ms(), self.core.next_wait_ms())
+        if due != self._timer_due:
+            self._set_timer(*due)
+
+    async def advance(self, duration_ms: int) -> None:
+        """Let time pass, and return when all that fell due meanwhile is done and durable.
+
+        Time goes from one deadline to the next, so that what follows from one happens in its turn.
+        """
+        clock = self.clock
+        was_frozen = clock.frozen
+        clock.freeze()
+        try:
+            end_ms = clock.now_ms() + duration_ms
+            stride_ms = max(1, duration_ms // _STRIDES)
+            await self._settle()
+            for _ in range(10 * _STRIDES):
+                due_ms = self.core.next_deadline_ms()
+                if due_ms is None or due_ms > end_ms:
+                    break
+                clock.move_to(max(due_ms, min(end_ms, clock.now_ms() + stride_ms)))
+                await self._settle()
+            else:
+                raise RuntimeError(f"the broker does not come to rest: something is always due at {due_ms}")
+            clock.move_to(end_ms)
+            self.core.housekeep(end_ms)
+            await self._settle()
+        finally:
+            if not was_frozen:
+                clock.thaw()
+            self._timer_due = (None, None)
+            self.pump()
+
+    def freeze(self) -> None:
+        """Let time stand still."""
+        self.clock.freeze()
+        self.pump()
+
+    def thaw(self) -> None:
+        """Let time go on."""
+        self.clock.thaw()
+        self.pump()
+
+    def disconnect(self, client_id: str | None) -> int:
+        """Reset the connections of that client, or all; returns how many."""
+        count = self.core.disconnect(client_id)
+        self.pump()
+        return count
 
     def enter(self, client: _Client) -> int:
         """Register a new connection; returns its id."""
@@ -151,8 +219,25 @@ class BrokerServer:
             for client in list(self._clients.values()):
                 client.abort()
 
+    def _set_timer(self, due_ms: int | None, wait_ms: int | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_due = (due_ms, wait_ms)
+        delays_ms = [] if due_ms is None else [due_ms - self.now_ms()]
+        if wait_ms is not None:
+            delays_ms.append(wait_ms - _steady_ms())
+        self._timer = self._loop.call_later(max(0, min(delays_ms)) / 1000, self._on_time) if delays_ms else None
+
+    async def _settle(self) -> None:
+        """Do what is due now, and wait until what it appended is durable."""
+        self._on_time()
+        while self._syncing is not None and not self._syncing.done():
+            await asyncio.wait((self._syncing,))
+        if self.failed.done():
+            self.failed.result()
+
     def _on_time(self) -> None:
-        self._timer_due_ms = None
+        self._timer_due = (None, None)
         if not self.failed.done():
             try:
                 self.core.on_time(self.now_ms())
@@ -248,6 +333,10 @@ class _Client(asyncio.BufferedProtocol):
     def abort(self) -> None:
         """Close at once."""
         self._transport.abort()
+
+
+def _steady_ms() -> int:
+    return int(time.monotonic() * 1000)
 
 
 def _sync_each(files: Sequence[File]) -> None:
