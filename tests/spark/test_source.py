@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -242,14 +242,197 @@ def test_a_batch_reads_between_its_offsets_or_times(broker: Broker) -> None:
         {"maxOffsetsPerTrigger": "0"},
         {"failOnDataLoss": "maybe"},
         {"kafka.isolation.level": "serializable"},
-        {"kafka.group.id": "g"},
         {"startingOffsets": "latest"},
-        {"startingOffsets": "earliest", "startingTimestamp": "5"},
+        {"startingTimestamp": "soon"},
+        {"startingOffsetsByTimestamp": '{"a":{"0":-5}}'},
+        {"startingOffsetsByTimestampStrategy": "earliest"},
+        {"endingOffsets": "earliest"},
+        {"subscribePattern": "("},
+        {"maxTriggerDelay": "soon"},
+        {"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"},
+        {"commitOffsets": "true"},
+        {"kafka.no.such.setting": "1"},
     ],
 )
 def test_wrong_options_are_refused(broker: Broker, wrong: dict[str, str]) -> None:
     with pytest.raises(ConfigurationError):
         BatchReader(Topic(broker).options(**wrong), SCHEMA).partitions()
+
+
+def offsets(topic: Topic, *at: int) -> str:
+    return json.dumps({topic.name: {str(number): offset for number, offset in enumerate(at)}})
+
+
+def test_timestamps_come_before_offsets_and_each_partition_may_have_its_own(broker: Broker) -> None:
+    topic = Topic(broker)
+    topic.write(0, ["a", "b", "c"], at_ms=5000)
+    topic.write(1, ["d", "e"], at_ms=9000)
+
+    def read(**more: str) -> list[str]:
+        reader = BatchReader(topic.options(**more), SCHEMA)
+        return values(reader, reader.partitions())
+
+    # The order of preference in Spark's documentation: one timestamp, a timestamp each, offsets.
+    later = offsets(topic, 5002, 9001)
+    assert read(startingOffsetsByTimestamp=later, startingOffsets="earliest") == ["c", "e"]
+    assert read(startingTimestamp="5001", startingOffsetsByTimestamp=later) == ["b", "c", "d", "e"]
+    assert read(endingOffsetsByTimestamp=offsets(topic, 5001, 9001), endingOffsets="latest") == ["a", "d"]
+    assert read(endingOffsetsByTimestamp=offsets(topic, 5001, 99_000)) == ["a", "d", "e"]
+    with pytest.raises(ConfigurationError, match=f"{topic.name}-0 has no record at or after 6000"):
+        read(startingTimestamp="6000")
+    assert read(startingTimestamp="6000", startingOffsetsByTimestampStrategy="latest") == ["d", "e"]
+    with pytest.raises(ConfigurationError, match="missing"):
+        read(startingOffsetsByTimestamp=json.dumps({topic.name: {"0": 1}}))
+    with pytest.raises(ConfigurationError, match="startingOffsets is 2, endingOffsets is 1"):
+        read(startingOffsets=offsets(topic, 2, 0), endingOffsets=offsets(topic, 1, 0))
+
+
+def test_the_four_places_of_a_gap(broker: Broker) -> None:
+    """A batch without a record; its first, its last, and a middle offset that is no record (apache/spark#22042)."""
+    topic = Topic(broker, partitions=1)
+    topic.write_transaction(0, ["aborted"], commit=False)  # 0, marker 1
+    topic.write(0, ["a"])  # 2
+    topic.write_transaction(0, ["b"], commit=True)  # 3, marker 4
+    topic.write(0, ["c"])  # 5
+    reader = topic.stream()
+
+    def read(start: int, end: int) -> list[str]:
+        begin, stop = {topic.name: {"0": start}}, {topic.name: {"0": end}}
+        return values(reader, reader.partitions(begin, stop))
+
+    assert read(0, 2) == []
+    assert read(1, 3) == ["a"]
+    assert read(4, 5) == []
+    assert read(3, 5) == ["b"]
+    assert read(2, 6) == ["a", "b", "c"]
+    whole = [read(start, end) for start in range(7) for end in range(start, 7)]
+    assert [len(found) for found in whole[:7]] == [0, 0, 0, 1, 2, 2, 3]
+
+
+def test_a_batch_waits_for_enough_but_not_for_ever(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 1000.0
+    monkeypatch.setattr("fencepost.spark.source.time.monotonic", lambda: now_s)
+    topic = Topic(broker, partitions=1)
+    topic.write(0, ["a", "b"])
+    reader = topic.stream(minOffsetsPerTrigger="3", maxOffsetsPerTrigger="4", maxTriggerDelay="10m")
+    limit = reader.getDefaultReadLimit()
+    assert limit == ReadMaxRows(4)
+    assert topic.stream(minOffsetsPerTrigger="3").getDefaultReadLimit() == ReadMinRows(3)
+    first = reader.latestOffset(reader.initialOffset(), limit)
+    assert first == {topic.name: {"0": 2}}  # a new run begins at once
+    topic.write(0, ["c", "d"])
+    assert reader.latestOffset(first, limit) == first
+    now_s += 599
+    assert reader.latestOffset(first, limit) == first
+    topic.write(0, ["e", "f", "g"])
+    second = reader.latestOffset(first, limit)
+    assert second == {topic.name: {"0": 6}}  # enough, and no more than four
+    assert reader.latestOffset(second, limit) == second
+    now_s += 600
+    assert reader.latestOffset(second, limit) == {topic.name: {"0": 7}}
+    topic.write(0, ["h"])
+    assert reader.latestOffset({topic.name: {"0": 7}}, ReadAllAvailable()) == {topic.name: {"0": 8}}
+    available = topic.stream(minOffsetsPerTrigger="100")
+    available.prepareForTriggerAvailableNow()
+    seven = {topic.name: {"0": 7}}
+    assert available.latestOffset(seven, ReadMinRows(100)) == {topic.name: {"0": 8}}
+
+
+def test_a_task_reads_at_most_so_many_records(broker: Broker) -> None:
+    topic = Topic(broker)
+    topic.write(0, [str(number) for number in range(10)])
+    topic.write(1, ["x"])
+    reader = topic.stream(maxRecordsPerPartition="4")
+    parts = reader.partitions(reader.initialOffset(), {topic.name: {"0": 10, "1": 1}})
+    assert [tuple(part.value)[1:] for part in parts] == [(0, 0, 3), (0, 3, 6), (0, 6, 10), (1, 0, 1)]
+    assert values(reader, parts) == [*(str(number) for number in range(10)), "x"]
+
+
+def test_finished_offsets_are_shown_to_a_group(
+    broker: Broker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = Topic(broker, partitions=1)
+    topic.write(0, ["a", "b", "c"])
+    group = f"lag-of-{topic.name}"
+    shown = {"commitOffsets": "true", "kafka.group.id": group}
+    reader = topic.stream(**shown)
+
+    def committed() -> dict[TopicPartition, int]:
+        found = topic.link.io.run(topic.link.admin.group_offsets(group))
+        return {one: at.offset for one, at in found.items()}
+
+    topic.stream(**{"kafka.group.id": group}).commit({topic.name: {"0": 1}})
+    assert committed() == {}  # only on request
+    reader.commit({topic.name: {"0": 2}})
+    assert committed() == {TopicPartition(topic.name, 0): 2}
+    reader.latestOffset({topic.name: {"0": 3}}, ReadAllAvailable())  # a batch begins where the last one ended
+    assert committed() == {TopicPartition(topic.name, 0): 3}
+    monkeypatch.setattr("fencepost.spark.source.COMMIT_PATIENCE_MS", 500)
+    reader.commit({"no-such-topic": {"0": 2}})
+    assert f"group '{group}' was not told" in caplog.text
+
+
+def test_new_topics_that_fit_the_pattern_are_found_while_running(broker: Broker) -> None:
+    first = Topic(broker, partitions=1)
+    first.write(0, ["a"])
+    reader = first.stream(subscribePattern=f"{first.name}.*")
+    start = reader.initialOffset()
+    second = Topic(broker, partitions=1)
+    name = f"{first.name}-more"
+    second.link.io.run(second.link.admin.create_topic(name, 1))
+    second.name = name
+    second.write(0, ["b"])
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert end == {first.name: {"0": 1}, name: {"0": 1}}
+    assert values(reader, reader.partitions(start, end)) == ["a", "b"]
+
+
+def test_a_topic_that_was_made_again_is_a_loss(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    topic = Topic(broker, partitions=1)
+    topic.write(0, ["a"])
+    readers = [topic.stream(), topic.stream(failOnDataLoss="false")]
+    start = readers[1].initialOffset()
+    assert readers[0].initialOffset() == start
+    topic.link.io.run(topic.link.admin.delete_topic(topic.name))
+    topic.link.io.run(topic.link.admin.create_topic(topic.name, 1))
+    topic.write(0, ["b"])
+    strict, careless = readers
+    with pytest.raises(DataLossError, match="made again"):
+        strict.latestOffset(start, ReadAllAvailable())
+    end = careless.latestOffset(start, ReadAllAvailable())
+    assert values(careless, careless.partitions(start, end)) == ["b"]
+    assert "made again" in caplog.text
+
+
+@pytest.mark.parametrize("available_now", [False, True])
+def test_partitions_that_are_gone_or_shorter_are_a_loss(broker: Broker, available_now: bool) -> None:
+    topic = Topic(broker, partitions=1)
+    topic.write(0, ["a", "b"])
+    for start in ({topic.name: {"0": 5}}, {topic.name: {"0": 0, "1": 7}}):
+        for careless in (False, True):
+            reader = topic.stream(failOnDataLoss="false" if careless else "true")
+            if available_now:
+                reader.prepareForTriggerAvailableNow()
+            if not careless:
+                with pytest.raises(DataLossError):
+                    reader.latestOffset(start, ReadAllAvailable())
+                continue
+            end = reader.latestOffset(start, ReadAllAvailable())
+            assert end[topic.name]["0"] == 2
+            assert values(reader, reader.partitions(start, end)) == ([] if "1" not in start[topic.name] else ["a", "b"])
+
+
+def test_what_retention_takes_under_a_running_task_is_loud(broker: Broker) -> None:
+    topic = Topic(broker, partitions=1)
+    for number in range(6):
+        topic.write(0, [str(number)])
+    start, end = {topic.name: {"0": 0}}, {topic.name: {"0": 6}}
+    strict, careless = topic.stream(), topic.stream(failOnDataLoss="false")
+    parts = strict.partitions(start, end)
+    topic.link.io.run(topic.link.admin.delete_records({TopicPartition(topic.name, 0): 4}))
+    with pytest.raises(DataLossError, match="offsets 0 to 3"):
+        values(strict, parts)
+    assert values(careless, parts) == ["4", "5"]
 
 
 def test_a_stream_has_no_end(broker: Broker) -> None:

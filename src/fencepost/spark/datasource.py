@@ -40,9 +40,9 @@ class FencepostDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - PySpark's name
         """spark.readStream"""
-        from fencepost.spark.source import StreamReader
+        from fencepost.spark.source import stream_reader
 
-        return StreamReader(self.options, schema)
+        return stream_reader(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """df.write; a log cannot be overwritten."""

@@ -6,6 +6,7 @@ sink.id, delivery, require.level, decision.topic.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final
@@ -19,11 +20,13 @@ from fencepost.spark.steps import SinkConfig
 __all__ = [
     "AT_LEAST_ONCE",
     "EXACTLY_ONCE",
+    "NOT_YOURS",
     "ClientSettings",
     "SinkOptions",
     "client_settings",
     "flag",
     "level_of",
+    "milliseconds",
     "whole",
 ]
 
@@ -31,15 +34,21 @@ EXACTLY_ONCE: Final = "exactly-once"
 AT_LEAST_ONCE: Final = "at-least-once"
 
 _COMMON: Final = frozenset(field.name for field in fields(CommonConfig))
-# The sink and the source decide these themselves.
-_NOT_YOURS: Final = {
+_BYTES: Final = "keys and values are bytes here; convert them with the data frame's functions"
+# What the sink and the source decide themselves. Spark's own connector refuses most of them too.
+NOT_YOURS: Final[Mapping[str, str]] = {
     "transactional.id": "the sink mints its transactional ids; name the sink with sink.id",
     "enable.idempotence": "it is always on",
-    "group.id": "offsets are in Spark's checkpoint, no consumer group is used",
+    "acks": "every replica in sync acknowledges: with less, a record that was reported as written could be lost",
     "auto.offset.reset": "use startingOffsets",
-    "enable.auto.commit": "offsets are in Spark's checkpoint",
+    "enable.auto.commit": "offsets are in Spark's checkpoint; commitOffsets shows them to a consumer group",
+    "interceptor.classes": "there are no Java classes in this client",
+    "partitioner.class": "there are no Java classes in this client; a column 'partition' chooses the partition",
+    "key.serializer": _BYTES,
+    "value.serializer": _BYTES,
+    "key.deserializer": _BYTES,
+    "value.deserializer": _BYTES,
 }
-_SERIALIZERS: Final = frozenset({"key.serializer", "value.serializer", "key.deserializer", "value.deserializer"})
 
 Settings = tuple[tuple[str, str], ...]  # Kafka's dotted names, sorted; hashable and picklable
 
@@ -59,13 +68,15 @@ class ClientSettings:
 def client_settings(options: Mapping[str, str], kind: type[ProducerConfig | ConsumerConfig]) -> ClientSettings:
     """The kafka.* options. Raises ConfigurationError for unknown ones and those the connector decides itself."""
     given = {key[len("kafka.") :]: value for key, value in options.items() if key.lower().startswith("kafka.")}
-    for name, why in _NOT_YOURS.items():
+    for name, why in NOT_YOURS.items():
         if name in given:
             raise ConfigurationError(f"kafka.{name} cannot be set: {why}")
     if not given.get("bootstrap.servers"):
         raise ConfigurationError("option kafka.bootstrap.servers is missing")
-    given = {key: value for key, value in given.items() if key not in _SERIALIZERS}
-    config = kind.from_dotted(given)
+    try:
+        config = kind.from_dotted(given)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"option kafka.*: {error}") from error
     common = {key: value for key, value in given.items() if key.replace(".", "_") in _COMMON}
     own = {field.name: getattr(config, field.name) for field in fields(config) if field.name not in _COMMON}
     return ClientSettings(tuple(sorted(common.items())), tuple(sorted(own.items())))
@@ -91,6 +102,20 @@ def whole(options: Mapping[str, str], name: str, lowest: int) -> int | None:
     if number < lowest:
         raise ConfigurationError(f"option {name}={number}: at least {lowest}")
     return number
+
+
+_UNITS_MS: Final = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def milliseconds(options: Mapping[str, str], name: str, default: int) -> int:
+    """A time as Spark writes it: "15m", "30s", "500ms", "1h"; a bare number is milliseconds."""
+    text = options.get(name)
+    if text is None:
+        return default
+    match = re.fullmatch(r"(\d+)\s*([a-z]*)", text.strip().lower())
+    if match is None or match[2] not in _UNITS_MS:
+        raise ConfigurationError(f"option {name}={text!r}: a time such as 500ms, 30s, 15m, 1h or 1d")
+    return int(match[1]) * _UNITS_MS[match[2]]
 
 
 def level_of(text: str) -> plan.Level:

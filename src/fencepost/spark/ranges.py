@@ -14,7 +14,22 @@ from typing import Any, Final, NamedTuple
 from fencepost.client.types import TopicPartition
 from fencepost.errors import ConfigurationError
 
-__all__ = ["EARLIEST", "LATEST", "Offsets", "Range", "from_json", "limit", "split", "starting", "to_json"]
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "Bound",
+    "Offsets",
+    "Range",
+    "assigned",
+    "bound",
+    "from_json",
+    "limit",
+    "moments",
+    "rows_between",
+    "split",
+    "starting",
+    "to_json",
+]
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -44,6 +59,59 @@ def from_json(offsets: Mapping[str, Mapping[str, int]]) -> Offsets:
     return {TopicPartition(topic, int(p)): at for topic, parts in offsets.items() for p, at in parts.items()}
 
 
+class Bound(NamedTuple):
+    """Where reading begins or ends, as it was written: a word or JSON of offsets, or moments (ms since 1970)."""
+
+    option: str
+    text: str
+    by_time: bool
+
+
+def bound(options: Mapping[str, str], which: str, default: str) -> Bound:
+    """`which`: "starting" or "ending". A timestamp comes before timestamps, and these before offsets, as in Spark."""
+    for name, by_time in (
+        (f"{which}Timestamp", True),
+        (f"{which}OffsetsByTimestamp", True),
+        (f"{which}Offsets", False),
+    ):
+        text = options.get(name.lower())
+        if text is not None:
+            made = Bound(name, text.strip(), by_time)
+            if by_time:
+                moments(made, set())  # what cannot be read is said at once
+            return made
+    return Bound(f"{which}Offsets", default, by_time=False)
+
+
+def moments(wanted: Bound, partitions: set[TopicPartition]) -> Offsets:
+    """Milliseconds for each partition: one number for all, or JSON that names each. Raises ConfigurationError."""
+    if not wanted.text.startswith("{"):
+        try:
+            moment = int(wanted.text)
+        except ValueError as error:
+            raise ConfigurationError(f"option {wanted.option}={wanted.text!r}: milliseconds since 1970") from error
+        given = dict.fromkeys(partitions, moment)
+    else:
+        given = _parsed(wanted.text, wanted.option)
+    if any(moment < 0 for moment in given.values()):
+        raise ConfigurationError(f"option {wanted.option}: a moment before 1970")
+    if partitions:
+        _check_named(given, partitions, wanted.option)
+    return given
+
+
+def assigned(text: str) -> set[TopicPartition]:
+    """The option assign. Raises ConfigurationError."""
+    try:
+        value: Any = json.loads(text)
+        found = {TopicPartition(str(topic), int(number)) for topic, numbers in value.items() for number in numbers}
+    except (ValueError, AttributeError, TypeError) as error:
+        raise ConfigurationError(f'option assign={text!r}: {{"topic":[0,1]}}') from error
+    if not found:
+        raise ConfigurationError("option assign names no partition")
+    return found
+
+
 def starting(text: str, option: str, partitions: set[TopicPartition], named_only: int) -> Offsets:
     """ "earliest", "latest", or JSON per partition with -2 and -1 for these; as EARLIEST, LATEST or an offset each.
 
@@ -57,6 +125,14 @@ def starting(text: str, option: str, partitions: set[TopicPartition], named_only
             raise ConfigurationError(f"option {option} cannot be {word}")
         return dict.fromkeys(partitions, at)
     given = _parsed(text, option)
+    _check_named(given, partitions, option)
+    bad = [at for at in given.values() if at < EARLIEST or at == named_only]
+    if bad:
+        raise ConfigurationError(f"option {option}: {bad[0]} is not an offset here")
+    return given
+
+
+def _check_named(given: Offsets, partitions: set[TopicPartition], option: str) -> None:
     missing = partitions - set(given)
     unknown = set(given) - partitions
     if missing or unknown:
@@ -68,10 +144,6 @@ def starting(text: str, option: str, partitions: set[TopicPartition], named_only
                 if which
             )
         )
-    bad = [at for at in given.values() if at < EARLIEST or at == named_only]
-    if bad:
-        raise ConfigurationError(f"option {option}: {bad[0]} is not an offset here")
-    return given
 
 
 def _parsed(text: str, option: str) -> Offsets:
@@ -106,16 +178,30 @@ def limit(start: Offsets, end: Offsets, max_rows: int | None) -> Offsets:
     return taken
 
 
-def split(ranges: list[Range], min_partitions: int | None) -> list[Range]:
-    """One task per range; with `min_partitions`, long ones are cut so that there are about that many. Deterministic."""
+def rows_between(start: Offsets, end: Offsets) -> int:
+    """Offsets from `start` to `end`; a partition that `start` does not know counts nothing."""
+    return sum(max(at - start.get(one, at), 0) for one, at in end.items())
+
+
+def split(ranges: list[Range], min_partitions: int | None, max_records: int | None = None) -> list[Range]:
+    """One task per range, cut to at most `max_records` offsets each, and so that there are about `min_partitions`.
+
+    Deterministic: a batch that is read again after a restart is cut in the same way.
+    """
     ranges = sorted(one for one in ranges if one.end > one.start)
+    if max_records is not None:
+        ranges = [part for one in ranges for part in _cut(one, -(-(one.end - one.start) // max_records))]
     if min_partitions is None or not ranges or len(ranges) >= min_partitions:
         return ranges
     total = sum(one.end - one.start for one in ranges)
     cut: list[Range] = []
     for one in ranges:
         size = one.end - one.start
-        parts = max(1, min(size, round(size * min_partitions / total)))
-        bounds = [one.start + size * number // parts for number in range(parts + 1)]
-        cut += [one._replace(start=low, end=high) for low, high in pairwise(bounds)]
+        cut += _cut(one, max(1, min(size, round(size * min_partitions / total))))
     return cut
+
+
+def _cut(one: Range, parts: int) -> list[Range]:
+    size = one.end - one.start
+    bounds = [one.start + size * number // parts for number in range(parts + 1)]
+    return [one._replace(start=low, end=high) for low, high in pairwise(bounds)]

@@ -1,12 +1,8 @@
 """`spark.readStream.format("fencepost")` and `spark.read.format("fencepost")`, as Spark's own Kafka source.
 
-    subscribe | subscribePattern | assign            which partitions
-    startingOffsets, startingTimestamp               earliest, latest (default of a stream), JSON, or ms since 1970
-    endingOffsets, endingTimestamp                   batch only; default latest
-    maxOffsetsPerTrigger, minPartitions, failOnDataLoss, includeHeaders, kafka.*
-
-kafka.isolation.level is read_committed by default: the end is then the last stable offset, and markers and aborted
-records leave gaps in the offsets. Offsets are in Spark's checkpoint; no consumer group is used.
+The options are in source_options.py. kafka.isolation.level is read_committed by default: the end is then the last
+stable offset, and markers and aborted records leave gaps in the offsets. Offsets are in Spark's checkpoint; with
+commitOffsets they are shown to a consumer group as well, for tools that display lag.
 """
 
 from __future__ import annotations
@@ -14,38 +10,51 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
+from uuid import UUID
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from fencepost.client.types import Isolation, TopicPartition
-from fencepost.config import ConsumerConfig
-from fencepost.errors import ConfigurationError, DataLossError, ProtocolError
-from fencepost.protocol.fetch_wire import READ_COMMITTED, READ_UNCOMMITTED, FetchPartitionResult
-from fencepost.spark import ranges, wire
-from fencepost.spark.options import client_settings, flag, whole
-from fencepost.spark.ranges import EARLIEST, LATEST, Offsets, Range
+from fencepost.client import group_offsets
+from fencepost.client.fetching import FetchSettings, fetch_range
+from fencepost.client.records import Fetched
+from fencepost.client.types import GroupMetadata, Isolation, OffsetAndMetadata, TopicPartition
+from fencepost.errors import ConfigurationError, DataLossError, KafkaError, OffsetOutOfRangeError, RetriableError
+from fencepost.spark import ranges
+from fencepost.spark.compat import (
+    ADMISSION_CONTROL,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsAvailableNow,
+)
+from fencepost.spark.options import flag
+from fencepost.spark.ranges import EARLIEST, LATEST, Bound, Offsets, Range
 from fencepost.spark.runner import Link, link_to
+from fencepost.spark.source_options import SourceOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["BatchReader", "RangePartition", "StreamReader", "source_schema"]
+__all__ = ["BatchReader", "RangePartition", "StreamReader", "source_schema", "stream_reader"]
 
 log = logging.getLogger("fencepost.spark")
 
-FETCH_BYTES: Final = 8 * 1024 * 1024
-READ_TIMEOUT_MS: Final = 300_000
+COMMIT_PATIENCE_MS: Final = 10_000
 _NOT_ALLOWED: Final = -100
 
 _COLUMNS: Final = (
     "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int"
 )
 _HEADERS: Final = ", headers array<struct<key:string,value:binary>>"
+
+T = TypeVar("T")
+JsonOffsets = dict[str, dict[str, int]]
 
 
 def source_schema(options: Mapping[str, str]) -> str:
@@ -61,66 +70,88 @@ class RangePartition(InputPartition):
 
 
 class _Source:
-    """What stream and batch share. Picklable: options only."""
+    """What stream and batch share. Picklable: options, and the topics' ids as they were first seen."""
 
-    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
-        self._options = dict(options)
+    def __init__(self, options: Mapping[str, str], schema: StructType, *, stream: bool) -> None:
         self._schema = schema
-        self._client = client_settings(self._options, ConsumerConfig)
-        self._committed = self._client.value("isolation_level") == "read_committed"
-        self._fail_on_data_loss = flag(self._options, "failondataloss", True)
-        self._min_partitions = whole(self._options, "minpartitions", 1)
-        self._max_rows = whole(self._options, "maxoffsetspertrigger", 1)
-        ways = [name for name in ("subscribe", "subscribepattern", "assign") if name in self._options]
-        if len(ways) != 1:
-            raise ConfigurationError("exactly one of the options subscribe, subscribePattern and assign is needed")
+        self._options = SourceOptions.parse(options, stream=stream)
+        self._topic_ids: dict[str, UUID | None] = {}
 
     def _link(self) -> Link:
-        return link_to(dict(self._client.common))
+        return link_to(dict(self._options.client.common))
 
     # --- which partitions, and where they begin and end ---
 
     def _partitions(self) -> set[TopicPartition]:
-        if "assign" in self._options:
-            return _assigned(self._options["assign"])
+        if self._options.way == "assign":
+            return ranges.assigned(self._options.wanted)
         link = self._link()
-        if "subscribepattern" in self._options:
-            pattern = re.compile(self._options["subscribepattern"])
-            topics = [name for name in link.io.run(link.admin.list_topics()) if pattern.fullmatch(name)]
+        if self._options.way == "subscribePattern":
+            pattern = re.compile(self._options.wanted)
+            listed = self._patiently(lambda: link.io.run(link.admin.list_topics()))
+            topics = [name for name in listed if pattern.fullmatch(name)]
         else:
-            topics = [name.strip() for name in self._options["subscribe"].split(",") if name.strip()]
-        found = link.io.run(link.admin.describe_topics(topics)) if topics else {}
+            topics = [name.strip() for name in self._options.wanted.split(",") if name.strip()]
+        found = self._patiently(lambda: link.io.run(link.admin.describe_topics(topics))) if topics else {}
         missing = sorted(set(topics) - set(found))
         if missing:
             raise ConfigurationError(f"topics that do not exist: {', '.join(missing)}")
+        for name, topic in found.items():
+            before = self._topic_ids.setdefault(name, topic.topic_id)
+            if before != topic.topic_id:
+                self._topic_ids[name] = topic.topic_id
+                self._report_loss(f"topic {name} was deleted and made again: what was not read of it is gone", name)
         return {TopicPartition(name, number) for name, topic in found.items() for number in topic.partitions}
 
-    def _offsets(self, wanted: Mapping[TopicPartition, int]) -> Offsets:
-        """The offset for each partition's EARLIEST, LATEST or timestamp; the end where no record is that late."""
+    def _patiently(self, ask: Callable[[], T]) -> T:
+        """fetchOffset.numRetries, fetchOffset.retryIntervalMs; the client itself has tried again before each."""
+        for left in range(self._options.retries, -1, -1):
+            try:
+                return ask()
+            except RetriableError as error:
+                if left == 0:
+                    raise
+                log.warning("offsets could not be fetched, %d more attempts: %s", left, error)
+                time.sleep(self._options.retry_interval_ms / 1000)
+        raise ConfigurationError("fetchOffset.numRetries is below 0")
+
+    def _found(self, wanted: Mapping[TopicPartition, int], *, committed: bool) -> Offsets:
+        """The offset for each partition's EARLIEST, LATEST or timestamp; -1 where no record is that late."""
         if not wanted:
             return {}
         link = self._link()
-        isolation = Isolation.READ_COMMITTED if self._committed else Isolation.READ_UNCOMMITTED
-        found = link.io.run(link.admin.list_offsets(wanted, isolation=isolation))
-        late = [one for one, at in found.items() if at.offset < 0]
-        ends = self._offsets(dict.fromkeys(late, LATEST)) if late else {}
-        return {one: ends.get(one, at.offset) for one, at in found.items()}
+        isolation = Isolation.READ_COMMITTED if committed else Isolation.READ_UNCOMMITTED
+        found = self._patiently(lambda: link.io.run(link.admin.list_offsets(wanted, isolation=isolation)))
+        return {one: at.offset for one, at in found.items()}
 
-    def _resolved(self, which: str, default: str, forbidden: int) -> Offsets:
-        """startingOffsets or startingTimestamp (endingOffsets, endingTimestamp), as offsets that are there."""
+    def _offsets(self, wanted: Mapping[TopicPartition, int]) -> Offsets:
+        """The same; the end where no record is that late."""
+        found = self._found(wanted, committed=self._options.committed)
+        late = [one for one, at in found.items() if at < 0]
+        return {**found, **(self._offsets(dict.fromkeys(late, LATEST)) if late else {})}
+
+    def _resolved(self, bound: Bound, forbidden: int, *, may_be_late: bool) -> Offsets:
+        """Offsets that are there. Raises ConfigurationError."""
         partitions = self._partitions()
-        moment = whole(self._options, f"{which}timestamp", 0)
-        if moment is not None:
-            if f"{which}offsets" in self._options:
-                raise ConfigurationError(f"{which}Offsets and {which}Timestamp exclude each other")
-            return self._offsets(dict.fromkeys(partitions, moment))
-        text = self._options.get(f"{which}offsets", default)
-        given = ranges.starting(text, f"{which}Offsets", partitions, forbidden)
+        if bound.by_time:
+            moments = ranges.moments(bound, partitions)
+            found = self._found(moments, committed=self._options.committed)
+            late = sorted(one for one, at in found.items() if at < 0)
+            if late and not may_be_late:
+                raise ConfigurationError(
+                    f"option {bound.option}: {late[0].topic}-{late[0].partition} has no record at or after "
+                    f"{moments[late[0]]}; startingOffsetsByTimestampStrategy=latest would begin at its end"
+                )
+            return {**found, **self._offsets(dict.fromkeys(late, LATEST))}
+        given = ranges.starting(bound.text, bound.option, partitions, forbidden)
         asked = self._offsets({one: at for one, at in given.items() if at < 0})
         return {one: asked.get(one, at) for one, at in given.items()}
 
     def _ranges(self, start: Offsets, end: Offsets) -> list[Range]:
         """What to read; checks that nothing of it is gone."""
+        for one in sorted(start):
+            if end.get(one, -1) < start[one]:
+                self._lost(one, end.get(one, 0), start[one])
         earliest = self._offsets(dict.fromkeys([one for one in end if end[one] > start.get(one, 0)], EARLIEST))
         made = []
         for one, stop in end.items():
@@ -129,18 +160,21 @@ class _Source:
                 self._lost(one, first, earliest[one])
                 first = min(earliest[one], stop)
             made.append(Range(one.topic, one.partition, first, stop))
-        return ranges.split(made, self._min_partitions)
+        return ranges.split(made, self._options.min_partitions, self._options.max_records)
 
     def _lost(self, one: TopicPartition, wanted: int, there: int) -> None:
         words = f"{one.topic}-{one.partition}: offsets {wanted} to {there - 1} are not there any more"
-        if self._fail_on_data_loss:
+        self._report_loss(words, one.topic, one.partition, there)
+
+    def _report_loss(self, words: str, topic: str, partition: int = -1, there: int = -1) -> None:
+        if self._options.fail_on_data_loss:
             raise DataLossError(
                 f"{words} (set failOnDataLoss to false to go on without them)",
-                topic=one.topic,
-                partition=one.partition,
+                topic=topic,
+                partition=partition,
                 log_start_offset=there,
             )
-        log.warning("%s; reading goes on at %d", words, there)
+        log.warning("%s; failOnDataLoss is false, so reading goes on with what is there", words)
 
     # --- reading, in a task ---
 
@@ -148,80 +182,78 @@ class _Source:
         """The range's records as Arrow batches of exactly the reader's schema, one fetch ahead."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        wanted = Range(*partition.value)
-        schema = to_arrow_schema(self._schema, timezone="UTC")
-        return self._read(wanted, schema)
+        return self._read(Range(*partition.value), to_arrow_schema(self._schema, timezone="UTC"))
 
     def _read(self, wanted: Range, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        from fencepost.protocol.batch import iter_batches
-        from fencepost.protocol.columns import decode_batches
         from fencepost.spark.tables import to_rows
 
         position = wanted.start
-        fetched = self._fetch(wanted, position)
-        try:
-            while position < wanted.end:
-                result = fetched.result()
-                after = max((h.last_offset + 1 for h, _ in iter_batches(result.records, allow_partial=True)), default=0)
-                if after <= position:
-                    raise ProtocolError(f"a fetch of {wanted.topic}-{wanted.partition} at {position} gave no batch")
-                if after < wanted.end:
-                    fetched = self._fetch(wanted, after)
-                aborted = (result.aborted or ()) if self._committed else None
-                columns = decode_batches(result.records, start_offset=position, aborted=aborted)
-                if len(columns) and int(columns.offsets[-1]) >= wanted.end:
-                    columns = columns.select(columns.offsets < wanted.end)
-                if len(columns):
-                    yield to_rows(columns, result.records, wanted.topic, wanted.partition, schema)
-                position = after
-        finally:
-            fetched.cancel()
+        while position < wanted.end:
+            try:
+                for fetched in self._fetched(wanted, position):
+                    position = fetched.next_offset
+                    yield to_rows(fetched, schema)
+            except OffsetOutOfRangeError:
+                position = self._after_loss(wanted, position)
+            else:
+                return
 
-    def _fetch(self, wanted: Range, position: int) -> Future[FetchPartitionResult]:
+    def _after_loss(self, wanted: Range, position: int) -> int:
+        """Retention was faster than the task. Where to go on; raises DataLossError unless it may be lost."""
+        one = TopicPartition(wanted.topic, wanted.partition)
+        there = self._offsets({one: EARLIEST})[one]
+        after = min(there, wanted.end) if there > position else wanted.end
+        self._lost(one, position, after)
+        return after
+
+    def _fetched(self, wanted: Range, position: int) -> Iterator[Fetched]:
         link = self._link()
-        cluster = link.admin.cluster
-        level = READ_COMMITTED if self._committed else READ_UNCOMMITTED
+        own = self._options.client
+        settings = FetchSettings(
+            isolation=Isolation.READ_COMMITTED if self._options.committed else Isolation.READ_UNCOMMITTED,
+            min_bytes=own.value("fetch_min_bytes"),
+            max_wait_ms=own.value("fetch_max_wait_ms"),
+            max_bytes=max(own.value("fetch_max_bytes"), self._options.fetch_bytes),
+            partition_bytes=self._options.fetch_bytes,
+            check_crcs=own.value("check_crcs"),
+            rack=own.value("client_rack"),
+        )
+        one = TopicPartition(wanted.topic, wanted.partition)
+        patience_ms = self._options.poll_timeout_ms
+        pieces = fetch_range(link.admin.cluster, one, position, wanted.end, settings, patience_ms)
 
-        async def fetch() -> FetchPartitionResult:
-            deadline_ms = cluster.runtime.now_ms() + READ_TIMEOUT_MS
-            return await wire.fetch_some(
-                cluster, wanted.topic, wanted.partition, position, level, FETCH_BYTES, deadline_ms
-            )
+        async def following() -> Fetched | None:
+            return await anext(pieces, None)
 
-        return asyncio.run_coroutine_threadsafe(fetch(), link.io.loop)
-
-
-def _assigned(text: str) -> set[TopicPartition]:
-    import json
-
-    try:
-        value = json.loads(text)
-        found = {TopicPartition(str(topic), int(number)) for topic, numbers in value.items() for number in numbers}
-    except (ValueError, AttributeError, TypeError) as error:
-        raise ConfigurationError(f'option assign={text!r}: {{"topic":[0,1]}}') from error
-    if not found:
-        raise ConfigurationError("option assign names no partition")
-    return found
+        ahead: Future[Fetched | None] = asyncio.run_coroutine_threadsafe(following(), link.io.loop)
+        try:
+            while (fetched := ahead.result()) is not None:
+                ahead = asyncio.run_coroutine_threadsafe(following(), link.io.loop)
+                yield fetched
+        finally:
+            ahead.cancel()
 
 
-class StreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(_Source, DataSourceStreamReader, SupportsAvailableNow):
     """Lives in one long process of the query for offsets; another copy is pickled to the tasks for read()."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
-        super().__init__(options, schema)
+        super().__init__(options, schema, stream=True)
         self._target: Offsets | None = None
         self._reported: Offsets = {}
-        for name in ("endingoffsets", "endingtimestamp"):
-            if name in self._options:
-                raise ConfigurationError(f"option {name} is for batch reads; a stream has no end")
+        self._shown: Offsets = {}
+        self._last_batch_s: float | None = None
 
-    def initialOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802 - PySpark's name
+    def initialOffset(self) -> JsonOffsets:  # noqa: N802 - PySpark's name
         """startingOffsets, resolved."""
-        return ranges.to_json(self._resolved("starting", "latest", _NOT_ALLOWED))
+        late = self._options.unmatched_start_is_latest
+        return ranges.to_json(self._resolved(self._options.starting, _NOT_ALLOWED, may_be_late=late))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - PySpark's name
-        """maxOffsetsPerTrigger."""
-        return ReadAllAvailable() if self._max_rows is None else ReadMaxRows(self._max_rows)
+        """maxOffsetsPerTrigger; minOffsetsPerTrigger is kept by latestOffset: PySpark cannot name both."""
+        if self._options.max_rows is not None:
+            return ReadMaxRows(self._options.max_rows)
+        return ReadAllAvailable() if self._options.min_rows is None else ReadMinRows(self._options.min_rows)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - PySpark's name
         """Remember the end as it is now."""
@@ -230,43 +262,112 @@ class StreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _ends(self) -> Offsets:
         return self._offsets(dict.fromkeys(self._partitions(), LATEST))
 
-    def latestOffset(self, start: dict[str, dict[str, int]], limit: ReadLimit) -> dict[str, dict[str, int]]:  # noqa: N802
+    def latestOffset(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:  # noqa: N802 - PySpark's name
         """How far the next batch goes. New partitions are read from their beginning."""
         begin = ranges.from_json(start)
-        ends = self._ends() if self._target is None else self._target
+        self._show(begin)
+        ends = dict(self._ends() if self._target is None else self._target)
         self._reported = ends
-        for gone in sorted(set(begin) - set(ends)):
-            if self._target is None:
-                self._lost(gone, begin[gone], begin[gone] + 1)
-        for one, end in ends.items():
-            if self._target is None and end < begin.get(one, 0):
-                self._lost(one, end, begin[one])
+        begin.update(self._went_back(begin, ends))
         fresh = self._offsets(dict.fromkeys([one for one in ends if one not in begin], EARLIEST))
-        # A partition that is gone stays where it was, so that the offset never goes back.
+        begin = {**fresh, **begin}
+        # A partition that is gone stays where it was, so that its offset never goes back.
         ends = {**begin, **ends}
-        max_rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return ranges.to_json(ranges.limit({**fresh, **begin}, ends, max_rows))
+        log.info("the source is %d offsets behind", ranges.rows_between(begin, ends))
+        if isinstance(limit, ReadAllAvailable):
+            return ranges.to_json(ranges.limit(begin, ends, None))
+        if self._waits_for_more(ranges.rows_between(begin, ends)):
+            return start
+        self._last_batch_s = time.monotonic()
+        return ranges.to_json(ranges.limit(begin, ends, self._options.max_rows))
 
-    def reportLatestOffset(self) -> dict[str, dict[str, int]] | None:  # noqa: N802 - PySpark's name
+    def _went_back(self, begin: Offsets, ends: Offsets) -> Offsets:
+        """Reports partitions that are gone or end before what was read; where those begin if they may."""
+        for gone in sorted(set(begin) - set(ends)):
+            self._report_loss(f"{gone.topic}-{gone.partition} is gone", gone.topic, gone.partition)
+        behind = sorted(one for one, end in ends.items() if end < begin.get(one, 0))
+        # The last stable offset may be behind where reading was uncommitted before; only the log's end tells of a loss.
+        logs = self._found(dict.fromkeys(behind, LATEST), committed=False)
+        back: Offsets = {}
+        for one in behind:
+            if logs[one] < begin[one]:
+                self._lost(one, logs[one], begin[one])
+                back[one] = ends[one]
+        return back
+
+    def _waits_for_more(self, rows: int) -> bool:
+        """minOffsetsPerTrigger and maxTriggerDelay. Whatever is there is read at first, and by availableNow."""
+        least = self._options.min_rows
+        if least is None or self._target is not None or self._last_batch_s is None:
+            return False
+        waited_ms = (time.monotonic() - self._last_batch_s) * 1000
+        return rows < least and waited_ms < self._options.max_delay_ms
+
+    def reportLatestOffset(self) -> JsonOffsets | None:  # noqa: N802 - PySpark's name
         """The end without the limit: the difference is the lag, shown in the query's progress."""
         return ranges.to_json(self._reported) or None
 
-    def partitions(self, start: dict[str, dict[str, int]], end: dict[str, dict[str, int]]) -> Sequence[InputPartition]:
-        """The same offsets give the same split, also after a restart (while minPartitions stays)."""
+    def partitions(self, start: JsonOffsets, end: JsonOffsets) -> Sequence[InputPartition]:
+        """The same offsets give the same split, also after a restart (while the options stay)."""
         return [RangePartition(one) for one in self._ranges(ranges.from_json(start), ranges.from_json(end))]
 
-    def commit(self, end: dict[str, dict[str, int]]) -> None:
-        """Nothing: the offsets are in Spark's checkpoint."""
+    def commit(self, end: JsonOffsets) -> None:
+        """A batch is finished. The truth is in Spark's checkpoint; with commitOffsets a group is told as well."""
+        self._show(ranges.from_json(end))
+
+    def _show(self, offsets: Offsets) -> None:
+        group = self._options.group
+        if group is None or not offsets or offsets == self._shown:
+            return
+        link = self._link()
+        positions = {one: OffsetAndMetadata(at) for one, at in offsets.items()}
+        deadline_ms = link.admin.cluster.runtime.now_ms() + COMMIT_PATIENCE_MS
+        try:
+            link.io.run(group_offsets.commit(link.admin.cluster, GroupMetadata(group), positions, deadline_ms))
+        except KafkaError as error:
+            # For display only: the query goes on, and the next batch tries again.
+            log.warning("group %r was not told the offsets: %s", group, error)
+        else:
+            self._shown = offsets
 
     def stop(self) -> None:
         """Nothing: PySpark was not seen to call it; connections end with the process."""
 
 
+class UnlimitedStreamReader(StreamReader):
+    """For PySpark 4.1, which knows no limits and recognises a reader by this signature."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        super().__init__(options, schema)
+        for name, given in (("max", self._options.max_rows), ("min", self._options.min_rows)):
+            if given is not None:
+                raise ConfigurationError(f"option {name}OffsetsPerTrigger needs PySpark 4.2 or newer")
+
+    def latestOffset(self) -> JsonOffsets:  # type: ignore[override]  # noqa: N802 - the signature of PySpark 4.1
+        """Everything there is."""
+        return ranges.to_json(self._ends())
+
+
+def stream_reader(options: Mapping[str, str], schema: StructType) -> StreamReader:
+    """The reader for the PySpark that is installed."""
+    return StreamReader(options, schema) if ADMISSION_CONTROL else UnlimitedStreamReader(options, schema)
+
+
 class BatchReader(_Source, DataSourceReader):
     """Reads what is there between two offsets."""
 
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        super().__init__(options, schema, stream=False)
+
     def partitions(self) -> Sequence[InputPartition]:
         """startingOffsets (earliest) to endingOffsets (latest)."""
-        start = self._resolved("starting", "earliest", LATEST)
-        end = self._resolved("ending", "latest", EARLIEST)
+        options = self._options
+        start = self._resolved(options.starting, LATEST, may_be_late=options.unmatched_start_is_latest)
+        end = self._resolved(options.ending, EARLIEST, may_be_late=True)
+        for one in sorted(start):
+            if start[one] > end.get(one, start[one]):
+                raise ConfigurationError(
+                    f"{one.topic}-{one.partition}: {options.starting.option} is {start[one]}, "
+                    f"{options.ending.option} is {end[one]}"
+                )
         return [RangePartition(one) for one in self._ranges(start, end)]

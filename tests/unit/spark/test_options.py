@@ -65,5 +65,5 @@ def test_client_settings_are_the_common_ones_and_the_rest_is_checked() -> None:
     assert settings.common == (("bootstrap.servers", "localhost:9092"), ("client.id", "me"))
     assert settings.value("compression_type") == "zstd"
     assert client_settings(SERVERS, ConsumerConfig).value("isolation_level") == "read_committed"
-    with pytest.raises(ConfigurationError, match="no consumer group"):
-        client_settings({**SERVERS, "kafka.group.id": "g"}, ConsumerConfig)
+    with pytest.raises(ConfigurationError, match="unknown setting 'group_id'"):
+        client_settings({**SERVERS, "kafka.group.id": "g"}, ProducerConfig)

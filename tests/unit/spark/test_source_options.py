@@ -1,0 +1,120 @@
+"""Every option that Spark 4.3 documents for its Kafka connector is read, or refused or ignored with a reason."""
+
+from __future__ import annotations
+
+import pytest
+
+from fencepost.config import ConsumerConfig, ProducerConfig
+from fencepost.errors import ConfigurationError
+from fencepost.spark.options import NOT_YOURS, client_settings, milliseconds
+from fencepost.spark.source_options import READ, WITHOUT_EFFECT, SourceOptions
+
+# "Structured Streaming + Kafka Integration Guide" of Spark 4.x: reading, and KafkaSourceProvider's own keys.
+DOCUMENTED = {
+    "assign": '{"t":[0]}',
+    "subscribe": "t",
+    "subscribePattern": "t.*",
+    "kafka.bootstrap.servers": "localhost:9092",
+    "startingTimestamp": "1000",
+    "startingOffsetsByTimestamp": '{"t":{"0":1000}}',
+    "startingOffsets": "earliest",
+    "endingTimestamp": "1000",
+    "endingOffsetsByTimestamp": '{"t":{"0":1000}}',
+    "endingOffsets": '{"t":{"0":5}}',
+    "failOnDataLoss": "false",
+    "kafkaConsumer.pollTimeoutMs": "60000",
+    "fetchOffset.numRetries": "5",
+    "fetchOffset.retryIntervalMs": "20",
+    "maxOffsetsPerTrigger": "1000",
+    "minOffsetsPerTrigger": "10",
+    "maxTriggerDelay": "15m",
+    "minPartitions": "4",
+    "maxRecordsPerPartition": "100",
+    "groupIdPrefix": "mine",
+    "kafka.group.id": "g",
+    "includeHeaders": "true",
+    "startingOffsetsByTimestampStrategy": "latest",
+}
+# "Note that the following Kafka params cannot be set"; group.id can, with the care that is asked for.
+CANNOT_BE_SET = (
+    "auto.offset.reset",
+    "key.deserializer",
+    "value.deserializer",
+    "key.serializer",
+    "value.serializer",
+    "enable.auto.commit",
+    "interceptor.classes",
+)
+SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
+WAYS = ("assign", "subscribe", "subscribePattern")
+
+
+def lowered(**options: str) -> dict[str, str]:
+    return {key.lower(): value for key, value in options.items()}
+
+
+def test_every_documented_option_has_its_place() -> None:
+    assert set(DOCUMENTED) == {*READ, *WITHOUT_EFFECT} - {"commitOffsets"}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("stream", [True, False])
+def test_all_documented_options_are_taken_at_once(way: str, stream: bool, caplog: pytest.LogCaptureFixture) -> None:
+    given = {name: value for name, value in DOCUMENTED.items() if name not in WAYS or name == way}
+    if stream:
+        given = {name: value for name, value in given.items() if not name.startswith("ending")}
+    made = SourceOptions.parse(lowered(**given), stream=stream)
+    assert (made.way, made.wanted) == (way, DOCUMENTED[way])
+    assert made.starting == ("startingTimestamp", "1000", True)
+    assert made.ending == (("endingOffsets", "latest", False) if stream else ("endingTimestamp", "1000", True))
+    assert (made.max_rows, made.min_rows, made.max_delay_ms) == (1000, 10, 900_000)
+    assert (made.min_partitions, made.max_records, made.fail_on_data_loss) == (4, 100, False)
+    assert (made.poll_timeout_ms, made.retries, made.retry_interval_ms) == (60_000, 5, 20)
+    assert (made.unmatched_start_is_latest, made.group, made.committed) == (True, None, True)
+    assert "groupIdPrefix has no effect" in caplog.text
+    assert ("maxOffsetsPerTrigger is for streams" in caplog.text) is not stream
+    assert "is not known" not in caplog.text
+
+
+@pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"])
+def test_a_stream_has_no_end(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=name):
+        SourceOptions.parse({**SERVERS, "subscribe": "t", name.lower(): "latest"}, stream=True)
+
+
+@pytest.mark.parametrize("name", CANNOT_BE_SET)
+@pytest.mark.parametrize("kind", [ConsumerConfig, ProducerConfig])
+def test_what_sparks_connector_refuses_is_refused_with_a_reason(
+    name: str, kind: type[ConsumerConfig | ProducerConfig]
+) -> None:
+    with pytest.raises(ConfigurationError, match=f"kafka.{name} cannot be set: {NOT_YOURS[name][:10]}"):
+        client_settings({**SERVERS, f"kafka.{name}": "x"}, kind)
+
+
+def test_the_defaults_are_sparks() -> None:
+    stream = SourceOptions.parse({**SERVERS, "subscribe": "t"}, stream=True)
+    assert (stream.starting.text, stream.max_delay_ms, stream.poll_timeout_ms) == ("latest", 900_000, 120_000)
+    assert (stream.retries, stream.retry_interval_ms, stream.fail_on_data_loss) == (3, 10, True)
+    batch = SourceOptions.parse({**SERVERS, "subscribe": "t"}, stream=False)
+    assert (batch.starting.text, batch.ending.text) == ("earliest", "latest")
+
+
+def test_a_misspelt_option_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    SourceOptions.parse({**SERVERS, "subscribe": "t", "startingoffset": "earliest", "path": ""}, stream=True)
+    assert "option startingoffset is not known; was startingOffsets meant?" in caplog.text
+    assert "path" not in caplog.text
+
+
+def test_a_group_is_told_only_by_a_stream_that_asks_for_it() -> None:
+    options = {**SERVERS, "subscribe": "t", "kafka.group.id": "g", "commitoffsets": "true"}
+    assert SourceOptions.parse(options, stream=True).group == "g"
+    assert SourceOptions.parse(options, stream=False).group is None
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [("15m", 900_000), ("30s", 30_000), ("5", 5), ("500ms", 500), ("1h", 3_600_000), ("2 min", 120_000)],
+)
+def test_times_as_spark_writes_them(text: str, wanted: int) -> None:
+    assert milliseconds({"delay": text}, "delay", 7) == wanted
+    assert milliseconds({}, "delay", 7) == 7
