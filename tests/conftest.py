@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.apache_kafka import ApacheKafka, Unavailable, unavailable_reason
 
-NEEDS_JAVA = ("java", "spark", "kafka")
+NEEDS_MORE = ("java", "spark", "kafka", "postgresql")
 skipped_in_ci = pytest.StashKey[list[str]]()
 
 
@@ -56,7 +56,7 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     expected_failure = hasattr(report, "wasxfail")
-    if report.skipped and not expected_failure and any(item.get_closest_marker(name) for name in NEEDS_JAVA):
+    if report.skipped and not expected_failure and any(item.get_closest_marker(name) for name in NEEDS_MORE):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
         item.config.stash[skipped_in_ci].append(f"{item.nodeid}: {reason}")
     return report
@@ -70,7 +70,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     skipped = config.stash[skipped_in_ci]
     if in_ci() and skipped:
-        terminalreporter.section("FAILED because CI=true: tests were skipped for want of Java, Spark or Apache Kafka")
+        terminalreporter.section("FAILED because CI=true: tests were skipped for want of what they need")
         for line in skipped:
             terminalreporter.write_line(line)
 

@@ -1,0 +1,101 @@
+"""Consume, transform, produce, exactly once: every thread has a consumer and a producer of its own (KIP-447).
+
+The group may rebalance at any time: a thread that lost its partitions cannot commit their offsets any more, so its
+transaction is aborted and nobody reads its records. Start it several times with one group to share the work.
+
+    python examples/consume_transform_produce.py --bootstrap-servers localhost:9092 \\
+        --source orders --target invoices --group billing --threads 2
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import threading
+import uuid
+from collections.abc import Callable, Sequence
+
+from fencepost import Consumer, Producer
+from fencepost.errors import AbortableError, CommitFailedError
+
+log = logging.getLogger("consume_transform_produce")
+POLL_MS = 500
+
+
+def upper(value: bytes) -> bytes:
+    """The work to be done with each record."""
+    return value.upper()
+
+
+def copy(
+    bootstrap_servers: str,
+    source: str,
+    target: str,
+    group: str,
+    stopping: threading.Event,
+    transform: Callable[[bytes], bytes] = upper,
+) -> int:
+    """Work until `stopping` is set; returns how many records were committed.
+
+    The transactional id only has to be unique: what fences a zombie is its place in the group, not its name. A new one
+    for each start never collides with another thread's.
+    """
+    copied = 0
+    with (
+        Consumer(bootstrap_servers, group_id=group, auto_offset_reset="earliest", enable_auto_commit=False) as consumer,
+        Producer(bootstrap_servers, transactional_id=f"{group}-{uuid.uuid4().hex}") as producer,
+    ):
+        consumer.subscribe([source])
+        producer.init_transactions()
+        while not stopping.is_set():
+            records = consumer.poll(POLL_MS)
+            if not records:
+                continue
+            try:
+                with producer.transaction(consumer):
+                    for record in records:
+                        if record.value is not None:
+                            producer.send(target, transform(record.value), key=record.key)
+            except (CommitFailedError, AbortableError) as error:
+                log.info("a transaction was aborted, its records will be read again: %s", error)
+            else:
+                copied += len(records)
+    return copied
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the threads until Ctrl-C or SIGTERM."""
+    parser = argparse.ArgumentParser(description="Copy a topic to another, transformed, exactly once.")
+    parser.add_argument("--bootstrap-servers", required=True)
+    parser.add_argument("--source", required=True)
+    parser.add_argument("--target", required=True)
+    parser.add_argument("--group", required=True)
+    parser.add_argument("--threads", type=int, default=2)
+    options = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO)
+
+    stopping = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopping.set())
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            count = copy(options.bootstrap_servers, options.source, options.target, options.group, stopping)
+            print(f"{threading.current_thread().name} copied {count} records")
+        except BaseException as error:  # noqa: BLE001 (the main thread raises it)
+            failures.append(error)
+            stopping.set()
+
+    threads = [threading.Thread(target=work, name=f"worker-{number}") for number in range(options.threads)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+
+
+if __name__ == "__main__":
+    main()
