@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import atexit
+import contextlib
 import fcntl
 import hashlib
 import os
@@ -104,16 +105,17 @@ def _java_major_version(java: str) -> int:
     return int(found.group(1)) if found else 0
 
 
-def cache_folder() -> Path:
+def cache_folder(pom: Path = POM) -> Path:
     """Where the jars of exactly this pom are kept."""
     root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    digest = hashlib.sha256(POM.read_bytes()).hexdigest()[:12]
-    return root / "fencepost" / f"apache-kafka-{VERSION}-{digest}"
+    digest = hashlib.sha256(pom.read_bytes()).hexdigest()[:12]
+    name = f"apache-kafka-{VERSION}" if pom == POM else pom.name.removesuffix(".pom.xml")
+    return root / "fencepost" / f"{name}-{digest}"
 
 
-def jars_folder() -> Path:
-    """The folder with all jars, filled by Maven if this is the first time. Raises `Unavailable`."""
-    folder = cache_folder()
+def jars_folder(pom: Path = POM, goal: str = "dependency:copy-dependencies") -> Path:
+    """The folder with all jars of a pom, filled by Maven if this is the first time. Raises `Unavailable`."""
+    folder = cache_folder(pom)
     if folder.is_dir():
         return folder
     maven = shutil.which("mvn")
@@ -128,14 +130,14 @@ def jars_folder() -> Path:
         with tempfile.TemporaryDirectory(dir=folder.parent) as unfinished:
             target = Path(unfinished) / "jars"
             run = subprocess.run(
-                [maven, "-B", "-q", "-f", str(POM), "dependency:copy-dependencies", f"-DoutputDirectory={target}"],
+                [maven, "-B", "-q", "-f", str(pom), goal, f"-DoutputDirectory={target}"],
                 capture_output=True,
                 text=True,
                 stdin=subprocess.DEVNULL,
                 check=False,
             )
             if run.returncode != 0:
-                raise Unavailable(f"Maven could not fetch Apache Kafka {VERSION}: {(run.stdout + run.stderr)[-2000:]}")
+                raise Unavailable(f"Maven could not fetch what {pom.name} names: {(run.stdout + run.stderr)[-2000:]}")
             target.rename(folder)
     return folder
 
@@ -184,13 +186,22 @@ class ApacheKafka:
         port: int = 0,
         authorizer: bool = False,
         jvm_options: Sequence[str] = DEFAULT_JVM_OPTIONS,
+        format_arguments: Sequence[str] = (),
+        listeners: Mapping[str, str] | None = None,
     ) -> None:
-        """`properties` go over the defaults of this file; `port` 0 picks a free one; `authorizer` turns ACLs on."""
+        """`properties` go over the defaults of this file; `port` 0 picks a free one; `authorizer` turns ACLs on.
+
+        `format_arguments` go to `kafka-storage format`: `--feature transaction.version=1`, `--add-scram ...`.
+        `listeners`: further ones, name -> security protocol, beside PLAINTEXT; see `address_of`.
+        """
         self.host = "127.0.0.1"
         self.port = port
         self._fixed_port = port != 0
         self._controller_port = 0
         self._jvm_options = tuple(jvm_options)
+        self._format_arguments = tuple(format_arguments)
+        self._listeners = dict(listeners or {})
+        self._listener_ports: dict[str, int] = {}
         self._settings: dict[str, Setting] = {**DEFAULT_PROPERTIES, **(AUTHORIZER_PROPERTIES if authorizer else {})}
         self._extra: dict[str, Setting] = dict(properties or {})
         self._folder: Path | None = None
@@ -297,17 +308,24 @@ class ApacheKafka:
         self._wait_until_it_answers()
 
     def _pick_ports(self) -> None:
-        with socket.create_server((self.host, 0)) as one, socket.create_server((self.host, 0)) as two:
-            self._controller_port = one.getsockname()[1]
-            if not self._fixed_port:
-                self.port = two.getsockname()[1]
+        with contextlib.ExitStack() as stack:
+            servers = [
+                stack.enter_context(socket.create_server((self.host, 0))) for _ in range(2 + len(self._listeners))
+            ]
+            free = [one.getsockname()[1] for one in servers]
+        self._controller_port = free[0]
+        if not self._fixed_port:
+            self.port = free[1]
+        self._listener_ports = dict(zip(self._listeners, free[2:], strict=True))
 
     def _configuration(self) -> str:
         settings: dict[str, Setting] = {
             **self._settings,
-            "listeners": f"PLAINTEXT://{self.host}:{self.port},CONTROLLER://{self.host}:{self._controller_port}",
-            "advertised.listeners": f"PLAINTEXT://{self.host}:{self.port}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "listeners": f"{self._addresses()},CONTROLLER://{self.host}:{self._controller_port}",
+            "advertised.listeners": self._addresses(),
+            "listener.security.protocol.map": ",".join(
+                ["PLAINTEXT:PLAINTEXT", "CONTROLLER:PLAINTEXT", *(f"{n}:{p}" for n, p in self._listeners.items())]
+            ),
             "controller.listener.names": "CONTROLLER",
             "controller.quorum.voters": f"1@{self.host}:{self._controller_port}",
             "log.dirs": str(self.data_directory),
@@ -315,8 +333,18 @@ class ApacheKafka:
         }
         return "".join(f"{key}={_text(value)}\n" for key, value in settings.items())
 
+    def _addresses(self) -> str:
+        ports = {"PLAINTEXT": self.port, **self._listener_ports}
+        return ",".join(f"{name}://{self.host}:{port}" for name, port in ports.items())
+
+    def address_of(self, listener: str) -> str:
+        """The bootstrap address of one of the further `listeners`."""
+        return f"{self.host}:{self._listener_ports[listener]}"
+
     def _format(self, configuration: Path) -> None:
-        run = run_kafka_class("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(configuration))
+        run = run_kafka_class(
+            "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(configuration), *self._format_arguments
+        )
         if run.returncode != 0:
             raise StartFailed(f"kafka.tools.StorageTool failed: {run.stdout}{run.stderr}")
 

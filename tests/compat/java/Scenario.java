@@ -1,0 +1,287 @@
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.List;
+import java.util.Map;
+import java.util.Properties;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Future;
+import java.util.function.Consumer;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.TopicPartition;
+
+/** What an application does with its producer, and what it sees. Compiled against the oldest release, run with each. */
+public final class Scenario {
+    private static final int TRANSACTION_TIMEOUT_MS = 1000;
+    private static final long PATIENCE_MS = 60_000;
+
+    private interface Step {
+        void run() throws Exception;
+    }
+
+    private final String bootstrap;
+    private final String topic;
+    private final String id;
+    private final Consumer<String> tell;
+
+    private Scenario(String bootstrap, String topic, String id, Consumer<String> tell) {
+        this.bootstrap = bootstrap;
+        this.topic = topic;
+        this.id = id;
+        this.tell = tell;
+    }
+
+    public static void run(String bootstrap, String topic, String id, String name, Consumer<String> tell)
+            throws Exception {
+        Scenario scenario = new Scenario(bootstrap, topic, id, tell);
+        if (name.equals("fenced")) {
+            scenario.fenced();
+        } else if (name.equals("copy")) {
+            scenario.copy();
+        } else if (name.equals("forgotten")) {
+            scenario.forgotten();
+        } else {
+            scenario.timedOut(name);
+        }
+        tell.accept("committed=" + String.join(",", scenario.committed()));
+    }
+
+    /** A transaction that the broker aborts for its age, then what `name` says, an abort where needed, two new ones. */
+    private void timedOut(String name) throws Exception {
+        try (KafkaProducer<String, String> producer = producer(TRANSACTION_TIMEOUT_MS)) {
+            producer.initTransactions();
+            producer.beginTransaction();
+            producer.send(new ProducerRecord<>(topic, 0, null, "lost")).get();
+            if (name.equals("more-offsets")) {
+                sendOffsets(producer, 1);
+            }
+            awaitAbort();
+            if (name.equals("produce")) {
+                step("send", () -> delivered(producer.send(new ProducerRecord<>(topic, 0, null, "late"))));
+            } else if (name.equals("partition")) {
+                step("send", () -> delivered(producer.send(new ProducerRecord<>(topic, 1, null, "late"))));
+            } else if (name.contains("offsets")) {
+                step("offsets", () -> sendOffsets(producer, 2));
+            }
+            boolean isEnded = !name.equals("abort") && step("commit", producer::commitTransaction);
+            if (!isEnded) {
+                step("abort", producer::abortTransaction);
+            }
+            for (String next : List.of("t0", "t1")) {
+                boolean isDone = step(next, () -> {
+                    producer.beginTransaction();
+                    producer.send(new ProducerRecord<>(topic, 0, null, next));
+                    producer.commitTransaction();
+                });
+                if (!isDone) {
+                    step("abort-" + next, producer::abortTransaction);
+                }
+            }
+        }
+    }
+
+    private void fenced() throws Exception {
+        try (KafkaProducer<String, String> first = producer(60_000);
+                KafkaProducer<String, String> second = producer(60_000)) {
+            first.initTransactions();
+            first.beginTransaction();
+            first.send(new ProducerRecord<>(topic, 0, null, "zombie")).get();
+            step("second", second::initTransactions);
+            step("commit", first::commitTransaction);
+            step("abort", first::abortTransaction);
+            step("t0", () -> {
+                second.beginTransaction();
+                second.send(new ProducerRecord<>(topic, 0, null, "t0"));
+                second.commitTransaction();
+            });
+        }
+    }
+
+    /** Transactions that commit and abort in turn, with offsets, over two partitions. */
+    private void copy() throws Exception {
+        try (KafkaProducer<String, String> producer = producer(60_000)) {
+            producer.initTransactions();
+            for (int turn = 0; turn < 6; turn++) {
+                String value = "t" + turn;
+                boolean isCommit = turn % 2 == 0;
+                int offset = turn + 1;
+                step(value, () -> {
+                    producer.beginTransaction();
+                    producer.send(new ProducerRecord<>(topic, 0, "k", value));
+                    producer.send(new ProducerRecord<>(topic, 1, "k", value));
+                    sendOffsets(producer, offset);
+                    producer.flush();
+                    if (isCommit) {
+                        producer.commitTransaction();
+                    } else {
+                        producer.abortTransaction();
+                    }
+                });
+            }
+        }
+        try (KafkaConsumer<String, String> consumer = consumer()) {
+            tell.accept("offset=" + groupOffset(consumer).offset());
+        }
+    }
+
+    /** An idempotent producer in a partition that is emptied, by a crash, say, while it has sent three records. */
+    private void forgotten() throws Exception {
+        try (KafkaProducer<String, String> producer = idempotentProducer()) {
+            for (int number = 0; number < 3; number++) {
+                producer.send(new ProducerRecord<>(topic, 0, null, "r" + number)).get();
+            }
+            tell.accept("ready");
+            awaitTopic(topic + "-go");
+            for (int number = 3; number < 6; number++) {
+                String value = "r" + number;
+                step(value, () -> delivered(producer.send(new ProducerRecord<>(topic, 0, null, value))));
+            }
+        }
+    }
+
+    private void awaitTopic(String name) throws Exception {
+        long deadline = System.currentTimeMillis() + PATIENCE_MS;
+        try (KafkaConsumer<String, String> consumer = consumer()) {
+            while (!consumer.listTopics().containsKey(name)) {
+                if (System.currentTimeMillis() > deadline) {
+                    throw new IllegalStateException("no topic " + name);
+                }
+                Thread.sleep(50);
+            }
+        }
+    }
+
+    private static void delivered(Future<RecordMetadata> sent) throws Exception {
+        sent.get();
+    }
+
+    /** True when it raised nothing. */
+    private boolean step(String name, Step step) {
+        try {
+            step.run();
+            tell.accept(name + "=ok");
+            return true;
+        } catch (Exception raised) {
+            tell.accept(name + "=" + names(raised));
+            return false;
+        }
+    }
+
+    private static String names(Throwable raised) {
+        Throwable error = raised instanceof ExecutionException ? raised.getCause() : raised;
+        StringBuilder names = new StringBuilder(error.getClass().getSimpleName());
+        for (Throwable cause = error.getCause(); cause != null && cause != cause.getCause(); cause = cause.getCause()) {
+            names.append("<").append(cause.getClass().getSimpleName());
+        }
+        return names.toString();
+    }
+
+    /** Until partition 0 has its abort marker: then the last stable offset is behind it. */
+    private void awaitAbort() throws Exception {
+        TopicPartition partition = new TopicPartition(topic, 0);
+        try (KafkaConsumer<String, String> consumer = consumer()) {
+            long deadline = System.currentTimeMillis() + PATIENCE_MS;
+            while (consumer.endOffsets(Collections.singleton(partition)).get(partition) < 2) {
+                if (System.currentTimeMillis() > deadline) {
+                    throw new IllegalStateException("the broker did not abort the transaction");
+                }
+                Thread.sleep(50);
+            }
+        }
+    }
+
+    private List<String> committed() {
+        List<String> values = new ArrayList<>();
+        TopicPartition partition = new TopicPartition(topic, 0);
+        try (KafkaConsumer<String, String> consumer = consumer()) {
+            consumer.assign(Collections.singleton(partition));
+            consumer.seekToBeginning(Collections.singleton(partition));
+            long end = consumer.endOffsets(Collections.singleton(partition)).get(partition);
+            long deadline = System.currentTimeMillis() + PATIENCE_MS;
+            while (consumer.position(partition) < end && System.currentTimeMillis() < deadline) {
+                for (ConsumerRecord<String, String> record : consumer.poll(Duration.ofMillis(100))) {
+                    values.add(record.value());
+                }
+            }
+        }
+        return values;
+    }
+
+    private KafkaConsumer<String, String> consumer() {
+        Properties settings = settings();
+        settings.put("group.id", topic);
+        settings.put("isolation.level", "read_committed");
+        settings.put("enable.auto.commit", "false");
+        settings.put("fetch.max.wait.ms", "50");
+        settings.put("key.deserializer", "org.apache.kafka.common.serialization.StringDeserializer");
+        settings.put("value.deserializer", "org.apache.kafka.common.serialization.StringDeserializer");
+        return new KafkaConsumer<>(settings);
+    }
+
+    private KafkaProducer<String, String> producer(int transactionTimeoutMs) {
+        Properties settings = settings();
+        settings.put("transactional.id", id);
+        settings.put("transaction.timeout.ms", Integer.toString(transactionTimeoutMs));
+        settings.put("delivery.timeout.ms", "60000");
+        settings.put("max.block.ms", "60000");
+        settings.put("key.serializer", "org.apache.kafka.common.serialization.StringSerializer");
+        settings.put("value.serializer", "org.apache.kafka.common.serialization.StringSerializer");
+        return new KafkaProducer<>(settings);
+    }
+
+    private KafkaProducer<String, String> idempotentProducer() {
+        Properties settings = settings();
+        settings.put("enable.idempotence", "true");
+        settings.put("delivery.timeout.ms", "60000");
+        settings.put("max.block.ms", "60000");
+        settings.put("key.serializer", "org.apache.kafka.common.serialization.StringSerializer");
+        settings.put("value.serializer", "org.apache.kafka.common.serialization.StringSerializer");
+        return new KafkaProducer<>(settings);
+    }
+
+    private Properties settings() {
+        Properties settings = new Properties();
+        settings.put("bootstrap.servers", bootstrap);
+        settings.put("retry.backoff.ms", "20");
+        return settings;
+    }
+
+    /** The signature for several partitions came with 2.4, the other one was gone by 4.0. */
+    private OffsetAndMetadata groupOffset(KafkaConsumer<String, String> consumer) throws Exception {
+        TopicPartition partition = new TopicPartition(topic, 0);
+        try {
+            Object found = consumer.getClass()
+                    .getMethod("committed", java.util.Set.class)
+                    .invoke(consumer, Collections.singleton(partition));
+            return (OffsetAndMetadata) ((Map<?, ?>) found).get(partition);
+        } catch (NoSuchMethodException old) {
+            return consumer.committed(partition);
+        }
+    }
+
+    /** By group metadata where the release has it (2.5), by the group's name before that. */
+    private void sendOffsets(KafkaProducer<String, String> producer, long offset) throws Exception {
+        Map<TopicPartition, OffsetAndMetadata> offsets =
+                Collections.singletonMap(new TopicPartition(topic, 0), new OffsetAndMetadata(offset));
+        try (KafkaConsumer<String, String> consumer = consumer()) {
+            Object metadata = consumer.getClass().getMethod("groupMetadata").invoke(consumer);
+            Class<?> kind = Class.forName("org.apache.kafka.clients.consumer.ConsumerGroupMetadata");
+            call(producer, offsets, metadata, kind);
+        } catch (NoSuchMethodException old) {
+            call(producer, offsets, topic, String.class);
+        }
+    }
+
+    private static void call(Object producer, Object offsets, Object group, Class<?> kind) throws Exception {
+        try {
+            producer.getClass().getMethod("sendOffsetsToTransaction", Map.class, kind).invoke(producer, offsets, group);
+        } catch (java.lang.reflect.InvocationTargetException error) {
+            throw (Exception) error.getCause();
+        }
+    }
+}
