@@ -231,10 +231,7 @@ class ApacheKafka:
         """Start the node and wait until it answers. Raises `Unavailable`, `StartFailed`."""
         if self._process is not None:
             return self
-        if self._folder is None:
-            jars_folder()
-            self._folder = Path(tempfile.mkdtemp(prefix="fencepost-kafka-"))
-            atexit.register(self.stop)
+        self._prepare()
         fresh = not (self.data_directory / "meta.properties").exists()
         attempts = 3 if fresh and not self._fixed_port else 1
         for attempt in range(attempts):
@@ -286,9 +283,19 @@ class ApacheKafka:
             raise RuntimeError("this Apache Kafka is not running and has no data")
         return self._folder
 
+    def _prepare(self) -> None:
+        if self._folder is None:
+            jars_folder()
+            self._folder = Path(tempfile.mkdtemp(prefix="fencepost-kafka-"))
+            atexit.register(self.stop)
+
     def _start_once(self, fresh: bool) -> None:
         if fresh:
             self._pick_ports()
+        self._launch(fresh)
+        self._wait_until_it_answers()
+
+    def _launch(self, fresh: bool) -> None:
         configuration = self._home() / "server.properties"
         configuration.write_text(self._configuration())
         if fresh:
@@ -305,7 +312,6 @@ class ApacheKafka:
                 cwd=self._home(),
                 start_new_session=True,  # Ctrl-C in the tests' terminal must not reach it before stop() does
             )
-        self._wait_until_it_answers()
 
     def _pick_ports(self) -> None:
         with contextlib.ExitStack() as stack:
@@ -354,7 +360,7 @@ class ApacheKafka:
             process = self._process
             if process is None or process.poll() is not None:
                 raise StartFailed(f"Apache Kafka ended while starting:\n{self.output()[-4000:]}")
-            if _brokers_in_metadata(self.host, self.port) == 1:
+            if brokers_in_metadata(self.host, self.port) >= 1:
                 return
             time.sleep(0.05)
         raise StartFailed(f"Apache Kafka did not answer within {START_TIMEOUT_S} s:\n{self.output()[-4000:]}")
@@ -386,7 +392,7 @@ def _text(value: Setting) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _brokers_in_metadata(host: str, port: int) -> int:
+def brokers_in_metadata(host: str, port: int) -> int:
     """How many brokers a Metadata v1 answer names; 0 while nothing answers.
 
     Spelled by hand, so that this file does not depend on the code it is used to judge.

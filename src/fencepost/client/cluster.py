@@ -226,8 +226,9 @@ class Cluster:
                 return link.connection
             left = deadline_ms - self.runtime.now_ms()
             if left <= 0:
-                reason = f": {link.error}" if link.error else ""
-                raise KafkaTimeoutError(f"no connection to {address[0]}:{address[1]} in time{reason}") from link.error
+                cause = link.error or (link.connection.ended if link.connection is not None else None)
+                reason = f": {cause}" if cause else ""
+                raise KafkaTimeoutError(f"no connection to {address[0]}:{address[1]} in time{reason}") from cause
             if link.connecting is not None:
                 await link.connecting.wait(left)
                 if link.connection is None and link.error is not None and link.connecting is None:

@@ -69,6 +69,7 @@ class Connection:
         self.features_epoch = -1
         self.versions: Mapping[int, tuple[int, int]] = {}
         self.in_flight = 0
+        self.throttled_until_ms = 0  # the broker's quota wants nothing more before then
         self._runtime = runtime
         self._stream = stream
         self._config = config
@@ -76,7 +77,6 @@ class Connection:
         self._next_correlation_id = 0
         self._closed: Exception | None = None
         self._held: list[tuple[_Pending | None, list[Buffer]]] | None = None
-        self._throttled_until_ms = 0
         self._logging_in = False
         self._answers = 0  # so many replies came; none or few at the end hint at a wrong listener
         self._timers: dict[str, TaskHandle] = {}
@@ -113,6 +113,11 @@ class Connection:
     @property
     def closed(self) -> bool:
         return self._closed is not None
+
+    @property
+    def ended(self) -> Exception | None:
+        """Why the connection was closed, None while it is open."""
+        return self._closed
 
     def close(self, reason: Exception | None = None) -> None:
         """Close; requests in flight fail with DisconnectedError (outcome unknown)."""
@@ -191,7 +196,7 @@ class Connection:
             if self._held is not None and not ahead:
                 pending.sent = False
                 self._held.append((pending if answered else None, buffers))
-                server_ms += max(0, self._throttled_until_ms - self._runtime.now_ms())
+                server_ms += max(0, self.throttled_until_ms - self._runtime.now_ms())
             else:
                 if answered:
                     self._pending.append(pending)
@@ -273,7 +278,7 @@ class Connection:
     def throttle(self, ms: int) -> None:
         """The broker's quota asks for silence (KIP-219): hold requests back for so long."""
         if ms > 0 and self._closed is None:
-            self._throttled_until_ms = max(self._throttled_until_ms, self._runtime.now_ms() + ms)
+            self.throttled_until_ms = max(self.throttled_until_ms, self._runtime.now_ms() + ms)
             self._hold("throttled", self._wait_for_quota())
 
     def _hold(self, why: str, until: Coroutine[Any, Any, None]) -> None:
@@ -287,12 +292,12 @@ class Connection:
         self._timers[why] = self._runtime.spawn(until)
 
     async def _wait_for_quota(self) -> None:
-        while (left := self._throttled_until_ms - self._runtime.now_ms()) > 0:
+        while (left := self.throttled_until_ms - self._runtime.now_ms()) > 0:
             await self._runtime.sleep_ms(left)
         await self._release()
 
     async def _release(self) -> None:
-        if self._logging_in or self._throttled_until_ms > self._runtime.now_ms() or self._held is None:
+        if self._logging_in or self.throttled_until_ms > self._runtime.now_ms() or self._held is None:
             return
         held, self._held = self._held, None
         together: list[Buffer] = []

@@ -9,8 +9,9 @@ that may have been appended has its answer.
 from __future__ import annotations
 
 import logging
+import math
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, Final
 
 from fencepost.client import admin_transactions as wire
@@ -26,6 +27,7 @@ from fencepost.client.routing import Router
 from fencepost.client.runtime import TaskHandle
 from fencepost.config import ProducerConfig
 from fencepost.errors import (
+    AuthenticationError,
     ClosedError,
     DataLossError,
     DisconnectedError,
@@ -75,6 +77,7 @@ class Sender:
         self._in_flight: dict[int, int] = {}
         self._busy: set[str] = set()  # helpers that run: "connect 1", "metadata t", "producer id"
         self._replace_id = False
+        self._quiet_until_ms: float = 0  # a throttled broker may be sent more then
         self._attempt = 0
         self._stopped = False
         self._task: TaskHandle | None = None
@@ -264,7 +267,8 @@ class Sender:
 
     def _until_next_timer(self) -> float | None:
         now_ms = self._runtime.now_ms()
-        times: list[float] = []
+        times: list[float] = [self._quiet_until_ms] if self._quiet_until_ms else []
+        self._quiet_until_ms = 0
         due_ms = self._accumulator.next_due_ms(self._config.linger_ms)
         if due_ms is not None:
             times.append(due_ms)
@@ -344,6 +348,8 @@ class Sender:
                 connection = self._cluster.live(node)
                 if connection is None:
                     self._start(f"connect {node}", self._connect(node))
+                elif connection.throttled_until_ms > now_ms:
+                    self._quiet_until_ms = min(self._quiet_until_ms or math.inf, connection.throttled_until_ms)
                 else:
                     sent = self._send(node, connection, queues) or sent
             if not sent:
@@ -369,14 +375,22 @@ class Sender:
         deadline_ms = self._runtime.now_ms() + self._config.request_timeout_ms
         try:
             await self._cluster.connection(node, deadline_ms)
+        except AuthenticationError as error:
+            self._fail_for_good(error)  # asking again with the same credentials cannot help
         except KafkaError as error:
             log.debug("no connection to broker %d: %s", node, error)
-            await self._cluster.refresh_quietly({queue.topic for queue in self._active.values()}, deadline_ms)
+            await self._refresh_metadata({queue.topic for queue in self._active.values()}, deadline_ms)
 
     async def _refresh(self, topic: str) -> None:
         self._attempt += 1
-        await self._cluster.refresh_quietly([topic], self._runtime.now_ms() + self._config.request_timeout_ms)
+        await self._refresh_metadata([topic], self._runtime.now_ms() + self._config.request_timeout_ms)
         await self._runtime.sleep_ms(retry.backoff_ms(min(self._attempt, 5), self._runtime.random()))
+
+    async def _refresh_metadata(self, topics: Iterable[str], deadline_ms: int) -> None:
+        try:
+            await self._cluster.refresh_quietly(topics, deadline_ms)
+        except AuthenticationError as error:
+            self._fail_for_good(error)
 
     def _versions(self, connection: Connection, topics: set[str]) -> int:
         highest = 13
@@ -428,7 +442,7 @@ class Sender:
             reply = await connection.exchange(
                 retry.PRODUCE, version, body, timeout_ms=2 * timeout_ms, server_ms=timeout_ms / 2, answered=answered
             )
-            results = self._results(reply, version) if answered else {}
+            results = self._results(connection, reply, version) if answered else {}
         except (KafkaError, WireError) as error:
             sent = not isinstance(error, DisconnectedError) or error.sent
             for queue, batch in taken:
@@ -451,10 +465,14 @@ class Sender:
             self._wake.set()
             self._progress.set()
 
-    def _results(self, reply: memoryview, version: int) -> dict[tuple[str, int], ProducePartitionResult]:
+    def _results(
+        self, connection: Connection, reply: memoryview, version: int
+    ) -> dict[tuple[str, int], ProducePartitionResult]:
         names = {one.topic_id: one.name for one in self._cluster.topics.values()} if version >= 13 else {}
         results = {}
-        for one in decode_response(reply, version).partitions:
+        response = decode_response(reply, version)
+        connection.throttle(response.throttle_ms)
+        for one in response.partitions:
             topic = one.topic if one.topic is not None else names.get(one.topic_id, "")
             results[topic, one.partition] = one
         return results

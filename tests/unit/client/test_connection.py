@@ -17,7 +17,7 @@ from fencepost.errors import (
     UnsupportedVersionError,
 )
 from fencepost.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
-from fencepost.protocol.messages.end_txn import EndTxnRequest
+from fencepost.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.unit.client.scripted import CutConnection, World, run
 
@@ -195,3 +195,64 @@ def test_bootstrap_addresses(text: Any, expected: Any) -> None:
 def test_bad_bootstrap_addresses(text: Any) -> None:
     with pytest.raises(ConfigurationError):
         parse_bootstrap(text)
+
+
+def test_a_throttled_client_keeps_quiet() -> None:
+    """KIP-219: the answer comes at once and names the time for which nothing more may be sent."""
+    arrivals = []
+
+    async def body(world: World) -> None:
+        def throttled(version: int, request: Any) -> Any:
+            arrivals.append(world.runtime.now_ms())
+            return EndTxnResponse(throttle_time_ms=3000 if len(arrivals) == 1 else 0)
+
+        world.broker.scripts[26] += [throttled] * 4
+        connection = await Connection.connect(world.runtime, "broker", 9092, CONFIG)
+        await connection.request(EndTxnRequest(), 5, timeout_ms=500)
+        calls = [connection.request(EndTxnRequest(transactional_id=str(n)), 5, timeout_ms=9000) for n in range(3)]
+        await gather(world.runtime, calls)
+        assert [connection.closed] == [False]
+        connection.close()
+
+    broker = run(body)
+    assert len(arrivals) == 4
+    assert all(at - arrivals[0] >= 3000 for at in arrivals[1:])
+    assert [one.transactional_id for one in broker.asked(26)][1:] == ["0", "1", "2"]
+
+
+def test_a_request_that_was_held_back_was_not_sent() -> None:
+    async def body(world: World) -> None:
+        connection = await Connection.connect(world.runtime, "broker", 9092, CONFIG)
+        connection.throttle(60_000)
+        call = world.runtime.spawn(expect_unsent(connection))
+        await world.runtime.sleep_ms(10)
+        connection.close()
+        while not call.done():
+            await world.runtime.sleep_ms(1)
+
+    async def expect_unsent(connection: Connection) -> None:
+        with pytest.raises(DisconnectedError) as raised:
+            await connection.request(EndTxnRequest(), 5, timeout_ms=30_000)
+        assert not raised.value.sent
+
+    assert run(body).asked(26) == []
+
+
+@pytest.mark.parametrize(("answer", "words"), [(b"\x15\x03\x03\x00\x02\x02\x50", "TLS"), (b"HTTP/1.1 400 Bad", "HTTP")])
+def test_a_stranger_is_named(answer: bytes, words: str) -> None:
+    async def body(world: World) -> None:
+        stream = await world.runtime.open("broker", 9092)
+        stream.send = say  # type: ignore[method-assign]
+        stream._answers.put_nowait(answer)
+
+        async def open_it(host: str, port: int) -> Any:
+            return stream
+
+        world.runtime.open = open_it  # type: ignore[method-assign]
+        with pytest.raises(ProtocolError, match=words):
+            await Connection.connect(world.runtime, "broker", 9092, CONFIG)
+
+    async def say(buffers: Any) -> None:
+        return
+
+    run(body)

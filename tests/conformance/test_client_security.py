@@ -1,0 +1,251 @@
+"""The client against an Apache Kafka 4.3.1 with TLS, mutual TLS and SASL listeners; and what wrong settings say."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fencepost import Admin, AsyncAdmin, AsyncProducer, Consumer, Producer
+from fencepost.client.sasl import OAuthToken
+from fencepost.errors import AuthenticationError, KafkaTimeoutError, ProtocolError
+from tests.support.apache_kafka import ApacheKafka
+from tests.support.certificates import Authority
+from tests.support.secure_kafka import PASSWORD, SESSION_MS, USER, secure_kafka, unsecured_token
+
+pytestmark = pytest.mark.kafka
+SCRAM_WORD = "secret"
+PATIENCE_MS = 4_000  # for what is expected to fail by running out of time
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def kafka(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
+    with secure_kafka(tmp_path_factory.mktemp("secure"), authority) as running:
+        yield running
+
+
+def token() -> OAuthToken:
+    value, expires_at_ms = unsecured_token()
+    return OAuthToken(value, expires_at_ms)
+
+
+def settings_for(mechanism: str) -> dict[str, Any]:
+    if mechanism == "OAUTHBEARER":
+        return {"sasl_mechanism": mechanism, "sasl_oauth_token_provider": token}
+    password = PASSWORD if mechanism == "PLAIN" else SCRAM_WORD
+    return {"sasl_mechanism": mechanism, "sasl_username": USER, "sasl_password": password}
+
+
+def roundtrip(address: str, topic: str, **settings: Any) -> None:
+    """A record there and back."""
+    with Producer(address, **settings) as producer:
+        producer.send(topic, b"v", key=b"k").result(60)
+    with Consumer(address, auto_offset_reset="earliest", **settings) as consumer:
+        consumer.assign([(topic, 0)])
+        deadline = time.monotonic() + 60
+        while not (records := consumer.poll(1000)):
+            assert time.monotonic() < deadline
+        assert [(one.key, one.value) for one in records] == [(b"k", b"v")]
+
+
+def ask(address: str, **settings: Any) -> list[str]:
+    with Admin(address, **settings) as admin:
+        return admin.list_topics(api_timeout_ms=settings.get("default_api_timeout_ms"))
+
+
+# --- what works ---
+
+
+def test_tls_with_a_truststore_file_and_with_pem_text(kafka: ApacheKafka, authority: Authority) -> None:
+    address = kafka.address_of("TLS")
+    roundtrip(address, "tls-file", security_protocol="SSL", ssl_truststore_location=str(authority.path))
+    roundtrip(address, "tls-text", security_protocol="SSL", ssl_truststore_certificates=authority.certificate)
+    with Admin.from_config(
+        {"bootstrap.servers": address, "security.protocol": "ssl", "ssl.ca.location": str(authority.path)}
+    ) as admin:
+        assert admin.describe_cluster().brokers
+
+
+@pytest.mark.parametrize("suite", ["TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "ECDHE-ECDSA-AES256-GCM-SHA384"])
+def test_tls_1_2_with_a_cipher_suite(kafka: ApacheKafka, authority: Authority, suite: str) -> None:
+    ask(
+        kafka.address_of("TLS"),
+        security_protocol="SSL",
+        ssl_truststore_location=str(authority.path),
+        ssl_enabled_protocols="TLSv1.2",
+        ssl_cipher_suites=suite,
+    )
+
+
+def test_mutual_tls_from_files_text_and_an_encrypted_key(kafka: ApacheKafka, authority: Authority) -> None:
+    ours, locked = authority.issue("client"), authority.issue("locked", locked_with="open sesame")
+    forms: list[dict[str, str]] = [
+        {"ssl_keystore_location": str(ours.keystore)},
+        {"ssl_keystore_certificate_chain": ours.certificate, "ssl_keystore_key": ours.key},
+        {"ssl_certificate_location": str(ours.certificate_path), "ssl_key_location": str(ours.key_path)},
+        {"ssl_keystore_location": str(locked.keystore), "ssl_key_password": "open sesame"},
+    ]
+    for form in forms:
+        address = kafka.address_of("MUTUAL")
+        assert isinstance(
+            ask(address, security_protocol="SSL", ssl_truststore_location=str(authority.path), **form), list
+        )
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"])
+def test_sasl_over_tls(kafka: ApacheKafka, authority: Authority, mechanism: str) -> None:
+    roundtrip(
+        kafka.address_of("SASLTLS"),
+        f"sasl-{mechanism}",
+        security_protocol="SASL_SSL",
+        ssl_truststore_location=str(authority.path),
+        **settings_for(mechanism),
+    )
+
+
+def test_javas_configuration_words(kafka: ApacheKafka, authority: Authority) -> None:
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    with Admin.from_config(
+        {
+            "bootstrap.servers": kafka.address_of("SASLTLS"),
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.jaas.config": f'{module} required username="{USER}" password="{SCRAM_WORD}";',
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(authority.path),
+        }
+    ) as admin:
+        assert admin.describe_cluster().brokers
+
+
+def test_an_async_token_provider(kafka: ApacheKafka) -> None:
+    asked = []
+
+    async def provider() -> str:
+        await asyncio.sleep(0)
+        asked.append(1)
+        return token().value
+
+    async def main() -> None:
+        async with AsyncAdmin(
+            kafka.address_of("SASLTEXT"),
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism="OAUTHBEARER",
+            sasl_oauth_token_provider=provider,
+        ) as admin:
+            await admin.describe_cluster()
+
+    asyncio.run(main())
+    assert asked
+
+
+def test_sessions_are_renewed_while_records_flow(kafka: ApacheKafka) -> None:
+    """KIP-368: the broker closes a connection that speaks after its session ended; ours never has to."""
+
+    async def flow(mechanism: str) -> None:
+        settings = settings_for(mechanism)
+        topic = f"renewed-{mechanism}"
+        producer = AsyncProducer(
+            kafka.address_of("SASLTEXT"), security_protocol="SASL_PLAINTEXT", linger_ms=0, **settings
+        )
+        async with producer:
+            await (await producer.send(topic, b"first"))
+            leader = producer.cluster.leader(topic, 0)
+            connection = producer.cluster.live(leader)
+            until = time.monotonic() + 2.5 * SESSION_MS / 1000
+            sent = 0
+            while time.monotonic() < until:
+                await asyncio.gather(*[await producer.send(topic, b"%d" % sent) for _ in range(5)])
+                sent += 5
+                await asyncio.sleep(0.05)
+            assert sent > 0
+            assert producer.cluster.live(leader) is connection, "the connection that was opened first serves still"
+
+    async def main() -> None:
+        await asyncio.gather(*map(flow, ["PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"]))
+
+    asyncio.run(main())
+
+
+# --- what does not, and how it says so ---
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_a_wrong_password_is_final(kafka: ApacheKafka, mechanism: str) -> None:
+    settings = {**settings_for(mechanism), "sasl_password": "wrong"}
+    address = kafka.address_of("SASLTEXT")
+    with pytest.raises(AuthenticationError, match=f"{mechanism}.*[Ii]nvalid") as raised:
+        ask(address, security_protocol="SASL_PLAINTEXT", **settings)
+    assert raised.value.code == 58
+    with Producer(address, security_protocol="SASL_PLAINTEXT", **settings) as producer:
+        with pytest.raises(Exception, match=r"[Ii]nvalid") as failed:
+            producer.send("t", b"v").result(60)
+        assert isinstance(failed.value, AuthenticationError) or isinstance(failed.value.__cause__, AuthenticationError)
+
+
+def test_a_refused_token_is_final(kafka: ApacheKafka) -> None:
+    with pytest.raises(AuthenticationError, match="invalid_token"):
+        ask(
+            kafka.address_of("SASLTEXT"),
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism="OAUTHBEARER",
+            sasl_oauth_token_provider=lambda: unsecured_token(lifetime_s=-60)[0],
+        )
+
+
+def test_a_token_provider_that_fails(kafka: ApacheKafka) -> None:
+    def provider() -> str:
+        raise RuntimeError("the issuer is down")
+
+    with pytest.raises(AuthenticationError, match="the issuer is down"):
+        ask(
+            kafka.address_of("SASLTEXT"),
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism="OAUTHBEARER",
+            sasl_oauth_token_provider=provider,
+        )
+
+
+def test_an_untrusted_an_expired_and_a_foreign_certificate(
+    kafka: ApacheKafka, authority: Authority, tmp_path: Path
+) -> None:
+    trust = {"security_protocol": "SSL", "ssl_truststore_location": str(authority.path)}
+    stranger = Authority(tmp_path, "Another Authority")
+    with pytest.raises(AuthenticationError, match="certificate is not accepted"):
+        ask(kafka.address_of("TLS"), security_protocol="SSL", ssl_truststore_location=str(stranger.path))
+    with pytest.raises(AuthenticationError, match="certificate has expired"):
+        ask(kafka.address_of("EXPIRED"), **trust)
+    with pytest.raises(AuthenticationError, match="IP address mismatch"):
+        ask(kafka.address_of("ELSEWHERE"), **trust)
+    ask(kafka.address_of("ELSEWHERE"), ssl_endpoint_identification_algorithm="", **trust)
+    ask(kafka.address_of("EXPIRED"), security_protocol="SSL", ssl_verify=False)
+
+
+def test_a_missing_client_certificate(kafka: ApacheKafka, authority: Authority) -> None:
+    with pytest.raises(AuthenticationError, match="certificate"):
+        ask(kafka.address_of("MUTUAL"), security_protocol="SSL", ssl_truststore_location=str(authority.path))
+
+
+@pytest.mark.parametrize(
+    ("listener", "settings", "hint"),
+    [
+        ("TLS", {}, "TLS"),
+        ("SASLTEXT", {}, "SASL"),
+        ("SASLTLS", {"security_protocol": "SASL_PLAINTEXT", "sasl_username": USER, "sasl_password": "x"}, "TLS"),
+        ("SASLTEXT", {"security_protocol": "SSL", "ssl_verify": False}, "plaintext"),
+    ],
+)
+def test_the_wrong_protocol_for_a_listener_names_the_likely_cause(
+    kafka: ApacheKafka, listener: str, settings: dict[str, Any], hint: str
+) -> None:
+    with pytest.raises((KafkaTimeoutError, ProtocolError), match=f"{hint}.*security_protocol"):
+        ask(kafka.address_of(listener), default_api_timeout_ms=PATIENCE_MS, **settings)
