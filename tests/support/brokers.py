@@ -70,7 +70,7 @@ class FencepostProcess:
             self._process = subprocess.Popen(
                 [
                     *(sys.executable, "-m", "fencepost", "broker", "--listen", self.bootstrap_servers),
-                    *("--data-dir", str(Path(self._folder.name) / "data"), *options),
+                    *("--data-dir", str(self.data_directory), *options),
                 ],
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -83,6 +83,14 @@ class FencepostProcess:
             self.stop()
             raise RuntimeError(f"fencepost broker did not start: {line}{log.read_text()[-4000:]}")
         self.bootstrap_servers = line.removeprefix(LISTENING).strip()
+
+    @property
+    def data_directory(self) -> Path:
+        return Path(self._folder.name) / "data"
+
+    def output(self) -> str:
+        """What the broker has logged so far."""
+        return (Path(self._folder.name) / "log.txt").read_text()
 
     def kill9(self) -> None:
         self._end(signal.SIGKILL)

@@ -15,9 +15,10 @@ import logging
 from collections import defaultdict
 from collections.abc import Mapping
 
+from fencepost.broker.acl.model import Operation, ResourceType
 from fencepost.broker.api.common import find_partition
 from fencepost.broker.connection import Call
-from fencepost.broker.log.results import Duplicate, Rejected
+from fencepost.broker.log.results import Appended, Duplicate, Rejected
 from fencepost.broker.topics import Partition
 from fencepost.broker.txn.model import ProducerPair
 from fencepost.protocol.batch import BatchHeader, parse_header
@@ -81,8 +82,15 @@ class _Place:
 
 def _place(call: Call, request: ProduceRequest, wanted: ProducePartition) -> _Place:
     place = _Place(wanted)
-    partition, code, _ = find_partition(call.core, wanted.topic, wanted.topic_id, wanted.partition)
-    if request.acks not in (_ALL, _LEADER, _NONE):
+    partition, code, topic = find_partition(call.core, wanted.topic, wanted.topic_id, wanted.partition)
+    name = wanted.topic if topic is None else topic.name
+    if request.transactional_id is not None and not call.may(
+        Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id
+    ):
+        place.refuse(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    elif name is not None and not call.may(Operation.WRITE, ResourceType.TOPIC, name):
+        place.refuse(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    elif request.acks not in (_ALL, _LEADER, _NONE):
         place.refuse(ErrorCode.INVALID_REQUIRED_ACKS)
     elif partition is None:
         place.refuse(code)
@@ -149,6 +157,14 @@ def _append(
             _log.warning("%s: producer id %s: %s", partition.directory, header.producer_id, appended.message)
         place.refuse(appended.error_code, appended.message, appended.log_start_offset)
         return result
+    if isinstance(appended, Appended) and appended.unknown_producer:
+        # Accepted for the client's sake (Produce v7 and older cannot live with a refusal): what was lost is told here.
+        _log.warning(
+            "%s: producer id %s: not known here, and its sequence is %s, not 0; accepted",
+            partition.directory,
+            header.producer_id,
+            header.base_sequence,
+        )
     result.base_offset = appended.base_offset
     result.log_start_offset = appended.log_start_offset
     if isinstance(appended, Duplicate):
