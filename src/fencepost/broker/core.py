@@ -20,6 +20,7 @@ from fencepost.broker.core_faults import RequestFaults
 from fencepost.broker.durability import Durability
 from fencepost.broker.effects import Close, Effect
 from fencepost.broker.faults import FaultTable
+from fencepost.broker.fetch_sessions import FetchSessions
 from fencepost.broker.files import Files
 from fencepost.broker.groups import Groups
 from fencepost.broker.meta import Meta
@@ -36,6 +37,7 @@ __all__ = ["BROKER_ID", "BrokerCore"]
 BROKER_ID = 1
 _PRODUCE, _FETCH, _API_VERSIONS = 0, 1, 18
 _HOT = (_PRODUCE, _FETCH)
+_SESSION_EVICTION_MS = 120_000
 
 _log = logging.getLogger("fencepost.broker")
 
@@ -73,6 +75,8 @@ class BrokerCore:
         self.meta = Meta(files)
         self.transactions = Transactions(self)
         self.groups = Groups(self)
+        slots = config.number("max.incremental.fetch.session.cache.slots")
+        self.fetch_sessions = FetchSessions(slots, _SESSION_EVICTION_MS, lambda: new_uuid().int & 0x7FFF_FFFF)
         self._connections: dict[int, Connection] = {}
         self._effects: list[Effect] = []
         self._advanced: dict[Partition, None] = {}

@@ -4,15 +4,15 @@ time is over."""
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from uuid import UUID
 
+from fencepost.broker.api.common import find_partition, leader_epoch_error
+from fencepost.broker.fetch_sessions import Opened, Reader
 from fencepost.broker.timers import Timer
-from fencepost.broker.topics import Partition
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.fetch_wire import (
     READ_COMMITTED,
-    FetchPartition,
     FetchPartitionResult,
     FetchRequest,
     FetchResponse,
@@ -22,89 +22,110 @@ from fencepost.protocol.fetch_wire import (
 if TYPE_CHECKING:
     from fencepost.broker.connection import Call
 
-__all__ = ["ParkedFetch", "Wanted"]
+__all__ = ["ParkedFetch"]
+
+_FIRST_BY_TOPIC_ID = 13
 
 _log = logging.getLogger("fencepost.broker.fetch")
 
-
-@dataclass(slots=True)
-class Wanted:
-    """One partition of a fetch: where to read, or the error that is its answer."""
-
-    request: FetchPartition
-    partition: Partition | None
-    error_code: int
+Results = list[tuple[Reader, FetchPartitionResult]]
 
 
 class ParkedFetch:
-    """A fetch until it is answered. `topics` keeps the order of the request: (name, id, partitions)."""
+    """A fetch until it is answered."""
 
-    __slots__ = ("_call", "_committed", "_max_bytes", "_min_bytes", "_timer", "_topics", "session_id")
+    __slots__ = ("_by_topic_id", "_call", "_committed", "_max_bytes", "_min_bytes", "_opened", "_timer")
 
-    def __init__(self, call: Call, request: FetchRequest, topics: list[tuple[FetchTopicResult, list[Wanted]]]) -> None:
+    def __init__(self, call: Call, request: FetchRequest, opened: Opened) -> None:
         self._call = call
-        self._topics = topics
+        self._opened = opened
+        self._by_topic_id = call.version >= _FIRST_BY_TOPIC_ID
         self._committed = request.isolation_level == READ_COMMITTED
         self._min_bytes = request.min_bytes
         self._max_bytes = min(request.max_bytes, call.core.config.number("fetch.max.bytes"))
         self._timer: Timer | None = None
-        self.session_id = 0
 
-    def start(self, now_ms: int, max_wait_ms: int) -> None:
+    def start(self, max_wait_ms: int) -> None:
         """Answer at once when there is enough, an error, or no time to wait; otherwise wait."""
-        ready, response = self._collect()
-        if ready or max_wait_ms <= 0 or self._min_bytes <= 0:
-            self._call.reply(response)
+        ready, results = self._collect()
+        if ready or max_wait_ms <= 0 or self._min_bytes <= 0 or not self._opened.readers:
+            self._answer(results)
             return
-        for _, partitions in self._topics:
-            for wanted in partitions:
-                if wanted.partition is not None:
-                    wanted.partition.waiting.add(self)
+        for reader in self._opened.readers:
+            if reader.partition is not None:
+                reader.partition.waiting.add(self)
         self._timer = self._call.core.after(max_wait_ms, self._expire)
         self._call.on_closed = self._leave
 
     def look(self, now_ms: int) -> None:
         """Something has changed: answer when there is enough now."""
-        ready, response = self._collect()
+        ready, results = self._collect()
         if ready:
             self._leave()
-            self._call.reply(response)
+            self._answer(results)
 
     def _expire(self) -> None:
         self._leave()
-        self._call.reply(self._collect()[1])
+        self._answer(self._collect()[1])
 
     def _leave(self) -> None:
-        for _, partitions in self._topics:
-            for wanted in partitions:
-                if wanted.partition is not None:
-                    wanted.partition.waiting.discard(self)
+        for reader in self._opened.readers:
+            if reader.partition is not None:
+                reader.partition.waiting.discard(self)
         if self._timer is not None:
             self._timer.cancel()
 
-    def _collect(self) -> tuple[bool, FetchResponse]:
-        """(whether it may be answered before its time is over, the answer as of now)."""
-        room, total, failed = self._max_bytes, 0, False
-        response = FetchResponse(session_id=self.session_id)
-        for topic, partitions in self._topics:
-            results = []
-            for wanted in partitions:
-                result = self._read(wanted, room, total == 0)
-                size = len(result.records)
-                room -= size
-                total += size
-                failed = failed or result.error_code != ErrorCode.NONE
-                results.append(result)
-            response.topics.append(FetchTopicResult(topic.topic, topic.topic_id, results))
-        return failed or total >= self._min_bytes, response
+    def _answer(self, results: Results) -> None:
+        opened, sessions = self._opened, self._call.core.fetch_sessions
+        session = opened.session
+        if session is not None and opened.outdated:
+            outdated = FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=session.session_id)
+            self._call.reply(outdated)
+            return
+        session_id = 0
+        if session is not None:
+            session_id = session.session_id
+            results = list(session.tell(results))
+        elif opened.wants_session:
+            session_id = sessions.create(self._call.core.topics.now_ms, results, by_topic_id=self._by_topic_id)
+        topics: dict[str | UUID | None, FetchTopicResult] = {}
+        for reader, result in results:
+            key = reader.topic if reader.topic_id is None else reader.topic_id
+            topic = topics.get(key)
+            if topic is None:
+                topic = topics[key] = FetchTopicResult(reader.topic, reader.topic_id, [])
+            topic.partitions.append(result)
+        self._call.reply(FetchResponse(list(topics.values()), session_id=session_id))
 
-    def _read(self, wanted: Wanted, room: int, nothing_yet: bool) -> FetchPartitionResult:
-        partition, request = wanted.partition, wanted.request
-        if partition is None:
-            return FetchPartitionResult(partition=request.partition, error_code=wanted.error_code)
-        if self._call.core.topics.get(partition.topic.name) is not partition.topic:
-            gone = ErrorCode.UNKNOWN_TOPIC_ID if self._call.version >= 13 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            return FetchPartitionResult(partition=request.partition, error_code=gone)
+    def _collect(self) -> tuple[bool, Results]:
+        """(whether it may be answered before its time is over, the results as of now)."""
+        room, total, failed = self._max_bytes, 0, False
+        results = []
+        for reader in self._opened.readers:
+            result = self._read(reader, room, total == 0)
+            size = len(result.records)
+            room -= size
+            total += size
+            failed = failed or result.error_code != ErrorCode.NONE
+            results.append((reader, result))
+        return failed or total >= self._min_bytes, results
+
+    def _find(self, reader: Reader) -> int:
+        """Look the reader's partition up, unless it is the one that is known already; returns an error code."""
+        core, request = self._call.core, reader.request
+        partition = reader.partition
+        if partition is None or core.topics.get(partition.topic.name) is not partition.topic:
+            reader.partition, code, _ = find_partition(core, reader.topic, reader.topic_id, request.partition)
+            if code:
+                return code
+        return leader_epoch_error(request.current_leader_epoch)
+
+    def _read(self, reader: Reader, room: int, nothing_yet: bool) -> FetchPartitionResult:
+        request = reader.request
+        code = self._find(reader)
+        partition = reader.partition
+        if code or partition is None:
+            return FetchPartitionResult(partition=request.partition, error_code=code)
         log, offset = partition.log, request.fetch_offset
         result = FetchPartitionResult(
             partition=request.partition,

@@ -134,6 +134,9 @@ _BROKER = (
     _broker("log.retention.ms", Kind.LONG, "604800000", "Default of topics' retention.ms.", -1, _I64, dynamic=True),
     _broker("log.roll.ms", Kind.LONG, "604800000", "Default of topics' segment.ms.", 1, _I64, dynamic=True),
     _broker("log.segment.bytes", Kind.INT, "1073741824", "Default of topics' segment.bytes.", 14, _I32, dynamic=True),
+    _broker(
+        "max.incremental.fetch.session.cache.slots", Kind.INT, "1000", "Most fetch sessions that are kept.", 0, _I32
+    ),
     _broker("message.max.bytes", Kind.INT, "1048588", "Default of topics' max.message.bytes.", 0, _I32, dynamic=True),
     _broker("min.insync.replicas", Kind.INT, "1", "Always 1: there is one broker.", 1, 1, dynamic=True),
     _broker("num.partitions", Kind.INT, "1", "Partitions of a topic that names no number.", 1, _I32),
