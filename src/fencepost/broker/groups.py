@@ -3,10 +3,12 @@ durable."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
+from fencepost.broker.group.assignors import ASSIGNORS
 from fencepost.broker.group.config import GroupConfig
 from fencepost.broker.group.coordinator import GroupCoordinator
 from fencepost.broker.group.records import GroupRecord
@@ -14,6 +16,7 @@ from fencepost.broker.group.requests import GroupResult, Joined, Synced
 from fencepost.broker.internal_records import encode_internal_batch, read_internal_records
 from fencepost.broker.log.results import Rejected
 from fencepost.broker.partitioning import coordinator_partition
+from fencepost.broker.settings import InvalidSetting
 from fencepost.broker.topics import CONSUMER_OFFSETS, Partition
 from fencepost.broker.transactions import append_records, internal_batches
 from fencepost.protocol.codes import ErrorCode
@@ -43,10 +46,15 @@ class Groups:
                 min_session_timeout_ms=config.number("group.min.session.timeout.ms"),
                 max_session_timeout_ms=config.number("group.max.session.timeout.ms"),
                 max_size=config.number("group.max.size"),
+                consumer_session_timeout_ms=config.number("group.consumer.session.timeout.ms"),
+                consumer_heartbeat_interval_ms=config.number("group.consumer.heartbeat.interval.ms"),
+                consumer_max_size=config.number("group.consumer.max.size"),
+                consumer_assignors=_assignors(config.text("group.consumer.assignors")),
                 offset_metadata_max_bytes=config.number("offset.metadata.max.bytes"),
                 offsets_retention_ms=config.number("offsets.retention.minutes") * 60_000,
             ),
             lambda: str(core.new_uuid()),
+            _Topics(core),
         )
 
     def load(self, now_ms: int) -> None:
@@ -129,6 +137,33 @@ class Groups:
                 record = GroupRecord.decode(key, value, *owner)
                 if record is not None:
                     self.coordinator.replay(record, offset)
+
+
+class _Topics:
+    """The topics as the group coordinator sees them."""
+
+    def __init__(self, core: BrokerCore) -> None:
+        self._core = core
+
+    @property
+    def version(self) -> int:
+        return self._core.topics.version
+
+    def names(self) -> Iterable[str]:
+        return (topic.name for topic in self._core.topics)
+
+    def find(self, name: str) -> tuple[UUID, int] | None:
+        topic = self._core.topics.get(name)
+        return None if topic is None else (topic.topic_id, len(topic.partitions))
+
+
+def _assignors(text: str) -> tuple[str, ...]:
+    """The assignors of a list. Raises InvalidSetting for an empty list and for one that does not exist."""
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    unknown = [name for name in names if name not in ASSIGNORS]
+    if unknown or not names:
+        raise InvalidSetting(f"group.consumer.assignors: {text!r}; known are {', '.join(ASSIGNORS)}")
+    return names
 
 
 def _send(replies: Sequence[tuple[Any, Joined | Synced]], reply: Callable[[], None] | None) -> None:

@@ -10,7 +10,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-__all__ = ["BROKER_SETTINGS", "TOPIC_SETTINGS", "InvalidSetting", "Kind", "Setting", "check_value"]
+__all__ = [
+    "BROKER_SETTINGS",
+    "LISTENER_SETTINGS",
+    "TOPIC_SETTINGS",
+    "InvalidSetting",
+    "Kind",
+    "Setting",
+    "broker_setting",
+    "check_value",
+]
 
 
 class InvalidSetting(ValueError):
@@ -80,7 +89,18 @@ def _topic(
 
 _BROKER = (
     _broker(
-        "advertised.listeners", Kind.STRING, "", "HOST:PORT that clients are told; empty: where the broker listens."
+        "advertised.listeners",
+        Kind.STRING,
+        "",
+        "NAME://HOST:PORT by listener, or HOST:PORT for the first: what clients are told; empty: where it listens.",
+    ),
+    _broker("allow.everyone.if.no.acl.found", Kind.BOOLEAN, "false", "Whether what no ACL names is open to everybody."),
+    _broker(
+        "authorizer.class.name",
+        Kind.STRING,
+        "",
+        "Kafka's name of the authorizer whose rules are enforced; empty: everybody may do everything.",
+        choices=("", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
     ),
     _broker(
         "auto.create.topics.enable", Kind.BOOLEAN, "true", "Create a topic when a client that allows it asks for one."
@@ -93,6 +113,22 @@ _BROKER = (
         "Kept for clients; batches are stored as the producer sent them.",
         choices=_CODECS,
         dynamic=True,
+    ),
+    _broker(
+        "connection.failed.authentication.delay.ms",
+        Kind.INT,
+        "100",
+        "How long a client waits for the answer that it is not let in.",
+        0,
+        _I32,
+    ),
+    _broker(
+        "connections.max.reauth.ms",
+        Kind.LONG,
+        "0",
+        "How long an authentication lasts; 0: as long as the connection.",
+        0,
+        _I64,
     ),
     _broker("default.replication.factor", Kind.INT, "1", "Always 1: there is one broker.", 1, 1),
     _broker("delete.topic.enable", Kind.BOOLEAN, "true", "Whether topics may be deleted."),
@@ -108,9 +144,39 @@ _BROKER = (
     _broker(
         "group.initial.rebalance.delay.ms", Kind.INT, "0", "How long an empty group waits for more members.", 0, _I32
     ),
+    _broker(
+        "group.consumer.assignors",
+        Kind.LIST,
+        "uniform,range",
+        "Assignors of consumer groups (KIP-848); the first one is the default. Known are uniform and range.",
+    ),
+    _broker(
+        "group.consumer.heartbeat.interval.ms",
+        Kind.INT,
+        "5000",
+        "How often members of consumer groups send heartbeats.",
+        1,
+        _I32,
+    ),
+    _broker("group.consumer.max.size", Kind.INT, str(_I32), "Most members of a consumer group.", 1, _I32),
+    _broker(
+        "group.consumer.migration.policy",
+        Kind.STRING,
+        "disabled",
+        "Whether a group with members may change between the classic and the consumer protocol; an empty one may.",
+        choices=("disabled",),
+    ),
+    _broker("group.consumer.session.timeout.ms", Kind.INT, "45000", "Session timeout of consumer groups.", 1, _I32),
     _broker("group.max.session.timeout.ms", Kind.INT, "1800000", "Longest session timeout of a group member.", 1, _I32),
     _broker("group.max.size", Kind.INT, str(_I32), "Most members of a group.", 1, _I32),
     _broker("group.min.session.timeout.ms", Kind.INT, "6000", "Shortest session timeout of a group member.", 1, _I32),
+    _broker(
+        "listener.security.protocol.map",
+        Kind.STRING,
+        "PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,SSL:SSL,SASL_SSL:SASL_SSL",
+        "NAME:PROTOCOL by listener; PLAINTEXT and SASL_PLAINTEXT are served.",
+    ),
+    _broker("listeners", Kind.STRING, "", "NAME://HOST:PORT of each listener; empty: one, where --listen says."),
     _broker(
         "log.cleanup.policy", Kind.LIST, "delete", "Default of topics' cleanup.policy.", choices=_POLICIES, dynamic=True
     ),
@@ -160,7 +226,17 @@ _BROKER = (
         "strict: an unknown producer must begin at sequence 0; kafka: any first sequence is accepted.",
         choices=("strict", "kafka"),
     ),
+    _broker("sasl.enabled.mechanisms", Kind.LIST, "PLAIN", "Mechanisms of authentication.", choices=("PLAIN",)),
+    _broker(
+        "sasl.server.max.receive.size",
+        Kind.INT,
+        "524288",
+        "Most bytes that are taken from a client before it has authenticated.",
+        1,
+        _I32,
+    ),
     _broker("socket.request.max.bytes", Kind.INT, "104857600", "Most bytes of one request.", 1, _I32),
+    _broker("super.users", Kind.STRING, "", "User:NAME;User:NAME...: those who may do everything."),
     _broker(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
         Kind.INT,
@@ -230,7 +306,21 @@ _TOPIC = (
 )
 
 BROKER_SETTINGS: Mapping[str, Setting] = {setting.key: setting for setting in _BROKER}
+# Settings with "listener.name.<listener's name in lower case>." in front. Some hold passwords and are never shown.
+LISTENER_SETTINGS: Mapping[str, Setting] = {
+    "connections.max.reauth.ms": BROKER_SETTINGS["connections.max.reauth.ms"],
+    "plain.sasl.jaas.config": _broker("plain.sasl.jaas.config", Kind.STRING, "", "Users and passwords of PLAIN."),
+    "sasl.enabled.mechanisms": BROKER_SETTINGS["sasl.enabled.mechanisms"],
+}
 TOPIC_SETTINGS: Mapping[str, Setting] = {setting.key: setting for setting in _TOPIC}
+
+
+def broker_setting(key: str) -> Setting | None:
+    """The broker setting of that key, which may be one of a listener."""
+    if not key.startswith("listener.name."):
+        return BROKER_SETTINGS.get(key)
+    _, _, rest = key.removeprefix("listener.name.").partition(".")
+    return LISTENER_SETTINGS.get(rest)
 
 
 def check_value(setting: Setting, value: str) -> str:

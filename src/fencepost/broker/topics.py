@@ -1,8 +1,8 @@
 """The topics of the broker: names, ids, partition counts and settings, and the logs of their partitions.
 
-On disk, `topics.fencepost` is one small file that is replaced as a whole before a change is answered:
-magic "FPTC" | version uint16 | payload length uint32 | CRC-32C of the payload uint32 | payload (UTF-8 JSON),
-big-endian. Version 1 payload: {"topics": [{"name", "id" (32 hex digits), "partitions", "configs": {key: value}}]}.
+On disk, `topics.fencepost` is one small file that is replaced as a whole before a change is answered; its form is that
+of `sealed_json`, magic "FPTC". Version 1 payload:
+{"topics": [{"name", "id" (32 hex digits), "partitions", "configs": {key: value}}]}.
 
 A partition's directory comes into being with its first use, and so do those of the 50 partitions of each internal
 topic.
@@ -10,20 +10,17 @@ topic.
 
 from __future__ import annotations
 
-import json
 import re
-import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
-
-from crc32c import crc32c
 
 from fencepost.broker.config import BrokerConfig, TopicConfig
 from fencepost.broker.files import Files
 from fencepost.broker.log.config import Fsync, LogConfig
 from fencepost.broker.log.partition import PartitionLog
 from fencepost.broker.log.results import CorruptSegment
+from fencepost.broker.sealed_json import Damaged, seal_json, unseal_json
 
 if TYPE_CHECKING:
     from fencepost.broker.fetching import ParkedFetch
@@ -46,7 +43,6 @@ _INTERNAL_CONFIGS = {
 }
 
 _FILE = "topics.fencepost"
-_HEAD = struct.Struct(">4sHII")
 _MAGIC, _VERSION = b"FPTC", 1
 _DELETED = "-delete"
 _FSYNC: Mapping[str, Fsync] = {"commit": "commit", "interval": "interval", "never": "never"}
@@ -110,6 +106,7 @@ class TopicCatalogue:
         self._on_open = on_open
         self.now_ms = 0
         self.stopped_cleanly = False
+        self.version = 0  # another one whenever a topic comes, goes or grows
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
 
@@ -168,6 +165,7 @@ class TopicCatalogue:
         """Grow the topic to `count` partitions."""
         self._save(self._topics.values(), grown=(topic, count))
         self._extend(topic, count)
+        self.version += 1
 
     def set_configs(self, topic: Topic, given: Mapping[str, str]) -> None:
         """Replace the topic's own settings."""
@@ -190,6 +188,7 @@ class TopicCatalogue:
         self._save(other for other in self._topics.values() if other is not topic)
         del self._topics[topic.name]
         del self._by_id[topic.topic_id]
+        self.version += 1
         for partition in topic.partitions:
             if partition.opened is not None:
                 partition.opened.close()
@@ -226,6 +225,7 @@ class TopicCatalogue:
         )
 
     def _add(self, topic: Topic) -> None:
+        self.version += 1
         self._topics[topic.name] = topic
         self._by_id[topic.topic_id] = topic
 
@@ -263,20 +263,14 @@ class TopicCatalogue:
         for topic in topics:
             count = grown[1] if grown is not None and grown[0] is topic else len(topic.partitions)
             entries.append({"name": topic.name, "id": topic.topic_id.hex, "partitions": count, "configs": topic.given})
-        payload = json.dumps({"topics": entries}, separators=(",", ":")).encode()
-        self._files.write_atomic(_FILE, _HEAD.pack(_MAGIC, _VERSION, len(payload), crc32c(payload)) + payload)
+        self._files.write_atomic(_FILE, seal_json(_MAGIC, _VERSION, {"topics": entries}))
 
 
 def _decode(data: bytes) -> dict[str, Any]:
-    if len(data) < _HEAD.size:
-        raise CatalogueCorrupt(f"{_FILE}: {len(data)} bytes are too few")
-    magic, version, length, crc = _HEAD.unpack_from(data)
-    payload = data[_HEAD.size :]
-    if magic != _MAGIC or version != _VERSION:
-        raise CatalogueCorrupt(f"{_FILE}: magic {magic!r}, version {version}; known is {_MAGIC!r}, version {_VERSION}")
-    if length != len(payload) or crc != crc32c(payload):
-        raise CatalogueCorrupt(f"{_FILE}: {len(payload)} bytes of payload, {length} promised, or its checksum is wrong")
-    result: dict[str, Any] = json.loads(payload)
+    try:
+        result: dict[str, Any] = unseal_json(_MAGIC, _VERSION, data)
+    except Damaged as error:
+        raise CatalogueCorrupt(f"{_FILE}: {error}") from error
     return result
 
 

@@ -6,18 +6,18 @@ int16; the key's version tells the type of record. Version 4 of a value is the f
 
 What is written, as Kafka 4.3.1 does: offset keys as version 1; offset values as version 1 when they carry an expiry
 time (OffsetCommit v2-4 asked for a retention), otherwise as version 4; group values as version 3. Every version is
-read. Left out: the records of the newer group types (key versions 3 and up), for which `decode_key` returns an
-`UnknownKey`.
+read. The records of consumer groups (KIP-848) are in `consumer_group_log.py`; for these and for those of the other
+newer group types (key versions 3 and up) `decode_key` returns an `UnknownKey`.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
 from fencepost.protocol.errors import MalformedMessage
+from fencepost.protocol.log_fields import FieldReader, FieldWriter
 
 __all__ = [
     "GroupMember",
@@ -105,7 +105,7 @@ class UnknownKey:
 
 def encode_key(key: OffsetCommitKey | GroupMetadataKey) -> bytes:
     """The key's bytes, version first."""
-    writer = _Writer(flexible=False)
+    writer = FieldWriter(flexible=False)
     if isinstance(key, GroupMetadataKey):
         writer.int16(_GROUP_KEY_VERSION)
         writer.string(key.group_id)
@@ -119,7 +119,7 @@ def encode_key(key: OffsetCommitKey | GroupMetadataKey) -> bytes:
 
 def decode_key(data: bytes | memoryview) -> OffsetCommitKey | GroupMetadataKey | UnknownKey:
     """The typed key. Raises MalformedMessage for bytes that are none."""
-    reader = _Reader(data)
+    reader = FieldReader(data)
     version = reader.int16()
     key: OffsetCommitKey | GroupMetadataKey
     if version in _OFFSET_KEY_VERSIONS:
@@ -141,7 +141,7 @@ def encode_offset_value(value: OffsetCommitValue, version: int | None = None) ->
         version = _FLEXIBLE if value.expire_timestamp_ms == -1 else 1
     if version not in _VALUE_VERSIONS:
         raise ValueError(f"OffsetCommitValue has no version {version}")
-    writer = _Writer(flexible=version >= _FLEXIBLE)
+    writer = FieldWriter(flexible=version >= _FLEXIBLE)
     writer.int16(version)
     writer.int64(value.offset)
     if version >= 3:
@@ -156,8 +156,8 @@ def encode_offset_value(value: OffsetCommitValue, version: int | None = None) ->
 
 def decode_offset_value(data: bytes | memoryview) -> OffsetCommitValue:
     """The typed value. Raises MalformedMessage for bytes that are none, or of an unknown version."""
-    reader = _Reader(data)
-    version = reader.version("OffsetCommitValue")
+    reader = FieldReader(data)
+    version = reader.version("OffsetCommitValue", _VALUE_VERSIONS, _FLEXIBLE)
     offset = reader.int64()
     leader_epoch = reader.int32() if version >= 3 else -1
     metadata = reader.string()
@@ -181,7 +181,7 @@ def encode_group_value(value: GroupMetadataValue, version: int = 3) -> bytes:
     """The value's bytes, version first. Raises ValueError for a version that does not exist."""
     if version not in _VALUE_VERSIONS:
         raise ValueError(f"GroupMetadataValue has no version {version}")
-    writer = _Writer(flexible=version >= _FLEXIBLE)
+    writer = FieldWriter(flexible=version >= _FLEXIBLE)
     writer.int16(version)
     writer.string(value.protocol_type)
     writer.int32(value.generation)
@@ -211,8 +211,8 @@ def decode_group_value(data: bytes | memoryview) -> GroupMetadataValue:
 
     Version 0 has no rebalance timeout: the session timeout stands in for it, as when Kafka loads such a record.
     """
-    reader = _Reader(data)
-    version = reader.version("GroupMetadataValue")
+    reader = FieldReader(data)
+    version = reader.version("GroupMetadataValue", _VALUE_VERSIONS, _FLEXIBLE)
     protocol_type = reader.string()
     generation = reader.int32()
     protocol = reader.nullable_string()
@@ -224,7 +224,7 @@ def decode_group_value(data: bytes | memoryview) -> GroupMetadataValue:
     return GroupMetadataValue(protocol_type, generation, protocol, leader, current_state_timestamp_ms, tuple(members))
 
 
-def _read_member(reader: _Reader, version: int) -> GroupMember:
+def _read_member(reader: FieldReader, version: int) -> GroupMember:
     member_id = reader.string()
     group_instance_id = reader.nullable_string() if version >= 3 else None
     client_id = reader.string()
@@ -244,145 +244,3 @@ def _read_member(reader: _Reader, version: int) -> GroupMember:
         subscription,
         assignment,
     )
-
-
-class _Writer:
-    """Kafka's primitive types, big-endian; with `flexible`, lengths are varints of length + 1 and tags exist."""
-
-    __slots__ = ("_flexible", "data")
-
-    def __init__(self, *, flexible: bool) -> None:
-        self._flexible = flexible
-        self.data = bytearray()
-
-    def int16(self, value: int) -> None:
-        self.data += struct.pack(">h", value)
-
-    def int32(self, value: int) -> None:
-        self.data += struct.pack(">i", value)
-
-    def int64(self, value: int) -> None:
-        self.data += struct.pack(">q", value)
-
-    def varint(self, value: int) -> None:
-        while value > 0x7F:
-            self.data.append(value & 0x7F | 0x80)
-            value >>= 7
-        self.data.append(value)
-
-    def length(self, count: int) -> None:
-        if self._flexible:
-            self.varint(count + 1)
-        else:
-            self.int32(count)
-
-    def string(self, value: str) -> None:
-        encoded = value.encode()
-        if self._flexible:
-            self.varint(len(encoded) + 1)
-        else:
-            self.int16(len(encoded))
-        self.data += encoded
-
-    def nullable_string(self, value: str | None) -> None:
-        if value is not None:
-            self.string(value)
-        elif self._flexible:
-            self.varint(0)
-        else:
-            self.int16(-1)
-
-    def byte_string(self, value: bytes) -> None:
-        self.length(len(value))
-        self.data += value
-
-    def tags(self, fields: list[tuple[int, bytes]]) -> None:
-        if not self._flexible:
-            return
-        self.varint(len(fields))
-        for tag, value in fields:
-            self.varint(tag)
-            self.varint(len(value))
-            self.data += value
-
-
-class _Reader:
-    """The counterpart of _Writer. Every read that does not fit raises MalformedMessage."""
-
-    __slots__ = ("_data", "_flexible", "_position")
-
-    def __init__(self, data: bytes | memoryview) -> None:
-        self._data = memoryview(data)
-        self._position = 0
-        self._flexible = False
-
-    def version(self, name: str) -> int:
-        version = self.int16()
-        if version not in _VALUE_VERSIONS:
-            raise MalformedMessage(f"{name} version {version} is not known")
-        self._flexible = version >= _FLEXIBLE
-        return version
-
-    def _take(self, size: int) -> memoryview:
-        start = self._position
-        if size < 0 or start + size > len(self._data):
-            raise MalformedMessage(f"{size} bytes wanted at {start} of {len(self._data)}")
-        self._position = start + size
-        return self._data[start : start + size]
-
-    def int16(self) -> int:
-        return int.from_bytes(self._take(2), "big", signed=True)
-
-    def int32(self) -> int:
-        return int.from_bytes(self._take(4), "big", signed=True)
-
-    def int64(self) -> int:
-        return int.from_bytes(self._take(8), "big", signed=True)
-
-    def varint(self) -> int:
-        value = 0
-        for shift in range(0, 35, 7):
-            byte = self._take(1)[0]
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-        raise MalformedMessage("a varint of more than five bytes")
-
-    def length(self) -> int:
-        count = self.varint() - 1 if self._flexible else self.int32()
-        # Every element takes at least a byte: a larger count is damage, and must not become a huge loop.
-        if not 0 <= count <= len(self._data) - self._position:
-            raise MalformedMessage(f"a count of {count}")
-        return count
-
-    def string(self) -> str:
-        value = self.nullable_string()
-        if value is None:
-            raise MalformedMessage("null where a string is required")
-        return value
-
-    def nullable_string(self) -> str | None:
-        size = self.varint() - 1 if self._flexible else self.int16()
-        if size == -1:
-            return None
-        try:
-            return str(self._take(size), "utf-8")
-        except UnicodeDecodeError as error:
-            raise MalformedMessage(f"a string that is not UTF-8: {error}") from error
-
-    def byte_string(self) -> bytes:
-        return bytes(self._take(self.length()))
-
-    def tags(self) -> dict[int, memoryview]:
-        if not self._flexible:
-            return {}
-        fields = {}
-        for _ in range(self.varint()):
-            tag = self.varint()
-            fields[tag] = self._take(self.varint())
-        return fields
-
-    def end(self) -> None:
-        left = len(self._data) - self._position
-        if left:
-            raise MalformedMessage(f"{left} bytes too many")

@@ -84,8 +84,21 @@ def _answer(call: Call, request: OffsetFetchRequest) -> tuple[bool, OffsetFetchR
     return not errors.isdisjoint(_UNSTABLE), OffsetFetchResponse(topics=topics, error_code=found.error_code)
 
 
-def _ask(call: Call, group_id: str, partitions: Sequence[tuple[str, int]] | None, stable: bool) -> FetchedOffsets:
-    wanted = FetchOffsets(group_id=group_id, partitions=partitions, require_stable=stable, api_version=call.version)
+def _ask(
+    call: Call,
+    group_id: str,
+    partitions: Sequence[tuple[str, int]] | None,
+    stable: bool,
+    member: tuple[str | None, int] = (None, -1),
+) -> FetchedOffsets:
+    wanted = FetchOffsets(
+        group_id=group_id,
+        partitions=partitions,
+        require_stable=stable,
+        member_id=member[0],
+        member_epoch=member[1],
+        api_version=call.version,
+    )
     return call.core.groups.coordinator.fetch_offsets(wanted)
 
 
@@ -106,7 +119,7 @@ def _fetch_group(call: Call, group: OffsetFetchRequestGroup, stable: bool) -> Of
             name = topic.name if topic is not None else asked.name
             answers.setdefault(name, OffsetFetchResponseTopics(name=name, topic_id=asked.topic_id, partitions=[]))
             partitions += [(name, index) for index in asked.partition_indexes]
-    found = _ask(call, group.group_id, partitions, stable)
+    found = _ask(call, group.group_id, partitions, stable, (group.member_id, group.member_epoch))
     if found.error_code:
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=found.error_code)
     results: dict[str, list[OffsetFetchResponsePartitions]] = {name: [] for name in answers}

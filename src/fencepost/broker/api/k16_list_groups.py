@@ -1,4 +1,4 @@
-"""ListGroups, v0-5: the groups, from v4 on by state, from v5 on by type (only "classic" is served)."""
+"""ListGroups, v0-5: the groups, from v4 on by state, from v5 on by type ("classic", "consumer")."""
 
 from __future__ import annotations
 

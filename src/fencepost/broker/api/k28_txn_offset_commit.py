@@ -85,6 +85,7 @@ def _store(call: Call, now_ms: int, request: TxnOffsetCommitRequest) -> None:
             member_id=request.member_id,
             group_instance_id=request.group_instance_id,
             offsets=offsets,
+            api_version=call.version,
         ),
     )
     errors.update({(answer.topic, answer.partition): answer.error_code for answer in result.reply})

@@ -12,7 +12,8 @@ class GroupConfig:
     """Kafka's settings of the same names; sizes are bytes or counts, times are milliseconds.
 
     `initial_rebalance_delay_ms` defaults to 0 (Kafka: 3000): tests and notebooks want their first assignment at once.
-    `new_member_join_timeout_ms` is a constant in Kafka (five minutes).
+    `new_member_join_timeout_ms` is a constant in Kafka (five minutes). Names with `consumer_` are for consumer groups
+    (KIP-848); the first of `consumer_assignors` is the default.
     """
 
     offsets_topic_partitions: int = 50
@@ -21,6 +22,10 @@ class GroupConfig:
     max_session_timeout_ms: int = 1_800_000
     max_size: int = 2**31 - 1
     new_member_join_timeout_ms: int = 300_000
+    consumer_session_timeout_ms: int = 45_000
+    consumer_heartbeat_interval_ms: int = 5_000
+    consumer_max_size: int = 2**31 - 1
+    consumer_assignors: tuple[str, ...] = ("uniform", "range")
     offset_metadata_max_bytes: int = 4096
     offsets_retention_ms: int = 7 * 24 * 3_600_000
     offsets_retention_check_interval_ms: int = 600_000

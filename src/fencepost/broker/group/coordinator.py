@@ -17,16 +17,22 @@ A transactional commit is a record in a batch of its producer. It pends until th
 `complete_transaction`. That the producer owns the transaction, that topics exist and that the caller is allowed to is
 checked elsewhere. That a client disconnects means nothing to a group: its session runs out.
 
-Left out: KIP-848 groups. They would live beside `ClassicGroups`, behind this facade, with records of their own.
+Consumer groups (KIP-848, `ConsumerGroups`) live beside the classic ones, with records of their own. A group that has no
+members becomes one of the other kind when a member of the other kind joins; one that has members refuses it, as Kafka
+does under `group.consumer.migration.policy=disabled`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from fencepost.broker.group import decide, offsets
+from fencepost.broker.group import consumer_decide, decide, offsets
 from fencepost.broker.group.classic import ClassicGroups
 from fencepost.broker.group.config import GroupConfig
+from fencepost.broker.group.consumer_decide import Refusal
+from fencepost.broker.group.consumer_draft import Topics
+from fencepost.broker.group.consumer_group import ConsumerGroup, ConsumerMember
+from fencepost.broker.group.consumer_groups import ConsumerGroups
 from fencepost.broker.group.deadlines import Deadline, DeadlineKind, Deadlines
 from fencepost.broker.group.members import Group
 from fencepost.broker.group.records import GroupRecord
@@ -34,7 +40,10 @@ from fencepost.broker.group.replay import GroupStore, TopicPartition
 from fencepost.broker.group.requests import (
     CommitOffsets,
     CommitTransactionalOffsets,
+    ConsumerHeartbeat,
+    ConsumerHeartbeatReply,
     DeletedGroup,
+    DescribedConsumerGroup,
     DescribedGroup,
     DescribedMember,
     FetchedOffsets,
@@ -53,12 +62,15 @@ from fencepost.broker.group.requests import (
     Token,
 )
 from fencepost.broker.group.states import GroupState
+from fencepost.broker.group.subscription import CONSUMER_PROTOCOL_TYPE
 from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.consumer_group_log import TopicIdPartition
 from fencepost.protocol.offsets_log import GroupMetadataKey, GroupMetadataValue
 
 __all__ = ["GroupCoordinator"]
 
 _CLASSIC = "classic"
+_CONSUMER = "consumer"
 _FIRST_COMMIT_THAT_KNOWS_69 = 9
 _FIRST_DESCRIBE_THAT_KNOWS_69 = 6
 _FIRST_SYNC_THAT_NAMES_ITS_PROTOCOL = 5
@@ -66,13 +78,15 @@ _OFFSETS = Deadline(DeadlineKind.OFFSETS)
 
 
 class GroupCoordinator:
-    """Classic groups and their offsets. `new_uuid` gives the unique part of a member id."""
+    """Groups and their offsets. `new_uuid` gives the unique part of a member id, `topics` tells what there is."""
 
-    def __init__(self, config: GroupConfig, new_uuid: Callable[[], str]) -> None:
+    def __init__(self, config: GroupConfig, new_uuid: Callable[[], str], topics: Topics) -> None:
         self._config = config
         self._store = GroupStore(config.offsets_topic_partitions)
         self._deadlines = Deadlines()
+        self._topics = topics
         self._classic = ClassicGroups(config, self._store, self._deadlines, new_uuid)
+        self._consumer = ConsumerGroups(config, self._store, self._deadlines, new_uuid, topics)
 
     # The log
 
@@ -102,6 +116,7 @@ class GroupCoordinator:
         """Everything in the log has been replayed: from now on sessions count."""
         out: GroupResult[None] = GroupResult(None)
         self._classic.load(now_ms, out)
+        self._consumer.load(now_ms)
         self._deadlines.set(_OFFSETS, now_ms + self._config.offsets_retention_check_interval_ms)
         return out
 
@@ -118,6 +133,8 @@ class GroupCoordinator:
         for deadline in self._deadlines.pop_due(now_ms):
             if deadline.kind == DeadlineKind.OFFSETS:
                 expire = True
+            elif deadline.kind in (DeadlineKind.CONSUMER_SESSION, DeadlineKind.REVOCATION):
+                self._consumer.on_deadline(now_ms, deadline, out)
             else:
                 self._classic.on_deadline(now_ms, deadline, out)
         if expire:
@@ -137,9 +154,14 @@ class GroupCoordinator:
             not self._config.min_session_timeout_ms <= request.session_timeout_ms <= self._config.max_session_timeout_ms
         ):
             error = ErrorCode.INVALID_SESSION_TIMEOUT
+        consumer_group = self._consumer.find(request.group_id)
+        if not error and consumer_group is not None and consumer_group.members:
+            error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if error:
             out.replies.append((token, Joined(error_code=error, member_id=request.member_id)))
         else:
+            if consumer_group is not None:
+                self._consumer.delete(consumer_group, out)
             self._classic.join(now_ms, request, token, out)
         return out
 
@@ -173,10 +195,44 @@ class GroupCoordinator:
             out.reply = Left(error_code=ErrorCode.INVALID_GROUP_ID)
         return out
 
+    def consumer_heartbeat(self, now_ms: int, request: ConsumerHeartbeat) -> GroupResult[ConsumerHeartbeatReply]:
+        """ConsumerGroupHeartbeat v0-1 (KIP-848), joins and leaves included."""
+        out = GroupResult(ConsumerHeartbeatReply())
+        refusal = consumer_decide.check_request(request, self._config.consumer_assignors)
+        if refusal is None:
+            refusal = self._make_room(request, out)
+        if refusal is not None:
+            out.reply = ConsumerHeartbeatReply(error_code=refusal.error_code, error_message=refusal.message)
+            return out
+        out.reply = self._consumer.heartbeat(now_ms, request, out)
+        return out
+
+    def _make_room(self, request: ConsumerHeartbeat, out: GroupResult[ConsumerHeartbeatReply]) -> Refusal | None:
+        """A classic group of that id gives way to a consumer group if nobody is in it."""
+        classic = self._classic.find(request.group_id)
+        if classic is None:
+            return None
+        if classic.state != GroupState.EMPTY or request.member_epoch != 0:
+            why = f"Group {request.group_id} is not a consumer group."
+            return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, why)
+        out.records.append(GroupRecord(GroupMetadataKey(request.group_id), None))
+        return None
+
     # Offsets
 
     def commit_offsets(self, now_ms: int, request: CommitOffsets) -> GroupResult[list[PartitionError]]:
         """OffsetCommit v2-10. An empty group id is allowed, as Kafka has always done."""
+        consumer_group = self._consumer.find(request.group_id)
+        if consumer_group is not None:
+            verdict = consumer_decide.check_commit(
+                consumer_group,
+                request.member_id,
+                request.group_instance_id,
+                request.generation_id,
+                transactional=False,
+                api_version=request.api_version,
+            )
+            return self._commit_in_consumer_group(now_ms, request, verdict)
         group = self._classic.find(request.group_id)
         error = self._check_commit(group, request)
         if error:
@@ -192,6 +248,17 @@ class GroupCoordinator:
         self, now_ms: int, request: CommitTransactionalOffsets
     ) -> GroupResult[list[PartitionError]]:
         """TxnOffsetCommit v0-5. Below v3 there is neither member nor generation: leave them at their defaults."""
+        consumer_group = self._consumer.find(request.group_id)
+        if consumer_group is not None:
+            verdict = consumer_decide.check_commit(
+                consumer_group,
+                request.member_id,
+                request.group_instance_id,
+                request.generation_id,
+                transactional=True,
+                api_version=request.api_version,
+            )
+            return self._commit_in_consumer_group(now_ms, request, verdict)
         group = self._classic.find(request.group_id)
         if not request.group_id:
             error = ErrorCode.INVALID_GROUP_ID
@@ -215,18 +282,25 @@ class GroupCoordinator:
 
     def fetch_offsets(self, request: FetchOffsets) -> FetchedOffsets:
         """OffsetFetch v1-10, one group at a time. Classic groups ignore the member and epoch of v9+."""
+        consumer_group = self._consumer.find(request.group_id)
+        if consumer_group is not None:
+            error = consumer_decide.check_fetch(consumer_group, request.member_id, request.member_epoch)
+            if error:
+                return FetchedOffsets(request.group_id, error)
         return offsets.fetch(self._store, request)
 
     def delete_offsets(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> GroupResult[OffsetsDeleted]:
         """OffsetDelete v0."""
         if not group_id:
             return GroupResult(OffsetsDeleted(ErrorCode.INVALID_GROUP_ID))
-        group = self._classic.find(group_id)
+        group: Group | ConsumerGroup | None = self._consumer.find(group_id)
         if group is None:
-            return GroupResult(OffsetsDeleted(ErrorCode.GROUP_ID_NOT_FOUND))
-        error = decide.check_offset_delete(group)
-        if error:
-            return GroupResult(OffsetsDeleted(error))
+            group = self._classic.find(group_id)
+            if group is None:
+                return GroupResult(OffsetsDeleted(ErrorCode.GROUP_ID_NOT_FOUND))
+            error = decide.check_offset_delete(group)
+            if error:
+                return GroupResult(OffsetsDeleted(error))
         records, answers = offsets.delete_some(self._store, group, partitions)
         return GroupResult(OffsetsDeleted(partitions=answers), records)
 
@@ -234,7 +308,7 @@ class GroupCoordinator:
         """These partitions of topics were deleted: forget what any group committed for them."""
         gone = {TopicPartition(topic, index) for topic, index in partitions}
         out: GroupResult[None] = GroupResult(None)
-        for group_id in self._classic.ids():
+        for group_id in self._ids():
             out.records.extend(offsets.delete_for(self._store, group_id, gone))
         return out
 
@@ -244,8 +318,14 @@ class GroupCoordinator:
         """DeleteGroups v0-2: only groups without members, with all their offsets."""
         out: GroupResult[list[DeletedGroup]] = GroupResult([])
         for group_id in dict.fromkeys(group_ids):
+            consumer_group = self._consumer.find(group_id)
             group = self._classic.find(group_id)
-            if group is None:
+            if consumer_group is not None:
+                error = ErrorCode.NON_EMPTY_GROUP if consumer_group.members else ErrorCode.NONE
+                if not error:
+                    out.records.extend(offsets.delete_all(self._store, group_id))
+                    self._consumer.delete(consumer_group, out)
+            elif group is None:
                 error = ErrorCode.GROUP_ID_NOT_FOUND
             elif group.state != GroupState.EMPTY:
                 error = ErrorCode.NON_EMPTY_GROUP
@@ -264,7 +344,7 @@ class GroupCoordinator:
             return DescribedGroup(
                 group_id=group_id,
                 error_code=ErrorCode.GROUP_ID_NOT_FOUND if known else ErrorCode.NONE,
-                error_message=f"Group {group_id} not found." if known else None,
+                error_message=self._why_not_classic(group_id) if known else None,
                 group_state=GroupState.DEAD.label,
             )
         stable = group.state == GroupState.STABLE
@@ -278,23 +358,74 @@ class GroupCoordinator:
 
     def list_groups(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[ListedGroup]:
         """ListGroups v0-5. Filters ignore case; an empty one lets everything through, an unknown name nothing."""
-        if types and _CLASSIC not in (name.lower() for name in types):
-            return []
         wanted = {name.lower() for name in states}
+        kinds = {name.lower() for name in types} or {_CLASSIC, _CONSUMER}
         listed = []
-        for group_id in self._classic.ids():
+        for group_id in self._ids():
+            consumer_group = self._consumer.find(group_id)
             group = self._classic.find(group_id)
-            if group is not None and (not wanted or group.state.label.lower() in wanted):
-                listed.append(ListedGroup(group_id, group.protocol_type or "", group.state.label, _CLASSIC))
+            if consumer_group is not None:
+                one = ListedGroup(group_id, CONSUMER_PROTOCOL_TYPE, consumer_group.state, _CONSUMER)
+            elif group is not None:
+                one = ListedGroup(group_id, group.protocol_type or "", group.state.label, _CLASSIC)
+            else:
+                continue
+            if one.group_type in kinds and (not wanted or one.group_state.lower() in wanted):
+                listed.append(one)
         return listed
+
+    def describe_consumer_group(self, group_id: str) -> DescribedConsumerGroup:
+        """ConsumerGroupDescribe v0-1, one group."""
+        return self._consumer.describe(group_id, exists_otherwise=self._classic.find(group_id) is not None)
 
     def group_exists(self, group_id: str) -> bool:
         """Whether the group is known, with or without members."""
-        return self._classic.find(group_id) is not None
+        return self._consumer.find(group_id) is not None or self._classic.find(group_id) is not None
 
     def snapshot(self) -> object:
         """The persisted half as a value that can be compared."""
         return self._store.snapshot()
+
+    def _ids(self) -> list[str]:
+        return [*self._classic.ids(), *self._store.consumer_groups]
+
+    def _why_not_classic(self, group_id: str) -> str:
+        if self._consumer.find(group_id) is not None:
+            return f"Group {group_id} is not a classic group."
+        return f"Group {group_id} not found."
+
+    def _commit_in_consumer_group(
+        self,
+        now_ms: int,
+        request: CommitOffsets | CommitTransactionalOffsets,
+        verdict: ErrorCode | ConsumerMember | None,
+    ) -> GroupResult[list[PartitionError]]:
+        """Commit what the verdict lets through: everything, nothing, or what the member has had since its old epoch."""
+        transactional = isinstance(request, CommitTransactionalOffsets)
+        stale = ErrorCode.ILLEGAL_GENERATION if transactional else ErrorCode.STALE_MEMBER_EPOCH
+        refused: dict[tuple[str, int], ErrorCode] = {}
+        if isinstance(verdict, ErrorCode):
+            refused = {(wanted.topic, wanted.partition): verdict for wanted in request.offsets}
+        elif verdict is not None:
+            for wanted in request.offsets:
+                topic = self._topics.find(wanted.topic)
+                partition = TopicIdPartition(topic[0], wanted.partition) if topic is not None else None
+                since = None
+                if partition is not None:
+                    since = verdict.assigned.get(partition, verdict.revoking.get(partition))
+                if since is None or request.generation_id < since:
+                    refused[wanted.topic, wanted.partition] = stale
+        records, answers = offsets.commit(
+            self._config,
+            now_ms,
+            request.group_id,
+            [wanted for wanted in request.offsets if (wanted.topic, wanted.partition) not in refused],
+            retention_ms=-1 if isinstance(request, CommitTransactionalOffsets) else request.retention_ms,
+            producer_id=request.producer_id if isinstance(request, CommitTransactionalOffsets) else -1,
+            producer_epoch=request.producer_epoch if isinstance(request, CommitTransactionalOffsets) else -1,
+        )
+        answers.extend(PartitionError(topic, index, error) for (topic, index), error in refused.items())
+        return GroupResult(answers, records)
 
     def _check_commit(self, group: Group | None, request: CommitOffsets) -> ErrorCode:
         if group is not None:
@@ -325,6 +456,11 @@ class GroupCoordinator:
 
     def _expire_offsets(self, now_ms: int, out: GroupResult[None]) -> None:
         # One pass over everything every ten minutes, as in Kafka: a timer per offset would cost more than it saves.
+        for consumer_group in list(self._store.consumer_groups.values()):
+            records, none_left = offsets.expire_consumer_group(self._config, self._store, consumer_group, now_ms)
+            out.records.extend(records)
+            if none_left and not consumer_group.members:
+                self._consumer.delete(consumer_group, out)
         for group_id in self._classic.ids():
             group = self._classic.find(group_id)
             if group is None or group_id not in self._store.groups:

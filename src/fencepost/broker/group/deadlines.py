@@ -17,6 +17,8 @@ class DeadlineKind(IntEnum):
     SYNC = 1  # the sync phase of a group
     SESSION = 2  # a member
     OFFSETS = 3  # the pause between two looks for expired offsets
+    CONSUMER_SESSION = 4  # a member of a consumer group
+    REVOCATION = 5  # the time such a member has to give partitions back
 
 
 class Deadline(NamedTuple):

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from fencepost.broker.group.config import GroupConfig
+from fencepost.broker.group.consumer_group import ConsumerGroup
 from fencepost.broker.group.members import Group
 from fencepost.broker.group.records import GroupRecord
 from fencepost.broker.group.replay import GroupStore, StoredOffset, TopicPartition
@@ -20,7 +21,7 @@ from fencepost.broker.group.subscription import CONSUMER_PROTOCOL_TYPE
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.offsets_log import OffsetCommitKey, OffsetCommitValue
 
-__all__ = ["commit", "delete_all", "delete_for", "delete_some", "expire", "fetch"]
+__all__ = ["commit", "delete_all", "delete_for", "delete_some", "expire", "expire_consumer_group", "fetch"]
 
 _FIRST_FETCH_THAT_KNOWS_88 = 7  # KIP-447: require_stable
 _FIRST_FETCH_WITH_AN_ERROR_OF_ITS_OWN = 2
@@ -81,7 +82,7 @@ def fetch(store: GroupStore, request: FetchOffsets) -> FetchedOffsets:
 
 
 def delete_some(
-    store: GroupStore, group: Group, partitions: Sequence[tuple[str, int]]
+    store: GroupStore, group: Group | ConsumerGroup, partitions: Sequence[tuple[str, int]]
 ) -> tuple[list[GroupRecord], list[PartitionError]]:
     """The tombstones of an OffsetDelete, and the answer per partition: not what the group is consuming."""
     records = []
@@ -120,6 +121,24 @@ def expire(config: GroupConfig, store: GroupStore, group: Group, now_ms: int) ->
             records.append(_tombstone(group.group_id, partition))
     left = len(store.committed.get(group.group_id, ())) - len(records)
     return records, left == 0 and not any(True for _ in store.pending_partitions(group.group_id))
+
+
+def expire_consumer_group(
+    config: GroupConfig, store: GroupStore, group: ConsumerGroup, now_ms: int
+) -> tuple[list[GroupRecord], bool]:
+    """The same for a consumer group: counted from the commit, for topics that no member subscribes to."""
+    records = []
+    committed = store.committed.get(group.group_id, {})
+    for partition, stored in committed.items():
+        due = stored.value.expire_timestamp_ms
+        due_ms = due if due >= 0 else stored.value.commit_timestamp_ms + config.offsets_retention_ms
+        if (
+            now_ms >= due_ms
+            and not group.subscribes_to(partition.topic)
+            and not store.has_pending(group.group_id, partition)
+        ):
+            records.append(_tombstone(group.group_id, partition))
+    return records, len(records) == len(committed) and not any(True for _ in store.pending_partitions(group.group_id))
 
 
 def _expired(config: GroupConfig, group: Group, partition: TopicPartition, stored: StoredOffset, now_ms: int) -> bool:

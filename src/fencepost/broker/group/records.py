@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fencepost.protocol.consumer_group_log import (
+    ConsumerGroupLogKey,
+    ConsumerGroupLogValue,
+    decode_consumer_group_key,
+    decode_consumer_group_value,
+    encode_consumer_group_key,
+    encode_consumer_group_value,
+)
 from fencepost.protocol.offsets_log import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -29,8 +37,8 @@ class GroupRecord:
     commit marker.
     """
 
-    key: OffsetCommitKey | GroupMetadataKey
-    value: OffsetCommitValue | GroupMetadataValue | None
+    key: OffsetCommitKey | GroupMetadataKey | ConsumerGroupLogKey
+    value: OffsetCommitValue | GroupMetadataValue | ConsumerGroupLogValue | None
     producer_id: int = -1
     producer_epoch: int = -1
 
@@ -46,25 +54,33 @@ class GroupRecord:
 
     def encode(self) -> tuple[bytes, bytes | None]:
         """The record's key and value as they go into the log."""
-        if self.value is None:
-            encoded = None
-        elif isinstance(self.value, OffsetCommitValue):
-            encoded = encode_offset_value(self.value)
+        key, value = self.key, self.value
+        if isinstance(key, OffsetCommitKey | GroupMetadataKey):
+            encoded_key = encode_key(key)
         else:
-            encoded = encode_group_value(self.value)
-        return encode_key(self.key), encoded
+            encoded_key = encode_consumer_group_key(key)
+        if value is None:
+            return encoded_key, None
+        if isinstance(value, OffsetCommitValue):
+            return encoded_key, encode_offset_value(value)
+        if isinstance(value, GroupMetadataValue):
+            return encoded_key, encode_group_value(value)
+        return encoded_key, encode_consumer_group_value(value)
 
     @classmethod
     def decode(
         cls, key: bytes | memoryview, value: bytes | memoryview | None, producer_id: int = -1, producer_epoch: int = -1
     ) -> GroupRecord | None:
-        """The record as it was read from the log; None for a type of record that is not ours (newer group types).
+        """The record as it was read from the log; None for one of a type that is not ours (share, streams groups).
 
         Give the producer id only if the batch is transactional. Raises MalformedMessage for bytes that are no record.
         """
         typed_key = decode_key(key)
         if isinstance(typed_key, UnknownKey):
-            return None
+            newer_key = decode_consumer_group_key(key)
+            if newer_key is None:
+                return None
+            return cls(newer_key, None if value is None else decode_consumer_group_value(newer_key, value))
         if value is None:
             return cls(typed_key, None, producer_id, producer_epoch)
         if isinstance(typed_key, OffsetCommitKey):

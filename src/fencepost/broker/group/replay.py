@@ -14,8 +14,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from fencepost.broker.group.consumer_group import ConsumerGroup
 from fencepost.broker.group.records import GroupRecord
 from fencepost.broker.partitioning import coordinator_partition
+from fencepost.protocol.consumer_group_log import ConsumerGroupKey, ConsumerGroupLogKey, ConsumerGroupLogValue
 from fencepost.protocol.offsets_log import (
     GroupMember,
     GroupMetadataKey,
@@ -61,11 +63,12 @@ _Pending = dict[OffsetCommitKey, StoredOffset]
 class GroupStore:
     """Groups, committed offsets and pending offsets. `offsets_topic_partitions` is that of `__consumer_offsets`."""
 
-    __slots__ = ("_offsets_topic_partitions", "_pending", "_pending_by_group", "committed", "groups")
+    __slots__ = ("_offsets_topic_partitions", "_pending", "_pending_by_group", "committed", "consumer_groups", "groups")
 
     def __init__(self, offsets_topic_partitions: int) -> None:
         self._offsets_topic_partitions = offsets_topic_partitions
-        self.groups: dict[str, StoredGroup] = {}
+        self.groups: dict[str, StoredGroup] = {}  # classic ones, and those that have nothing but offsets
+        self.consumer_groups: dict[str, ConsumerGroup] = {}
         self.committed: dict[str, dict[TopicPartition, StoredOffset]] = {}
         # A marker is written to each partition of __consumer_offsets that a transaction touched, and ends it only
         # there.
@@ -83,6 +86,8 @@ class GroupStore:
         key, value = record.key, record.value
         if isinstance(key, GroupMetadataKey):
             self._replay_group(key, value)
+        elif not isinstance(key, OffsetCommitKey):
+            self._replay_consumer_group(key, value)
         elif value is None:
             self._forget_offset(key)
         elif isinstance(value, OffsetCommitValue):
@@ -127,11 +132,12 @@ class GroupStore:
 
     def snapshot(self) -> object:
         """Everything the store holds, as a value that can be compared with another store's."""
-        groups = {group_id: stored.value for group_id, stored in self.groups.items()}
+        groups: dict[str, object] = {group_id: stored.value for group_id, stored in self.groups.items()}
+        groups.update({group_id: group.snapshot() for group_id, group in self.consumer_groups.items()})
         committed = {group_id: dict(offsets) for group_id, offsets in self.committed.items() if offsets}
         return groups, committed, {owner: dict(pending) for owner, pending in self._pending.items()}
 
-    def _replay_group(self, key: GroupMetadataKey, value: OffsetCommitValue | GroupMetadataValue | None) -> None:
+    def _replay_group(self, key: GroupMetadataKey, value: object) -> None:
         if value is None:
             self.groups.pop(key.group_id, None)
         elif isinstance(value, GroupMetadataValue):
@@ -139,9 +145,22 @@ class GroupStore:
         else:
             raise MismatchedRecord(f"{key} with a {type(value).__name__}")
 
+    def _replay_consumer_group(self, key: ConsumerGroupLogKey, value: object) -> None:
+        group = self.consumer_groups.get(key.group_id)
+        if value is None and (group is None or isinstance(key, ConsumerGroupKey)):
+            self.consumer_groups.pop(key.group_id, None)
+            return
+        if group is None:
+            # Offsets alone looked like a classic group; a real one was ended by its own tombstone.
+            self.groups.pop(key.group_id, None)
+            group = self.consumer_groups[key.group_id] = ConsumerGroup(key.group_id)
+        if not isinstance(value, ConsumerGroupLogValue | None) or not group.replay(key, value):
+            raise MismatchedRecord(f"{key} with {value}")
+
     def _replay_offset(self, key: OffsetCommitKey, value: OffsetCommitValue, record: GroupRecord, offset: int) -> None:
         # Offsets alone make a group: a consumer that assigns its partitions itself never joins.
-        self.groups.setdefault(key.group_id, _NEVER_JOINED)
+        if key.group_id not in self.consumer_groups:
+            self.groups.setdefault(key.group_id, _NEVER_JOINED)
         partition = TopicPartition(key.topic, key.partition)
         if not record.transactional:
             self.committed.setdefault(key.group_id, {})[partition] = StoredOffset(value, offset)

@@ -6,18 +6,24 @@ some answers depend on it. Error codes are `ErrorCode` values.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 from uuid import UUID
 
+from fencepost.broker.group.consumer_group import ConsumerMember
 from fencepost.broker.group.records import GroupRecord
 from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.consumer_group_log import TopicIdPartition
 
 __all__ = [
     "CommitOffsets",
     "CommitTransactionalOffsets",
+    "ConsumerHeartbeat",
+    "ConsumerHeartbeatReply",
     "DeletedGroup",
+    "DescribedConsumerGroup",
+    "DescribedConsumerMember",
     "DescribedGroup",
     "DescribedMember",
     "FetchOffsets",
@@ -118,6 +124,41 @@ class Heartbeat:
     group_instance_id: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerHeartbeat:
+    """ConsumerGroupHeartbeat. None is what it is on the wire: unchanged since the last one.
+
+    `may_see` tells whether the caller may know of a topic; a regular expression stands only for those.
+    """
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = -1
+    topic_names: Sequence[str] | None = None
+    topic_regex: str | None = None
+    server_assignor: str | None = None
+    owned: frozenset[TopicIdPartition] | None = None
+    client_id: str = ""
+    client_host: str = ""
+    may_see: Callable[[str], bool] = lambda _: True
+    api_version: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerHeartbeatReply:
+    """The answer to a ConsumerHeartbeat; without `assignment`, what the member has is unchanged."""
+
+    error_code: ErrorCode = ErrorCode.NONE
+    error_message: str | None = None
+    member_id: str | None = None
+    member_epoch: int = 0
+    heartbeat_interval_ms: int = 0
+    assignment: frozenset[TopicIdPartition] | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class LeavingMember:
     """Who leaves: a member id, or an instance id with an empty member id (an administrator removes a static member)."""
@@ -194,6 +235,7 @@ class CommitTransactionalOffsets:
     member_id: str = ""
     group_instance_id: str | None = None
     offsets: Sequence[PartitionOffset]
+    api_version: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,9 +249,14 @@ class PartitionError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchOffsets:
-    """OffsetFetch for one group (v8+ batch several). `partitions` of None asks for all."""
+    """OffsetFetch for one group (v8+ batch several). `partitions` of None asks for all.
+
+    `member_id` and `member_epoch` (v9+) are those of a member of a consumer group.
+    """
 
     group_id: str
+    member_id: str | None = None
+    member_epoch: int = -1
     partitions: Sequence[tuple[str, int]] | None
     require_stable: bool = False
     api_version: int
@@ -275,6 +322,28 @@ class DescribedGroup:
     protocol_type: str = ""
     protocol_data: str = ""
     members: Sequence[DescribedMember] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedConsumerMember:
+    """A member as ConsumerGroupDescribe shows it."""
+
+    member: ConsumerMember
+    target: frozenset[TopicIdPartition]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedConsumerGroup:
+    """A group as ConsumerGroupDescribe shows it."""
+
+    group_id: str
+    error_code: ErrorCode = ErrorCode.NONE
+    error_message: str | None = None
+    state: str = ""
+    epoch: int = 0
+    assignment_epoch: int = 0
+    assignor: str = ""
+    members: Sequence[DescribedConsumerMember] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from typing import TypeVar
+from uuid import NAMESPACE_OID, UUID, uuid5
 
 from fencepost.broker.group.config import GroupConfig
 from fencepost.broker.group.coordinator import GroupCoordinator
@@ -37,12 +38,48 @@ def subscription(*topics: str) -> bytes:
     return b"\0\0" + len(topics).to_bytes(4, "big") + encoded + b"\xff\xff\xff\xff"
 
 
+class FakeTopics:
+    """The topics that there are; ids are made from the names."""
+
+    def __init__(self, **partitions: int) -> None:
+        self.partitions = dict(partitions)
+        self.changes = 0
+
+    @property
+    def version(self) -> int:
+        return self.changes
+
+    def names(self) -> list[str]:
+        return list(self.partitions)
+
+    def find(self, name: str) -> tuple[UUID, int] | None:
+        count = self.partitions.get(name)
+        return None if count is None else (topic_id(name), count)
+
+    def change(self, name: str, count: int | None) -> None:
+        """Create, grow or (None) delete a topic."""
+        self.changes += 1
+        if count is None:
+            del self.partitions[name]
+        else:
+            self.partitions[name] = count
+
+
+def topic_id(name: str) -> UUID:
+    return uuid5(NAMESPACE_OID, name)
+
+
 class Driver:
     """A coordinator with its log in memory (as encoded bytes) and a clock that the test sets."""
 
     def __init__(
-        self, config: GroupConfig | None = None, log: list[GroupRecord | Marker] | None = None, now_ms: int = 1_000
+        self,
+        config: GroupConfig | None = None,
+        log: list[GroupRecord | Marker] | None = None,
+        now_ms: int = 1_000,
+        topics: FakeTopics | None = None,
     ) -> None:
+        self.topics = topics or FakeTopics()
         self.config = config or GroupConfig()
         self._uuids = 1_000 * len(log or [])  # no id is given out twice, also over restarts
         self.now_ms = now_ms
@@ -50,7 +87,7 @@ class Driver:
         self.answers: dict[object, Joined | Synced] = {}
         self.answered: Counter[object] = Counter()
         self.parked = 0
-        self.coordinator = GroupCoordinator(self.config, self._uuid)
+        self.coordinator = GroupCoordinator(self.config, self._uuid, self.topics)
         for entry in log or []:
             self._append(entry)
         self.done(self.coordinator.load(self.now_ms))
@@ -82,7 +119,7 @@ class Driver:
 
     def restarted(self) -> Driver:
         """Another coordinator that loads the same log."""
-        return Driver(self.config, self.log, self.now_ms)
+        return Driver(self.config, self.log, self.now_ms, self.topics)
 
     def token(self) -> object:
         self.parked += 1

@@ -17,7 +17,7 @@ from fencepost.broker.group.replay import GroupStore, MismatchedRecord
 from fencepost.broker.group.requests import Sync, Synced
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.offsets_log import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
-from tests.unit.broker.group.group_driver import Driver, subscription
+from tests.unit.broker.group.group_driver import Driver, FakeTopics, subscription
 
 DAY_MS = 86_400_000
 FENCED = ErrorCode.FENCED_INSTANCE_ID
@@ -438,7 +438,7 @@ def test_a_key_with_the_other_kind_of_value_is_refused() -> None:
 
 
 def test_records_of_other_group_types_are_skipped() -> None:
-    assert GroupRecord.decode(b"\x00\x03anything", b"") is None
+    assert GroupRecord.decode(b"\x00\x0aanything", b"") is None
     record = GroupRecord(OffsetCommitKey("g", "t", 0), OffsetCommitValue(1), 7, 2)
     key, value = record.encode()
     assert GroupRecord.decode(key, value, 7, 2) == record
@@ -447,7 +447,7 @@ def test_records_of_other_group_types_are_skipped() -> None:
 
 def test_markers_find_offsets_by_the_partitions_that_the_topic_really_has() -> None:
     """offsets.topic.num.partitions may be changed after the topic was created, which keeps its number."""
-    coordinator = GroupCoordinator(GroupConfig(offsets_topic_partitions=3), lambda: "u")
+    coordinator = GroupCoordinator(GroupConfig(offsets_topic_partitions=3), lambda: "u", FakeTopics())
     coordinator.set_offsets_topic_partitions(50)
     coordinator.replay(GroupRecord(OffsetCommitKey("my-group", "t", 0), OffsetCommitValue(9), 7, 0), 0)
     assert coordinator.complete_transaction(7, 1, True, 0) == 0

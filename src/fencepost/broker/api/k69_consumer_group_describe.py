@@ -1,0 +1,76 @@
+"""ConsumerGroupDescribe, v0-1 (KIP-848): state, epochs and members of consumer groups; v1 tells each member's type."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fencepost.broker.acl.model import ResourceType
+from fencepost.broker.connection import Call
+from fencepost.broker.group.requests import DescribedConsumerMember
+from fencepost.protocol.consumer_group_log import TopicIdPartition
+from fencepost.protocol.messages.consumer_group_describe import (
+    Assignment,
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+    Member,
+    TopicPartitions,
+)
+
+__all__ = ["handle"]
+
+_NOT_ASKED = -(2**31)
+_OF_THIS_PROTOCOL = 1
+
+
+def handle(call: Call, now_ms: int, request: ConsumerGroupDescribeRequest) -> ConsumerGroupDescribeResponse:
+    """Describe each group."""
+    operations = request.include_authorized_operations
+    return ConsumerGroupDescribeResponse(
+        groups=[_describe(call, group_id, operations) for group_id in request.group_ids]
+    )
+
+
+def _describe(call: Call, group_id: str, operations: bool) -> DescribedGroup:
+    found = call.core.groups.coordinator.describe_consumer_group(group_id)
+    return DescribedGroup(
+        error_code=found.error_code,
+        error_message=found.error_message,
+        group_id=group_id,
+        group_state=found.state,
+        group_epoch=found.epoch,
+        assignment_epoch=found.assignment_epoch,
+        assignor_name=found.assignor,
+        members=[_member(call, described) for described in found.members],
+        authorized_operations=call.operations(ResourceType.GROUP, group_id)
+        if operations and not found.error_code
+        else _NOT_ASKED,
+    )
+
+
+def _member(call: Call, described: DescribedConsumerMember) -> Member:
+    member = described.member
+    return Member(
+        member_id=member.member_id,
+        instance_id=member.wants.instance_id,
+        rack_id=member.wants.rack_id,
+        member_epoch=member.epoch,
+        client_id=member.wants.client_id,
+        client_host=member.wants.client_host,
+        subscribed_topic_names=member.wants.topic_names,
+        subscribed_topic_regex=member.wants.topic_regex,
+        assignment=_assignment(call, member.assigned),
+        target_assignment=_assignment(call, described.target),
+        member_type=_OF_THIS_PROTOCOL,
+    )
+
+
+def _assignment(call: Call, partitions: Iterable[TopicIdPartition]) -> Assignment:
+    """By topic; topics that have been deleted since are left out."""
+    by_topic: dict[str, TopicPartitions] = {}
+    for topic_id, index in sorted(partitions):
+        topic = call.core.topics.by_id(topic_id)
+        if topic is not None:
+            shown = by_topic.setdefault(topic.name, TopicPartitions(topic_id=topic_id, topic_name=topic.name))
+            shown.partitions = [*shown.partitions, index]
+    return Assignment(topic_partitions=list(by_topic.values()))

@@ -1,0 +1,171 @@
+"""Consumer groups at run time (KIP-848): heartbeats, leaves, sessions and revocations that take too long.
+
+The sibling of `ClassicGroups` behind the same facade. Groups are in the store; here are only their timers, and as of
+which state of the topics each was looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from fencepost.broker.group import consumer_decide
+from fencepost.broker.group.config import GroupConfig
+from fencepost.broker.group.consumer_decide import Refusal
+from fencepost.broker.group.consumer_draft import Draft, Topics, tombstones
+from fencepost.broker.group.consumer_group import AWAY_EPOCH, LEAVE_EPOCH, ConsumerGroup, ConsumerMember
+from fencepost.broker.group.consumer_states import ConsumerGroupState, MemberState
+from fencepost.broker.group.deadlines import Deadline, DeadlineKind, Deadlines
+from fencepost.broker.group.rebalance import Out
+from fencepost.broker.group.replay import GroupStore
+from fencepost.broker.group.requests import (
+    ConsumerHeartbeat,
+    ConsumerHeartbeatReply,
+    DescribedConsumerGroup,
+    DescribedConsumerMember,
+)
+from fencepost.protocol.codes import ErrorCode
+
+__all__ = ["ConsumerGroups"]
+
+
+class ConsumerGroups:
+    """The groups of the newer protocol."""
+
+    __slots__ = ("_config", "_deadlines", "_new_uuid", "_seen_topics", "_store", "_topics")
+
+    def __init__(
+        self,
+        config: GroupConfig,
+        store: GroupStore,
+        deadlines: Deadlines,
+        new_uuid: Callable[[], str],
+        topics: Topics,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._deadlines = deadlines
+        self._new_uuid = new_uuid
+        self._topics = topics
+        self._seen_topics: dict[str, int] = {}
+
+    def find(self, group_id: str) -> ConsumerGroup | None:
+        """The group of that id."""
+        return self._store.consumer_groups.get(group_id)
+
+    def load(self, now_ms: int) -> None:
+        """All records were replayed: members get a whole session, and the whole time to give back what they owe."""
+        for group in self._store.consumer_groups.values():
+            for member in group.members.values():
+                self._touch(now_ms, group.group_id, member.member_id)
+                self._watch_revocation(now_ms, group.group_id, member)
+
+    def heartbeat(self, now_ms: int, request: ConsumerHeartbeat, out: Out) -> ConsumerHeartbeatReply:
+        """ConsumerGroupHeartbeat v0-1, checked already."""
+        group = self.find(request.group_id)
+        if group is None:
+            if request.member_epoch != 0:
+                return _refused(
+                    Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no consumer group {request.group_id}.")
+                )
+            group = ConsumerGroup(request.group_id)
+        draft = Draft(group, self._topics)
+        if request.member_epoch in (LEAVE_EPOCH, AWAY_EPOCH):
+            return self._leave(draft, request, out)
+        if len(group.members) >= self._config.consumer_max_size and request.member_id not in group.members:
+            return _refused(Refusal(ErrorCode.GROUP_MAX_SIZE_REACHED, f"Group {group.group_id} is full."))
+        if not request.member_id:
+            request = replace(request, member_id=self._new_uuid())
+        before = group.members.get(request.member_id)
+        look_up = self._seen_topics.get(group.group_id) != self._topics.version
+        member = consumer_decide.decide_heartbeat(
+            draft, now_ms, request, self._config.consumer_assignors, look_up=look_up
+        )
+        if isinstance(member, Refusal):
+            return _refused(member)
+        out.records.extend(draft.records)
+        self._seen_topics[group.group_id] = self._topics.version
+        self._touch(now_ms, group.group_id, member.member_id)
+        if member != before:
+            self._watch_revocation(now_ms, group.group_id, member)
+        full = request.member_epoch == 0 or (
+            request.rebalance_timeout_ms != -1 and request.topic_names is not None and request.owned is not None
+        )
+        moved = before is None or before.assigned.keys() != member.assigned.keys()
+        return ConsumerHeartbeatReply(
+            member_id=member.member_id,
+            member_epoch=member.epoch,
+            heartbeat_interval_ms=self._config.consumer_heartbeat_interval_ms,
+            assignment=frozenset(member.assigned) if full or moved else None,
+        )
+
+    def on_deadline(self, now_ms: int, deadline: Deadline, out: Out) -> None:
+        """A session is over, or a member has not given back in time what it owes: it is out."""
+        group = self.find(deadline.group_id)
+        member = group.members.get(deadline.member_id) if group is not None else None
+        if group is None or member is None:
+            return
+        if deadline.kind == DeadlineKind.REVOCATION and member.state != MemberState.UNREVOKED:
+            return
+        draft = Draft(group, self._topics)
+        consumer_decide.fence(draft, member)
+        out.records.extend(draft.records)
+        self._forget(group.group_id, member.member_id)
+
+    def delete(self, group: ConsumerGroup, out: Out) -> None:
+        """Write what ends an empty group; its offsets are the caller's affair."""
+        out.records.extend(tombstones(group))
+        self._seen_topics.pop(group.group_id, None)
+
+    def describe(self, group_id: str, exists_otherwise: bool) -> DescribedConsumerGroup:
+        """ConsumerGroupDescribe v0-1, one group."""
+        group = self.find(group_id)
+        if group is None:
+            why = f"Group {group_id} is not a consumer group." if exists_otherwise else f"Group {group_id} not found."
+            return DescribedConsumerGroup(
+                group_id=group_id,
+                error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+                error_message=why,
+                state=ConsumerGroupState.DEAD,
+            )
+        return DescribedConsumerGroup(
+            group_id=group_id,
+            state=group.state,
+            epoch=group.epoch,
+            assignment_epoch=group.assignment_epoch,
+            assignor=group.assignor(self._config.consumer_assignors[0]),
+            members=[
+                DescribedConsumerMember(member=member, target=group.target_of(member.member_id))
+                for member in group.members.values()
+            ],
+        )
+
+    def _leave(self, draft: Draft, request: ConsumerHeartbeat, out: Out) -> ConsumerHeartbeatReply:
+        refusal = consumer_decide.decide_leave(draft, request)
+        if refusal is not None:
+            return _refused(refusal)
+        out.records.extend(draft.records)
+        if request.member_epoch == LEAVE_EPOCH:
+            self._forget(request.group_id, request.member_id)
+        else:
+            self._deadlines.cancel(Deadline(DeadlineKind.REVOCATION, request.group_id, request.member_id))
+        return ConsumerHeartbeatReply(member_id=request.member_id, member_epoch=request.member_epoch)
+
+    def _touch(self, now_ms: int, group_id: str, member_id: str) -> None:
+        deadline = Deadline(DeadlineKind.CONSUMER_SESSION, group_id, member_id)
+        self._deadlines.set(deadline, now_ms + self._config.consumer_session_timeout_ms)
+
+    def _watch_revocation(self, now_ms: int, group_id: str, member: ConsumerMember) -> None:
+        deadline = Deadline(DeadlineKind.REVOCATION, group_id, member.member_id)
+        if member.state == MemberState.UNREVOKED:
+            self._deadlines.set(deadline, now_ms + member.wants.rebalance_timeout_ms)
+        else:
+            self._deadlines.cancel(deadline)
+
+    def _forget(self, group_id: str, member_id: str) -> None:
+        self._deadlines.cancel(Deadline(DeadlineKind.CONSUMER_SESSION, group_id, member_id))
+        self._deadlines.cancel(Deadline(DeadlineKind.REVOCATION, group_id, member_id))
+
+
+def _refused(refusal: Refusal) -> ConsumerHeartbeatReply:
+    return ConsumerHeartbeatReply(error_code=refusal.error_code, error_message=refusal.message)
