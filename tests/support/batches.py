@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fencepost.protocol.batch import seal
+from fencepost.protocol.compression import compress
 
 
 def varint(value: int) -> bytes:
@@ -51,3 +52,37 @@ def batch(
         **more,  # type: ignore[arg-type]
     )
     return bytes(sealed)
+
+
+def keyed(
+    *records: tuple[bytes | None, bytes | None],
+    producer_id: int = -1,
+    epoch: int = -1,
+    sequence: int = -1,
+    transactional: bool = False,
+    timestamp: int = 1_000,
+    compression: str = "none",
+    log_append_time: bool = False,
+) -> bytes:
+    """A sealed batch of (key, value) records; the n-th is n ms later than the first."""
+    section = bytearray()
+    for delta, (key, value) in enumerate(records):
+        body = b"\0" + varint(delta) + varint(delta) + _field(key) + _field(value) + b"\0"
+        section += varint(len(body)) + body
+    sealed = seal(
+        compress(compression, bytes(section)),
+        record_count=len(records),
+        base_timestamp=timestamp,
+        max_timestamp=timestamp + len(records) - 1,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+        transactional=transactional,
+        compression=compression,
+        log_append_time=log_append_time,
+    )
+    return bytes(sealed)
+
+
+def _field(data: bytes | None) -> bytes:
+    return varint(-1) if data is None else varint(len(data)) + data

@@ -1,7 +1,7 @@
 """A disk in memory that keeps what was synced apart from what was only written, and can lose, tear and refuse the rest.
 
 `MemoryDisk` is a `broker.files.Files`. What it models: bytes written but not synced may survive a power loss in any
-mixture of 512 byte sectors; the name of a new file, and the removal of a file, are durable only after a sync of the
+mixture of 512 byte sectors; the name of a new file, its renaming, and its removal are durable only after a sync of the
 file or of its directory; a failed sync drops its bytes for good (as Linux does: a later sync of the same file
 succeeds without them). What it does not: renames of directories are durable at once, and reads are never wrong unless
 a bit was flipped.
@@ -117,6 +117,9 @@ class MemoryDisk:
         self._nodes: dict[str, _Node] = {}
         self._directories: set[str] = {""}
         self._removed: dict[str, _Node] = {}  # removals that a crash may undo
+        self._renamed: list[
+            tuple[str, str, _Node | None]
+        ] = []  # old name, new name, what had it; a crash may undo them
         self._write_failures: list[tuple[OSError, int]] = []
         self._sync_failures: list[OSError] = []
         self._read_failures: list[OSError] = []
@@ -165,6 +168,7 @@ class MemoryDisk:
             if path not in self._nodes and rng.random() < 0.5:
                 self._nodes[path] = node
         self._removed = {}
+        self._undo_renames(rng)
         for path, node in sorted(self._nodes.items()):
             if not node.named and rng.random() < 0.5:
                 del self._nodes[path]
@@ -252,6 +256,8 @@ class MemoryDisk:
     def rename(self, old: str, new: str) -> None:
         self.before_change(old)
         if old in self._nodes:
+            if self.durable:
+                self._renamed.append((old, new, self._nodes.get(new)))
             self._nodes[new] = self._nodes.pop(old)
             return
         if old not in self._directories:
@@ -289,8 +295,20 @@ class MemoryDisk:
             raise self._sync_failures.pop(0)
         for name in [n for n in self._removed if n.rpartition("/")[0] == path]:
             del self._removed[name]
+        self._renamed = [rename for rename in self._renamed if rename[1].rpartition("/")[0] != path]
         for name in self._below(path):
             self._nodes[name].named = True
+
+    def _undo_renames(self, rng: random.Random) -> None:
+        """The last renames may be lost: a file system does them in order."""
+        survive = rng.randint(0, len(self._renamed)) if self._renamed else 0
+        for old, new, replaced in reversed(self._renamed[survive:]):
+            node = self._nodes.pop(new, None)
+            if node is not None:
+                self._nodes[old] = node
+            if replaced is not None:
+                self._nodes[new] = replaced
+        self._renamed = []
 
     def _below(self, path: str) -> Iterator[str]:
         prefix = f"{path}/" if path else ""

@@ -86,12 +86,26 @@ class AbortedIndex:
         self._file.store(self._flushed * _ENTRY.size, data)
         self._flushed = len(self._entries)
 
+    def create(self) -> None:
+        """Make the file, be it empty: it is to take the place of another."""
+        self._file.file()
+
     def file(self) -> File | None:
         """None when there is no file."""
         return self._file.file() if self._file.exists() else None
 
     def opened(self) -> list[File]:
         return self._file.opened()
+
+    @property
+    def is_flushed(self) -> bool:
+        """Whether the file has every entry."""
+        return self._flushed == len(self._entries)
+
+    def unload(self) -> None:
+        """Forget the entries, which are all in the file."""
+        self._entries, self._last_offsets, self._flushed = [], [], 0
+        self.close()
 
     def close(self) -> None:
         self._file.close()

@@ -27,6 +27,11 @@ class LogConfig:
     """-1: unlimited."""
     cleanup_policy: str = "delete"
     """`delete`, `compact` or `compact,delete`. Without `delete` nothing is removed by time or size."""
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = 2**63 - 1
+    delete_retention_ms: int = 24 * 3600 * 1000
+    """How long a compacted log keeps tombstones, and markers of transactions that have no records left."""
     producer_id_expiration_ms: int = 24 * 3600 * 1000
 
     fsync: Fsync = "commit"
@@ -36,6 +41,12 @@ class LogConfig:
     snapshot_interval_bytes: int = 64 << 20
     """How much log may lie behind the last producer snapshot, and so how much is scanned after a crash."""
     producer_state_check: Literal["strict", "kafka"] = "strict"
+    compaction_keys_max: int = 300_000
+    """Keys that one round of compaction holds in memory (about 150 bytes each); what lies behind waits for the next."""
     shrunk_producers_max: int = 100_000
     """How many expired producer ids keep their (producer id, epoch, last sequence); beyond it the longest idle are
     forgotten."""
+
+    @property
+    def compacted(self) -> bool:
+        return "compact" in self.cleanup_policy

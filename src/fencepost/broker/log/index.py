@@ -140,6 +140,16 @@ class OffsetIndex:
     def opened(self) -> list[File]:
         return self._file.opened()
 
+    @property
+    def is_flushed(self) -> bool:
+        """Whether the file has every entry."""
+        return self._flushed == len(self._offsets)
+
+    def unload(self) -> None:
+        """Forget the entries, which are all in the file."""
+        self._offsets, self._positions, self._flushed = array("i"), array("i"), 0
+        self.close()
+
     def close(self) -> None:
         self._file.close()
 
@@ -206,6 +216,16 @@ class TimeIndex:
 
     def opened(self) -> list[File]:
         return self._file.opened()
+
+    @property
+    def is_flushed(self) -> bool:
+        """Whether the file has every entry."""
+        return self._flushed == len(self._timestamps)
+
+    def unload(self) -> None:
+        """Forget the entries, which are all in the file."""
+        self._timestamps, self._offsets, self._flushed = array("q"), array("i"), 0
+        self.close()
 
     def close(self) -> None:
         self._file.close()

@@ -1,18 +1,22 @@
 """Names and small text files of a partition's directory, as Apache Kafka lays them out.
 
 `log-start-offset` is ours (Kafka keeps that number in one file for all partitions): version, offset, CRC-32C of the
-offset's digits.
+offset's digits. So is `clean-offset`: version, first dirty offset, the offset below which compaction may have left
+gaps, CRC-32C of the two. Compaction writes a segment's files under names that end in .cleaned, and renames them to
+.swap when they are to take the place of others.
 """
 
 from __future__ import annotations
 
 import base64
 import uuid
-from typing import Final
+from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
 __all__ = [
+    "CLEANED",
+    "CLEAN_POINT",
     "EPOCH_CHECKPOINT",
     "EPOCH_CHECKPOINT_TEXT",
     "INDEX",
@@ -20,10 +24,14 @@ __all__ = [
     "LOG_START",
     "METADATA",
     "SNAPSHOT",
+    "SWAP",
     "TIME_INDEX",
     "TXN_INDEX",
+    "CleanPoint",
+    "decode_clean_point",
     "decode_log_start",
     "decode_metadata",
+    "encode_clean_point",
     "encode_log_start",
     "encode_metadata",
     "file_name",
@@ -39,6 +47,16 @@ METADATA: Final = "partition.metadata"
 EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
 EPOCH_CHECKPOINT_TEXT: Final = b"0\n1\n0 0\n"  # version, number of entries, then leader epoch and its first offset
 LOG_START: Final = "log-start-offset"
+CLEAN_POINT: Final = "clean-offset"
+CLEANED: Final = ".cleaned"
+SWAP: Final = ".swap"
+
+
+class CleanPoint(NamedTuple):
+    """How far a log is compacted. `gaps_below` is on disk before the first record is left out."""
+
+    dirty_offset: int
+    gaps_below: int
 
 
 def file_name(offset: int, suffix: str) -> str:
@@ -79,3 +97,16 @@ def decode_log_start(data: bytes) -> int:
     if len(parts) != 3 or parts[0] != b"0" or int(parts[2], 16) != crc32c(parts[1]):
         raise ValueError(f"not a log start offset file of version 0: {data[:100]!r}")
     return int(parts[1])
+
+
+def encode_clean_point(point: CleanPoint) -> bytes:
+    text = b"%d %d" % point
+    return b"0 %s %08x\n" % (text, crc32c(text))
+
+
+def decode_clean_point(data: bytes) -> CleanPoint:
+    """Raises ValueError when version or CRC are not right."""
+    parts = data.split()
+    if len(parts) != 4 or parts[0] != b"0" or int(parts[3], 16) != crc32c(b" ".join(parts[1:3])):
+        raise ValueError(f"not a clean offset file of version 0: {data[:100]!r}")
+    return CleanPoint(int(parts[1]), int(parts[2]))

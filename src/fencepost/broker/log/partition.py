@@ -5,8 +5,8 @@ outside the CRC. One append is one write to one file. Not thread-safe: one owner
 `unsynced()` may be synced elsewhere.
 
 What a crash finds is decided by the log alone: indexes and producer snapshots are written after the bytes they
-describe, and are made again from them when they are missing or damaged. Left out: replication, leader epochs other
-than 0, and compaction (its seam is `segments`).
+describe, and are made again from them when they are missing or damaged. Left out: replication, and leader epochs other
+than 0. Compaction (`compaction.py`) replaces closed segments from outside.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from typing import Final
 
-from crc32c import crc32c
-
 from fencepost.broker.files import Buffer, File, Files
 from fencepost.broker.log.aborted import Aborted
 from fencepost.broker.log.config import LogConfig
-from fencepost.broker.log.layout import LOG_START, METADATA, encode_log_start, encode_metadata
+from fencepost.broker.log.layout import LOG_START, METADATA, CleanPoint, encode_log_start, encode_metadata
 from fencepost.broker.log.producer_table import ProducerTable, facts_of
+from fencepost.broker.log.records import pack_header
 from fencepost.broker.log.recovery import Recovered, make_durable, rebuild_aborted, recover
 from fencepost.broker.log.results import Appended, CorruptSegment, Duplicate, ReadResult, RecoveryReport, Rejected
+from fencepost.broker.log.retention import expired
 from fencepost.broker.log.segment import Segment
 from fencepost.broker.log.snapshot import Place
 from fencepost.broker.log.snapshots import SnapshotKeeper
+from fencepost.broker.log.swap import write_clean_point
 from fencepost.broker.log.timestamps import first_at_or_after, with_timestamp
 from fencepost.broker.log.validate import Flaw, inspect
 from fencepost.broker.producers import Refusal
@@ -39,13 +40,12 @@ from fencepost.protocol.control import Marker, encode_marker
 __all__ = ["PartitionLog"]
 
 _PLACE = struct.Struct(">qii")  # base offset, batch length, leader epoch: what the log assigns
-_HEADER = struct.Struct(">qiibIhiqqqhii")
 _PLACE_BYTES: Final = _PLACE.size
 _LEADER_EPOCH: Final = 0
 _LOG_APPEND_TIME: Final = 0x08
-_CRC_FROM: Final = 21
 _RECENT_MAX: Final = 512
 _RELATIVE_MAX: Final = 2**31 - 1
+_INDEXES_KEPT: Final = 4  # closed segments whose indexes are in memory
 
 
 class PartitionLog:
@@ -53,9 +53,11 @@ class PartitionLog:
     they answer KAFKA_STORAGE_ERROR (56); `failure` keeps the last cause."""
 
     def __init__(self, files: Files, directory: str, config: LogConfig, recovered: Recovered) -> None:
-        self._files = files
+        self.files = files
         self.directory = directory
         self.config = config
+        self.clean_point: CleanPoint = recovered.clean_point
+        self.closed = False
         self.report: RecoveryReport = recovered.report
         self.segments: list[Segment] = recovered.segments
         self.producers: ProducerTable = recovered.producers
@@ -70,6 +72,7 @@ class PartitionLog:
         self._bytes_since_snapshot = 0
         self._recent_last: list[int] = []  # last offset and position of the last batches of the active segment
         self._recent_positions: list[int] = []
+        self._indexed: dict[Segment, None] = {}  # closed segments with indexes in memory, the longest unused first
 
     @classmethod
     def open(
@@ -88,6 +91,8 @@ class PartitionLog:
         Raises OSError."""
         recovered = recover(files, directory, config, clean=clean)
         log = cls(files, directory, config, recovered)
+        for segment in log.segments:
+            segment.touched_ms = now_ms
         if topic_id is not None and not files.exists(f"{directory}/{METADATA}"):
             files.write_atomic(f"{directory}/{METADATA}", encode_metadata(topic_id))
         report = recovered.report
@@ -242,7 +247,8 @@ class PartitionLog:
                 segment.log.append(_PLACE.pack(base_offset, header.batch_length, _LEADER_EPOCH), view[_PLACE_BYTES:])
             else:
                 header = header._replace(attributes=header.attributes | _LOG_APPEND_TIME, max_timestamp=timestamp)
-                segment.log.append(_stamped(header, view, base_offset), view[HEADER_BYTES:])
+                header = header._replace(base_offset=base_offset, partition_leader_epoch=_LEADER_EPOCH)
+                segment.log.append(pack_header(header, view[HEADER_BYTES:]), view[HEADER_BYTES:])
         except OSError as error:
             self.failure = error
             self._torn = True
@@ -250,6 +256,7 @@ class PartitionLog:
             return self._storage_error()
         position = segment.size
         segment.size = position + size
+        segment.touched_ms = now_ms
         self.log_end_offset = segment.next_offset = base_offset + header.last_offset_delta + 1
         segment.note(self.log_end_offset - 1, timestamp, position, size, self.config.index_interval_bytes)
         recent = self._recent_last
@@ -301,7 +308,7 @@ class PartitionLog:
     def _roll(self) -> Segment:
         closed = self.segments[-1]
         closed.flush_indexes(final=True)
-        segment = Segment(self._files, self.directory, self.log_end_offset)
+        segment = Segment(self.files, self.directory, self.log_end_offset)
         if segment.size:  # left by a crash: nothing behind the log's end belongs to it
             segment.log.truncate(0)
             segment.size = 0
@@ -356,6 +363,10 @@ class PartitionLog:
         self.failure = error
         self._sync_failed = True
 
+    def is_durable(self, offset: int) -> bool:
+        """Whether what was appended there may be promised: after `sync_failed` only what was synced before."""
+        return not self._sync_failed or offset < self.synced_offset
+
     @property
     def read_only(self) -> bool:
         return self._sync_failed or self._torn
@@ -394,8 +405,8 @@ class PartitionLog:
         large it is with `min_one`. Up to the last stable offset with `committed_only`, else up to the high watermark.
         Never spans two segments.
 
-        OFFSET_OUT_OF_RANGE outside of log start and log end; KAFKA_STORAGE_ERROR, with the file and position in
-        `message`, when bytes are damaged or the disk fails."""
+        OFFSET_OUT_OF_RANGE outside of log start and log end; CORRUPT_MESSAGE, with the file and position in `message`,
+        when bytes are damaged (a client must not ask again and again); KAFKA_STORAGE_ERROR when the disk fails."""
         bound = self.last_stable_offset if committed_only else self.high_watermark
         if offset >= bound or offset < self.log_start_offset:
             code = (
@@ -408,9 +419,10 @@ class PartitionLog:
         try:
             records, end_offset = self._slice(offset, max_bytes, bound, min_one)
             if committed_only and records:
-                aborted = self._aborted_between(offset, end_offset)
+                found = self.aborted_between(offset, end_offset)
+                aborted = sorted(((entry.producer_id, entry.first_offset) for entry in found), key=_first_offset)
         except CorruptSegment as error:
-            return self._result(b"", [], ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+            return self._result(b"", [], ErrorCode.CORRUPT_MESSAGE, str(error))
         except OSError as error:
             return self._result(b"", [], ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {error}")
         return self._result(records, aborted, ErrorCode.NONE)
@@ -432,7 +444,7 @@ class PartitionLog:
                 return b"", offset
             position, base, size = self._locate(number, offset)
         segment = self.segments[number]
-        if base > offset and "compact" not in self.config.cleanup_policy:
+        if base > offset and base >= self.clean_point.gaps_below:
             raise CorruptSegment(segment.path, position, f"a batch at offset {base}, {offset} is due")
         if base >= bound:
             return b"", offset
@@ -465,17 +477,29 @@ class PartitionLog:
             following = slot + 1
             end = self._recent_positions[following] if following < len(self._recent_positions) else segment.size
             return position, self._recent_last[slot - 1] + 1, end - position
+        self._use_indexes(segment)
         return segment.locate(offset)
 
-    def _aborted_between(self, from_offset: int, to_offset: int) -> list[tuple[int, int]]:
+    def _use_indexes(self, segment: Segment) -> None:
+        """The indexes of few closed segments are in memory at a time, however long the log is. Raises OSError."""
+        if segment is not self.segments[-1]:
+            self._indexed.pop(segment, None)
+            self._indexed[segment] = None
+            if len(self._indexed) > _INDEXES_KEPT:
+                oldest = next(iter(self._indexed))
+                del self._indexed[oldest]
+                oldest.unload_indexes()
+
+    def aborted_between(self, from_offset: int, to_offset: int) -> list[Aborted]:
+        """The aborted transactions that overlap from_offset <= offset < to_offset. Raises OSError, CorruptSegment."""
         found: list[Aborted] = []
         for segment in self.segments[self._segment_of(from_offset) :]:
-            segment.load_indexes()
+            segment.load_aborted()
             if segment.aborted_lost:
                 rebuild_aborted(self.segments, segment)
             if segment.aborted.collect(from_offset, to_offset, found):
                 break
-        return sorted(((entry.producer_id, entry.first_offset) for entry in found), key=_first_offset)
+        return found
 
     # Timestamps
 
@@ -486,6 +510,7 @@ class PartitionLog:
         Decodes one batch. Raises OSError, CorruptSegment."""
         for segment in self.segments:
             if segment.size and segment.largest_timestamp() >= timestamp_ms:
+                self._use_indexes(segment)
                 found = first_at_or_after(segment, timestamp_ms, self.log_start_offset)
                 if found is not None:
                     return found
@@ -498,6 +523,7 @@ class PartitionLog:
         if not used:
             return None
         segment = max(used, key=lambda s: s.max_timestamp)  # the first of equals
+        self._use_indexes(segment)
         return with_timestamp(segment, segment.max_timestamp, self.log_start_offset)
 
     # Removing
@@ -513,7 +539,7 @@ class PartitionLog:
         if not 0 <= offset <= self.high_watermark:
             raise ValueError(f"offset {offset} is not in 0...{self.high_watermark}")
         if offset > self.log_start_offset:
-            self._files.write_atomic(f"{self.directory}/{LOG_START}", encode_log_start(offset))
+            self.files.write_atomic(f"{self.directory}/{LOG_START}", encode_log_start(offset))
             self.log_start_offset = offset
             self._remove_below(offset)
         return self.log_start_offset
@@ -528,17 +554,7 @@ class PartitionLog:
         self.producers.expire(now_ms, config.producer_id_expiration_ms, is_live_producer, config.shrunk_producers_max)
         if self.read_only or "delete" not in config.cleanup_policy.split(","):
             return 0
-        count = 0
-        excess = self.size_bytes - config.retention_bytes if config.retention_bytes >= 0 else 0
-        for segment in self.segments:
-            if segment.size == 0 or segment.next_offset > self.high_watermark:
-                break
-            timestamp = segment.largest_timestamp()
-            old = config.retention_ms >= 0 and timestamp >= 0 and now_ms - timestamp > config.retention_ms
-            if not old and excess < segment.size:
-                break
-            excess -= segment.size
-            count += 1
+        count = expired(self.segments, config, self.high_watermark, now_ms)
         if count == 0:
             return 0
         start = self.segments[count - 1].next_offset
@@ -555,9 +571,15 @@ class PartitionLog:
             segment.remove()
             del self.segments[0]
 
+    def set_clean_point(self, point: CleanPoint) -> None:
+        """How far compaction has come. Raises OSError."""
+        write_clean_point(self.files, self.directory, point)
+        self.clean_point = point
+
     def close(self) -> None:
         """Flush, sync and release the files. Raises OSError; the log is then found by recovery."""
         segment = self.segments[-1]
+        self.closed = True
         if not self._sync_failed:
             if self._torn:
                 segment.log.truncate(segment.size)
@@ -574,10 +596,3 @@ def _base_offset(segment: Segment) -> int:
 
 def _first_offset(entry: tuple[int, int]) -> tuple[int, int]:
     return entry[1], entry[0]
-
-
-def _stamped(header: BatchHeader, view: memoryview, base_offset: int) -> bytes:
-    """The 61 bytes of a header whose attributes or timestamps the log has set, with their CRC."""
-    header = header._replace(base_offset=base_offset, partition_leader_epoch=_LEADER_EPOCH, crc=0)
-    checked = _HEADER.pack(*header)[_CRC_FROM:]
-    return _HEADER.pack(*header._replace(crc=crc32c(view[HEADER_BYTES:], crc32c(checked))))

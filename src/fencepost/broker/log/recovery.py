@@ -21,19 +21,21 @@ from fencepost.broker.log.layout import (
     LOG,
     LOG_START,
     SNAPSHOT,
+    CleanPoint,
     decode_log_start,
     file_name,
     offset_of,
 )
 from fencepost.broker.log.producer_table import ProducerTable
 from fencepost.broker.log.results import CorruptSegment, Cut, RecoveryReport
-from fencepost.broker.log.segment import Segment, scan
+from fencepost.broker.log.segment import ANYWHERE, Segment, scan
 from fencepost.broker.log.snapshot import CorruptSnapshot, Place
+from fencepost.broker.log.swap import NO_CLEAN_POINT, finish_swaps, read_clean_point
 from fencepost.protocol.batch import HEADER_BYTES, MAGIC, BatchHeader, parse_header
 from fencepost.protocol.control import Marker, parse_marker
 from fencepost.protocol.errors import CorruptBatch
 
-__all__ = ["Recovered", "make_durable", "rebuild_aborted", "recover"]
+__all__ = ["Recovered", "make_durable", "marker_in", "rebuild_aborted", "recover"]
 
 _REWRITE_BYTES = 1 << 20
 _MAGIC_AT = 16
@@ -47,6 +49,7 @@ class Recovered:
     snapshots: list[int]
     """Offsets of the snapshots that are there, ascending."""
     report: RecoveryReport
+    clean_point: CleanPoint = NO_CLEAN_POINT
     scanned: list[tuple[Segment, int]] = field(default_factory=list)
     """Segments that were scanned or cut, and from which position on."""
 
@@ -55,6 +58,7 @@ def recover(files: Files, directory: str, config: LogConfig, *, clean: bool) -> 
     """Raises OSError. A log that cannot be made whole by cutting its end raises CorruptSegment."""
     files.makedirs(directory)
     report = RecoveryReport(clean=clean)
+    finish_swaps(files, directory, report)
     names = files.listdir(directory)
     log_start = _read_log_start(files, directory, names, report)
     bases = sorted(base for base in (offset_of(name, LOG) for name in names) if base is not None)
@@ -66,7 +70,8 @@ def recover(files: Files, directory: str, config: LogConfig, *, clean: bool) -> 
         segment.next_offset = following.base_offset
     log_start = max(log_start, segments[0].base_offset)
     snapshots = sorted(offset for offset in (offset_of(name, SNAPSHOT) for name in names) if offset is not None)
-    found = Recovered(segments, ProducerTable(), log_start, snapshots, report)
+    point = read_clean_point(files, directory, names, report)
+    found = Recovered(segments, ProducerTable(), log_start, snapshots, report, point)
     _load_and_scan(files, directory, config, found)
     return found
 
@@ -127,6 +132,8 @@ def _position_of(found: Recovered, offset: int, place: Place | None) -> tuple[in
         return _walk_to(segment, number, offset)
     if place.segment != segment.base_offset or place.position > segment.size:
         return None
+    if offset < found.clean_point.gaps_below and place.position + HEADER_BYTES > segment.size:
+        return None  # its segment was compacted since
     if place.position + HEADER_BYTES <= segment.size:
         header = segment.log.read(place.position, HEADER_BYTES)
         if header[_MAGIC_AT] == MAGIC and int.from_bytes(header[:8], "big") != offset:
@@ -139,7 +146,9 @@ def _walk_to(segment: Segment, number: int, offset: int) -> tuple[int, int] | No
     position = segment.offsets.floor(offset - 1)
     expected = -1
     try:
-        for at, header, batch in scan(segment.log, segment.path, position, segment.size, expected=-1, gaps=True):
+        for at, header, batch in scan(
+            segment.log, segment.path, position, segment.size, expected=-1, gaps_below=ANYWHERE
+        ):
             if header.base_offset >= offset:
                 return number, at
             position, expected = at + len(batch), header.last_offset + 1
@@ -152,18 +161,18 @@ def _scan(
     files: Files, directory: str, config: LogConfig, found: Recovered, number: int, position: int, offset: int
 ) -> None:
     """Replay everything from there on; `offset` is the log end offset so far."""
-    gaps = "compact" in config.cleanup_policy
+    gaps_below = found.clean_point.gaps_below
     segments = found.segments
     synced = max(found.snapshots, default=-1) if config.fsync != "never" else -1
     while number < len(segments):
         segment, began = segments[number], position
-        hole = segment.base_offset > offset and not gaps
+        hole = segment.base_offset > offset and segment.base_offset >= gaps_below
         problem: CorruptSegment | None = None
         if hole or (segment.base_offset < offset and position == 0):
             problem = CorruptSegment(segment.path, 0, f"base offset {segment.base_offset}, {offset} is due")
         else:
             offset = max(offset, segment.base_offset)
-            position, offset, problem = _scan_segment(config, found, segment, position, offset, gaps)
+            position, offset, problem = _scan_segment(config, found, segment, position, offset)
         if problem is None:
             segment.next_offset = offset
             found.scanned.append((segment, began))
@@ -209,7 +218,7 @@ def _behind_damage(
         candidates.sort()
     for at in candidates:
         try:
-            _, header, _ = next(scan(segment.log, segment.path, at, segment.size, expected=-1, gaps=True))
+            _, header, _ = next(scan(segment.log, segment.path, at, segment.size, expected=-1, gaps_below=ANYWHERE))
         except (CorruptSegment, StopIteration):
             continue
         return number, at, header.base_offset
@@ -217,7 +226,7 @@ def _behind_damage(
 
 
 def _scan_segment(
-    config: LogConfig, found: Recovered, segment: Segment, position: int, offset: int, gaps: bool
+    config: LogConfig, found: Recovered, segment: Segment, position: int, offset: int
 ) -> tuple[int, int, CorruptSegment | None]:
     """Replay one segment from a position; the position and offset behind its last whole batch, and what ended it
     there."""
@@ -225,10 +234,11 @@ def _scan_segment(
         segment.reset_indexes()
     else:
         segment.forget_from(offset, position)
-    batches = scan(segment.log, segment.path, position, segment.size, expected=offset, gaps=gaps)
+    gaps_below = found.clean_point.gaps_below
+    batches = scan(segment.log, segment.path, position, segment.size, expected=offset, gaps_below=gaps_below)
     try:
         for at, header, batch in batches:
-            marker = _marker(header, batch, segment, at)
+            marker = marker_in(header, batch, segment, at)
             segment.index_batch(header, at, len(batch), config.index_interval_bytes)
             aborted = found.producers.replay(header, marker)
             if aborted is not None:
@@ -249,9 +259,9 @@ def _forget_first(found: Recovered, count: int) -> None:
     found.producers = ProducerTable()
 
 
-def _marker(header: BatchHeader, batch: memoryview, segment: Segment, position: int) -> Marker | None:
-    if not header.is_control:
-        return None
+def marker_in(header: BatchHeader, batch: memoryview, segment: Segment, position: int) -> Marker | None:
+    if not header.is_control or not header.record_count:
+        return None  # compaction may leave a marker without its record; it ends nothing any more
     try:
         return parse_marker(batch)
     except CorruptBatch as error:
@@ -293,8 +303,10 @@ def rebuild_aborted(segments: list[Segment], target: Segment) -> None:
     target.aborted.truncate(target.base_offset)
     for segment in segments:
         expected = segment.base_offset
-        for at, header, batch in scan(segment.log, segment.path, 0, segment.size, expected=expected, gaps=True):
-            aborted = producers.replay(header, _marker(header, batch, segment, at))
+        for at, header, batch in scan(
+            segment.log, segment.path, 0, segment.size, expected=expected, gaps_below=ANYWHERE
+        ):
+            aborted = producers.replay(header, marker_in(header, batch, segment, at))
             if aborted is not None and segment is target:
                 target.aborted.add(aborted)
         if segment is target:

@@ -19,21 +19,24 @@ from fencepost.broker.log.results import CorruptSegment
 from fencepost.protocol.batch import HEADER_BYTES, BatchHeader, parse_header
 from fencepost.protocol.errors import CorruptBatch
 
-__all__ = ["Segment", "scan"]
+__all__ = ["ANYWHERE", "Segment", "scan"]
+
+ANYWHERE = 2**63 - 1
 
 _CHUNK_BYTES = 1 << 20
 _REBUILD_INTERVAL_BYTES = 4096
 _WALK_BYTES = 8192  # enough to step over one interval of the sparse index
 _WALK = struct.Struct(">qiibIhi")  # base offset, length, leader epoch, magic, CRC, attributes, last offset delta
 _OVERHEAD = 12
+_ABORTED_KEPT = 256  # entries of a segment that stay in memory; every read_committed fetch asks all later segments
 _CRC_FROM = 21
 
 
 def scan(
-    file: File, path: str, start: int, end: int, *, expected: int, gaps: bool
+    file: File, path: str, start: int, end: int, *, expected: int, gaps_below: int
 ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-    """(position, header, batch) of every batch in start..end. The first one begins at offset `expected` (or behind
-    it, with `gaps`).
+    """(position, header, batch) of every batch in start..end. The first one begins at offset `expected`; gaps
+    that compaction left are right before batches below `gaps_below`.
 
     Raises CorruptSegment at the first batch whose CRC, length or base offset is not right."""
     position = start
@@ -52,7 +55,7 @@ def scan(
                 raise CorruptSegment(path, position + at, "the CRC of the batch is wrong")
             if (
                 header.base_offset < expected
-                or (header.base_offset > expected and not gaps)
+                or (header.base_offset > expected and header.base_offset >= gaps_below)
                 or header.last_offset_delta < 0
             ):
                 raise CorruptSegment(path, position + at, f"base offset {header.base_offset}, {expected} is due")
@@ -77,8 +80,10 @@ class Segment:
     """`size` and `next_offset` say what belongs to the log; the file may hold more bytes after a failed append."""
 
     __slots__ = (
+        "_aborted_loaded",
         "_files",
         "_loaded",
+        "_suffix",
         "aborted",
         "aborted_lost",
         "base_offset",
@@ -93,32 +98,37 @@ class Segment:
         "size",
         "stem",
         "times",
+        "touched_ms",
     )
 
-    def __init__(self, files: Files, directory: str, base_offset: int) -> None:
-        """Raises OSError. Indexes are loaded when they are first needed."""
+    def __init__(self, files: Files, directory: str, base_offset: int, suffix: str = "") -> None:
+        """Raises OSError. Indexes are loaded when they are first needed. `suffix`: behind the names of its files, while
+        they are not part of the log."""
         self._files = files
+        self._suffix = suffix
         self.base_offset = base_offset
         self.stem = f"{directory}/{file_name(base_offset, '')}"
-        self.path = self.stem + LOG
+        self.path = self.stem + LOG + suffix
         self.log: File = files.open(self.path)
         self.size = self.log.size()
         self.next_offset = base_offset
-        self.offsets = OffsetIndex(files, self.stem + INDEX, base_offset)
-        self.times = TimeIndex(files, self.stem + TIME_INDEX, base_offset)
-        self.aborted = AbortedIndex(files, self.stem + TXN_INDEX)
+        self.offsets = OffsetIndex(files, self.stem + INDEX + suffix, base_offset)
+        self.times = TimeIndex(files, self.stem + TIME_INDEX + suffix, base_offset)
+        self.aborted = AbortedIndex(files, self.stem + TXN_INDEX + suffix)
         self.aborted_lost = False
         self.max_timestamp = -1
         self.max_timestamp_offset = base_offset
         self.first_timestamp = -1
         self.bytes_since_index = 0
-        self._loaded = self.size == 0
+        self.touched_ms = -1  # when it was last written to, or opened
+        self._loaded = self._aborted_loaded = self.size == 0
 
     def load_indexes(self) -> bool:
         """Read the index files, once. Sparse indexes that cannot be right are rebuilt from the log; an index of
         aborted transactions that cannot be right sets `aborted_lost`. False when either happened. Raises OSError."""
         if self._loaded:
             return True
+        whole = self.load_aborted()
         self._loaded = True
         sane = self.offsets.load(self._bytes(INDEX), self.size) and self.times.load(self._bytes(TIME_INDEX))
         if sane and len(self.offsets) == 0 and self.size > 4 * _CHUNK_BYTES:
@@ -127,11 +137,18 @@ class Segment:
             self.max_timestamp, self.max_timestamp_offset = self.times.last()
         else:
             self._rebuild_sparse()
+        return sane and whole
+
+    def load_aborted(self) -> bool:
+        """Read the index of aborted transactions alone, once. False when it cannot be right. Raises OSError."""
+        if self._aborted_loaded:
+            return True
+        self._aborted_loaded = True
         self.aborted_lost = not self.aborted.load(self._bytes(TXN_INDEX))
-        return sane and not self.aborted_lost
+        return not self.aborted_lost
 
     def _bytes(self, suffix: str) -> bytes:
-        path = self.stem + suffix
+        path = self.stem + suffix + self._suffix
         return self._files.read_bytes(path) if self._files.exists(path) else b""
 
     def _rebuild_sparse(self) -> None:
@@ -155,7 +172,7 @@ class Segment:
 
     def reset_indexes(self) -> None:
         """Forget all indexes, whatever their files say: a scan from the first byte follows."""
-        self._loaded = True
+        self._loaded = self._aborted_loaded = True
         self.aborted_lost = False
         self._reset_sparse()
         self.aborted.truncate(self.base_offset)
@@ -255,8 +272,23 @@ class Segment:
 
     def largest_timestamp(self) -> int:
         """Of all its batches; -1 when empty."""
-        self.load_indexes()
+        if self.max_timestamp < 0:
+            self.load_indexes()
         return self.max_timestamp
+
+    def unload_indexes(self) -> None:
+        """Forget what is in memory of the indexes of a segment that grows no more; they are read again when needed.
+        Raises OSError."""
+        if not self._loaded or self.aborted_lost or self.size == 0:
+            return
+        if not (self.offsets.is_flushed and self.times.is_flushed and self.aborted.is_flushed):
+            self.flush_indexes(final=True)
+        self.offsets.unload()
+        self.times.unload()
+        self._loaded = False
+        if len(self.aborted) > _ABORTED_KEPT:
+            self.aborted.unload()
+            self._aborted_loaded = False
 
     def flush_indexes(self, *, final: bool = False) -> None:
         """Write the indexes. `final`: with the largest timestamp as the last entry, so that nobody has to scan for
@@ -277,6 +309,7 @@ class Segment:
         return [*self.offsets.opened(), *self.times.opened(), *self.aborted.opened()]
 
     def close(self) -> None:
+        self._loaded = False
         self.log.close()
         self.offsets.close()
         self.times.close()
@@ -286,4 +319,4 @@ class Segment:
         """Close and remove the files, the log last: until it is gone the segment exists. Raises OSError."""
         self.close()
         for suffix in (INDEX, TIME_INDEX, TXN_INDEX, LOG):
-            self._files.remove(self.stem + suffix)
+            self._files.remove(self.stem + suffix + self._suffix)

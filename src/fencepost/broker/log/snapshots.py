@@ -72,6 +72,13 @@ class SnapshotKeeper:
             del self.offsets[0]
         return True
 
+    def keep_from(self, offset: int) -> None:
+        """Remove those below: the segments that they point into are about to be written anew. Raises OSError."""
+        self._pending = [pending for pending in self._pending if pending.offset >= offset]
+        while self.offsets and self.offsets[0] < offset:
+            self._files.remove(self._path(self.offsets[0]))
+            del self.offsets[0]
+
     def forget_files(self, files: Iterable[File]) -> None:
         """Of a segment that is being removed."""
         for file in files:
