@@ -37,7 +37,7 @@ class BrokerDriver:
     def start(self) -> None:
         """Open the disk as it is."""
         self.core = BrokerCore(self.disk, BrokerConfig(self.config), new_uuid=lambda: UUID(int=next(self._uuids)))
-        self.core.advertised = ("broker", 9092)
+        self.core.listeners[0].advertised = ("broker", 9092)
         self._asked: dict[tuple[int, int], tuple[int, int]] = {}
         self._answers: dict[tuple[int, int], Any] = {}
         self._correlation = itertools.count(1)

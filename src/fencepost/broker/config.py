@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fencepost.broker.settings import BROKER_SETTINGS, TOPIC_SETTINGS, InvalidSetting, Setting, check_value
+from fencepost.broker.settings import (
+    BROKER_SETTINGS,
+    LISTENER_SETTINGS,
+    TOPIC_SETTINGS,
+    InvalidSetting,
+    Setting,
+    broker_setting,
+    check_value,
+)
 
 __all__ = ["BrokerConfig", "TopicConfig", "check_topic_config"]
 
@@ -43,11 +51,16 @@ class BrokerConfig(_Values):
     def __init__(self, given: Mapping[str, object] | None = None) -> None:
         checked = {}
         for key, value in (given or {}).items():
-            setting = BROKER_SETTINGS.get(key)
+            setting = broker_setting(key)
             if setting is None:
                 raise InvalidSetting(f"there is no broker setting {key!r}")
             checked[key] = check_value(setting, _spell(value))
         super().__init__(BROKER_SETTINGS, checked)
+
+    def of_listener(self, name: str, key: str) -> str:
+        """A listener's setting: its own value, or the one for all listeners."""
+        own = self.given.get(f"listener.name.{name.lower()}.{key}")
+        return own if own is not None else self.given.get(key, LISTENER_SETTINGS[key].default)
 
     @property
     def waits_for_fsync(self) -> bool:

@@ -7,11 +7,15 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fencepost.broker.acl.rights import ANONYMOUS
 from fencepost.broker.effects import Effect, Reply
+from fencepost.broker.login import Login
 
 if TYPE_CHECKING:
+    from fencepost.broker.acl.model import Operation, ResourceType
     from fencepost.broker.core import BrokerCore
     from fencepost.broker.faults import RequestFault
+    from fencepost.broker.listeners import Listener
 
 __all__ = ["Call", "Connection"]
 
@@ -19,7 +23,10 @@ Buffers = Sequence[bytes | bytearray | memoryview]
 
 
 class Connection:
-    """One connection. `local` and `peer` are (host, port) as the socket tells them."""
+    """One connection. `local` and `peer` are (host, port) as the socket tells them.
+
+    `login`: its way to a principal, None where the listener does not ask who it is.
+    """
 
     __slots__ = (
         "calls",
@@ -27,14 +34,20 @@ class Connection:
         "closed",
         "connection_id",
         "held",
+        "listener",
         "local",
+        "login",
         "peer",
+        "principal",
         "software_name",
         "software_version",
     )
 
-    def __init__(self, connection_id: int, local: tuple[str, int], peer: tuple[str, int]) -> None:
+    def __init__(self, connection_id: int, local: tuple[str, int], peer: tuple[str, int], listener: Listener) -> None:
         self.connection_id = connection_id
+        self.listener = listener
+        self.login = Login(listener) if listener.sasl else None
+        self.principal = ANONYMOUS
         self.local = local
         self.peer = peer
         self.software_name = ""
@@ -71,6 +84,7 @@ class Call:
         "core",
         "correlation_id",
         "fault",
+        "finish",
         "on_closed",
         "version",
     )
@@ -93,6 +107,8 @@ class Call:
         self.answer: Buffers | None = None
         self.on_closed: Callable[[], None] | None = None
         self.fault: RequestFault | None = None
+        self.finish: Callable[[Any], Any] | None = None
+        """What is done to the handler's response before it is sent."""
 
     def reply(self, response: Any) -> None:
         """Answer the request. An answer to a connection that is gone is dropped."""
@@ -102,6 +118,24 @@ class Call:
     def reply_when_durable(self, now_ms: int, response: Any) -> None:
         """Answer once all that has been appended so far is durable."""
         self.core.durability.when_durable(now_ms, lambda _: self.reply(response))
+
+    def reply_and_close(self, now_ms: int, response: Any) -> None:
+        """Tell a client that it is not let in, after a pause that makes guessing slow, and close the connection."""
+
+        def tell() -> None:
+            if not self.connection.closed:
+                self.reply(response)
+                self.core.drop(now_ms, self.connection)
+
+        self.core.after(self.core.config.number("connection.failed.authentication.delay.ms"), tell)
+
+    def may(self, operation: Operation, resource_type: ResourceType, name: str, *, quiet: bool = False) -> bool:
+        """Whether the client may do that. A refusal is logged unless `quiet`."""
+        return self.core.rights.may(self.connection, operation, resource_type, name, quiet=quiet)
+
+    def operations(self, resource_type: ResourceType, name: str) -> int:
+        """The bits of all that the client may do with the resource."""
+        return self.core.rights.operations(self.connection, resource_type, name)
 
     def no_reply(self) -> None:
         """The request has no answer (Produce with acks=0)."""

@@ -13,16 +13,19 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
+from fencepost.broker.acl.rights import Rights
 from fencepost.broker.api.registry import SERVED, handler
 from fencepost.broker.config import BrokerConfig
 from fencepost.broker.connection import Call, Connection
 from fencepost.broker.core_faults import RequestFaults
 from fencepost.broker.durability import Durability
-from fencepost.broker.effects import Close, Effect
+from fencepost.broker.effects import Close, Effect, Reply
 from fencepost.broker.faults import FaultTable
 from fencepost.broker.fetch_sessions import FetchSessions
 from fencepost.broker.files import Files
 from fencepost.broker.groups import Groups
+from fencepost.broker.listeners import listeners_of
+from fencepost.broker.login import Login, LoginFailed, LoginState
 from fencepost.broker.meta import Meta
 from fencepost.broker.timers import Timer, Timers
 from fencepost.broker.topics import Partition, TopicCatalogue
@@ -65,7 +68,9 @@ class BrokerCore:
         self.data_directory = data_directory
         self.config = config
         self.new_uuid = new_uuid
-        self.advertised = ("localhost", 0)
+        self.listeners = listeners_of(config, "localhost", 0)
+        self.rights = Rights(files, config)
+        self._enter: Callable[[Call, Any], Any] | None = None
         self.timers = Timers()
         self._waits = Timers()
         self._steady_ms = steady_ms
@@ -87,6 +92,7 @@ class BrokerCore:
         self.meta.load(self.config.text("cluster.id"), self.new_uuid)
         self.topics.stopped_cleanly = self.meta.stopped_cleanly
         self.topics.load()
+        self._load_rights()
         self.transactions.load(now_ms)
         self.groups.load(now_ms)
         self.transactions.finish(now_ms)
@@ -99,9 +105,16 @@ class BrokerCore:
         self.topics.close()
         self.meta.mark_clean()
 
-    def connected(self, now_ms: int, connection_id: int, local: tuple[str, int], peer: tuple[str, int]) -> None:
-        """A client has connected."""
-        self._connections[connection_id] = Connection(connection_id, local, peer)
+    def connected(
+        self, now_ms: int, connection_id: int, local: tuple[str, int], peer: tuple[str, int], listener: int = 0
+    ) -> None:
+        """A client has connected to `listeners[listener]`."""
+        self._connections[connection_id] = Connection(connection_id, local, peer, self.listeners[listener])
+
+    def is_known(self, connection_id: int) -> bool:
+        """Whether the client of the connection has said who it is, as far as its listener asks."""
+        connection = self._connections.get(connection_id)
+        return connection is not None and (connection.login is None or connection.login.done)
 
     def disconnected(self, now_ms: int, connection_id: int) -> None:
         """The connection is gone; what it waited for is dropped."""
@@ -190,12 +203,14 @@ class BrokerCore:
 
     def address(self, connection: Connection) -> tuple[str, int]:
         """Where the client of this connection is to reach the broker."""
-        host, port = self.advertised
+        host, port = connection.listener.advertised
         return (connection.local[0], port) if host in ("", "0.0.0.0", "::") else (host, port)  # noqa: S104
 
     def answer(self, call: Call, response: Any) -> None:
         """Encode the response of a call and send it when its turn has come."""
         key, version = call.api_key, call.version
+        if call.finish is not None:
+            response = call.finish(response)
         if key in _HOT:
             buffers = _encode_hot(key, response, version)
             size = sum(len(buffer) for buffer in buffers)
@@ -228,8 +243,14 @@ class BrokerCore:
         return len(doomed)
 
     def _handle(self, now_ms: int, connection: Connection, frame: memoryview, spared: bool) -> None:
+        login = connection.login
+        if login is not None and login.state is LoginState.RAW:
+            self._take_token(now_ms, connection, login, frame)
+            return
         header, position = decode_request_header(frame)
         key, version = header.api_key, header.api_version
+        if login is not None:
+            self._check_login(now_ms, login, key, len(frame))
         api = SERVED.get(key)
         request: Any
         call = Call(self, connection, key, version, header.correlation_id, header.client_id)
@@ -250,9 +271,44 @@ class BrokerCore:
         if self._faults.table.requests and not spared and self._faults.strike(call, request, frame):
             return
         connection.calls.append(call)
-        response = handler(SERVED[key])(call, now_ms, request)
+        response = None if self._enter is None or request is None else self._enter(call, request)
+        if response is None:
+            response = handler(SERVED[key])(call, now_ms, request)
         if response is not None:
             self.answer(call, response)
+
+    def _check_login(self, now_ms: int, login: Login, key: int, size: int) -> None:
+        """Raises MalformedMessage where the client has to say first who it is."""
+        if not login.done:
+            login.received_bytes += size
+            if login.received_bytes > self.config.number("sasl.server.max.receive.size"):
+                raise MalformedMessage(f"{login.received_bytes} bytes before authentication")
+        if not login.answers(now_ms, key):
+            raise MalformedMessage(f"API {key} before authentication ({login.state.value})")
+
+    def _take_token(self, now_ms: int, connection: Connection, login: Login, frame: memoryview) -> None:
+        """A SASL token without a request around it, as it follows SaslHandshake v0."""
+        try:
+            login.authenticate(now_ms, bytes(frame))
+        except LoginFailed as failed:
+            raise MalformedMessage(str(failed)) from failed
+        connection.principal = login.principal
+        self._effects.append(Reply(connection.connection_id, (bytes(4),)))
+
+    def topic_name(self, name: str | None, topic_id: UUID | None) -> str | None:
+        """The name of a topic that is given by name or by id; None for an id that does not exist."""
+        if name:
+            return name
+        topic = self.topics.by_id(topic_id)
+        return None if topic is None else topic.name
+
+    def _load_rights(self) -> None:
+        self.rights.store.load()
+        if self.rights.enforced:
+            # Only then, because it draws in the messages of many APIs.
+            from fencepost.broker.acl.gate import enter
+
+            self._enter = enter
 
     def _settle(self, now_ms: int) -> None:
         while self._advanced:

@@ -6,13 +6,14 @@ import asyncio
 import shutil
 import tempfile
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
 from fencepost.broker.config import BrokerConfig
 from fencepost.broker.control import BrokerClock, BrokerFaults
 from fencepost.broker.faults import FaultTable
+from fencepost.broker.listeners import Listener, with_users
 from fencepost.broker.server import BrokerServer, new_event_loop, system_clock
 
 __all__ = ["Broker"]
@@ -28,6 +29,9 @@ class Broker:
     "commit". `port`: 0 for a free one. The broker runs from `start` (or entering `with`) to `stop`, and may be started
     again. What goes wrong at the start is raised there: OSError, InvalidSetting, DirectoryInUse.
 
+    `users`: names and passwords. Clients then have to authenticate with SASL PLAIN: on the listeners of the setting
+    `listeners` that ask for it, or, without that setting, on the one that there is.
+
     `clock` moves its time, `faults` makes it do wrong on purpose (`fencepost.broker.control`).
     """
 
@@ -39,8 +43,11 @@ class Broker:
         *,
         host: str = "127.0.0.1",
         port: int = 0,
+        users: Mapping[str, str] | None = None,
     ) -> None:
-        self._config = BrokerConfig({"fsync": fsync, **(config or {})})
+        given = {"fsync": fsync, **(config or {})}
+        self._config = BrokerConfig(given if users is None else with_users(given, users, host, port))
+        self._listeners: Sequence[Listener] = ()
         self._data_dir = data_dir
         self._wanted = (host, port)
         self._address = self._wanted
@@ -64,6 +71,13 @@ class Broker:
             raise RuntimeError("the broker does not run")
         return f"{self._address[0]}:{self._address[1]}"
 
+    def listener(self, name: str) -> str:
+        """HOST:PORT of the listener of that name. Raises RuntimeError when the broker does not run, KeyError."""
+        if self._thread is None:
+            raise RuntimeError("the broker does not run")
+        found = {listener.name: listener for listener in self._listeners}[name]
+        return f"{found.host}:{found.port}"
+
     @property
     def data_dir(self) -> str:
         """The data directory. Raises RuntimeError when there is none: neither given nor running."""
@@ -78,6 +92,7 @@ class Broker:
             raise RuntimeError("the broker runs already")
         if self._data_dir is None:
             self._own_directory = tempfile.mkdtemp(prefix="fencepost-")
+        self._listeners = ()
         self._start_on(self._wanted)
         return self
 
@@ -173,8 +188,10 @@ class Broker:
         self._loop = asyncio.get_running_loop()
         self._end = asyncio.Event()
         server = BrokerServer(self._config, self.data_dir, *address, clock=self._clock, faults=self._faults)
+        if self._listeners:
+            server.listeners = list(self._listeners)
         await server.start()
-        self._server, self._address = server, server.address
+        self._server, self._address, self._listeners = server, server.address, server.listeners
         self._started.set()
         end = asyncio.ensure_future(self._end.wait())
         try:

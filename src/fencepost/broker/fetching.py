@@ -7,6 +7,7 @@ import logging
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from fencepost.broker.acl.model import Operation, ResourceType
 from fencepost.broker.api.common import find_partition, leader_epoch_error
 from fencepost.broker.fetch_sessions import Opened, Reader
 from fencepost.broker.timers import Timer
@@ -114,6 +115,10 @@ class ParkedFetch:
         """Look the reader's partition up, unless it is the one that is known already; returns an error code."""
         core, request = self._call.core, reader.request
         partition = reader.partition
+        name = core.topic_name(reader.topic, reader.topic_id)
+        if name is not None and not self._call.may(Operation.READ, ResourceType.TOPIC, name):
+            reader.partition = None
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         if partition is None or core.topics.get(partition.topic.name) is not partition.topic:
             reader.partition, code, _ = find_partition(core, reader.topic, reader.topic_id, request.partition)
             if code:

@@ -19,10 +19,10 @@ _COMMON_BYTES = 64 * 1024
 class Receiver:
     """Receive into `space()`, then tell `received(count)`. A frame given out shares no memory with later input."""
 
-    __slots__ = ("_common", "_filled", "_large", "_max_frame_bytes", "_view")
+    __slots__ = ("_common", "_filled", "_large", "_view", "max_frame_bytes")
 
     def __init__(self, max_frame_bytes: int, common_bytes: int = _COMMON_BYTES) -> None:
-        self._max_frame_bytes = max_frame_bytes
+        self.max_frame_bytes = max_frame_bytes
         self._common = bytearray(common_bytes)
         self._view = memoryview(self._common)
         self._large: memoryview | None = None
@@ -56,8 +56,8 @@ class Receiver:
             (size,) = _SIZE.unpack_from(self._common, position)
             if size < 0:
                 raise MalformedMessage(f"frame size {size}")
-            if size > self._max_frame_bytes:
-                raise FrameTooLarge(f"frame of {size} bytes, at most {self._max_frame_bytes} are accepted")
+            if size > self.max_frame_bytes:
+                raise FrameTooLarge(f"frame of {size} bytes, at most {self.max_frame_bytes} are accepted")
             start = position + _SIZE.size
             if start + size > filled:
                 if size + _SIZE.size > len(self._common):

@@ -24,6 +24,7 @@ from fencepost.broker.effects import Close, Reply, Sync
 from fencepost.broker.faults import FaultTable
 from fencepost.broker.faulty_files import FaultyFiles
 from fencepost.broker.files import File, Files
+from fencepost.broker.listeners import Listener, listeners_of
 from fencepost.broker.receiver import Receiver
 from fencepost.broker.system_files import SystemFiles
 from fencepost.protocol.errors import ProtocolError
@@ -57,10 +58,11 @@ def system_clock() -> Clock:
 
 
 class BrokerServer:
-    """One broker on one address over one data directory. `clock`: its time; `faults`: what is to go wrong.
+    """One broker over one data directory. `clock`: its time; `faults`: what is to go wrong.
 
-    `await start()`, then `address` is where it listens; `failed` is done, with the reason, when it had to give up;
-    `await stop()` closes the logs cleanly.
+    It listens at `host` and `port`, or where the setting `listeners` says. `await start()`, then `listeners` have the
+    ports they got and `address` is the first one's; `failed` is done, with the reason, when it had to give up;
+    `await stop()` closes the logs cleanly. Raises InvalidSetting for listeners that cannot be.
     """
 
     def __init__(
@@ -75,13 +77,13 @@ class BrokerServer:
     ) -> None:
         self._config = config
         self._directory = os.path.abspath(data_directory)
-        self._wanted = (host, port)
+        self.listeners = listeners_of(config, host, port)
         self.clock = system_clock() if clock is None else clock
         self.now_ms = self.clock.now_ms
         self._faults = faults
         self._clients: dict[int, _Client] = {}
         self._next_client = 0
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due: tuple[int | None, int | None] = (None, None)
         self._syncer = ThreadPoolExecutor(_SYNC_THREADS, "fencepost-sync")
@@ -109,20 +111,22 @@ class BrokerServer:
                 faults=self._faults,
             )
             self.core.open(self.now_ms())
-            host, port = self._wanted
-            self._server = await self._loop.create_server(lambda: _Client(self), host or None, port, backlog=1024)
+            self.core.listeners = self.listeners
+            for index, listener in enumerate(self.listeners):
+                await self._listen(index, listener)
         except BaseException:
+            for server in self._servers:
+                server.close()
             self._lock.close()
             self._syncer.shutdown()
             raise
-        self.address = (host, self._server.sockets[0].getsockname()[1])
-        self.core.advertised = self._advertised()
+        self.address = (self.listeners[0].host, self.listeners[0].port)
         self.pump()
 
     async def stop(self, *, clean: bool = True) -> None:
         """Stop accepting, drop the connections, close the logs; not `clean`: leave the logs as they are."""
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
         if self._timer is not None:
             self._timer.cancel()
         if self._syncing is not None:
@@ -265,20 +269,27 @@ class BrokerServer:
             if isinstance(done, BaseException):
                 raise done
 
-    def _advertised(self) -> tuple[str, int]:
-        text = self._config.text("advertised.listeners").removeprefix("PLAINTEXT://")
-        if not text:
-            return self.address
-        host, _, port = text.rpartition(":")
-        return host.strip("[]"), int(port)
+    async def _listen(self, index: int, listener: Listener) -> None:
+        server = await self._loop.create_server(
+            lambda: _Client(self, index), listener.host or None, listener.port, backlog=1024
+        )
+        self._servers.append(server)
+        listener.port = server.sockets[0].getsockname()[1]
+        host, port = listener.advertised
+        listener.advertised = (host, port or listener.port)
 
 
 class _Client(asyncio.BufferedProtocol):
     """One connection's bytes."""
 
-    def __init__(self, server: BrokerServer) -> None:
+    def __init__(self, server: BrokerServer, listener: int) -> None:
         self._server = server
-        self._receiver = Receiver(server.core.config.number("socket.request.max.bytes"))
+        self._listener = listener
+        self._is_known = not server.listeners[listener].sasl
+        config = server.core.config
+        # Of somebody unknown only as much is taken as it takes to become known.
+        limit = "socket.request.max.bytes" if self._is_known else "sasl.server.max.receive.size"
+        self._receiver = Receiver(config.number(limit))
         self._transport: asyncio.Transport
         self._connection_id = 0
 
@@ -289,7 +300,9 @@ class _Client(asyncio.BufferedProtocol):
         server = self._server
         self._connection_id = server.enter(self)
         local, peer = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
-        server.core.connected(server.now_ms(), self._connection_id, (local[0], local[1]), (peer[0], peer[1]))
+        server.core.connected(
+            server.now_ms(), self._connection_id, (local[0], local[1]), (peer[0], peer[1]), self._listener
+        )
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._receiver.space()
@@ -303,6 +316,9 @@ class _Client(asyncio.BufferedProtocol):
             now_ms = server.now_ms()
             for frame in frames:
                 server.core.handle_frame(now_ms, self._connection_id, frame)
+            if not self._is_known and server.core.is_known(self._connection_id):
+                self._is_known = True
+                self._receiver.max_frame_bytes = server.core.config.number("socket.request.max.bytes")
         except ProtocolError as error:
             _log.warning("closing connection %s: %s", self._connection_id, error)
             self._transport.close()

@@ -44,7 +44,7 @@ class BrokerHost:
     def start(self) -> None:
         """Open the data directory as it is and answer; not `running` afterwards when the power failed meanwhile."""
         core = BrokerCore(self._disk, self._config, new_uuid=lambda: UUID(int=self._random.getrandbits(128), version=4))
-        core.advertised = (HOST, PORT)
+        core.listeners[0].advertised = (HOST, PORT)
         self._core = core
         self._do(core, lambda: core.open(self._scheduler.now_ms()))
         if self.running:

@@ -4,34 +4,31 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from fencepost.broker.acl.model import CLUSTER_NAME, Operation, ResourceType
+from fencepost.broker.connection import Call
 from fencepost.broker.core import BROKER_ID, BrokerCore
 from fencepost.broker.topics import Partition, Topic
 from fencepost.protocol.codes import ErrorCode
 
 __all__ = [
     "BROKER_ID",
-    "CLUSTER_OPERATIONS",
-    "GROUP_OPERATIONS",
-    "TOPIC_OPERATIONS",
+    "cluster_operations",
     "find_partition",
     "leader_epoch_error",
+    "may_see",
 ]
 
-# Bits of the operations a client may do; without an authorizer that is all there are for the kind of resource
-# (AclOperation's codes).
-_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _CLUSTER_ACTION = 3, 4, 5, 6, 7, 8, 9
-_DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE = 10, 11, 12
+
+def cluster_operations(call: Call) -> int:
+    """The bits of what the client may do with the cluster; none for those who may not ask."""
+    if not call.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+        return 0
+    return call.operations(ResourceType.CLUSTER, CLUSTER_NAME)
 
 
-def _bits(*operations: int) -> int:
-    return sum(1 << operation for operation in operations)
-
-
-TOPIC_OPERATIONS = _bits(_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS)
-GROUP_OPERATIONS = _bits(_READ, _DELETE, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS)
-CLUSTER_OPERATIONS = _bits(
-    _CREATE, _ALTER, _DESCRIBE, _CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE
-)
+def may_see(call: Call, topic: str, *, quiet: bool = False) -> bool:
+    """Whether the client may know of a topic of that name, which need not exist."""
+    return call.may(Operation.DESCRIBE, ResourceType.TOPIC, topic, quiet=quiet)
 
 
 def find_partition(

@@ -7,7 +7,8 @@ whole answer. A topic that is created here is there at once. With one broker, it
 
 from __future__ import annotations
 
-from fencepost.broker.api.common import BROKER_ID, CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from fencepost.broker.acl.model import CLUSTER_NAME, Operation, ResourceType
+from fencepost.broker.api.common import BROKER_ID, cluster_operations, may_see
 from fencepost.broker.connection import Call
 from fencepost.broker.topics import CONSUMER_OFFSETS, TRANSACTION_STATE, Topic, invalid_topic_name
 from fencepost.protocol.codes import ErrorCode
@@ -29,9 +30,9 @@ def handle(call: Call, now_ms: int, request: MetadataRequest) -> MetadataRespons
     """Describe the topics asked for."""
     core = call.core
     host, port = core.address(call.connection)
-    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else _NOT_ASKED
+    operations = request.include_topic_authorized_operations
     if request.topics is None or (call.version == 0 and not request.topics):
-        topics = [_describe(topic, operations) for topic in core.topics]
+        topics = [_describe(call, topic, operations) for topic in core.topics if may_see(call, topic.name, quiet=True)]
     else:
         may_create = (request.allow_auto_topic_creation or call.version < 4) and core.config.flag(
             "auto.create.topics.enable"
@@ -42,34 +43,49 @@ def handle(call: Call, now_ms: int, request: MetadataRequest) -> MetadataRespons
         cluster_id=core.meta.cluster_id,
         controller_id=BROKER_ID,
         topics=topics,
-        cluster_authorized_operations=CLUSTER_OPERATIONS
+        cluster_authorized_operations=cluster_operations(call)
         if request.include_cluster_authorized_operations
         else _NOT_ASKED,
     )
 
 
-def _answer(call: Call, wanted: MetadataRequestTopic, operations: int, may_create: bool) -> MetadataResponseTopic:
+def _answer(call: Call, wanted: MetadataRequestTopic, operations: bool, may_create: bool) -> MetadataResponseTopic:
     core = call.core
     if wanted.name is None or wanted.topic_id is not None:
         topic = core.topics.by_id(wanted.topic_id)
         if topic is None:
             name = wanted.name if call.version >= 12 else ""
             return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=name, topic_id=wanted.topic_id)
-        return _describe(topic, operations)
+        if not may_see(call, topic.name):
+            name = None if call.version >= 12 else ""
+            return MetadataResponseTopic(
+                error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name, topic_id=wanted.topic_id
+            )
+        return _describe(call, topic, operations)
+    if not may_see(call, wanted.name):
+        return MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=wanted.name)
     topic = core.topics.get(wanted.name)
     if topic is None:
         if invalid_topic_name(wanted.name) is not None:
             return MetadataResponseTopic(error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, name=wanted.name)
         if not may_create:
             return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=wanted.name)
+        if not _may_create(call, wanted.name):
+            return MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=wanted.name)
         if wanted.name in (CONSUMER_OFFSETS, TRANSACTION_STATE):
             topic = core.topics.internal(wanted.name)
         else:
             topic = core.topics.create(wanted.name, core.config.number("num.partitions"), {})
-    return _describe(topic, operations)
+    return _describe(call, topic, operations)
 
 
-def _describe(topic: Topic, operations: int) -> MetadataResponseTopic:
+def _may_create(call: Call, name: str) -> bool:
+    return call.may(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME, quiet=True) or call.may(
+        Operation.CREATE, ResourceType.TOPIC, name
+    )
+
+
+def _describe(call: Call, topic: Topic, operations: bool) -> MetadataResponseTopic:
     brokers = (BROKER_ID,)
     return MetadataResponseTopic(
         name=topic.name,
@@ -85,5 +101,5 @@ def _describe(topic: Topic, operations: int) -> MetadataResponseTopic:
             )
             for partition in topic.partitions
         ],
-        topic_authorized_operations=operations,
+        topic_authorized_operations=call.operations(ResourceType.TOPIC, topic.name) if operations else _NOT_ASKED,
     )

@@ -5,7 +5,7 @@ v3 may ask for the operations allowed; v6 has an error for unknown groups.
 
 from __future__ import annotations
 
-from fencepost.broker.api.common import GROUP_OPERATIONS
+from fencepost.broker.acl.model import ResourceType
 from fencepost.broker.connection import Call
 from fencepost.protocol.messages.describe_groups import (
     DescribedGroup,
@@ -21,11 +21,11 @@ _NOT_ASKED = -(2**31)
 
 def handle(call: Call, now_ms: int, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     """Describe each group."""
-    operations = GROUP_OPERATIONS if request.include_authorized_operations else _NOT_ASKED
+    operations = request.include_authorized_operations
     return DescribeGroupsResponse(groups=[_describe(call, group_id, operations) for group_id in request.groups])
 
 
-def _describe(call: Call, group_id: str, operations: int) -> DescribedGroup:
+def _describe(call: Call, group_id: str, operations: bool) -> DescribedGroup:
     found = call.core.groups.coordinator.describe_group(group_id, call.version)
     return DescribedGroup(
         error_code=found.error_code,
@@ -45,5 +45,5 @@ def _describe(call: Call, group_id: str, operations: int) -> DescribedGroup:
             )
             for member in found.members
         ],
-        authorized_operations=operations,
+        authorized_operations=call.operations(ResourceType.GROUP, group_id) if operations else _NOT_ASKED,
     )

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from fencepost.broker.acl.model import Operation, ResourceType
+from fencepost.broker.api.common import may_see
 from fencepost.broker.connection import Call
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
@@ -29,6 +31,12 @@ def _delete(call: Call, now_ms: int, name: str | None, topic_id: UUID | None) ->
     topic = core.topics.get(name) if name is not None else core.topics.by_id(topic_id)
     if name is not None and topic_id is not None:
         return DeletableTopicResult(name=name, topic_id=topic_id, error_code=ErrorCode.INVALID_REQUEST)
+    known = name if topic is None else topic.name
+    if known is not None and not call.may(Operation.DELETE, ResourceType.TOPIC, known):
+        # An id is no secret, but the name behind it is.
+        shown = known if name is not None or may_see(call, known) else None
+        denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return DeletableTopicResult(name=shown, topic_id=topic_id, error_code=denied)
     if topic is None:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if name is not None else ErrorCode.UNKNOWN_TOPIC_ID
         return DeletableTopicResult(name=name, topic_id=topic_id, error_code=code)

@@ -9,15 +9,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from fencepost.broker.acl.model import CLUSTER_NAME, Operation, ResourceType
 from fencepost.broker.api.transactional import decide_and_reply
 from fencepost.broker.connection import Call
+from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 __all__ = ["handle"]
 
 
-def handle(call: Call, now_ms: int, request: InitProducerIdRequest) -> None:
-    """Give out a producer id and epoch."""
+def handle(call: Call, now_ms: int, request: InitProducerIdRequest) -> InitProducerIdResponse | None:
+    """Give out a producer id and epoch. Keeping what was prepared needs no other right than WRITE."""
+    transactional_id = request.transactional_id
+    if transactional_id is None:
+        if not call.may(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME, quiet=True) and not (
+            call.core.rights.may_any(call.connection, Operation.WRITE, ResourceType.TOPIC)
+        ):
+            return _refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    elif not call.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+        return _refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    may_two_phase = (
+        transactional_id is None
+        or not request.enable2_pc
+        or call.may(Operation.TWO_PHASE_COMMIT, ResourceType.TRANSACTIONAL_ID, transactional_id)
+    )
     transactions = call.core.transactions
 
     def decide(now_ms: int) -> tuple[int, Callable[[int], None]]:
@@ -30,6 +45,7 @@ def handle(call: Call, now_ms: int, request: InitProducerIdRequest) -> None:
             producer_epoch=request.producer_epoch,
             enable_two_phase=request.enable2_pc,
             keep_prepared=request.keep_prepared_txn,
+            may_two_phase=may_two_phase,
         )
         transactions.apply(now_ms, result)
         reply = result.reply
@@ -42,4 +58,9 @@ def handle(call: Call, now_ms: int, request: InitProducerIdRequest) -> None:
         )
         return reply.error_code, lambda _: call.reply(response)
 
-    decide_and_reply(call, now_ms, request.transactional_id or "", decide)
+    decide_and_reply(call, now_ms, transactional_id or "", decide)
+    return None
+
+
+def _refused(code: int) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)

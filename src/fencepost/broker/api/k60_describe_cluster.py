@@ -6,7 +6,7 @@ Controllers are not to be asked through a broker's listener; Kafka answers MISMA
 
 from __future__ import annotations
 
-from fencepost.broker.api.common import BROKER_ID, CLUSTER_OPERATIONS
+from fencepost.broker.api.common import BROKER_ID, cluster_operations
 from fencepost.broker.connection import Call
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.describe_cluster import (
@@ -34,5 +34,5 @@ def handle(call: Call, now_ms: int, request: DescribeClusterRequest) -> Describe
         brokers=(DescribeClusterBroker(broker_id=BROKER_ID, host=host, port=port),),
     )
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        response.cluster_authorized_operations = cluster_operations(call)
     return response

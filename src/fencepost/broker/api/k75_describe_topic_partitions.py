@@ -7,7 +7,8 @@ replicas beside the leader: empty lists, since the Java client cannot read the n
 
 from __future__ import annotations
 
-from fencepost.broker.api.common import BROKER_ID, TOPIC_OPERATIONS
+from fencepost.broker.acl.model import ResourceType
+from fencepost.broker.api.common import BROKER_ID, may_see
 from fencepost.broker.connection import Call
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.describe_topic_partitions import (
@@ -26,13 +27,17 @@ _MOST_IN_A_PAGE = 2000
 def handle(call: Call, now_ms: int, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
     """Describe one page."""
     core = call.core
-    names = sorted({topic.name for topic in request.topics} or {topic.name for topic in core.topics})
+    asked = {topic.name for topic in request.topics}
+    hidden = {name for name in asked if not may_see(call, name)}
+    seen = asked - hidden if asked else {each.name for each in core.topics if may_see(call, each.name, quiet=True)}
+    names = sorted(seen)
     first = 0
     if request.cursor is not None:
         names = [name for name in names if name >= request.cursor.topic_name]
         first = request.cursor.partition_index if names and names[0] == request.cursor.topic_name else 0
     room = max(1, min(request.response_partition_limit, _MOST_IN_A_PAGE))
-    topics: list[DescribeTopicPartitionsResponseTopic] = []
+    denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    topics = [DescribeTopicPartitionsResponseTopic(error_code=denied, name=name) for name in sorted(hidden)]
     for name in names:
         if room == 0:
             return DescribeTopicPartitionsResponse(
@@ -50,7 +55,7 @@ def handle(call: Call, now_ms: int, request: DescribeTopicPartitionsRequest) -> 
                 topic_id=topic.topic_id,
                 is_internal=topic.internal,
                 partitions=[_describe(index) for index in indexes],
-                topic_authorized_operations=TOPIC_OPERATIONS,
+                topic_authorized_operations=call.operations(ResourceType.TOPIC, name),
             )
         )
         if indexes.stop < len(topic.partitions):

@@ -1,0 +1,1 @@
+"""Who may do what: bindings, the authorizer, where bindings are kept, and what each API needs."""

@@ -1,0 +1,110 @@
+"""The broker's rights: whether they are enforced at all, and the question that handlers ask."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from fencepost.broker.acl.authorizer import Policy, Who, authorize, authorize_any
+from fencepost.broker.acl.model import CLUSTER_NAME, Operation, ResourceType
+from fencepost.broker.acl.store import AclStore
+from fencepost.broker.config import BrokerConfig
+from fencepost.broker.files import Files
+from fencepost.protocol.codes import ErrorCode
+
+if TYPE_CHECKING:
+    from fencepost.broker.connection import Connection
+
+__all__ = ["ANONYMOUS", "DENIED", "Rights"]
+
+ANONYMOUS = "User:ANONYMOUS"
+
+# What a client that may not is told.
+DENIED: Mapping[int, ErrorCode] = {
+    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+
+# The operations that there are for a kind of resource, as far as clients are shown them as bits (KIP-430).
+_OPERATIONS: Mapping[int, tuple[Operation, ...]] = {
+    ResourceType.TOPIC: (
+        Operation.READ,
+        Operation.WRITE,
+        Operation.CREATE,
+        Operation.DELETE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    ),
+    ResourceType.GROUP: (
+        Operation.READ,
+        Operation.DELETE,
+        Operation.DESCRIBE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    ),
+    ResourceType.CLUSTER: (
+        Operation.CREATE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.CLUSTER_ACTION,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+        Operation.IDEMPOTENT_WRITE,
+    ),
+}
+
+_log = logging.getLogger("fencepost.broker.rights")
+
+
+class Rights:
+    """Answers for one broker. Without `authorizer.class.name` everybody may do everything."""
+
+    def __init__(self, files: Files, config: BrokerConfig) -> None:
+        self.enforced = bool(config.text("authorizer.class.name"))
+        self.store = AclStore(files)
+        self._policy = Policy(
+            super_users=frozenset(user.strip() for user in config.text("super.users").split(";") if user.strip()),
+            allow_without_acl=config.flag("allow.everyone.if.no.acl.found"),
+        )
+
+    def may(
+        self,
+        connection: Connection,
+        operation: Operation,
+        resource_type: ResourceType,
+        name: str,
+        *,
+        quiet: bool = False,
+    ) -> bool:
+        """Whether the connection's principal may do that. A refusal is logged unless it only shortens a list."""
+        if not self.enforced:
+            return True
+        who = Who(connection.principal, connection.peer[0])
+        allowed = authorize(self.store.acls, self._policy, who, operation, resource_type, name)
+        if not allowed and not quiet:
+            _log.info("%s from %s may not %s %s %r", who.principal, who.host, operation.name, resource_type.name, name)
+        return allowed
+
+    def may_cluster(self, connection: Connection, operation: Operation, *, quiet: bool = False) -> bool:
+        """Whether the connection's principal may do that with the cluster."""
+        return self.may(connection, operation, ResourceType.CLUSTER, CLUSTER_NAME, quiet=quiet)
+
+    def may_any(self, connection: Connection, operation: Operation, resource_type: ResourceType) -> bool:
+        """Whether there can be a resource of that type on which the principal may do that."""
+        if not self.enforced:
+            return True
+        who = Who(connection.principal, connection.peer[0])
+        return authorize_any(self.store.acls, self._policy, who, operation, resource_type)
+
+    def operations(self, connection: Connection, resource_type: ResourceType, name: str) -> int:
+        """The bits of all operations that the principal may do on the resource."""
+        return sum(
+            1 << operation
+            for operation in _OPERATIONS[resource_type]
+            if self.may(connection, operation, resource_type, name, quiet=True)
+        )
