@@ -1,0 +1,107 @@
+"""Three Apache Kafka 4.3.1 nodes on this machine, each broker and controller: what one-node tests cannot show.
+
+Topics have three replicas, and `min.insync.replicas` is 2: any one node may be killed and nothing acknowledged is lost.
+
+    with ApacheKafkaCluster() as cluster:
+        cluster.nodes[0].kill9()
+        cluster.nodes[0].restart()
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+from tests.support.apache_kafka import START_TIMEOUT_S, ApacheKafka, Setting, StartFailed, brokers_in_metadata
+
+REPLICATED: Mapping[str, Setting] = {
+    "default.replication.factor": 3,
+    "min.insync.replicas": 2,
+    "offsets.topic.replication.factor": 3,
+    "transaction.state.log.replication.factor": 3,
+    "transaction.state.log.min.isr": 2,
+    "controlled.shutdown.enable": True,
+    "controller.quorum.election.timeout.ms": 1000,
+    "controller.quorum.fetch.timeout.ms": 2000,
+    "replica.lag.time.max.ms": 5000,
+}
+
+
+class ClusterNode(ApacheKafka):
+    """One of several nodes. Its ports are chosen by the cluster, because every node must know every controller."""
+
+    def __init__(
+        self, node_id: int, port: int, controller_port: int, voters: str, properties: Mapping[str, Setting]
+    ) -> None:
+        super().__init__(
+            {**REPLICATED, "node.id": node_id, "controller.quorum.voters": voters, **properties}, port=port
+        )
+        self.node_id = node_id
+        self._controller_port = controller_port
+
+    def launch(self) -> None:
+        """Start the process without waiting for it: the first node cannot answer before a second one is there."""
+        self._prepare()
+        self._launch(fresh=not (self.data_directory / "meta.properties").exists())
+
+    def wait(self) -> None:
+        """Wait until it answers. Raises StartFailed."""
+        self._wait_until_it_answers()
+
+    def _pick_ports(self) -> None:
+        """They are given."""
+
+
+class ApacheKafkaCluster:
+    """Three nodes; the context manager starts and stops them."""
+
+    def __init__(self, properties: Mapping[str, Setting] | None = None) -> None:
+        with contextlib.ExitStack() as stack:
+            servers = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(6)]
+            ports = [one.getsockname()[1] for one in servers]
+        voters = ",".join(f"{number}@127.0.0.1:{ports[2 + number]}" for number in (1, 2, 3))
+        self.nodes = [
+            ClusterNode(number, ports[number - 1], ports[2 + number], voters, properties or {}) for number in (1, 2, 3)
+        ]
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return ",".join(node.bootstrap_servers for node in self.nodes)
+
+    def wait_until_whole(self) -> None:
+        """Wait until every node knows all three brokers. Raises StartFailed."""
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while any(brokers_in_metadata(node.host, node.port) < len(self.nodes) for node in self.nodes):
+            if time.monotonic() > deadline:
+                raise StartFailed(
+                    "the cluster is not whole:\n" + "\n".join(node.output()[-2000:] for node in self.nodes)
+                )
+            time.sleep(0.1)
+
+    def __enter__(self) -> Self:
+        try:
+            for node in self.nodes:
+                node.launch()
+            for node in self.nodes:
+                node.wait()
+            self.wait_until_whole()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End every node and remove the data. Killed at once: three controlled shutdowns would wait for each other."""
+        for node in self.nodes:
+            node.kill9()
+        for node in self.nodes:
+            node.stop()
