@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as fn
 
-from fencepost.spark.foreach import exactly_once
+from fencepost.spark import exactly_once
 
 
 def text_of(attempt: Callable[[], Any]) -> str:

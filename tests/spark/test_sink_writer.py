@@ -12,6 +12,7 @@ import pytest
 from fencepost.broker.embedded import Broker
 from fencepost.errors import ConfigurationError, UsageError
 from fencepost.spark import names
+from fencepost.spark.errors import SupersededError
 from fencepost.spark.plan import Nothing, Prepared, Skipped
 from fencepost.spark.runner import Link
 from fencepost.spark.sink import BatchWriter, StreamWriter, TaskMessage
@@ -115,3 +116,27 @@ def test_what_cannot_work_is_said_before_anything_is_opened(broker: Broker) -> N
     with pytest.raises(UsageError, match="query and batch"):
         pickle.loads(pickle.dumps(sink.writer())).write(rows(1))
     assert sink.epoch() == 0
+
+
+def test_a_topic_that_does_not_exist_is_said_before_anything_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fencepost.spark.runner.TOPIC_PATIENCE_MS", 500)
+    with Broker({"auto.create.topics.enable": False}) as strict:
+        sink = Sink(strict)
+        with pytest.raises(ConfigurationError, match="topic 'nowhere' does not exist"):
+            pickle.dumps(StreamWriter({**sink.options, "topic": "nowhere"}, COLUMNS))
+        assert sink.epoch() == -1
+        with pytest.raises(ConfigurationError, match="topic 'nowhere' does not exist"):
+            pickle.dumps(StreamWriter({**sink.options, "topic": "nowhere", "delivery": "at-least-once"}, COLUMNS))
+    with Broker({"auto.create.topics.enable": True}) as generous:
+        sink = Sink(generous)
+        writer = pickle.loads(pickle.dumps(StreamWriter({**sink.options, "topic": "made-for-me"}, COLUMNS)))
+        assert isinstance(writer.write_partition(rows(1), QUERY, 0, 0).message, Prepared)
+
+
+def test_two_queries_with_one_sink_id_hear_of_each_other(broker: Broker) -> None:
+    sink = Sink(broker)
+    first: StreamWriter = pickle.loads(pickle.dumps(sink.writer()))
+    message = first.write_partition(rows(1), QUERY, 0, 0)
+    pickle.dumps(sink.writer())  # another query plans its batch
+    with pytest.raises(SupersededError, match=r"two queries have the same sink\.id"):
+        sink.writer().commit([message], 0)

@@ -390,7 +390,11 @@ def commit_batch(sink: str, batch_id: int, messages: Sequence[Message | None]) -
     if code is None:
         raise DecisionUnknownError(f"no answer says whether batch {batch_id} of query {first.query_id} is decided")
     if code in _SUPERSEDED:
-        raise SupersededError(f"a newer run of sink {sink!r} took over before batch {batch_id} was decided", code=code)
+        raise SupersededError(
+            f"a newer run of sink {sink!r} took over before batch {batch_id} was decided; it is written by that run. "
+            "If you did not start one: two queries have the same sink.id, or two drivers the same checkpoint",
+            code=code,
+        )
     if code != _NONE:
         raise DecisionRefusedError(f"batch {batch_id} could not be decided: {describe(code)}", code=code)
     yield from _complete(sink, first.claim, winners)

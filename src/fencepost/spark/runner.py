@@ -17,6 +17,7 @@ from fencepost.client.assembly import cluster_for
 from fencepost.client.asyncio_runtime import runtime_for
 from fencepost.client.io_thread import IoThread, io_thread
 from fencepost.config import AdminConfig
+from fencepost.errors import ConfigurationError, KafkaTimeoutError
 from fencepost.spark import plan
 from fencepost.spark.names import UNIQUE_BYTES
 from fencepost.spark.steps import SinkConfig, StepRunner
@@ -24,6 +25,8 @@ from fencepost.spark.steps import SinkConfig, StepRunner
 __all__ = ["Link", "Resolved", "SinkLink", "link_to", "resolve_sink", "sink_link"]
 
 log = logging.getLogger("fencepost.spark")
+
+TOPIC_PATIENCE_MS: Final = 10_000
 
 T = TypeVar("T")
 Performer = Callable[[plan.Step], Any]
@@ -43,6 +46,21 @@ class Link:
         self.admin: AdminCore = self.io.run(make())
         self.sinks: dict[SinkConfig, StepRunner] = {}
         self.levels: dict[tuple[str, plan.Level | None], plan.Level] = {}
+        self._topics: set[str] = set()
+
+    def check_topic(self, name: str) -> None:
+        """Asked for once per topic: it is there, or the brokers make it. Raises ConfigurationError otherwise."""
+        if name in self._topics:
+            return
+        if not self.io.run(self.admin.describe_topics([name])):
+            cluster = self.admin.cluster
+            try:
+                self.io.run(cluster.topic(name, cluster.runtime.now_ms() + TOPIC_PATIENCE_MS))
+            except KafkaTimeoutError as error:
+                raise ConfigurationError(
+                    f"topic {name!r} does not exist, and the brokers do not make topics by themselves"
+                ) from error
+        self._topics.add(name)
 
     def close(self) -> None:
         """Close the connections."""

@@ -67,6 +67,8 @@ class SinkWriter:
 
     def open(self) -> None:
         """Steps 1-5, if that was not done yet. Claims the sink: only ever where a batch is planned."""
+        if self._parsed.topic is not None:
+            link_to(dict(self._parsed.client.common)).check_topic(self._parsed.topic)
         if self._opened is None and self._parsed.exactly_once:
             self._opened = self._link().open(self._parsed.sink, self._parsed.required)
 

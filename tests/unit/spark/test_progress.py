@@ -1,0 +1,39 @@
+"""Lag from what Spark 4.3 reports; the samples are its own form, with offsets as JSON or as text."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from fencepost.client.types import TopicPartition
+from fencepost.errors import UsageError
+from fencepost.spark import behind_latest
+
+SOURCE = {
+    "description": "PythonMicroBatchStream",
+    "startOffset": {"a": {"0": 1}},
+    "endOffset": {"a": {"0": 5, "1": 7}},
+    "latestOffset": {"a": {"0": 15, "1": 7, "2": 3}},
+}
+
+
+@pytest.mark.parametrize("as_text", [False, True])
+def test_the_lag_is_the_distance_from_the_latest_offset(as_text: bool) -> None:
+    source = {
+        name: json.dumps(value) if as_text and name.endswith("Offset") else value for name, value in SOURCE.items()
+    }
+    (behind,) = behind_latest({"sources": [source]})
+    assert behind.partitions == {TopicPartition("a", 0): 10, TopicPartition("a", 1): 0, TopicPartition("a", 2): 0}
+    assert (behind.max_offsets_behind_latest, behind.min_offsets_behind_latest) == (10, 0)
+    assert behind.avg_offsets_behind_latest == pytest.approx(10 / 3)
+
+
+def test_progress_objects_and_other_sources() -> None:
+    rate = {"description": "RateStream", "endOffset": 5, "latestOffset": 9}
+    progress = SimpleNamespace(json=json.dumps({"sources": [rate, SOURCE]}))
+    assert [one.max_offsets_behind_latest for one in behind_latest(progress)] == [10]
+    assert behind_latest(None) == []
+    with pytest.raises(UsageError):
+        behind_latest({"batchId": 1})
