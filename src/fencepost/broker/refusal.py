@@ -21,11 +21,12 @@ _CODES = ("error_code", "partition_error_code")
 # Where a response lists something, the fields of the request that may list the same.
 _LISTED_BY = {
     "coordinators": ("coordinator_keys",),
-    "groups": ("groups",),
+    "filter_results": ("filters",),
+    "groups": ("groups", "group_ids"),
     "members": ("members",),
     "partitions": ("partitions", "partition_indexes"),
     "responses": ("topics", "topic_names", "resources", "transactions"),
-    "results": ("topics", "groups_names", "resources"),
+    "results": ("topics", "groups_names", "resources", "creations"),
     "results_by_partition": ("partitions",),
     "results_by_topic_v3_and_below": ("v3_and_below_topics",),
     "results_by_transaction": ("transactions",),
@@ -36,8 +37,12 @@ _LISTED_BY = {
 }
 # What a plain value in a request's list is called in the response.
 _IDENTITIES = ("partition_index", "group_id", "key", "transactional_id", "name")
-# These list something else than what was asked for.
-_UNLIKE = {("DescribeLogDirsResponse", "results"), ("JoinGroupResponse", "members")}
+# These say something else than what was asked for.
+_UNLIKE = {
+    ("DescribeLogDirsResponse", "results"),
+    ("EpochEndOffset", "leader_epoch"),
+    ("JoinGroupResponse", "members"),
+}
 
 _shapes: dict[Any, tuple[tuple[str, type[Any] | None], ...]] = {}
 
@@ -86,9 +91,10 @@ def _alike(made: type[Any], asked: Any, code: int) -> Any:
     for name, inner in _shape(made):
         if name in _CODES:
             values[name] = code
+        elif (made.__name__, name) in _UNLIKE:
+            continue
         elif inner is not None:
-            if (made.__name__, name) not in _UNLIKE:
-                values[name] = [_element(inner, each, code) for each in _listed(asked, name)]
+            values[name] = [_element(inner, each, code) for each in _listed(asked, name)]
         elif hasattr(asked, name):
             values[name] = getattr(asked, name)
     return made(**values)

@@ -8,11 +8,13 @@ import shutil
 import signal
 import sys
 import tempfile
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from fencepost.broker.config import BrokerConfig
+from fencepost.broker.listeners import listeners_of
 from fencepost.broker.server import BrokerServer, DirectoryInUse, new_event_loop
 from fencepost.broker.settings import InvalidSetting
 
@@ -20,9 +22,13 @@ __all__ = ["broker"]
 
 
 def broker(
-    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where to listen; port 0 takes a free one.")] = (
-        "127.0.0.1:9092"
-    ),
+    listen: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Where to listen; port 0 takes a free one. The setting `listeners` goes before it.",
+        ),
+    ] = "127.0.0.1:9092",
     data_dir: Annotated[
         str,
         typer.Option(metavar="DIR", help="Where the data is. Without it: a new directory that is removed at the end."),
@@ -39,11 +45,22 @@ def broker(
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="A broker setting by Kafka's name; may be given several times."),
     ] = None,
+    config_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            exists=True,
+            dir_okay=False,
+            help="Settings as lines KEY=VALUE, for what is not to be seen in the list of processes, as passwords. "
+            "--config goes before it.",
+        ),
+    ] = None,
     verbose: Annotated[bool, typer.Option(help="Log every request.")] = False,
 ) -> None:
     """Run a broker.
 
-    Prints "listening on HOST:PORT" when it answers; logs to stderr; SIGTERM and SIGINT end it cleanly.
+    Prints "listening on HOST:PORT" when it answers, with more than one listener a line for each, those after the first
+    with their names; logs to stderr; SIGTERM and SIGINT end it cleanly.
     """
     logging.basicConfig(
         stream=sys.stderr,
@@ -54,7 +71,9 @@ def broker(
     if not separator or not port.isdecimal():
         raise typer.BadParameter(f"{listen!r} is not HOST:PORT", param_hint="--listen")
     try:
-        settings = BrokerConfig({"fsync": fsync, **_pairs(config or [])})
+        lines = _lines(config_file.read_text()) if config_file is not None else []
+        settings = BrokerConfig({"fsync": fsync, **_pairs(lines, "--config-file"), **_pairs(config or [], "--config")})
+        listeners_of(settings, host.strip("[]"), int(port))
     except InvalidSetting as error:
         raise typer.BadParameter(str(error)) from error
     directory = data_dir or tempfile.mkdtemp(prefix="fencepost-")
@@ -78,8 +97,9 @@ async def _serve(server: BrokerServer) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end.set)
     await server.start()
-    host, port = server.address
-    sys.stdout.write(f"listening on {f'[{host}]' if ':' in host else host}:{port}\n")
+    for place, listener in enumerate(server.listeners):
+        host = f"[{listener.host}]" if ":" in listener.host else listener.host
+        sys.stdout.write(f"listening on {host}:{listener.port}{f' as {listener.name}' if place else ''}\n")
     sys.stdout.flush()
     ended = asyncio.ensure_future(end.wait())
     try:
@@ -91,11 +111,15 @@ async def _serve(server: BrokerServer) -> None:
         server.failed.result()
 
 
-def _pairs(texts: list[str]) -> dict[str, str]:
+def _lines(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+
+
+def _pairs(texts: list[str], option: str) -> dict[str, str]:
     pairs = {}
     for text in texts:
         key, separator, value = text.partition("=")
         if not separator:
-            raise typer.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="--config")
+            raise typer.BadParameter(f"{text!r} is not KEY=VALUE", param_hint=option)
         pairs[key.strip()] = value.strip()
     return pairs
