@@ -47,6 +47,8 @@ class Membership:
         self.generation_id = -1
         self.member_id = ""
         self.assignment: list[TopicPartition] = []
+        self.revocations = 0  # how often partitions were taken away or lost
+        self._owner: GroupMetadata | None = None  # who we were when the assignment was handed out
         self._cluster = cluster
         self._runtime = cluster.runtime
         self._config = config
@@ -70,7 +72,13 @@ class Membership:
         self.state = step(self.state, MemberEvent.REBALANCE)
 
     def metadata(self) -> GroupMetadata:
-        """For send_offsets_to_transaction and commits."""
+        """For send_offsets_to_transaction and commits: who owns the partitions that are being read.
+
+        A member that finds out in the background that it was thrown out must not forget who it was: with an unknown
+        member and no generation, the coordinator would take its offsets unchecked, and records would be doubled.
+        """
+        if self._owner is not None:
+            return self._owner
         return GroupMetadata(self._group_id, self.generation_id, self.member_id, self._config.group_instance_id)
 
     def polled(self) -> None:
@@ -124,12 +132,16 @@ class Membership:
                 attempt += 1
         if not self._owned_before:
             self._owned_before = True
+            self._owner = GroupMetadata(
+                self._group_id, self.generation_id, self.member_id, self._config.group_instance_id
+            )
             await self._listener("assigned", list(self.assignment))
         return True
 
     async def _give_up(self, kind: str) -> None:
         self._owned_before = False
         given_up, self.assignment = self.assignment, []
+        self.revocations += 1 if given_up else 0
         await self._listener(kind, given_up)
 
     # --- join and sync ---
