@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 import fencepost
+from fencepost import errors as fencepost_errors
+from fencepost.client.admin import ConfigSource
 from fencepost.client.admin_transactions import EndResult
 from fencepost.errors import (
     InvalidTopicError,
@@ -145,3 +147,141 @@ def test_groups(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
     admin.delete_group(group)
     assert admin.group_offsets(group) == {}
     assert admin.describe_group(group).state == "Dead"
+
+
+def test_settings_with_their_sources(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
+    topic = broker.name("t")
+    admin.create_topic(topic, 1)
+    admin.alter_configs(topic, {"retention.ms": "123456", "cleanup.policy": "compact"})
+    found = admin.config_entries(topic)
+    assert (found["retention.ms"].value, found["retention.ms"].source) == ("123456", ConfigSource.TOPIC)
+    assert not found["retention.ms"].is_default
+    assert set(admin.config_entries(topic, ["retention.ms"])) == {"retention.ms"}
+    admin.alter_configs(topic, {"retention.ms": None})
+    after = admin.config_entries(topic)
+    assert after["retention.ms"].source is not ConfigSource.TOPIC
+    assert after["cleanup.policy"].value == "compact", "what was not named stays"
+    with pytest.raises(fencepost_errors.KafkaError):
+        admin.alter_configs(topic, {"no.such.setting": "1"})
+    with pytest.raises(fencepost_errors.KafkaError):
+        admin.config_entries(broker.name("nothing"))
+
+
+def test_log_directories(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
+    topic = broker.name("t")
+    admin.create_topic(topic, 2)
+    with fencepost.Producer(broker.bootstrap_servers, linger_ms=0) as producer:
+        producer.send(topic, b"v" * 1000, partition=1).result(60)
+    (directory,) = admin.describe_log_dirs()
+    assert (directory.broker, directory.error_code) == (1, 0)
+    assert directory.path
+    if TP(topic, 0) in directory.replicas or not broker.is_ours:  # ours makes a partition's directory when it is needed
+        assert directory.replicas[TP(topic, 0)].size_bytes == 0
+    assert 1000 < directory.replicas[TP(topic, 1)].size_bytes < 2000
+    assert not directory.replicas[TP(topic, 1)].is_future
+
+
+def test_records_are_deleted_below_an_offset(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
+    topic = broker.name("t")
+    admin.create_topic(topic, 1)
+    with fencepost.Producer(broker.bootstrap_servers, linger_ms=0) as producer:
+        for _ in range(5):
+            producer.send(topic, b"v").result(60)
+    assert admin.delete_records({TP(topic, 0): 3}) == {TP(topic, 0): 3}
+    assert admin.list_offsets({TP(topic, 0): -2})[TP(topic, 0)].offset == 3
+    with pytest.raises(fencepost_errors.OffsetOutOfRangeError):
+        admin.delete_records({TP(topic, 0): 99})
+    assert admin.delete_records({TP(topic, 0): -1}) == {TP(topic, 0): 5}
+
+
+def test_committed_offsets_are_altered_reset_and_deleted(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
+    topic, group = broker.name("t"), broker.name("g")
+    admin.create_topic(topic, 2)
+    with fencepost.Producer(broker.bootstrap_servers, linger_ms=0) as producer:
+        for number in range(4):
+            producer.send(topic, b"v", partition=0, timestamp_ms=1000 * number).result(60)
+    first, second = TP(topic, 0), TP(topic, 1)
+    admin.alter_group_offsets(group, {first: 2, second: fencepost.OffsetAndMetadata(0, "by hand")})
+    assert admin.group_offsets(group)[second].metadata == "by hand"
+    assert admin.reset_group_offsets(group, "latest") == {first: 4, second: 0}
+    assert admin.reset_group_offsets(group, 1500) == {first: 2, second: 0}
+    assert admin.reset_group_offsets(group, 10**15, [first]) == {first: 4}
+    assert admin.reset_group_offsets(group, "earliest") == {first: 0, second: 0}
+    assert admin.group_offsets(group)[first].offset == 0
+    with pytest.raises(fencepost_errors.UsageError):
+        admin.reset_group_offsets(group, "yesterday")
+    admin.delete_group_offsets(group, [second])
+    assert set(admin.group_offsets(group)) == {first}
+    with fencepost.Consumer(broker.bootstrap_servers, group_id=group) as consumer:
+        consumer.subscribe([topic])
+        until_assigned(consumer)
+        with pytest.raises(fencepost_errors.UsageError, match="has members"):
+            admin.alter_group_offsets(group, {first: 1})
+        with pytest.raises(fencepost_errors.KafkaError):
+            admin.delete_group_offsets(group, [first])
+
+
+def until_assigned(consumer: fencepost.Consumer) -> None:
+    deadline = time.monotonic() + 60
+    while not consumer.assignment():
+        consumer.poll(100)
+        assert time.monotonic() < deadline
+
+
+def test_a_classic_group_and_its_members(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
+    topic, group = broker.name("t"), broker.name("g")
+    admin.create_topic(topic, 2)
+    with fencepost.Consumer(
+        broker.bootstrap_servers, group_id=group, group_instance_id="desk-1", client_id="reader"
+    ) as consumer:
+        consumer.subscribe([topic])
+        until_assigned(consumer)
+        found = admin.describe_group(group)
+        assert (found.group_type, found.state, found.protocol_type) == ("classic", "Stable", "consumer")
+        (member,) = found.members
+        assert (member.group_instance_id, member.client_id) == ("desk-1", "reader")
+        assert member.subscribed == (topic,)
+        assert set(member.assigned) == {TP(topic, 0), TP(topic, 1)}
+        assert [one.state for one in admin.list_groups(states=["Stable"]) if one.group_id == group] == ["Stable"]
+        with pytest.raises(fencepost_errors.KafkaError):
+            admin.remove_group_members(group, ["somebody-else"])
+        admin.remove_group_members(group, ["desk-1"])
+        assert admin.describe_group(group).members == ()
+
+
+def test_producers_are_fenced_and_transactions_terminated(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
+    topic = broker.name("t")
+    admin.create_topic(topic, 1)
+    names = [broker.name("x") for _ in range(3)]
+    producers = [
+        fencepost.Producer(broker.bootstrap_servers, transactional_id=name, two_phase_commit=name == names[2])
+        for name in names
+    ]
+    for producer in producers:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(topic, b"v")
+        producer.flush()
+    prepared = producers[2].prepare_transaction()
+    fenced = admin.fence_producers(names[:2])
+    assert [fenced[name].producer_id for name in names[:2]] == [one.producer_id for one in producers[:2]]
+    for producer in producers[:2]:
+        with pytest.raises(fencepost_errors.KafkaError):
+            producer.commit_transaction()
+    admin.force_terminate_transaction(names[2])
+    with pytest.raises(fencepost_errors.PreparedTransactionLostError):
+        admin.complete(names[2], prepared, commit=True)
+    for name in names:
+        wait_until_over(admin, name)
+    place = TP(topic, 0)
+    latest = admin.list_offsets({place: -1}, isolation=fencepost.Isolation.READ_COMMITTED)[place].offset
+    assert latest == 6, "three records and three abort markers: nothing is open any more"
+    for producer in producers:
+        producer.close(0)
+
+
+def wait_until_over(admin: fencepost.Admin, name: str) -> None:
+    deadline = time.monotonic() + 60
+    while admin.describe_transactions([name])[0].state not in {"CompleteAbort", "Empty"}:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

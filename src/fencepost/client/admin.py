@@ -1,4 +1,4 @@
-"""Admin: topics, offsets, configurations and consumer groups; transactions are in `admin_transactions`.
+"""Admin: topics, records, offsets, settings, log directories; groups, ACLs and transactions have modules of their own.
 
 Every method takes `api_timeout_ms`, the patience for the whole call (default: default.api.timeout.ms), and raises
 KafkaTimeoutError when it runs out, ClosedError after close, and the error class of a final wire code otherwise.
@@ -8,29 +8,31 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from enum import IntEnum
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from fencepost.client import offsets
+from fencepost.client.admin_acls import AdminAcls
+from fencepost.client.admin_groups import AdminGroups
 from fencepost.client.admin_transactions import AdminTransactions
-from fencepost.client.cluster import AnyNode, Controller, Coordinator, CoordinatorKind, Leader, Node, Partition
-from fencepost.client.group_offsets import fetch_committed
+from fencepost.client.cluster import AnyNode, Controller, Leader, Node, Partition
 from fencepost.client.tasks import first_error, gather
-from fencepost.client.types import Isolation, OffsetAndMetadata, OffsetAt, TopicPartition
+from fencepost.client.types import Isolation, OffsetAt, TopicPartition
 from fencepost.errors import error_for
 from fencepost.protocol.codes import ErrorCode as E
 from fencepost.protocol.messages import create_partitions as cp
 from fencepost.protocol.messages import create_topics as ct
-from fencepost.protocol.messages import delete_groups as dg
 from fencepost.protocol.messages import delete_records as dr
 from fencepost.protocol.messages import delete_topics as dt
 from fencepost.protocol.messages import describe_configs as dc
-from fencepost.protocol.messages import describe_groups as gd
+from fencepost.protocol.messages import describe_log_dirs as ld
 from fencepost.protocol.messages import incremental_alter_configs as ic
-from fencepost.protocol.messages import list_groups as lg
 
 TOPIC_RESOURCE: Final = 2
 BROKER_RESOURCE: Final = 4
+LOGGER_RESOURCE: Final = 8
+GROUP_RESOURCE: Final = 32
 
 
 class TopicDescription(NamedTuple):
@@ -50,37 +52,59 @@ class ClusterDescription(NamedTuple):
     brokers: tuple[Node, ...]
 
 
-class GroupListing(NamedTuple):
-    """A group by name; state and type are "" where the broker is too old to tell."""
+class LogDirReplica(NamedTuple):
+    """A partition's log in a directory: its size, how far it is behind, whether it moves in from another one."""
 
-    group_id: str
-    protocol_type: str
-    state: str
-    group_type: str
-
-
-class GroupMember(NamedTuple):
-    """A member of a classic group; metadata and assignment are the protocol's own bytes."""
-
-    member_id: str
-    group_instance_id: str | None
-    client_id: str
-    client_host: str
-    metadata: bytes
-    assignment: bytes
+    size_bytes: int
+    offset_lag: int
+    is_future: bool
 
 
-class GroupDescription(NamedTuple):
-    """A classic group. A group nobody knows has state "Dead"."""
+class LogDir(NamedTuple):
+    """A directory of a broker. `error_code` 56: it is offline. The sizes of its disk are -1 where not told."""
 
-    group_id: str
-    state: str
-    protocol_type: str
-    protocol: str
-    members: tuple[GroupMember, ...]
+    broker: int
+    path: str
+    error_code: int
+    total_bytes: int
+    usable_bytes: int
+    replicas: dict[TopicPartition, LogDirReplica]
 
 
-class AdminCore(AdminTransactions):
+class ConfigSource(IntEnum):
+    """Where a setting's value comes from."""
+
+    UNKNOWN = 0
+    TOPIC = 1
+    BROKER = 2
+    DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+    BROKER_LOGGER = 6
+    CLIENT_METRICS = 7
+    GROUP = 8
+
+
+class ConfigEntry(NamedTuple):
+    """A setting. A sensitive value is None."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+    is_read_only: bool
+    is_sensitive: bool
+    documentation: str | None = None
+
+    @property
+    def is_default(self) -> bool:
+        """Whether nobody set it."""
+        return self.source is ConfigSource.DEFAULT
+
+
+_SOURCES: Final = frozenset(ConfigSource)
+
+
+class AdminCore(AdminGroups, AdminAcls, AdminTransactions):
     """The async core of `Admin` and `AsyncAdmin`."""
 
     # --- topics ---
@@ -257,19 +281,45 @@ class AdminCore(AdminTransactions):
     async def describe_configs(
         self, name: str, *, resource_type: int = TOPIC_RESOURCE, api_timeout_ms: int | None = None
     ) -> dict[str, str | None]:
-        """The settings of a topic (or broker, by id as text); sensitive values are None."""
-        resource = dc.DescribeConfigsResource(resource_type=resource_type, resource_name=name, configuration_keys=None)
+        """The settings of a topic, a broker (its id as text), a group; sensitive values are None."""
+        entries = await self.config_entries(name, resource_type=resource_type, api_timeout_ms=api_timeout_ms)
+        return {one.name: one.value for one in entries.values()}
+
+    async def config_entries(
+        self,
+        name: str,
+        names: Sequence[str] | None = None,
+        *,
+        resource_type: int = TOPIC_RESOURCE,
+        documentation: bool = False,
+        api_timeout_ms: int | None = None,
+    ) -> dict[str, ConfigEntry]:
+        """As describe_configs (or only the settings `names`), with each value's source."""
+        resource = dc.DescribeConfigsResource(
+            resource_type=resource_type, resource_name=name, configuration_keys=None if names is None else list(names)
+        )
+        to_broker = resource_type in (BROKER_RESOURCE, LOGGER_RESOURCE) and name
         reply: dc.DescribeConfigsResponse = await self.cluster.call(
-            int(name) if resource_type == BROKER_RESOURCE else AnyNode(),
-            dc.DescribeConfigsRequest(resources=[resource]),
-            (1, 4),
+            int(name) if to_broker else AnyNode(),
+            dc.DescribeConfigsRequest(resources=[resource], include_documentation=documentation),
+            (3 if documentation else 1, 4),
             deadline_ms=self._deadline(api_timeout_ms),
             code_of=lambda answer: _unless_missing(answer.results[0].error_code),
         )
         result = reply.results[0]
         if result.error_code != 0:
             raise error_for(result.error_code, f"settings of {name!r}", result.error_message)
-        return {one.name: one.value for one in result.configs}
+        return {
+            one.name: ConfigEntry(
+                one.name,
+                one.value,
+                ConfigSource(one.config_source) if one.config_source in _SOURCES else ConfigSource.UNKNOWN,
+                one.read_only,
+                one.is_sensitive,
+                one.documentation,
+            )
+            for one in result.configs
+        }
 
     async def alter_configs(
         self,
@@ -286,7 +336,7 @@ class AdminCore(AdminTransactions):
         ]
         resource = ic.AlterConfigsResource(resource_type=resource_type, resource_name=name, configs=altered)
         reply: ic.IncrementalAlterConfigsResponse = await self.cluster.call(
-            Controller(),
+            int(name) if resource_type in (BROKER_RESOURCE, LOGGER_RESOURCE) and name else Controller(),
             ic.IncrementalAlterConfigsRequest(resources=[resource]),
             (0, 1),
             deadline_ms=self._deadline(api_timeout_ms),
@@ -296,87 +346,36 @@ class AdminCore(AdminTransactions):
         if result.error_code != 0:
             raise error_for(result.error_code, f"settings of {name!r}", result.error_message)
 
-    # --- groups ---
+    # --- log directories ---
 
-    async def list_groups(self, *, states: Sequence[str] = (), api_timeout_ms: int | None = None) -> list[GroupListing]:
-        """All groups of the cluster, sorted by name."""
+    async def describe_log_dirs(
+        self, brokers: Iterable[int] | None = None, *, api_timeout_ms: int | None = None
+    ) -> list[LogDir]:
+        """The log directories of the brokers (None: all), with every partition's size."""
         deadline_ms = self._deadline(api_timeout_ms)
         await self.cluster.refresh([], deadline_ms)
-        request = lg.ListGroupsRequest(states_filter=list(states))
-        calls = [
-            self.cluster.call(
-                node,
-                request,
-                (4 if states else 0, 5),
-                deadline_ms=deadline_ms,
-                code_of=lambda answer: int(answer.error_code),
-            )
-            for node in sorted(self.cluster.nodes)
-        ]
-        listed = []
-        for reply in await gather(self.cluster.runtime, calls):
+        asked = sorted(self.cluster.nodes) if brokers is None else list(brokers)
+        replies = await gather(
+            self.cluster.runtime,
+            [
+                self.cluster.call(
+                    node,
+                    ld.DescribeLogDirsRequest(topics=None),
+                    (1, 4),
+                    deadline_ms=deadline_ms,
+                    code_of=lambda answer: int(answer.error_code),
+                )
+                for node in asked
+            ],
+        )
+        found = []
+        for node, reply in zip(asked, replies, strict=True):
             if isinstance(reply, Exception):
                 raise reply
             if reply.error_code != 0:
-                raise error_for(reply.error_code, "list groups")
-            listed += [GroupListing(g.group_id, g.protocol_type, g.group_state, g.group_type) for g in reply.groups]
-        return sorted(listed)
-
-    async def describe_group(self, group_id: str, *, api_timeout_ms: int | None = None) -> GroupDescription:
-        """A classic group and its members; state "Dead" when nobody knows it."""
-        reply: gd.DescribeGroupsResponse = await self.cluster.call(
-            Coordinator(CoordinatorKind.GROUP, group_id),
-            gd.DescribeGroupsRequest(groups=[group_id]),
-            (0, 6),
-            deadline_ms=self._deadline(api_timeout_ms),
-            code_of=lambda answer: int(answer.groups[0].error_code),
-        )
-        group = reply.groups[0]
-        if group.error_code == E.GROUP_ID_NOT_FOUND:
-            return GroupDescription(group_id, "Dead", "", "", ())
-        if group.error_code != 0:
-            raise error_for(group.error_code, f"group {group_id!r}", group.error_message)
-        members = tuple(
-            GroupMember(
-                one.member_id,
-                one.group_instance_id,
-                one.client_id,
-                one.client_host,
-                bytes(one.member_metadata),
-                bytes(one.member_assignment),
-            )
-            for one in group.members
-        )
-        return GroupDescription(group.group_id, group.group_state, group.protocol_type, group.protocol_data, members)
-
-    async def group_offsets(
-        self,
-        group_id: str,
-        partitions: Iterable[TopicPartition] | None = None,
-        *,
-        require_stable: bool = True,
-        api_timeout_ms: int | None = None,
-    ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Committed offsets (None: all); a partition without one is left out.
-
-        With `require_stable`, offsets pending in a transaction are waited for.
-        """
-        asked = None if partitions is None else [TopicPartition(*one) for one in partitions]
-        return await fetch_committed(
-            self.cluster, group_id, asked, require_stable=require_stable, deadline_ms=self._deadline(api_timeout_ms)
-        )
-
-    async def delete_group(self, group_id: str, *, api_timeout_ms: int | None = None) -> None:
-        """Delete a group without members. Raises BrokerError (68: not empty, 69: unknown)."""
-        reply: dg.DeleteGroupsResponse = await self.cluster.call(
-            Coordinator(CoordinatorKind.GROUP, group_id),
-            dg.DeleteGroupsRequest(groups_names=[group_id]),
-            (0, 2),
-            deadline_ms=self._deadline(api_timeout_ms),
-            code_of=lambda answer: int(answer.results[0].error_code),
-        )
-        if reply.results[0].error_code != 0:
-            raise error_for(reply.results[0].error_code, f"delete group {group_id!r}")
+                raise error_for(reply.error_code, f"log directories of broker {node}")
+            found += [_log_dir(node, one) for one in reply.results]
+        return found
 
     async def partitions_of(self, topics: Iterable[str], *, api_timeout_ms: int | None = None) -> list[TopicPartition]:
         """All partitions of the topics, which have to exist. Raises KafkaTimeoutError."""
@@ -390,3 +389,14 @@ class AdminCore(AdminTransactions):
 def _unless_missing(code: Any) -> int:
     """3 is a final answer where nothing is going to create the topic."""
     return 0 if code == E.UNKNOWN_TOPIC_OR_PARTITION else int(code)
+
+
+def _log_dir(broker: int, result: ld.DescribeLogDirsResult) -> LogDir:
+    replicas = {
+        TopicPartition(topic.name, one.partition_index): LogDirReplica(
+            one.partition_size, one.offset_lag, one.is_future_key
+        )
+        for topic in result.topics
+        for one in topic.partitions
+    }
+    return LogDir(broker, result.log_dir, result.error_code, result.total_bytes, result.usable_bytes, replicas)

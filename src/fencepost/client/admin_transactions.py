@@ -134,8 +134,8 @@ async def end_txn(
     return reply
 
 
-class AdminTransactions:
-    """The transaction half of `AdminCore`."""
+class AdminBase:
+    """What the parts of `AdminCore` share."""
 
     def __init__(self, cluster: Cluster, api_timeout_ms: int = DEFAULT_API_TIMEOUT_MS) -> None:
         self.cluster = cluster
@@ -144,6 +144,10 @@ class AdminTransactions:
     def _deadline(self, api_timeout_ms: int | None) -> int:
         patience = self._api_timeout_ms if api_timeout_ms is None else api_timeout_ms
         return self.cluster.runtime.now_ms() + patience
+
+
+class AdminTransactions(AdminBase):
+    """The transaction part of `AdminCore`."""
 
     async def init_producer_id(
         self,
@@ -237,6 +241,25 @@ class AdminTransactions:
         if not commit and gone:
             raise ProducerFencedError(f"{what}: another producer owns the id now: {describe(code)}", code=code)
         raise error_for(code, what)
+
+    async def fence_producers(
+        self, transactional_ids: Iterable[str], *, api_timeout_ms: int | None = None
+    ) -> dict[str, InitResult]:
+        """Fence the producers of these ids and abort what they have open; what InitProducerId answered, by id.
+
+        Raises the first error; the other ids have been dealt with all the same.
+        """
+        ids = list(dict.fromkeys(transactional_ids))
+        calls = [self.init_producer_id(one, api_timeout_ms=api_timeout_ms) for one in ids]
+        results = await gather(self.cluster.runtime, calls)
+        failed = first_error(results)
+        if failed is not None:
+            raise failed
+        return {one: result for one, result in zip(ids, results, strict=True) if not isinstance(result, Exception)}
+
+    async def force_terminate_transaction(self, transactional_id: str, *, api_timeout_ms: int | None = None) -> None:
+        """Abort whatever the id has open, a prepared two-phase transaction too (KIP-939), and fence its producer."""
+        await self.init_producer_id(transactional_id, api_timeout_ms=api_timeout_ms)
 
     async def list_transactions(
         self,

@@ -1,0 +1,201 @@
+"""Admin calls about access control lists (KIP-11, KIP-290): create, describe, delete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from fencepost.client.admin_transactions import AdminBase
+from fencepost.client.cluster import AnyNode, Controller
+from fencepost.errors import error_for
+from fencepost.protocol.messages import create_acls as ca
+from fencepost.protocol.messages import delete_acls as da
+from fencepost.protocol.messages import describe_acls as de
+
+
+class ResourceType(IntEnum):
+    """What an ACL is about. ANY only in filters."""
+
+    ANY = 1
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
+
+
+class PatternType(IntEnum):
+    """How an ACL's resource name is meant. ANY and MATCH only in filters."""
+
+    ANY = 1
+    MATCH = 2  # literal, wildcard and prefixed ones that cover the name
+    LITERAL = 3
+    PREFIXED = 4
+
+
+class AclOperation(IntEnum):
+    """What is allowed or denied. ANY only in filters."""
+
+    ANY = 1
+    ALL = 2
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
+
+
+class AclPermission(IntEnum):
+    """Allow or deny. ANY only in filters."""
+
+    ANY = 1
+    DENY = 2
+    ALLOW = 3
+
+
+class Acl(NamedTuple):
+    """One rule: `principal` ("User:alice", "User:*") from `host` ("*": any) may (not) do `operation` on a resource."""
+
+    resource_type: ResourceType
+    resource_name: str
+    principal: str
+    operation: AclOperation
+    permission: AclPermission = AclPermission.ALLOW
+    pattern: PatternType = PatternType.LITERAL
+    host: str = "*"
+
+
+class AclFilter(NamedTuple):
+    """Which rules are meant; None and ANY match everything."""
+
+    resource_type: ResourceType = ResourceType.ANY
+    resource_name: str | None = None
+    principal: str | None = None
+    operation: AclOperation = AclOperation.ANY
+    permission: AclPermission = AclPermission.ANY
+    pattern: PatternType = PatternType.ANY
+    host: str | None = None
+
+
+class AdminAcls(AdminBase):
+    """The ACL part of `AdminCore`. Calls raise SecurityDisabled's code (54) where the broker has no authorizer."""
+
+    async def create_acls(self, acls: Iterable[Acl], *, api_timeout_ms: int | None = None) -> None:
+        """Add rules; one that exists is left as it is. Raises ClusterAuthorizationError, BrokerError."""
+        wanted = list(acls)
+        creations = [
+            ca.AclCreation(
+                resource_type=one.resource_type,
+                resource_name=one.resource_name,
+                resource_pattern_type=one.pattern,
+                principal=one.principal,
+                host=one.host,
+                operation=one.operation,
+                permission_type=one.permission,
+            )
+            for one in wanted
+        ]
+        reply: ca.CreateAclsResponse = await self.cluster.call(
+            Controller(),
+            ca.CreateAclsRequest(creations=creations),
+            (1, 3),
+            deadline_ms=self._deadline(api_timeout_ms),
+            code_of=lambda answer: _first_code(answer.results),
+        )
+        for acl, result in zip(wanted, reply.results, strict=True):
+            if result.error_code != 0:
+                raise error_for(result.error_code, f"create {acl}", result.error_message)
+
+    async def describe_acls(self, wanted: AclFilter | None = None, *, api_timeout_ms: int | None = None) -> list[Acl]:
+        """The rules that match (None: all), sorted."""
+        one = wanted if wanted is not None else AclFilter()
+        request = de.DescribeAclsRequest(
+            resource_type_filter=one.resource_type,
+            resource_name_filter=one.resource_name,
+            pattern_type_filter=one.pattern,
+            principal_filter=one.principal,
+            host_filter=one.host,
+            operation=one.operation,
+            permission_type=one.permission,
+        )
+        reply: de.DescribeAclsResponse = await self.cluster.call(
+            AnyNode(),
+            request,
+            (1, 3),
+            deadline_ms=self._deadline(api_timeout_ms),
+            code_of=lambda answer: int(answer.error_code),
+        )
+        if reply.error_code != 0:
+            raise error_for(reply.error_code, "describe ACLs", reply.error_message)
+        return sorted(
+            Acl(
+                ResourceType(resource.resource_type),
+                resource.resource_name,
+                acl.principal,
+                AclOperation(acl.operation),
+                AclPermission(acl.permission_type),
+                PatternType(resource.pattern_type),
+                acl.host,
+            )
+            for resource in reply.resources
+            for acl in resource.acls
+        )
+
+    async def delete_acls(self, filters: Iterable[AclFilter], *, api_timeout_ms: int | None = None) -> list[Acl]:
+        """Delete all rules that match any of the filters; the rules that are gone, sorted."""
+        wanted = [
+            da.DeleteAclsFilter(
+                resource_type_filter=one.resource_type,
+                resource_name_filter=one.resource_name,
+                pattern_type_filter=one.pattern,
+                principal_filter=one.principal,
+                host_filter=one.host,
+                operation=one.operation,
+                permission_type=one.permission,
+            )
+            for one in filters
+        ]
+        reply: da.DeleteAclsResponse = await self.cluster.call(
+            Controller(),
+            da.DeleteAclsRequest(filters=wanted),
+            (1, 3),
+            deadline_ms=self._deadline(api_timeout_ms),
+            code_of=lambda answer: _first_code(answer.filter_results),
+        )
+        gone = set()
+        for result in reply.filter_results:
+            _raise(result.error_code, result.error_message)
+            for acl in result.matching_acls:
+                _raise(acl.error_code, acl.error_message)
+            gone |= {
+                Acl(
+                    ResourceType(acl.resource_type),
+                    acl.resource_name,
+                    acl.principal,
+                    AclOperation(acl.operation),
+                    AclPermission(acl.permission_type),
+                    PatternType(acl.pattern_type),
+                    acl.host,
+                )
+                for acl in result.matching_acls
+            }
+        return sorted(gone)
+
+
+def _raise(code: int, message: str | None) -> None:
+    if code != 0:
+        raise error_for(code, "delete ACLs", message)
+
+
+def _first_code(results: Sequence[ca.AclCreationResult] | Sequence[da.DeleteAclsFilterResult]) -> int:
+    return next((one.error_code for one in results if one.error_code != 0), 0)
