@@ -35,16 +35,28 @@ def copy(
     group: str,
     stopping: threading.Event,
     transform: Callable[[bytes], bytes] = upper,
+    *,
+    session_timeout_ms: int = 45_000,
+    transaction_timeout_ms: int = 60_000,
 ) -> int:
     """Work until `stopping` is set; returns how many records were committed.
+
+    The two timeouts decide how long the records of a member that died wait: for its partitions to be given to another,
+    and for its open transaction to be aborted.
 
     The transactional id only has to be unique: what fences a zombie is its place in the group, not its name. A new one
     for each start never collides with another thread's.
     """
     copied = 0
     with (
-        Consumer(bootstrap_servers, group_id=group, auto_offset_reset="earliest", enable_auto_commit=False) as consumer,
-        Producer(bootstrap_servers, transactional_id=f"{group}-{uuid.uuid4().hex}") as producer,
+        Consumer(
+            bootstrap_servers, group_id=group, auto_offset_reset="earliest", session_timeout_ms=session_timeout_ms
+        ) as consumer,
+        Producer(
+            bootstrap_servers,
+            transactional_id=f"{group}-{uuid.uuid4().hex}",
+            transaction_timeout_ms=transaction_timeout_ms,
+        ) as producer,
     ):
         consumer.subscribe([source])
         producer.init_transactions()
@@ -72,6 +84,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--target", required=True)
     parser.add_argument("--group", required=True)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--session-timeout-ms", type=int, default=45_000)
+    parser.add_argument("--transaction-timeout-ms", type=int, default=60_000)
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO)
 
@@ -82,7 +96,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     def work() -> None:
         try:
-            count = copy(options.bootstrap_servers, options.source, options.target, options.group, stopping)
+            count = copy(
+                options.bootstrap_servers,
+                options.source,
+                options.target,
+                options.group,
+                stopping,
+                session_timeout_ms=options.session_timeout_ms,
+                transaction_timeout_ms=options.transaction_timeout_ms,
+            )
             print(f"{threading.current_thread().name} copied {count} records")
         except BaseException as error:  # noqa: BLE001 (the main thread raises it)
             failures.append(error)
