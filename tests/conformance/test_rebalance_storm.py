@@ -169,5 +169,6 @@ def test_a_rebalance_storm(broker: BrokerUnderTest, storm: tuple[Storm, str, str
     twice = [value for value, count in Counter(got).items() if count > 1]
     assert sorted(got) == sorted(wanted), f"doubled: {twice[:5]}, missing: {sorted(set(wanted) - set(got))[:5]}"
     assert raging.happened["killed"] > 0
-    assert all(code in {0, -signal.SIGKILL} for code in codes), codes
+    # One that was asked to leave while Python was still starting has no handler yet.
+    assert all(code in {0, -signal.SIGKILL, -signal.SIGTERM} for code in codes), codes
     print(f"{len(got)} records once each, members: {dict(raging.happened)}")
