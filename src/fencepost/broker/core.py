@@ -9,24 +9,28 @@ becomes an effect.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID
 
 from fencepost.broker.acl.rights import Rights
 from fencepost.broker.api.registry import SERVED, handler
+from fencepost.broker.cleaner import Cleaner
 from fencepost.broker.config import BrokerConfig
 from fencepost.broker.connection import Call, Connection
 from fencepost.broker.core_faults import RequestFaults
 from fencepost.broker.durability import Durability
+from fencepost.broker.dynamic_settings import DynamicSettings
 from fencepost.broker.effects import Close, Effect, Reply
 from fencepost.broker.faults import FaultTable
 from fencepost.broker.fetch_sessions import FetchSessions
-from fencepost.broker.files import Files
+from fencepost.broker.files import File, Files
 from fencepost.broker.groups import Groups
 from fencepost.broker.listeners import listeners_of
 from fencepost.broker.login import Login, LoginFailed, LoginState
 from fencepost.broker.meta import Meta
+from fencepost.broker.metrics import Metrics
+from fencepost.broker.recovery_notes import note_recovery
 from fencepost.broker.timers import Timer, Timers
 from fencepost.broker.topics import Partition, TopicCatalogue
 from fencepost.broker.transactions import Transactions
@@ -75,9 +79,12 @@ class BrokerCore:
         self._waits = Timers()
         self._steady_ms = steady_ms
         self._faults = RequestFaults(self, FaultTable() if faults is None else faults)
+        self.metrics = Metrics()
+        self.cleaner = Cleaner(self)
         self.durability = Durability(config.waits_for_fsync, self.advanced)
         self.topics = TopicCatalogue(files, config, new_uuid, self._log_opened)
         self.meta = Meta(files)
+        self.settings = DynamicSettings(files, config)
         self.transactions = Transactions(self)
         self.groups = Groups(self)
         slots = config.number("max.incremental.fetch.session.cache.slots")
@@ -90,6 +97,7 @@ class BrokerCore:
         """Read the data directory and finish what a crash interrupted. Raises OSError, CatalogueCorrupt."""
         self.topics.tick(now_ms)
         self.meta.load(self.config.text("cluster.id"), self.new_uuid)
+        self.settings.load()
         self.topics.stopped_cleanly = self.meta.stopped_cleanly
         self.topics.load()
         self._load_rights()
@@ -97,6 +105,7 @@ class BrokerCore:
         self.groups.load(now_ms)
         self.transactions.finish(now_ms)
         self.timers.at(now_ms + self.config.number("log.retention.check.interval.ms"), self._apply_retention)
+        self.cleaner.start(now_ms)
         if self.config.text("fsync") == "interval":
             self.timers.at(now_ms + self.config.number("fsync.interval.ms"), self._sync_interval)
 
@@ -160,10 +169,12 @@ class BrokerCore:
         self.groups.on_time(now_ms)
         self._settle(now_ms)
 
-    def synced(self, now_ms: int, token: int) -> None:
-        """The files of that `Sync` are synced."""
+    def synced(self, now_ms: int, token: int, failed: Sequence[tuple[File, OSError]] = ()) -> None:
+        """The files of that `Sync` are synced, but for the failed ones. Raises OSError when the broker cannot go on."""
         self.topics.tick(now_ms)
-        self.durability.synced(now_ms, token)
+        before = self.durability.failures
+        self.durability.synced(now_ms, token, failed)
+        self.metrics.count("failed_syncs", self.durability.failures - before)
         self._settle(now_ms)
 
     def take_effects(self) -> list[Effect]:
@@ -189,6 +200,12 @@ class BrokerCore:
         """Do something once a client has waited that long."""
         now_ms = self.topics.now_ms if self._steady_ms is None else self._steady_ms()
         return self._waits.at(now_ms + wait_ms, lambda _: action())
+
+    def settings_changed(self, now_ms: int) -> None:
+        """The broker's or a topic's settings were changed: let them count at once, for what is there already too."""
+        self.topics.broker_settings_changed()
+        self.transactions.settings_changed()
+        self.timers.at(now_ms, self._clean_logs)
 
     def housekeep(self, now_ms: int) -> None:
         """Delete at once what is too old or too much, which otherwise happens now and then."""
@@ -318,6 +335,7 @@ class BrokerCore:
                     fetch.look(now_ms)
 
     def _log_opened(self, partition: Partition) -> None:
+        note_recovery(partition, self.metrics)
         self.transactions.log_opened(self.topics.now_ms, partition)
 
     def _apply_retention(self, now_ms: int) -> None:
@@ -325,11 +343,8 @@ class BrokerCore:
         self.timers.at(now_ms + self.config.number("log.retention.check.interval.ms"), self._apply_retention)
 
     def _clean_logs(self, now_ms: int) -> None:
-        live = set(self.transactions.coordinator.owned_producer_ids())
-        for topic in self.topics:
-            for partition in topic.partitions:
-                if partition.opened is not None:
-                    partition.opened.apply_retention(now_ms, live.__contains__)
+        self.cleaner.apply_retention(now_ms)
+        self.cleaner.compact(now_ms)
 
     def _sync_interval(self, now_ms: int) -> None:
         sync = self.durability.next_sync(forced=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from fencepost.broker.acl.model import Operation, ResourceType
-from fencepost.broker.api.common import find_partition, leader_epoch_error
+from fencepost.broker.api.common import find_partition, leader_epoch_error, open_log
 from fencepost.broker.fetch_sessions import Opened, Reader
 from fencepost.broker.timers import Timer
 from fencepost.protocol.codes import ErrorCode
@@ -131,7 +131,9 @@ class ParkedFetch:
         partition = reader.partition
         if code or partition is None:
             return FetchPartitionResult(partition=request.partition, error_code=code)
-        log, offset = partition.log, request.fetch_offset
+        log, offset = open_log(self._call.core, partition), request.fetch_offset
+        if log is None:
+            return FetchPartitionResult(partition=request.partition, error_code=ErrorCode.KAFKA_STORAGE_ERROR)
         result = FetchPartitionResult(
             partition=request.partition,
             high_watermark=log.high_watermark,
@@ -151,6 +153,8 @@ class ParkedFetch:
         result.records = read.records
         result.error_code = read.error_code
         if read.error_code:
+            is_corrupt = read.error_code == ErrorCode.CORRUPT_MESSAGE
+            self._call.core.metrics.count("corrupt_reads" if is_corrupt else "storage_errors")
             _log.error("cannot read %s at offset %s: %s", partition.directory, offset, read.message)
         if self._committed:
             result.aborted = read.aborted

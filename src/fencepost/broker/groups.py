@@ -127,6 +127,8 @@ class Groups:
     def _replay(self, partition: Partition) -> None:
         for header, batch in internal_batches(partition):
             if header.is_control:
+                if not header.record_count:
+                    continue  # compaction has left nothing of it but its header
                 commit = parse_marker(batch).commit
                 self.coordinator.complete_transaction(
                     header.producer_id, header.producer_epoch, commit, partition.index

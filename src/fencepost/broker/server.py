@@ -253,21 +253,20 @@ class BrokerServer:
 
     async def _sync(self, effect: Sync) -> None:
         try:
-            await self._sync_all(effect.files)
-            self.core.synced(self.now_ms(), effect.token)
+            failed = await self._sync_all(effect.files)
+            self.core.synced(self.now_ms(), effect.token, failed)
         except Exception as error:  # noqa: BLE001 - whatever it is, what is on disk is in doubt
             _log.critical("the broker stops: data could not be synced", exc_info=True)
             self.fail(error)
             return
         self.pump()
 
-    async def _sync_all(self, files: Sequence[File]) -> None:
-        """Sync the files, several at a time: the system writes its journal once for those that come together."""
+    async def _sync_all(self, files: Sequence[File]) -> list[tuple[File, OSError]]:
+        """Sync the files, several at a time: the system writes its journal once for those that come together. Returns
+        those that could not be synced."""
         shares = [files[first::_SYNC_THREADS] for first in range(min(_SYNC_THREADS, len(files)))]
         jobs = [self._loop.run_in_executor(self._syncer, _sync_each, share) for share in shares]
-        for done in await asyncio.gather(*jobs, return_exceptions=True):
-            if isinstance(done, BaseException):
-                raise done
+        return [failure for failures in await asyncio.gather(*jobs) for failure in failures]
 
     async def _listen(self, index: int, listener: Listener) -> None:
         server = await self._loop.create_server(
@@ -355,13 +354,17 @@ def _steady_ms() -> int:
     return int(time.monotonic() * 1000)
 
 
-def _sync_each(files: Sequence[File]) -> None:
+def _sync_each(files: Sequence[File]) -> list[tuple[File, OSError]]:
+    failed = []
     for file in files:
         try:
             file.sync()
         except FileNotFoundError:
             # Only the broker removes files: its topic was deleted, or retention took the segment, while this waited.
             _log.debug("nothing to sync any more: %r", file)
+        except OSError as error:
+            failed.append((file, error))
+    return failed
 
 
 def _lock_directory(directory: str) -> IO[str]:

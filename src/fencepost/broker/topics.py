@@ -42,6 +42,9 @@ _INTERNAL_CONFIGS = {
     TRANSACTION_STATE: {"cleanup.policy": "compact", "segment.bytes": "104857600"},
 }
 
+# An internal topic is read whole at every start, and its last segment is never compacted: small ones make it short.
+_INTERNAL_SEGMENT_BYTES = 1 << 20
+
 _FILE = "topics.fencepost"
 _MAGIC, _VERSION = b"FPTC", 1
 _DELETED = "-delete"
@@ -179,9 +182,18 @@ class TopicCatalogue:
             topic.given.clear()
             topic.given.update(before)
             raise
+        self._configure(topic)
+
+    def broker_settings_changed(self) -> None:
+        """The broker's settings are others: let the logs know, which take their defaults from them."""
+        for topic in self._topics.values():
+            self._configure(topic)
+
+    def _configure(self, topic: Topic) -> None:
+        config = self.log_config(topic)
         for partition in topic.partitions:
             if partition.opened is not None:
-                partition.opened.config = self.log_config(topic)
+                partition.opened.config = config
 
     def delete(self, topic: Topic) -> None:
         """Remove the topic and its records."""
@@ -208,8 +220,11 @@ class TopicCatalogue:
         config = topic.config
         append_time = config.text("message.timestamp.type") == "LogAppendTime"
         return LogConfig(
-            segment_bytes=config.number("segment.bytes"),
-            segment_ms=config.number("segment.ms"),
+            segment_bytes=min(config.number("segment.bytes"), _INTERNAL_SEGMENT_BYTES if topic.internal else 2**31),
+            # What has to be compacted by a certain age has to be in a closed segment by then.
+            segment_ms=min(
+                config.number("segment.ms"), config.number("max.compaction.lag.ms") if config.compacted else 2**63
+            ),
             index_interval_bytes=config.number("index.interval.bytes"),
             segment_index_bytes=config.number("segment.index.bytes"),
             max_message_bytes=config.number("max.message.bytes"),
@@ -219,6 +234,10 @@ class TopicCatalogue:
             retention_ms=config.number("retention.ms"),
             retention_bytes=config.number("retention.bytes"),
             cleanup_policy=config.text("cleanup.policy"),
+            min_cleanable_dirty_ratio=float(config.text("min.cleanable.dirty.ratio")),
+            min_compaction_lag_ms=config.number("min.compaction.lag.ms"),
+            max_compaction_lag_ms=config.number("max.compaction.lag.ms"),
+            delete_retention_ms=config.number("delete.retention.ms"),
             producer_id_expiration_ms=self._config.number("producer.id.expiration.ms"),
             fsync=_FSYNC[self._config.text("fsync")],
             producer_state_check="kafka" if self._config.text("producer.state.check") == "kafka" else "strict",

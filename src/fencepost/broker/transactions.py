@@ -58,6 +58,10 @@ class Transactions:
         self._waiting: defaultdict[str, list[Callable[[int], None]]] = defaultdict(list)
         self._owner_at_start: dict[int, str] = {}
 
+    def settings_changed(self) -> None:
+        """The broker's settings are others."""
+        self.coordinator.config = _coordinator_config(self._core.config)
+
     def load(self, now_ms: int) -> None:
         """Replay `__transaction_state`."""
         topic = self._core.topics.get(TRANSACTION_STATE)
@@ -193,19 +197,24 @@ class Transactions:
 
     def _write_marker(self, now_ms: int, write: MarkerWrite) -> None:
         partition = self._core.topics.partition(*write.partition)
+        offset = -1
         if partition is not None:
             try:
-                _append_marker(partition, write, now_ms)
+                offset = _append_marker(partition, write, now_ms)
             except OSError:
                 _log.exception("a marker cannot be written to %s; it will be tried again", partition.directory)
                 self._under_way.discard(write)
                 self._again(now_ms, lambda now_ms: self._write_markers(now_ms, write.transactional_id))
                 return
             self._core.durability.appended(partition)
-        self._core.durability.when_durable(now_ms, lambda now_ms: self._acknowledge(now_ms, write))
+        self._core.durability.when_durable(now_ms, lambda now_ms: self._acknowledge(now_ms, write, partition, offset))
 
-    def _acknowledge(self, now_ms: int, write: MarkerWrite) -> None:
+    def _acknowledge(self, now_ms: int, write: MarkerWrite, partition: Partition | None, offset: int) -> None:
         self._under_way.discard(write)
+        log = None if partition is None else partition.opened
+        if log is not None and not log.is_durable(offset):
+            _log.error("a marker in %s is not durable; it is owed until the broker starts again", log.directory)
+            return
         if write.partition.topic == CONSUMER_OFFSETS:
             self._core.groups.complete_transaction(
                 write.producer_id, write.producer_epoch, write.commit, write.partition[1]
@@ -224,9 +233,9 @@ class Transactions:
         self._core.timers.at(now_ms + _RETRY_MS, action)
 
 
-def _append_marker(partition: Partition, write: MarkerWrite, now_ms: int) -> None:
+def _append_marker(partition: Partition, write: MarkerWrite, now_ms: int) -> int:
     """Append the marker. An administrator's WriteTxnMarkers may have named higher epochs: the one true coordinator
-    goes on with the higher ones. Raises OSError."""
+    goes on with the higher ones. Returns its offset, -1 when it was there. Raises OSError."""
     log = partition.log
     state = log.producers.get(write.producer_id)
     coordinator_epoch = (
@@ -236,7 +245,7 @@ def _append_marker(partition: Partition, write: MarkerWrite, now_ms: int) -> Non
     if state is not None and bumped and state.epoch == write.producer_epoch and state.txn_first_offset >= 0:
         # The next transaction is open here, which it can only be behind this marker: a power loss took the record that
         # says so, and left what came after it.
-        return
+        return -1
     ahead = state is not None and state.epoch > write.producer_epoch
     appended = log.append_marker(
         write.producer_id,
@@ -248,6 +257,7 @@ def _append_marker(partition: Partition, write: MarkerWrite, now_ms: int) -> Non
     )
     if isinstance(appended, Rejected):
         raise OSError(f"{partition.directory} refused the marker {write}: {appended.message}")
+    return appended.base_offset
 
 
 def append_records(core: BrokerCore, partition: Partition, batch: bytearray, now_ms: int) -> Appended | Rejected:

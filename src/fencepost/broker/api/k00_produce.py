@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from fencepost.broker.acl.model import Operation, ResourceType
-from fencepost.broker.api.common import find_partition
+from fencepost.broker.api.common import find_partition, open_log
 from fencepost.broker.connection import Call
 from fencepost.broker.log.results import Appended, Duplicate, Rejected
 from fencepost.broker.topics import Partition
@@ -30,7 +30,10 @@ __all__ = ["handle"]
 
 _ALL, _LEADER, _NONE = -1, 1, 0
 _LAST_LENIENT = 7
-_LOSS = (ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+_LOSS: Mapping[int, str] = {  # and the counter for each
+    ErrorCode.UNKNOWN_PRODUCER_ID: "unknown_producers",
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: "out_of_order_sequences",
+}
 
 _log = logging.getLogger("fencepost.broker.produce")
 
@@ -60,7 +63,19 @@ def _attempt(call: Call, now_ms: int, request: ProduceRequest, *, may_wait: bool
         else:
             call.no_reply()
     else:
-        call.reply_when_durable(now_ms, response)
+        call.core.durability.when_durable(now_ms, lambda _: _answer(call, placed, response))
+
+
+def _answer(call: Call, placed: list[_Place], response: ProduceResponse) -> None:
+    """Answer, now that all is durable that ever will be."""
+    if call.core.durability.failures:
+        for place in placed:
+            log = None if place.partition is None else place.partition.opened
+            if log is not None and not place.result.error_code and not log.is_durable(place.result.base_offset):
+                call.core.metrics.count("storage_errors")
+                place.refuse(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.directory} is read-only: {log.failure}")
+                place.result.base_offset = -1
+    call.reply(response)
 
 
 class _Place:
@@ -150,14 +165,23 @@ def _append(
         if refusal is not None:
             place.refuse(refusal[0], _MESSAGES.get(refusal[0]), refusal[1])
             return result
-    log = partition.log
+    metrics = call.core.metrics
+    log = open_log(call.core, partition)
+    if log is None:
+        place.refuse(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition.directory} cannot be opened")
+        return result
     appended = log.append(place.wanted.records, now_ms, lenient_unknown_producer=call.version <= _LAST_LENIENT)
     if isinstance(appended, Rejected):
         if appended.error_code in _LOSS:
+            metrics.count(_LOSS[appended.error_code])
             _log.warning("%s: producer id %s: %s", partition.directory, header.producer_id, appended.message)
+        elif appended.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
+            metrics.count("storage_errors")
+            _log.error("%s", appended.message)
         place.refuse(appended.error_code, appended.message, appended.log_start_offset)
         return result
     if isinstance(appended, Appended) and appended.unknown_producer:
+        metrics.count("unknown_producers")
         # Accepted for the client's sake (Produce v7 and older cannot live with a refusal): what was lost is told here.
         _log.warning(
             "%s: producer id %s: not known here, and its sequence is %s, not 0; accepted",

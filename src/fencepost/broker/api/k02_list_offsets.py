@@ -52,7 +52,8 @@ def _answer(call: Call, name: str, wanted: ListOffsetsPartition, committed: bool
         return ListOffsetsPartitionResponse(partition_index=index, error_code=code)
     try:
         offset, timestamp = _find(partition.log, wanted.timestamp, committed)
-    except CorruptSegment as error:
+    except (CorruptSegment, OSError) as error:
+        call.core.metrics.count("corrupt_reads" if isinstance(error, CorruptSegment) else "storage_errors")
         _log.error("cannot look up a time in %s: %s", partition.directory, error)
         return ListOffsetsPartitionResponse(partition_index=index, error_code=ErrorCode.KAFKA_STORAGE_ERROR)
     leader_epoch = 0 if offset >= 0 else -1

@@ -12,6 +12,7 @@ from crc32c import crc32c
 
 from fencepost.broker.files import Buffer
 from fencepost.broker.log.config import LogConfig
+from fencepost.broker.log.records import records_of
 from fencepost.protocol.batch import CODECS, BatchHeader, parse_header
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.errors import CorruptBatch, UnsupportedMagic
@@ -49,7 +50,18 @@ def inspect(batch: Buffer, config: LogConfig, now_ms: int) -> BatchHeader | Flaw
         return Flaw(ErrorCode.INVALID_RECORD, "more than one batch")
     if crc32c(memoryview(batch)[_CRC_FROM:]) != header.crc:
         return Flaw(ErrorCode.CORRUPT_MESSAGE, "the CRC of the batch is wrong")
-    return _inspect_header(header, config, now_ms) or header
+    return _inspect_header(header, config, now_ms) or (config.compacted and _inspect_keys(header, batch)) or header
+
+
+def _inspect_keys(header: BatchHeader, batch: Buffer) -> Flaw | None:
+    """A compacted topic takes no record without a key: the next round would remove it."""
+    try:
+        for number, record in enumerate(records_of(header, memoryview(batch))):
+            if record.key is None:
+                return Flaw(ErrorCode.INVALID_RECORD, f"a compacted topic takes no record without a key ({number})")
+    except CorruptBatch as error:
+        return Flaw(ErrorCode.INVALID_RECORD, str(error))
+    return None
 
 
 def _inspect_header(header: BatchHeader, config: LogConfig, now_ms: int) -> Flaw | None:
