@@ -79,7 +79,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 def apache_kafka() -> Iterator[ApacheKafka]:
     """One Apache Kafka node for the whole run; use names of your own for topics, groups and transactional ids."""
     try:
-        with ApacheKafka() as kafka:
+        # Kafka would wait a second between two assignments of a consumer group.
+        with ApacheKafka(properties={"group.consumer.assignment.interval.ms": 0}) as kafka:
             yield kafka
     except Unavailable as reason:
         pytest.skip(str(reason))

@@ -22,6 +22,8 @@ from fencepost.protocol.messages.consumer_group_heartbeat import (
 
 __all__ = ["handle"]
 
+_ZERO = UUID(int=0)
+
 
 def handle(call: Call, now_ms: int, request: ConsumerGroupHeartbeatRequest) -> None:
     """Hand the heartbeat to the coordinator."""
@@ -51,12 +53,7 @@ def handle(call: Call, now_ms: int, request: ConsumerGroupHeartbeatRequest) -> N
 def _owned(topics: Sequence[TopicPartitions] | None) -> frozenset[TopicIdPartition] | None:
     if topics is None:
         return None
-    return frozenset(
-        TopicIdPartition(topic.topic_id, index)
-        for topic in topics
-        if topic.topic_id is not None
-        for index in topic.partitions
-    )
+    return frozenset(TopicIdPartition(topic.topic_id or _ZERO, index) for topic in topics for index in topic.partitions)
 
 
 def _response(reply: ConsumerHeartbeatReply) -> ConsumerGroupHeartbeatResponse:
