@@ -37,10 +37,15 @@ def handle(call: Call, now_ms: int, request: DescribeLogDirsRequest) -> Describe
 
 
 def _describe(call: Call, topic: Topic, indexes: Iterable[int]) -> DescribeLogDirsTopic:
+    """A partition that nobody has written to or read from yet has no files: its size is 0."""
     wanted = set(indexes)
+    files = call.core.files
     partitions = [
-        DescribeLogDirsPartition(partition_index=partition.index, partition_size=partition.log.size_bytes)
+        DescribeLogDirsPartition(
+            partition_index=partition.index,
+            partition_size=partition.log.size_bytes if files.exists(partition.directory) else 0,
+        )
         for partition in topic.partitions
-        if partition.index in wanted and call.core.files.exists(partition.directory)
+        if partition.index in wanted
     ]
     return DescribeLogDirsTopic(name=topic.name, partitions=partitions)

@@ -1,0 +1,70 @@
+import java.io.BufferedReader;
+import java.io.ByteArrayInputStream;
+import java.io.ByteArrayOutputStream;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.lang.reflect.InvocationTargetException;
+import java.util.Arrays;
+import java.util.Base64;
+import org.apache.kafka.common.utils.Exit;
+
+/**
+ * Runs Kafka's command line tools one after the other in one JVM. A line on stdin: what the tool is to read (base64, or
+ * "-"), its class, its arguments, all separated by tabs. A line on stdout: its exit status and what it wrote (base64).
+ */
+public final class Tools {
+    /** Ends a tool where it would have ended the JVM. Some catch even this and end once more: the first one counts. */
+    private static final class Ended extends Error {
+        private Ended() {
+            super("ended", null, false, false);
+        }
+    }
+
+    private static Integer status;
+    private static byte[] output;
+
+    public static void main(String[] arguments) throws Exception {
+        PrintStream answers = System.out;
+        ByteArrayOutputStream written = new ByteArrayOutputStream();
+        Exit.setExitProcedure((code, message) -> {
+            end(code, written);
+            throw new Ended();
+        });
+        Exit.setShutdownHookAdder((name, hook) -> { });
+        BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
+        for (String line = input.readLine(); line != null; line = input.readLine()) {
+            String[] words = line.split("\t", -1);
+            written.reset();
+            status = null;
+            PrintStream collected = new PrintStream(written, true);
+            System.setOut(collected);
+            System.setErr(collected);
+            byte[] given = words[0].equals("-") ? new byte[0] : Base64.getDecoder().decode(words[0]);
+            System.setIn(new ByteArrayInputStream(given));
+            end(run(words[1], Arrays.copyOfRange(words, 2, words.length)), written);
+            answers.println(status + " " + Base64.getEncoder().encodeToString(output));
+            answers.flush();
+        }
+        System.exit(0);
+    }
+
+    private static synchronized void end(int code, ByteArrayOutputStream written) {
+        if (status == null) {
+            status = code;
+            output = written.toByteArray();
+        }
+    }
+
+    private static int run(String tool, String[] arguments) {
+        try {
+            Class.forName(tool).getMethod("main", String[].class).invoke(null, (Object) arguments);
+            return 0;
+        } catch (InvocationTargetException error) {
+            error.getCause().printStackTrace();
+            return 1;
+        } catch (ReflectiveOperationException error) {
+            error.printStackTrace();
+            return 2;
+        }
+    }
+}

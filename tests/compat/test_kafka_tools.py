@@ -1,0 +1,288 @@
+"""Kafka's own command line tools against our broker: what an administrator types, judged by what is printed."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import fencepost
+from fencepost.broker.embedded import Broker
+from fencepost.errors import KafkaError
+from tests.compat.kafka_tools import KafkaTools, Ran
+from tests.support.apache_kafka import Unavailable
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+GROUPS = "consumer.group.ConsumerGroupCommand"
+CONSUMER = "consumer.ConsoleConsumer"
+CONFIGS = "kafka.admin.ConfigCommand"
+
+
+class Desk:
+    """An administrator at a running broker."""
+
+    def __init__(self, tools: KafkaTools, broker: Broker) -> None:
+        self._tools = tools
+        self.broker = broker
+        self.servers = broker.bootstrap_servers
+
+    def run(self, tool: str, *arguments: str) -> Ran:
+        """A tool that needs no broker, or another one."""
+        return self._tools.run(tool, *arguments)
+
+    def tell(self, tool: str, *arguments: str, stdin: str = "") -> Ran:
+        """Whatever comes of it."""
+        return self._tools.run(tool, "--bootstrap-server", self.servers, *arguments, stdin=stdin)
+
+    def ask(self, tool: str, *arguments: str, stdin: str = "") -> str:
+        """What a tool prints that has to succeed."""
+        ran = self.tell(tool, *arguments, stdin=stdin)
+        assert ran.status == 0, ran.output
+        assert "Exception" not in ran.output, ran.output
+        return ran.output
+
+    def rows(self, tool: str, *arguments: str) -> list[list[str]]:
+        """A table's rows, split at blanks."""
+        return [line.split() for line in self.ask(tool, *arguments).splitlines() if line.strip()]
+
+    def consumed(self, topic: str, isolation: str, count: int) -> list[str]:
+        """What the console consumer prints: the first records of a topic of one partition."""
+        arguments = ("--topic", topic, "--from-beginning", "--isolation-level", isolation, "--max-messages", str(count))
+        return re.findall(r"^value-\S+$", self.ask(CONSUMER, *arguments), re.MULTILINE)
+
+    def create(self, topic: str, partitions: int = 1) -> str:
+        with fencepost.Admin(self.servers) as admin:
+            admin.create_topic(topic, partitions)
+        return topic
+
+    def fill(self, topic: str, *values: str) -> None:
+        with fencepost.Producer(self.servers) as producer:
+            for value in values:
+                producer.send(topic, value.encode(), partition=0).result()
+
+
+@pytest.fixture(scope="module")
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaTools]:
+    try:
+        with KafkaTools(tmp_path_factory.mktemp("tools")) as tools:
+            yield tools
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="module")
+def desk(tools: KafkaTools) -> Iterator[Desk]:
+    with Broker({"transaction.two.phase.commit.enable": True}) as broker:
+        yield Desk(tools, broker)
+
+
+def test_topics(desk: Desk) -> None:
+    created = desk.ask("TopicCommand", *"--create --topic things --partitions 3 --config retention.ms=1000".split())
+    assert "Created topic things." in created
+    assert "things" in desk.ask("TopicCommand", "--list").split()
+    head, *partitions = desk.ask("TopicCommand", "--describe", "--topic", "things").splitlines()
+    assert "PartitionCount: 3" in head
+    assert "retention.ms=1000" in head
+    assert [re.search(r"Partition: (\d)\tLeader: 1\b", line)[1] for line in partitions] == ["0", "1", "2"]  # type: ignore[index]
+    desk.ask("TopicCommand", "--alter", "--topic", "things", "--partitions", "5")
+    assert "PartitionCount: 5" in desk.ask("TopicCommand", "--describe", "--topic", "things")
+    again = desk.tell("TopicCommand", "--create", "--topic", "things")
+    assert (again.status, "already exists" in again.output) == (1, True)
+    desk.ask("TopicCommand", "--delete", "--topic", "things")
+    assert "things" not in desk.ask("TopicCommand", "--list").split()
+
+
+def test_configs(desk: Desk) -> None:
+    topic = desk.create("configured")
+    of_topic = ("--entity-type", "topics", "--entity-name", topic)
+    desk.ask(CONFIGS, "--alter", *of_topic, "--add-config", "segment.bytes=2000000,cleanup.policy=compact")
+    told = desk.ask(CONFIGS, "--describe", *of_topic)
+    assert "segment.bytes=2000000" in told
+    assert "cleanup.policy=compact" in told
+    desk.ask(CONFIGS, "--alter", *of_topic, "--delete-config", "segment.bytes")
+    assert "segment.bytes" not in desk.ask(CONFIGS, "--describe", *of_topic)
+    refused = desk.tell(CONFIGS, "--alter", *of_topic, "--add-config", "segment.bytes=none")
+    assert refused.status == 1
+    of_broker = desk.ask(CONFIGS, "--describe", "--entity-type", "brokers", "--entity-name", "1", "--all")
+    assert "transaction.two.phase.commit.enable=true" in of_broker
+
+
+def test_console_producer_and_consumer(desk: Desk) -> None:
+    topic = desk.create("console", 3)
+    keyed = ("--reader-property", "parse.key=true", "--reader-property", "key.separator=:")
+    desk.ask("ConsoleProducer", "--topic", topic, *keyed, stdin="a:1\nb:2\nc:3\n")
+    read = ("--topic", topic, "--from-beginning", "--max-messages", "3", "--formatter-property", "print.key=true")
+    told = desk.ask(CONSUMER, *read, "--group", "readers")
+    assert sorted(re.findall(r"^([abc])\t([123])$", told, re.MULTILINE)) == [("a", "1"), ("b", "2"), ("c", "3")]
+
+
+def test_the_consumer_sees_committed_records_only(desk: Desk) -> None:
+    topic = desk.create("orders")
+    with fencepost.Producer(desk.servers, transactional_id="writer") as producer:
+        producer.init_transactions()
+        for number in range(4):
+            producer.begin_transaction()
+            producer.send(topic, f"value-{number}".encode())
+            if number % 2:
+                producer.flush()
+                producer.abort_transaction()
+            else:
+                producer.commit_transaction()
+    desk.fill(topic, "value-4")
+    assert desk.consumed(topic, "read_committed", 3) == ["value-0", "value-2", "value-4"]
+    assert desk.consumed(topic, "read_uncommitted", 5) == [f"value-{number}" for number in range(5)]
+
+
+def test_consumer_groups(desk: Desk) -> None:
+    topic = desk.create("grouped")
+    desk.fill(topic, "1", "2", "3")
+    desk.ask(CONSUMER, "--topic", topic, "--from-beginning", "--max-messages", "2", "--group", "g")
+    assert "g" in desk.ask(GROUPS, "--list").split()
+    described = desk.rows(GROUPS, "--describe", "--group", "g")[-1]
+    assert described[:6] == ["g", topic, "0", "2", "3", "1"]  # offset, end, lag
+    assert desk.rows(GROUPS, "--describe", "--group", "g", "--state")[-1][-2:] == ["Empty", "0"]
+    desk.ask(GROUPS, "--reset-offsets", "--group", "g", "--topic", topic, "--to-earliest", "--execute")
+    assert desk.rows(GROUPS, "--describe", "--group", "g")[-1][3] == "0"
+    assert "Successful" in desk.ask(GROUPS, "--delete-offsets", "--group", "g", "--topic", topic)
+    assert "successful" in desk.ask(GROUPS, "--delete", "--group", "g")
+    assert "g" not in desk.ask(GROUPS, "--list").split()
+
+
+def test_offsets(desk: Desk) -> None:
+    topic = desk.create("counted", 2)
+    desk.fill(topic, "1", "2", "3")
+    for when, expected in (("latest", ["3", "0"]), ("earliest", ["0", "0"]), ("-1", ["3", "0"]), ("-2", ["0", "0"])):
+        told = desk.ask("GetOffsetShell", "--topic", topic, "--time", when)
+        assert re.findall(rf"^{topic}:\d:(\d+)$", told, re.MULTILINE) == expected
+
+
+def test_deleted_records(desk: Desk, tmp_path: Path) -> None:
+    topic = desk.create("shortened")
+    desk.fill(topic, "1", "2", "3")
+    wanted = tmp_path / "offsets.json"
+    wanted.write_text(json.dumps({"version": 1, "partitions": [{"topic": topic, "partition": 0, "offset": 2}]}))
+    assert f"partition: {topic}-0\tlow_watermark: 2" in desk.ask(
+        "DeleteRecordsCommand", "--offset-json-file", str(wanted)
+    )
+    assert f"{topic}:0:2" in desk.ask("GetOffsetShell", "--topic", topic, "--time", "earliest")
+
+
+def test_transactions(desk: Desk) -> None:
+    """list, describe, describe-producers, find-hanging, abort, forceTerminateTransaction."""
+    topic, command = desk.create("transacted"), "TransactionsCommand"
+    with fencepost.Admin(desk.servers) as admin:
+        given = admin.init_producer_id("prepared", timeout_ms=60_000, two_phase=True)
+    with pytest.raises(KafkaError):  # it ends what has been fenced by then
+        use_and_terminate(desk, topic, command)
+    listed = desk.rows(command, "list", "--state", "CompleteAbort")
+    assert ["open", "1"] in [row[:2] for row in listed]
+    described = desk.rows(command, "describe", "--transactional-id", "prepared")[-1]
+    assert described[:6] == ["1", "prepared", str(given.producer_id), "0", "Empty", str(2**31 - 1)]
+
+
+def use_and_terminate(desk: Desk, topic: str, command: str) -> None:
+    with fencepost.Producer(desk.servers, transactional_id="open") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(topic, b"value-1").result()
+        owner = str(producer.producer_id)
+        assert ["open", "1", owner, "Ongoing"] in desk.rows(command, "list")
+        assert ["open", "1", owner, "Ongoing"] in desk.rows(command, "list", "--transactional-id-pattern", "op.n")
+        # An id with nothing begun passes every duration, as in Kafka.
+        assert [row[0] for row in desk.rows(command, "list", "--duration-filter", "3600000")[1:]] == ["prepared"]
+        described = desk.rows(command, "describe", "--transactional-id", "open")[-1]
+        assert (described[:5], described[-1]) == (["1", "open", owner, "0", "Ongoing"], f"{topic}-0")
+        seen = desk.rows(command, "describe-producers", "--topic", topic, "--partition", "0")[-1]
+        assert (seen[0], seen[-1]) == (owner, "0")
+        assert desk.rows(command, "find-hanging", "--topic", topic, "--max-transaction-timeout", "0")[1:] == []
+        wrong = desk.tell(command, "abort", "--topic", topic, "--partition", "0", "--start-offset", "77")
+        assert (wrong.status, "Could not find any open transactions" in wrong.output) == (1, True)
+        desk.ask(command, "abort", "--topic", topic, "--partition", "0", "--start-offset", "0")
+        assert f"{topic}:0:2" in desk.ask("GetOffsetShell", "--topic", topic, "--time", "latest")
+        desk.fill(topic, "value-2")
+        assert desk.consumed(topic, "read_committed", 1) == ["value-2"]
+        desk.ask(command, "forceTerminateTransaction", "--transactionalId", "open")
+
+
+def test_log_dirs_features_versions_and_cluster(desk: Desk) -> None:
+    topic = desk.create("measured", 2)
+    desk.fill(topic, "1")
+    described = json.loads(desk.ask("LogDirsCommand", "--describe", "--topic-list", topic).splitlines()[-1])
+    (folder,) = described["brokers"][0]["logDirs"]
+    assert {one["partition"]: one["size"] > 0 for one in folder["partitions"]} == {
+        f"{topic}-0": True,
+        f"{topic}-1": False,
+    }
+    features = desk.ask("FeatureCommand", "describe")
+    assert re.search(r"transaction.version\s.*FinalizedVersionLevel: 2\s", features)
+    versions = desk.ask("BrokerApiVersionsCommand")
+    assert re.search(r"InitProducerId\(22\): 0 to 6 \[usable: \d\]", versions), versions
+    with Broker({"transaction.version": 1}) as older:
+        told = desk.run("FeatureCommand", "--bootstrap-server", older.bootstrap_servers, "describe")
+        assert re.search(r"transaction.version\s.*FinalizedVersionLevel: 1\s", told.output)
+    told = desk.run("ClusterTool", "cluster-id", "--bootstrap-server", desk.servers)
+    assert re.search(r"Cluster ID: \S{22}", told.output)
+
+
+def test_verifiable_and_performance_clients(desk: Desk) -> None:
+    topic = desk.create("verified")
+    # The producer's last lines are written by its shutdown hook, which does not run here: what was read counts.
+    desk.ask("VerifiableProducer", "--topic", topic, "--max-messages", "50")
+    told = desk.ask(
+        "VerifiableConsumer", "--topic", topic, "--group-id", "v", "--max-messages", "50", "--reset-policy", "earliest"
+    )
+    events = [json.loads(line) for line in told.splitlines() if line.startswith("{")]
+    assert sum(event["count"] for event in events if event["name"] == "records_consumed") == 50
+    assert {event["success"] for event in events if event["name"] == "offsets_committed"} == {True}
+    written = desk.ask(
+        "ProducerPerformance",
+        *("--topic", topic, "--num-records", "3000", "--record-size", "100", "--throughput", "-1"),
+        *("--transactional-id", "perf", "--transaction-duration-ms", "20"),
+    )
+    assert "3000 records sent" in written
+    read = desk.rows("ConsumerPerformance", "--topic", topic, "--num-records", "3000", "--timeout", "20000")
+    assert int(read[-1][6].rstrip(",")) >= 3000
+    assert "Avg latency" in desk.ask(
+        "EndToEndLatency", "--topic", topic, "--num-records", "20", "--producer-acks", "all", "--record-size", "20"
+    )
+
+
+def test_what_is_not_served_is_said(desk: Desk) -> None:
+    """One broker without a controller quorum has nothing to tell of one."""
+    refused = desk.tell("MetadataQuorumCommand", "describe", "--status")
+    assert refused.status == 1
+    assert "UnsupportedVersionException" in refused.output
+
+
+def test_the_logs_on_disk(desk: Desk) -> None:
+    """kafka-dump-log, records one by one, and both decoders of the internal topics."""
+    topic = desk.create("dumped")
+    with fencepost.Producer(desk.servers, transactional_id="dumper") as producer:
+        producer.init_transactions()
+        with producer.transaction():
+            producer.send(topic, b"value-1", key=b"k")
+            offsets = {fencepost.TopicPartition(topic, 0): fencepost.OffsetAndMetadata(1)}
+            producer.send_offsets_to_transaction(offsets, fencepost.GroupMetadata("dumpers"))
+    folder = Path(desk.broker.data_dir)
+    data = dump(desk, [folder / f"{topic}-0"], "--deep-iteration", "--print-data-log")
+    assert "payload: value-1" in data
+    assert "endTxnMarker: COMMIT" in data
+    transactions = dump(desk, sorted(folder.glob("__transaction_state-*")), "--transaction-log-decoder")
+    assert re.findall(r'"transactionalId":"dumper"', transactions)
+    assert [transactions.count(f'"transactionStatus":{status}') > 0 for status in (0, 1, 2, 4)] == [True] * 4
+    committed = dump(desk, sorted(folder.glob("__consumer_offsets-*")), "--offsets-decoder")
+    assert f'"group":"dumpers","topic":"{topic}","partition":0' in committed
+
+
+def dump(desk: Desk, folders: list[Path], *options: str) -> str:
+    """All segments with their indexes."""
+    files = [str(file) for folder in folders for file in sorted(folder.glob("0*.log"))]
+    assert files
+    ran = desk.run("DumpLogSegments", "--files", ",".join(files), *options)
+    assert ran.status == 0, ran.output
+    assert not re.search(r"mismatch|[Ii]nvalid|Exception", ran.output.replace("isvalid: true", "")), ran.output
+    return ran.output
