@@ -24,6 +24,8 @@ from fencepost.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from fencepost.protocol.messages.find_coordinator import FindCoordinatorRequest
 from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from fencepost.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from fencepost.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from fencepost.protocol.messages.sasl_handshake import SaslHandshakeRequest
 
 # What Kafka answers for a moment, while something loads, moves or finishes.
 PASSING = frozenset(
@@ -62,13 +64,21 @@ class Fetched:
 
 
 class RawClient:
-    """A connection to `bootstrap_servers` ("host:port"). Context manager."""
+    """A connection to `bootstrap_servers` ("host:port"). `login`: (user, password) for SASL PLAIN. Context manager."""
 
-    def __init__(self, bootstrap_servers: str, client_id: str = "raw", timeout_s: float = 30.0) -> None:
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        client_id: str = "raw",
+        timeout_s: float = 30.0,
+        login: tuple[str, str] | None = None,
+    ) -> None:
         host, _, port = bootstrap_servers.rpartition(":")
         self._client_id = client_id
         self._correlation_id = 0
         self._socket = socket.create_connection((host, int(port)), timeout=timeout_s)
+        if login is not None:
+            self.log_in(*login)
 
     def __enter__(self) -> Self:
         return self
@@ -77,6 +87,29 @@ class RawClient:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._socket.close()
+
+    # --- who it is ---
+
+    def log_in(self, user: str, password: str) -> SaslAuthenticateResponse:
+        """SASL PLAIN. Raises PermissionError when the broker refuses."""
+        chosen = self.call(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+        if chosen.error_code:
+            raise PermissionError(f"SaslHandshake: {chosen}")
+        answer = self.authenticate(f"\0{user}\0{password}".encode())
+        if answer.error_code:
+            raise PermissionError(f"{user}: {answer}")
+        return answer
+
+    def authenticate(self, token: bytes) -> SaslAuthenticateResponse:
+        """One SaslAuthenticate."""
+        answer: SaslAuthenticateResponse = self.call(SaslAuthenticateRequest(auth_bytes=token), 2)
+        return answer
+
+    def exchange_bare(self, frame_body: bytes) -> bytes:
+        """Send bytes behind their size, without a request's header; returns what comes back in the same form."""
+        self._socket.sendall(struct.pack(">i", len(frame_body)) + frame_body)
+        (size,) = struct.unpack(">i", self._receive(4))
+        return self._receive(size)
 
     # --- any request ---
 

@@ -127,7 +127,8 @@ def _listener(
         if not line:
             raise InvalidSetting(f"listener {name} needs listener.name.{name.lower()}.plain.sasl.jaas.config")
         listener.users = users_of(line)
-        listener.max_reauth_ms = int(config.of_listener(name, "connections.max.reauth.ms"))
+        of_mechanism = config.given.get(f"listener.name.{name.lower()}.plain.connections.max.reauth.ms")
+        listener.max_reauth_ms = int(of_mechanism or config.of_listener(name, "connections.max.reauth.ms"))
     return listener
 
 

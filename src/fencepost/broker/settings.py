@@ -506,11 +506,8 @@ def check_value(setting: Setting, value: str) -> str:
     parts = [part.strip() for part in text.split(",") if part.strip()]
     for part in parts:
         _check_choice(setting, part)
-    if setting.key.endswith("replication.throttled.replicas") and parts != ["*"]:
-        if any(_REPLICA.fullmatch(part) is None for part in parts):
-            example = "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
-            why = f"{setting.key} must be the literal '*' or a list of replicas in the following format: {example}"
-            raise _invalid(setting, f"[{', '.join(parts)}]", why)
+    if setting.key.endswith("replication.throttled.replicas"):
+        _check_replicas(setting, parts)
     return ",".join(parts)
 
 
@@ -520,6 +517,13 @@ _REPLICA = re.compile(r"[0-9]+:[0-9]+")
 
 def _invalid(setting: Setting, value: object, why: str) -> InvalidSetting:
     return InvalidSetting(f"Invalid value {value} for configuration {setting.key}: {why}")
+
+
+def _check_replicas(setting: Setting, parts: list[str]) -> None:
+    if parts != ["*"] and any(_REPLICA.fullmatch(part) is None for part in parts):
+        example = "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
+        why = f"{setting.key} must be the literal '*' or a list of replicas in the following format: {example}"
+        raise _invalid(setting, f"[{', '.join(parts)}]", why)
 
 
 def _check_choice(setting: Setting, text: str) -> None:
