@@ -1,18 +1,31 @@
-"""Settings of topics and of the broker as the three configuration APIs see them."""
+"""Settings of topics, of this broker and of groups as the configuration APIs see them.
+
+Refusals are Kafka's, code and words.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from fencepost.broker.api.common import BROKER_ID
-from fencepost.broker.config import check_topic_config
+from fencepost.broker.config import check_group_config, check_topic_config
 from fencepost.broker.core import BrokerCore
-from fencepost.broker.settings import InvalidSetting
+from fencepost.broker.dynamic_settings import ALL_BROKERS
+from fencepost.broker.settings import (
+    BROKER_SETTINGS,
+    GROUP_SETTINGS,
+    TOPIC_SETTINGS,
+    InvalidSetting,
+    Kind,
+    check_value,
+)
+from fencepost.broker.topics import Topic, invalid_topic_name
 from fencepost.protocol.codes import ErrorCode
 
-__all__ = ["BROKER", "GROUP", "TOPIC", "Refused", "change_topic", "is_this_broker", "refuse_other"]
+__all__ = ["BROKER", "GROUP", "TOPIC", "Refused", "change", "find_topic", "is_list", "own_settings"]
 
 TOPIC, BROKER, GROUP = 2, 4, 32
+_TABLES = {TOPIC: TOPIC_SETTINGS, BROKER: BROKER_SETTINGS, GROUP: GROUP_SETTINGS}
 
 
 class Refused(Exception):
@@ -24,28 +37,85 @@ class Refused(Exception):
         self.message = message
 
 
-def is_this_broker(name: str) -> bool:
-    """Whether a resource name of type broker means this one; the empty name means all brokers."""
-    return name in ("", str(BROKER_ID))
-
-
-def change_topic(core: BrokerCore, name: str, given: Mapping[str, str | None], validate_only: bool) -> None:
-    """Make these the topic's own settings. Raises Refused."""
+def find_topic(core: BrokerCore, name: str, missing: str) -> Topic:
+    """The topic of that name. Raises Refused; `missing` is the message when there is none."""
+    why = invalid_topic_name(name)
+    if why is not None:
+        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, why)
     topic = core.topics.get(name)
     if topic is None:
-        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
-    try:
-        checked = check_topic_config(given)
-    except InvalidSetting as error:
-        raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from error
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, missing)
+    return topic
+
+
+def is_list(resource_type: int, key: str) -> bool:
+    """Whether the setting is a list."""
+    setting = _TABLES[resource_type].get(key)
+    return setting is not None and setting.kind is Kind.LIST
+
+
+def own_settings(core: BrokerCore, resource_type: int, name: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """(the settings that the resource itself has, the values that count of the lists). Raises Refused."""
+    if resource_type == TOPIC:
+        if not name:
+            raise Refused(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+        topic = find_topic(core, name, f"The topic '{name}' does not exist.")
+        lists = {key: topic.config.text(key) for key, each in TOPIC_SETTINGS.items() if each.kind is Kind.LIST}
+        return topic.given, lists
+    if resource_type == BROKER:
+        if name != ALL_BROKERS and not name.removeprefix("-").isdecimal():
+            raise Refused(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
+        if name not in (ALL_BROKERS, str(BROKER_ID)):
+            message = f"Unexpected broker id, expected {BROKER_ID}, but received {name}"
+            raise Refused(ErrorCode.INVALID_REQUEST, message)
+        lists = {key: core.config.text(key) for key, each in BROKER_SETTINGS.items() if each.kind is Kind.LIST}
+        return core.settings.of_broker(name), lists
+    if resource_type == GROUP:
+        if not name:
+            raise Refused(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+        return core.settings.of_group(name).given, {}
+    raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
+
+
+def change(
+    core: BrokerCore, now_ms: int, resource_type: int, name: str, given: Mapping[str, str], *, validate_only: bool
+) -> None:
+    """Make these the resource's own settings; they count at once. Raises Refused."""
+    if resource_type == BROKER:
+        _change_broker(core, name, given, validate_only)
+    else:
+        try:
+            checked = check_topic_config(given) if resource_type == TOPIC else check_group_config(given)
+        except InvalidSetting as error:
+            raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from error
+        topic = core.topics.get(name)
+        if validate_only:
+            return
+        if resource_type == GROUP:
+            core.settings.set_group(name, checked)
+        elif topic is not None:
+            core.topics.set_configs(topic, checked)
     if not validate_only:
-        core.topics.set_configs(topic, checked)
+        core.settings_changed(now_ms)
 
 
-def refuse_other(resource_type: int, name: str) -> None:
-    """Refuse every kind of resource whose settings cannot be changed here. Raises Refused."""
-    if resource_type == BROKER and is_this_broker(name):
-        raise Refused(ErrorCode.INVALID_REQUEST, "The broker's settings are given when it is started.")
-    raise Refused(
-        ErrorCode.INVALID_REQUEST, f"Resource type {resource_type} with name {name!r} cannot be changed here."
-    )
+def _change_broker(core: BrokerCore, name: str, given: Mapping[str, str], validate_only: bool) -> None:
+    before = core.settings.of_broker(name)
+    fixed = [
+        key
+        for key, value in given.items()
+        if key in BROKER_SETTINGS and not BROKER_SETTINGS[key].dynamic and before.get(key) != value
+    ]
+    if fixed:
+        message = f"Cannot update these configs dynamically: [{', '.join(fixed)}]"
+        raise Refused(ErrorCode.INVALID_REQUEST, message)
+    try:
+        # Kafka takes names that it does not know: a plugin might.
+        checked = {
+            key: check_value(BROKER_SETTINGS[key], value) if key in BROKER_SETTINGS else value
+            for key, value in given.items()
+        }
+    except InvalidSetting as error:
+        raise Refused(ErrorCode.INVALID_REQUEST, str(error)) from error
+    if not validate_only:
+        core.settings.set_broker(name, checked)

@@ -13,7 +13,7 @@ from fencepost.broker.api.common import BROKER_ID
 from fencepost.broker.config import TopicConfig, check_topic_config
 from fencepost.broker.connection import Call
 from fencepost.broker.core import BrokerCore
-from fencepost.broker.settings import TOPIC_SETTINGS, InvalidSetting
+from fencepost.broker.settings import TOPIC_SETTINGS, InvalidSetting, Kind
 from fencepost.broker.topics import CONSUMER_OFFSETS, TRANSACTION_STATE, invalid_topic_name
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.create_topics import (
@@ -27,7 +27,6 @@ from fencepost.protocol.messages.create_topics import (
 __all__ = ["handle"]
 
 _MOST_PARTITIONS = 100_000
-_FROM_TOPIC, _FROM_BROKER, _DEFAULT = 1, 4, 5
 
 
 def handle(call: Call, now_ms: int, request: CreateTopicsRequest) -> CreateTopicsResponse:
@@ -46,8 +45,13 @@ def _create(core: BrokerCore, wanted: CreatableTopic, validate_only: bool) -> Cr
     code, message, count = _check(core, wanted)
     if code:
         return CreatableTopicResult(name=wanted.name, error_code=code, error_message=message)
+    asked = {config.name: config.value for config in wanted.configs}
+    empty = [key for key, value in asked.items() if value is None]
+    if empty:
+        message = f"Null value not supported for topic configs: {','.join(empty)}"
+        return CreatableTopicResult(name=wanted.name, error_code=ErrorCode.INVALID_CONFIG, error_message=message)
     try:
-        given = check_topic_config({config.name: config.value for config in wanted.configs})
+        given = check_topic_config({key: value for key, value in asked.items() if value is not None})
     except InvalidSetting as error:
         return CreatableTopicResult(name=wanted.name, error_code=ErrorCode.INVALID_CONFIG, error_message=str(error))
     topic_id = None if validate_only else core.topics.create(wanted.name, count, given).topic_id
@@ -56,7 +60,7 @@ def _create(core: BrokerCore, wanted: CreatableTopic, validate_only: bool) -> Cr
         topic_id=topic_id,
         num_partitions=count,
         replication_factor=1,
-        configs=_settings(core, TopicConfig(given, core.config)),
+        configs=_settings(TopicConfig(given, core.config)),
     )
 
 
@@ -92,13 +96,16 @@ def _check_assignments(wanted: CreatableTopic) -> tuple[int, str | None, int]:
     return ErrorCode.NONE, None, len(indexes)
 
 
-def _settings(core: BrokerCore, config: TopicConfig) -> list[CreatableTopicConfigs]:
+def _settings(config: TopicConfig) -> list[CreatableTopicConfigs]:
     result = []
     for key, setting in TOPIC_SETTINGS.items():
-        source = _DEFAULT
-        if key in config.given:
-            source = _FROM_TOPIC
-        elif setting.broker_key in core.config.given:
-            source = _FROM_BROKER
-        result.append(CreatableTopicConfigs(name=key, value=config.text(key), config_source=source))
+        secret = setting.kind is Kind.PASSWORD
+        result.append(
+            CreatableTopicConfigs(
+                name=key,
+                value=None if secret else config.value(key),
+                config_source=config.source(key),
+                is_sensitive=secret,
+            )
+        )
     return result

@@ -1,17 +1,20 @@
-"""DescribeConfigs, v1-4: settings of topics (2), of this broker (4), and of nothing else. v3 adds types and
-documentation.
+"""DescribeConfigs, v1-4: settings of topics (2), of this broker (4) and of groups (32).
 
-Where a value comes from: 1 the topic, 4 the broker's start, 5 the default; synonyms list the same in the order in
-which they count.
+v3 adds types and documentation. Synonyms are all values that a setting might have, with where each is from, in the
+order in which they count. An empty broker name asks for what was changed for all brokers, and nothing else.
 """
 
 from __future__ import annotations
 
-from fencepost.broker.api.configs import BROKER, GROUP, TOPIC, Refused, is_this_broker
-from fencepost.broker.config import BrokerConfig
+from collections.abc import Iterable
+
+from fencepost.broker.api.common import BROKER_ID
+from fencepost.broker.api.configs import BROKER, GROUP, TOPIC, Refused, find_topic
+from fencepost.broker.config import FROM_ALL_BROKERS, FROM_DEFAULT, GroupSettings, Origin, TopicConfig
 from fencepost.broker.connection import Call
-from fencepost.broker.settings import BROKER_SETTINGS, TOPIC_SETTINGS, Setting
-from fencepost.broker.topics import Topic
+from fencepost.broker.core import BrokerCore
+from fencepost.broker.dynamic_settings import ALL_BROKERS
+from fencepost.broker.settings import BROKER_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS, Kind, Setting
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -24,16 +27,16 @@ from fencepost.protocol.messages.describe_configs import (
 
 __all__ = ["handle"]
 
-_FROM_TOPIC, _FROM_BROKER, _DEFAULT = 1, 4, 5
-
 
 def handle(call: Call, now_ms: int, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     """Describe each resource."""
     results = []
     for wanted in request.resources:
-        result = DescribeConfigsResult(resource_type=wanted.resource_type, resource_name=wanted.resource_name)
+        result = DescribeConfigsResult(
+            resource_type=wanted.resource_type, resource_name=wanted.resource_name, error_message=""
+        )
         try:
-            result.configs = _describe(call, wanted, request)
+            result.configs = _describe(call.core, wanted, request)
         except Refused as refused:
             result.error_code, result.error_message = refused.code, refused.message
         results.append(result)
@@ -41,72 +44,81 @@ def handle(call: Call, now_ms: int, request: DescribeConfigsRequest) -> Describe
 
 
 def _describe(
-    call: Call, wanted: DescribeConfigsResource, request: DescribeConfigsRequest
+    core: BrokerCore, wanted: DescribeConfigsResource, request: DescribeConfigsRequest
 ) -> list[DescribeConfigsResourceResult]:
-    core = call.core
-    keys = wanted.configuration_keys
+    name = wanted.resource_name
     if wanted.resource_type == TOPIC:
-        topic = core.topics.get(wanted.resource_name)
-        if topic is None:
-            message = f"The topic '{wanted.resource_name}' does not exist."
-            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message)
-        found = [
-            _of_topic(topic, core.config, setting)
-            for key, setting in TOPIC_SETTINGS.items()
-            if keys is None or key in keys
-        ]
-    elif wanted.resource_type == BROKER and is_this_broker(wanted.resource_name):
-        found = [
-            _of_broker(core.config, setting) for key, setting in BROKER_SETTINGS.items() if keys is None or key in keys
-        ]
+        found = _of_resource(find_topic(core, name, "").config, TOPIC_SETTINGS.values())
+    elif wanted.resource_type == BROKER:
+        found = _of_all_brokers(core) if name == ALL_BROKERS else _of_broker(core, name)
     elif wanted.resource_type == GROUP:
-        found = []
+        if not name:
+            raise Refused(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+        found = _of_resource(core.settings.of_group(name), GROUP_SETTINGS.values())
     else:
-        message = f"Resource type {wanted.resource_type} with name {wanted.resource_name!r} is not known here."
+        message = f"Resource type {wanted.resource_type} has no settings here."
         raise Refused(ErrorCode.INVALID_REQUEST, message)
-    for result in found:
+    keys = wanted.configuration_keys
+    shown = [result for result in found if keys is None or result.name in keys]
+    for result in shown:
         if not request.include_synonyms:
             result.synonyms = ()
         if not request.include_documentation:
             result.documentation = None
+    return shown
+
+
+def _of_resource(
+    config: TopicConfig | GroupSettings, settings: Iterable[Setting]
+) -> list[DescribeConfigsResourceResult]:
+    return [_result(setting, config.value(setting.key), config.origins(setting.key)) for setting in settings]
+
+
+def _of_broker(core: BrokerCore, name: str) -> list[DescribeConfigsResourceResult]:
+    if not name.removeprefix("-").isdecimal():
+        raise Refused(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
+    if name != str(BROKER_ID):
+        message = f"Unexpected broker id, expected {BROKER_ID} or empty string, but received {name}"
+        raise Refused(ErrorCode.INVALID_REQUEST, message)
+    config = core.config
+    found = [_result(setting, config.value(key), config.origins(key)) for key, setting in BROKER_SETTINGS.items()]
+    unknown = {*config.changed, *config.changed_default} - BROKER_SETTINGS.keys()
+    return found + [_hidden(config.origins(key)) for key in sorted(unknown)]
+
+
+def _of_all_brokers(core: BrokerCore) -> list[DescribeConfigsResourceResult]:
+    found = []
+    for key, value in core.config.changed_default.items():
+        origins = [Origin(key, value, FROM_ALL_BROKERS)]
+        setting = BROKER_SETTINGS.get(key)
+        found.append(_hidden(origins) if setting is None else _result(setting, value, origins))
     return found
 
 
-def _of_topic(topic: Topic, broker: BrokerConfig, setting: Setting) -> DescribeConfigsResourceResult:
-    synonyms = []
-    if setting.key in topic.given:
-        synonyms.append(DescribeConfigsSynonym(name=setting.key, value=topic.given[setting.key], source=_FROM_TOPIC))
-    if setting.broker_key:
-        synonyms += _synonyms_of_broker(broker, BROKER_SETTINGS[setting.broker_key])
-    else:
-        synonyms.append(DescribeConfigsSynonym(name=setting.key, value=setting.default, source=_DEFAULT))
+def _result(setting: Setting, value: str | None, origins: list[Origin]) -> DescribeConfigsResourceResult:
+    secret = setting.kind is Kind.PASSWORD
     return DescribeConfigsResourceResult(
         name=setting.key,
-        value=topic.config.text(setting.key),
-        config_source=synonyms[0].source,
-        synonyms=synonyms,
+        value=None if secret else value,
+        read_only=not setting.dynamic,
+        is_sensitive=secret,
+        config_source=origins[0].source if origins else FROM_DEFAULT,
+        synonyms=[
+            DescribeConfigsSynonym(name=each.key, value=None if secret else each.value, source=each.source)
+            for each in origins
+        ],
         config_type=setting.kind,
         documentation=setting.doc,
     )
 
 
-def _of_broker(broker: BrokerConfig, setting: Setting) -> DescribeConfigsResourceResult:
-    synonyms = _synonyms_of_broker(broker, setting)
+def _hidden(origins: list[Origin]) -> DescribeConfigsResourceResult:
+    """A setting that nobody knows: it might be a secret, so its value is not shown."""
     return DescribeConfigsResourceResult(
-        name=setting.key,
-        value=broker.text(setting.key),
+        name=origins[0].key,
+        value=None,
         read_only=True,
-        config_source=synonyms[0].source,
-        synonyms=synonyms,
-        config_type=setting.kind,
-        documentation=setting.doc,
+        is_sensitive=True,
+        config_source=origins[0].source,
+        synonyms=[DescribeConfigsSynonym(name=each.key, value=None, source=each.source) for each in origins],
     )
-
-
-def _synonyms_of_broker(broker: BrokerConfig, setting: Setting) -> list[DescribeConfigsSynonym]:
-    synonyms = [DescribeConfigsSynonym(name=setting.key, value=setting.default, source=_DEFAULT)]
-    if setting.key in broker.given:
-        synonyms.insert(
-            0, DescribeConfigsSynonym(name=setting.key, value=broker.given[setting.key], source=_FROM_BROKER)
-        )
-    return synonyms

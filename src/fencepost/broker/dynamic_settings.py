@@ -1,0 +1,78 @@
+"""Settings that were changed while the broker ran: of this broker, of all brokers, of groups.
+
+On disk, `settings.fencepost` is one small file that is replaced as a whole before a change is answered: the form of
+`sealed_json`, magic "FPSE". Version 1 payload: {"brokers": {"1" or "": {key: value}}, "groups": {group id: {...}}}.
+Topics' settings are kept with the topics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fencepost.broker.config import BrokerConfig, GroupSettings
+from fencepost.broker.files import Files
+from fencepost.broker.sealed_json import Damaged, seal_json, unseal_json
+
+__all__ = ["ALL_BROKERS", "DynamicSettings", "SettingsCorrupt"]
+
+ALL_BROKERS = ""
+_FILE = "settings.fencepost"
+_MAGIC, _VERSION = b"FPSE", 1
+
+
+class SettingsCorrupt(Exception):
+    """The file of changed settings is damaged or of a version that this broker does not know."""
+
+
+class DynamicSettings:
+    """Keeps what was changed, and puts what concerns the broker into `config`."""
+
+    def __init__(self, files: Files, config: BrokerConfig) -> None:
+        self._files = files
+        self._config = config
+        self._groups: dict[str, dict[str, str]] = {}
+
+    def load(self) -> None:
+        """Read the file. Raises SettingsCorrupt, OSError."""
+        brokers: dict[str, dict[str, str]] = {}
+        self._groups = {}
+        if self._files.exists(_FILE):
+            try:
+                stored = unseal_json(_MAGIC, _VERSION, self._files.read_bytes(_FILE))
+            except Damaged as error:
+                raise SettingsCorrupt(f"{_FILE}: {error}") from error
+            brokers, self._groups = stored["brokers"], stored["groups"]
+        self._config.changed_default = brokers.get(ALL_BROKERS, {})
+        self._config.changed = next((given for name, given in brokers.items() if name != ALL_BROKERS), {})
+
+    def of_broker(self, name: str) -> Mapping[str, str]:
+        """What was changed for this broker, or, with an empty name, for all."""
+        return self._config.changed_default if name == ALL_BROKERS else self._config.changed
+
+    def of_group(self, group_id: str) -> GroupSettings:
+        """The settings of a group."""
+        return GroupSettings(self._groups.get(group_id, {}), self._config)
+
+    def set_broker(self, name: str, given: Mapping[str, str]) -> None:
+        """Make these the changes for this broker, or for all. Raises OSError, and then nothing has changed."""
+        changed, changed_default = self._config.changed, self._config.changed_default
+        if name == ALL_BROKERS:
+            changed_default = dict(given)
+        else:
+            changed = dict(given)
+        self._save(changed, changed_default, self._groups)
+        self._config.changed, self._config.changed_default = changed, changed_default
+
+    def set_group(self, group_id: str, given: Mapping[str, str]) -> None:
+        """Make these the group's own settings. Raises OSError, and then nothing has changed."""
+        groups = {name: own for name, own in self._groups.items() if name != group_id}
+        if given:
+            groups[group_id] = dict(given)
+        self._save(self._config.changed, self._config.changed_default, groups)
+        self._groups = groups
+
+    def _save(
+        self, changed: Mapping[str, str], changed_default: Mapping[str, str], groups: Mapping[str, Mapping[str, str]]
+    ) -> None:
+        stored = {"brokers": {ALL_BROKERS: changed_default, "1": changed}, "groups": groups}
+        self._files.write_atomic(_FILE, seal_json(_MAGIC, _VERSION, stored))
