@@ -63,7 +63,20 @@ class FencepostProcess:
         self._process: subprocess.Popen[str] | None = None
         self.bootstrap_servers = "127.0.0.1:0"
 
+    @property
+    def data_directory(self) -> Path:
+        return Path(self._folder.name) / "data"
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid if self._process else -1
+
     def start(self) -> None:
+        self.launch()
+        self.wait_until_it_listens()
+
+    def launch(self) -> None:
+        """Begin to start; it may be killed before it listens."""
         options = [f"--config={key}={str(value).lower()}" for key, value in self._settings.items()]
         log = Path(self._folder.name) / "log.txt"
         with open(log, "a") as errors:
@@ -78,15 +91,14 @@ class FencepostProcess:
                 text=True,
                 env={**os.environ, "PYTHONUNBUFFERED": "1"},
             )
-        line = self._process.stdout.readline() if self._process.stdout else ""
-        if not line.startswith(LISTENING):
-            self.stop()
-            raise RuntimeError(f"fencepost broker did not start: {line}{log.read_text()[-4000:]}")
-        self.bootstrap_servers = line.removeprefix(LISTENING).strip()
 
-    @property
-    def data_directory(self) -> Path:
-        return Path(self._folder.name) / "data"
+    def wait_until_it_listens(self) -> None:
+        line = self._process.stdout.readline() if self._process and self._process.stdout else ""
+        if not line.startswith(LISTENING):
+            text = self.output()
+            self.stop()
+            raise RuntimeError(f"fencepost broker did not start: {line}{text[-4000:]}")
+        self.bootstrap_servers = line.removeprefix(LISTENING).strip()
 
     def output(self) -> str:
         """What the broker has logged so far."""

@@ -1,0 +1,375 @@
+"""kill -9 under load, again and again: `python -m tests.support.kill_rounds --rounds 200 --seed 1 --fsync commit`.
+
+Transactional and idempotent producers of our own client and of librdkafka write all the time, some of it into a topic
+that is compacted meanwhile. The broker's process is killed at a random moment, now and then while it starts, and
+started again on what it left. While it is dead every segment is walked over. At the end nobody may be in doubt, and
+what readers get is compared with what the producers were told: nothing lost, doubled, torn, reordered, and no
+transaction left hanging.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import random
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import confluent_kafka
+
+import fencepost
+from fencepost.check.checks import check_all
+from fencepost.check.history import Anomaly, History, Outcome, Transaction, Write
+from fencepost.check.reader import read_group_offsets, read_to_end
+from fencepost.client.admin import AdminCore
+from fencepost.client.assembly import cluster_for
+from fencepost.client.asyncio_runtime import runtime_for
+from fencepost.client.types import Isolation, TopicPartition
+from fencepost.config import AdminConfig
+from fencepost.errors import KafkaError, ProduceFailedError
+from tests.support.brokers import FencepostProcess
+from tests.support.segments import Verified, verify_data_directory
+
+__all__ = ["Summary", "run"]
+
+TOPICS = {"red": 2, "blue": 1, "compacted": 2}
+INPUT = TopicPartition("input", 0)
+CHURN_KEYS = 20
+PATIENCE_MS = 120_000
+STABLE_WITHIN_S = 10.0
+SETTINGS: dict[str, str | int | bool] = {
+    "log.segment.bytes": 300_000,
+    "log.cleaner.backoff.ms": 100,
+    "log.cleaner.min.cleanable.ratio": "0.2",
+    "offsets.topic.num.partitions": 3,
+    "transaction.state.log.num.partitions": 3,
+}
+
+
+@dataclass
+class Summary:
+    """What a run did, and found."""
+
+    rounds: int = 0
+    killed_in_start: int = 0
+    transactions: dict[Outcome, int] = field(default_factory=dict)
+    records_read: int = 0
+    verified: Verified = field(default_factory=Verified)
+    slowest_start_s: float = 0.0
+    stable_after_s: float = 0.0
+    compactions: int = 0
+    anomalies: list[Anomaly] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def text(self) -> str:
+        told = ", ".join(f"{count} {outcome.value}" for outcome, count in self.transactions.items())
+        return (
+            f"{self.rounds} rounds in {self.seconds:.0f} s, {self.killed_in_start} further kills while starting; "
+            f"transactions and single records: {told}; {self.records_read} records read; "
+            f"{self.compactions} compactions; "
+            f"{self.verified.batches} batches of {self.verified.segments} segments walked over, "
+            f"{self.verified.torn_bytes} torn bytes at ends; slowest start {self.slowest_start_s:.2f} s; "
+            f"last stable offset at the end after {self.stable_after_s:.2f} s; {len(self.anomalies)} anomalies"
+        )
+
+
+class Actor(threading.Thread):
+    """A producer's application, in a thread of its own; `history` is what it was told."""
+
+    def __init__(self, name: str, bootstrap: str, seed: int, stop: threading.Event) -> None:
+        super().__init__(name=name, daemon=True)
+        self.bootstrap = bootstrap
+        self.chance = random.Random(seed)
+        self.stopping = stop
+        self.history: list[Transaction] = []
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            while not self.stopping.is_set():
+                self.live()
+        except BaseException as error:
+            self.error = error
+            raise
+
+    def live(self) -> None:
+        raise NotImplementedError
+
+    def new_transaction(self) -> Transaction:
+        made = Transaction(self.name, len(self.history) + 1)
+        self.history.append(made)
+        return made
+
+    def writes(self, transaction: Transaction) -> Iterator[Write]:
+        for index in range(self.chance.randint(1, 8)):
+            topic = self.chance.choice(sorted(TOPICS))
+            partition = self.chance.randrange(TOPICS[topic])
+            write = Write(topic, partition, f"{self.name}-{transaction.number}-{index}")
+            transaction.writes.append(write)
+            yield write
+            if self.chance.random() < 0.1:
+                time.sleep(self.chance.uniform(0, 0.02))
+
+
+class OurTransactions(Actor):
+    def live(self) -> None:
+        with fencepost.Producer(
+            self.bootstrap, transactional_id=self.name, delivery_timeout_ms=60_000, max_block_ms=PATIENCE_MS
+        ) as producer:
+            producer.init_transactions()
+            with contextlib.suppress(KafkaError):  # a new client goes on, and ends what this one left
+                while not self.stopping.is_set():
+                    self.one(producer)
+
+    def one(self, producer: fencepost.Producer) -> None:
+        record = self.new_transaction()
+        record.outcome = Outcome.ABORTED  # until commit is asked for
+        producer.begin_transaction()
+        for write in self.writes(record):
+            producer.send(write.topic, write.value.encode(), key=write.value.encode(), partition=write.partition)
+        if self.chance.random() < 0.5:
+            record.offsets[self.name] = record.number
+            producer.send_offsets_to_transaction({INPUT: record.number}, self.name)
+        if self.chance.random() < 0.25:
+            producer.abort_transaction()
+        else:
+            record.outcome = Outcome.UNKNOWN
+            producer.commit_transaction()
+            record.outcome = Outcome.COMMITTED
+
+
+class TheirTransactions(Actor):
+    def live(self) -> None:
+        producer = confluent_kafka.Producer(
+            {"bootstrap.servers": self.bootstrap, "transactional.id": self.name, "linger.ms": 0, "log_level": 0}
+        )
+        with contextlib.suppress(confluent_kafka.KafkaException):
+            self.patiently(lambda: producer.init_transactions(30))
+            while not self.stopping.is_set():
+                self.one(producer)
+
+    def one(self, producer: confluent_kafka.Producer) -> None:
+        record = self.new_transaction()
+        record.outcome = Outcome.ABORTED
+        producer.begin_transaction()
+        for write in self.writes(record):
+            producer.produce(write.topic, write.value.encode(), key=write.value.encode(), partition=write.partition)
+            producer.poll(0)
+        try:
+            if self.chance.random() < 0.25:
+                self.patiently(lambda: producer.abort_transaction(30))
+            else:
+                record.outcome = Outcome.UNKNOWN
+                self.patiently(lambda: producer.commit_transaction(30))
+                record.outcome = Outcome.COMMITTED
+        except confluent_kafka.KafkaException as error:
+            if not error.args[0].txn_requires_abort():
+                raise
+            record.outcome = Outcome.ABORTED
+            self.patiently(lambda: producer.abort_transaction(30))
+
+    @staticmethod
+    def patiently(call: object) -> None:
+        """Try again as librdkafka says one should."""
+        deadline = time.monotonic() + PATIENCE_MS / 1000
+        while True:
+            try:
+                call()  # type: ignore[operator]
+            except confluent_kafka.KafkaException as error:
+                if not error.args[0].retriable() or time.monotonic() > deadline:
+                    raise
+            else:
+                return
+
+
+class OurRecords(Actor):
+    """Idempotent, without transactions: each record counts as a transaction of its own."""
+
+    def live(self) -> None:
+        with fencepost.Producer(self.bootstrap, enable_idempotence=True, delivery_timeout_ms=PATIENCE_MS) as producer:
+            while not self.stopping.is_set():
+                pending = []
+                for _ in range(self.chance.randint(1, 20)):
+                    record = self.new_transaction()
+                    write = Write("blue", 0, f"{self.name}-{record.number}")
+                    record.writes.append(write)
+                    pending.append((record, producer.send(write.topic, write.value.encode(), partition=0)))
+                for record, delivery in pending:
+                    with contextlib.suppress(ProduceFailedError):
+                        delivery.result()
+                        record.outcome = Outcome.COMMITTED
+
+
+class TheirRecords(Actor):
+    def live(self) -> None:
+        producer = confluent_kafka.Producer(
+            {"bootstrap.servers": self.bootstrap, "enable.idempotence": True, "linger.ms": 0, "log_level": 0}
+        )
+        while not self.stopping.is_set():
+            for _ in range(self.chance.randint(1, 20)):
+                record = self.new_transaction()
+                write = Write("red", 0, f"{self.name}-{record.number}")
+                record.writes.append(write)
+
+                def told(error: object, _: object, record: Transaction = record) -> None:
+                    if error is None:
+                        record.outcome = Outcome.COMMITTED
+
+                producer.produce(write.topic, write.value.encode(), partition=0, on_delivery=told)
+            producer.flush(PATIENCE_MS / 1000)
+
+
+class Churn(Actor):
+    """The same keys again and again, so that compaction has something to remove. `told[key]`: the last number that was
+    acknowledged."""
+
+    def __init__(self, name: str, bootstrap: str, seed: int, stop: threading.Event) -> None:
+        super().__init__(name, bootstrap, seed, stop)
+        self.told: dict[bytes, int] = {}
+        self.number = 0
+
+    def live(self) -> None:
+        with fencepost.Producer(self.bootstrap, enable_idempotence=True, delivery_timeout_ms=PATIENCE_MS) as producer:
+            while not self.stopping.is_set():
+                self.number += 1
+                sent = []
+                for key in (b"churn %d" % n for n in range(CHURN_KEYS)):
+                    value = b"%s %d " % (key, self.number) + b"." * 300
+                    sent.append((key, producer.send("compacted", value, key=key, partition=0)))
+                for key, delivery in sent:
+                    with contextlib.suppress(ProduceFailedError):
+                        delivery.result()
+                        self.told[key] = self.number
+                time.sleep(0.01)
+
+
+def run(rounds: int, seed: int, fsync: str, *, say: bool = False) -> Summary:
+    """The whole story. Raises Damage, and whatever an actor could not live with."""
+    began = time.monotonic()
+    chance = random.Random(seed)
+    summary = Summary()
+    broker = FencepostProcess({**SETTINGS, "fsync": fsync})
+    broker.start()
+    try:
+        with fencepost.Admin(broker.bootstrap_servers) as admin:
+            for name, partitions in {**TOPICS, INPUT.topic: 1}.items():
+                admin.create_topic(
+                    name, partitions, 1, {"cleanup.policy": "compact"} if name == "compacted" else {}, exist_ok=True
+                )
+        stop = threading.Event()
+        kinds = [OurTransactions, OurTransactions, TheirTransactions, OurRecords, TheirRecords, Churn]
+        actors = [
+            kind(f"{kind.__name__}{number}", broker.bootstrap_servers, seed * 100 + number, stop)
+            for number, kind in enumerate(kinds)
+        ]
+        for actor in actors:
+            actor.start()
+        for number in range(rounds):
+            kill_and_start(broker, chance, summary)
+            summary.rounds += 1
+            if any(actor.error for actor in actors):
+                break
+            if say and number % 10 == 9:
+                sys.stdout.write(f"round {number + 1}: {sum(len(actor.history) for actor in actors)} transactions\n")
+                sys.stdout.flush()
+        time.sleep(0.5)
+        stop.set()
+        for actor in actors:
+            actor.join(2 * PATIENCE_MS / 1000)
+            if actor.is_alive() or actor.error:
+                raise AssertionError(f"{actor.name} did not come to an end: {actor.error!r}")
+        judge(broker, actors, summary)
+        summary.compactions = broker.output().count(": compacted below offset")
+    finally:
+        broker.stop()
+    summary.seconds = time.monotonic() - began
+    return summary
+
+
+def kill_and_start(broker: FencepostProcess, chance: random.Random, summary: Summary) -> None:
+    time.sleep(chance.uniform(0.05, 0.6))
+    broker.kill9()
+    summary.verified = verify_data_directory(broker.data_directory)
+    while chance.random() < 0.15:
+        broker.launch()
+        time.sleep(chance.uniform(0.1, 0.6))
+        broker.kill9()
+        summary.killed_in_start += 1
+        summary.verified = verify_data_directory(broker.data_directory)
+    began = time.monotonic()
+    broker.start()
+    summary.slowest_start_s = max(summary.slowest_start_s, time.monotonic() - began)
+
+
+def judge(broker: FencepostProcess, actors: list[Actor], summary: Summary) -> None:
+    """Compare what is there with what was told."""
+    history = History([transaction for actor in actors for transaction in actor.history])
+    with fencepost.Admin(broker.bootstrap_servers) as admin:
+        summary.stable_after_s = wait_until_stable(admin)
+        hanging = admin.list_transactions(states=["Ongoing", "PrepareCommit", "PrepareAbort"])
+        summary.anomalies += [Anomaly("hanging", one.transactional_id) for one in hanging]
+    groups = [actor.name for actor in actors if isinstance(actor, OurTransactions)]
+    asyncio.run(read_all(broker.bootstrap_servers, groups, history))
+    latest: dict[bytes, int] = {}
+    for read in history.reads:
+        if read.value.startswith("churn "):
+            key, _, rest = read.value.encode().rpartition(b" ")[0].rpartition(b" ")
+            latest[key] = max(latest.get(key, 0), int(rest))
+    for key, wanted in [told for actor in actors if isinstance(actor, Churn) for told in actor.told.items()]:
+        if latest.get(key, 0) < wanted:
+            summary.anomalies.append(Anomaly("lost_write", f"{key!r}: {wanted} was told, {latest.get(key)} is there"))
+    # Compaction may remove older values of a key, so the churn is no part of the history.
+    history.reads = [read for read in history.reads if not read.value.startswith("churn ")]
+    summary.anomalies += check_all(history)
+    summary.records_read = len(history.reads)
+    outcomes = [transaction.outcome for transaction in history.transactions]
+    summary.transactions = {outcome: outcomes.count(outcome) for outcome in Outcome}
+
+
+def wait_until_stable(admin: fencepost.Admin) -> float:
+    """Seconds until the last stable offset of every partition is its end. Raises AssertionError."""
+    began = time.monotonic()
+    wanted = {TopicPartition(name, n): -1 for name, count in TOPICS.items() for n in range(count)}
+    while True:
+        ends = admin.list_offsets(wanted, isolation=Isolation.READ_UNCOMMITTED)
+        stable = admin.list_offsets(wanted, isolation=Isolation.READ_COMMITTED)
+        hanging = [one for one in wanted if stable[one].offset < ends[one].offset]
+        taken = time.monotonic() - began
+        if not hanging:
+            return taken
+        if taken > STABLE_WITHIN_S:
+            raise AssertionError(f"transactions hang in {hanging}")
+        time.sleep(0.05)
+
+
+async def read_all(bootstrap: str, groups: list[str], history: History) -> None:
+    config = AdminConfig(bootstrap_servers=bootstrap)
+    admin = AdminCore(cluster_for(runtime_for(config), config))
+    try:
+        for name, count in TOPICS.items():
+            for partition in range(count):
+                history.reads += await read_to_end(admin, "reader", TopicPartition(name, partition))
+        history.committed_offsets = await read_group_offsets(admin, groups, INPUT)
+    finally:
+        admin.cluster.close()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--fsync", choices=("commit", "interval", "never"), default="commit")
+    given = parser.parse_args()
+    summary = run(given.rounds, given.seed, given.fsync, say=True)
+    sys.stdout.write(summary.text() + "\n")
+    for anomaly in summary.anomalies[:50]:
+        sys.stdout.write(f"{anomaly}\n")
+    return 1 if summary.anomalies else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
