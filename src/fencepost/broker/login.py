@@ -124,6 +124,7 @@ class Login:
             raise
         self._step(LoginEvent.ACCEPT)
         self.principal = principal
+        self.received_bytes = 0
         lifetime_ms = self.listener.max_reauth_ms
         self._expires_ms = now_ms + lifetime_ms if lifetime_ms else None
         return lifetime_ms
