@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-__all__ = ["ADMISSION_CONTROL", "ReadAllAvailable", "ReadLimit", "ReadMaxRows", "ReadMinRows", "SupportsAvailableNow"]
+__all__ = [
+    "ADMISSION_CONTROL",
+    "ReadAllAvailable",
+    "ReadLimit",
+    "ReadMaxRows",
+    "ReadMinRows",
+    "SupportsAvailableNow",
+    "arrow_schema",
+]
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows
     from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow as SupportsAvailableNow
 
@@ -42,3 +51,11 @@ else:
 
         class SupportsAvailableNow:
             """PySpark 4.1 reads everything that is there in one batch instead."""
+
+
+def arrow_schema(schema: Any) -> pa.Schema:
+    """The Arrow schema that Spark expects of a reader with this StructType; timestamps are in UTC."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    # PySpark 4.1 says UTC by itself and has no such argument.
+    return to_arrow_schema(schema, timezone="UTC") if ADMISSION_CONTROL else to_arrow_schema(schema)

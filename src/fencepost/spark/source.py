@@ -32,6 +32,7 @@ from fencepost.spark.compat import (
     ReadMaxRows,
     ReadMinRows,
     SupportsAvailableNow,
+    arrow_schema,
 )
 from fencepost.spark.options import flag
 from fencepost.spark.ranges import EARLIEST, LATEST, Bound, Offsets, Range
@@ -180,9 +181,7 @@ class _Source:
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The range's records as Arrow batches of exactly the reader's schema, one fetch ahead."""
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        return self._read(Range(*partition.value), to_arrow_schema(self._schema, timezone="UTC"))
+        return self._read(Range(*partition.value), arrow_schema(self._schema))
 
     def _read(self, wanted: Range, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         from fencepost.spark.tables import to_rows
