@@ -1,0 +1,146 @@
+"""KIP-848 under everything that may happen: no partition has two owners, and in the end each has one.
+
+Consumers join, leave, die, lose answers, are slow to give back; topics grow; the coordinator starts again from its log.
+Three planted defects show that the checks can fail.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+
+from fencepost.broker.group import consumer_decide, consumer_reconcile
+from tests.support.group_world import REBALANCE_MS, SESSION_MS, ConsumerActor, GroupWorld
+from tests.unit.broker.group.group_driver import FakeTopics
+
+TOPICS = ("ta", "tb")
+MOST_CONSUMERS = 5
+PROFILE = settings(
+    max_examples=250, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck), database=None
+)
+HUNT = settings(PROFILE, max_examples=500, report_multiple_bugs=False, derandomize=True, phases=[Phase.generate])
+
+
+class ConsumerGroupMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = GroupWorld(FakeTopics(ta=3, tb=2))
+        self.joined = 0
+
+    def one(self, which: int) -> ConsumerActor:
+        return self.world.consumers[which % len(self.world.consumers)]
+
+    @precondition(lambda self: len(self.world.consumers) < MOST_CONSUMERS)
+    @rule(
+        topics=st.sampled_from([TOPICS, TOPICS, ("ta",), ("tb", "nothing")]),
+        regex=st.sampled_from([None, None, "t."]),
+        static=st.booleans(),
+        assignor=st.sampled_from([None, "range", "uniform"]),
+    )
+    def join(self, topics: tuple[str, ...], regex: str | None, static: bool, assignor: str | None) -> None:
+        self.joined += 1
+        instance = f"i{self.joined}" if static else None
+        self.world.consumers.append(ConsumerActor(f"m{self.joined}", topics, instance, regex, assignor))
+
+    @precondition(lambda self: self.world.consumers)
+    @rule(which=st.integers(0, MOST_CONSUMERS), lost=st.sampled_from([False, False, False, True]))
+    def heartbeat(self, which: int, lost: bool) -> None:
+        self.world.beat(self.one(which), lost=lost)
+
+    @precondition(lambda self: self.world.consumers)
+    @rule()
+    def everybody_heartbeats(self) -> None:
+        for consumer in self.world.consumers:
+            self.world.beat(consumer)
+            self.no_partition_has_two_owners()
+
+    @precondition(lambda self: self.world.consumers)
+    @rule(which=st.integers(0, MOST_CONSUMERS), lazy=st.booleans())
+    def be_slow_to_give_back(self, which: int, lazy: bool) -> None:
+        consumer = self.one(which)
+        consumer.lazy = lazy
+        self.world.take(consumer)
+
+    @precondition(lambda self: self.world.consumers)
+    @rule(which=st.integers(0, MOST_CONSUMERS), epoch=st.sampled_from([-1, -2]))
+    def leave(self, which: int, epoch: int) -> None:
+        consumer = self.one(which)
+        self.world.consumers.remove(consumer)
+        if epoch == -2 and consumer.instance is None:
+            epoch = -1
+        self.world.ask(consumer, epoch)
+        if epoch == -2:
+            self.joined += 1
+            successor = ConsumerActor(f"m{self.joined}", consumer.topics, consumer.instance, consumer.regex)
+            self.world.consumers.append(successor)
+
+    @precondition(lambda self: self.world.consumers)
+    @rule(which=st.integers(0, MOST_CONSUMERS))
+    def die(self, which: int) -> None:
+        self.world.consumers.remove(self.one(which))
+
+    @precondition(lambda self: self.world.consumers)
+    @rule(which=st.integers(0, MOST_CONSUMERS), topics=st.sampled_from([TOPICS, ("ta",), ("tb",)]))
+    def subscribe_anew(self, which: int, topics: tuple[str, ...]) -> None:
+        consumer = self.one(which)
+        consumer.topics, consumer.whole = topics, True
+
+    @rule(name=st.sampled_from(TOPICS), by=st.integers(1, 3))
+    def grow_a_topic(self, name: str, by: int) -> None:
+        self.world.topics.change(name, self.world.topics.partitions[name] + by)
+
+    @rule(for_ms=st.sampled_from([500, 2_000, REBALANCE_MS, SESSION_MS]))
+    def wait(self, for_ms: int) -> None:
+        self.world.driver.wait(for_ms)
+
+    @rule()
+    def start_again(self) -> None:
+        self.world.restart()
+
+    @invariant()
+    def no_partition_has_two_owners(self) -> None:
+        assert not self.world.owned_twice()
+
+    def teardown(self) -> None:
+        world = self.world
+        if not world.consumers:
+            return
+        for _ in range(0, SESSION_MS + REBALANCE_MS, 2_000):  # until the dead are out
+            for consumer in world.consumers:
+                world.beat(consumer)
+            world.driver.wait(2_000)
+        world.settle()
+        wanted = {name for one in world.consumers for name in TOPICS if name in one.topics or one.regex}
+        assert not world.unassigned(sorted(wanted))
+
+
+def test_no_partition_has_two_owners_and_in_the_end_each_has_one() -> None:
+    run_state_machine_as_test(ConsumerGroupMachine, settings=PROFILE)
+
+
+def _assigned_at_once(member: Any, target: Any, epoch: int, owned: Any, owners: Any) -> Any:
+    """Defect: what others still have is handed out."""
+    return consumer_reconcile.reconcile(member, target, epoch, owned, {})
+
+
+def _not_asked_back(member: Any, target: Any, epoch: int, owned: Any, owners: Any) -> Any:
+    """Defect: what the target takes from a member is free at once."""
+    return consumer_reconcile.reconcile(member, target, epoch, frozenset(), owners)
+
+
+@pytest.mark.parametrize("defect", [_assigned_at_once, _not_asked_back])
+def test_a_planted_defect_is_found(monkeypatch: pytest.MonkeyPatch, defect: Any) -> None:
+    monkeypatch.setattr(consumer_decide, "reconcile", defect)
+    with pytest.raises(AssertionError):
+        run_state_machine_as_test(ConsumerGroupMachine, settings=HUNT)
+
+
+def test_that_who_leaves_must_raise_the_epoch_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Defect: nothing is assigned anew after a leave; what the member had stays with nobody."""
+    monkeypatch.setattr(consumer_decide, "fence", lambda draft, member: draft.remove(member))
+    with pytest.raises(AssertionError):
+        run_state_machine_as_test(ConsumerGroupMachine, settings=HUNT)
