@@ -5,10 +5,11 @@ A response is made in the likeness of its request: what the request lists comes 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from importlib import import_module
-from typing import Any, get_args, get_type_hints
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 from uuid import UUID
 
 from fencepost.protocol.fetch_wire import FetchPartitionResult, FetchRequest, FetchResponse, FetchTopicResult
@@ -118,19 +119,31 @@ def _element(made: type[Any], asked: Any, code: int) -> Any:
 
 
 def _shape(made: type[Any]) -> tuple[tuple[str, type[Any] | None], ...]:
-    """(field, class of what it lists, None for a plain one)."""
+    """(field, class of what it lists, None for a plain one). A single structure keeps its default: it is no list."""
     found = _shapes.get(made)
     if found is None:
         hints = get_type_hints(made)
-        found = tuple((each.name, _message_class(hints[each.name])) for each in fields(made))
+        named = ((each.name, hints[each.name]) for each in fields(made))
+        found = tuple((name, _listed_class(hint)) for name, hint in named if not _is_single(hint))
         _shapes[made] = found
     return found
 
 
-def _message_class(hint: Any) -> type[Any] | None:
-    if isinstance(hint, type) and hint.__module__.startswith(_messages):
-        return hint
-    return next((found for arg in get_args(hint) if (found := _message_class(arg)) is not None), None)
+def _is_message(hint: Any) -> bool:
+    return isinstance(hint, type) and hint.__module__.startswith(_messages)
+
+
+def _is_single(hint: Any) -> bool:
+    return _is_message(hint) or any(_is_message(option) for option in get_args(hint) if get_origin(hint) is UnionType)
+
+
+def _listed_class(hint: Any) -> type[Any] | None:
+    options = get_args(hint) if get_origin(hint) is UnionType else (hint,)
+    for option in options:
+        if get_origin(option) is Sequence:
+            (element,) = get_args(option)
+            return element if _is_message(element) else None
+    return None
 
 
 def _response_class(request: type[Any]) -> type[Any]:

@@ -1,0 +1,90 @@
+"""The pytest plugin, in a pytest of its own that knows nothing but that Fencepost is installed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+TESTS = """
+import pytest
+
+import fencepost
+from fencepost.testing import read_all
+
+brokers = set()
+
+
+@pytest.fixture(scope="session")
+def fencepost_config():
+    return {"num.partitions": 3}
+
+
+@pytest.mark.fencepost(config={"transaction.max.timeout.ms": 1234}, fsync="commit")
+def test_settings(fencepost_broker, fencepost_admin):
+    brokers.add(fencepost_broker.bootstrap_servers)
+    settings = fencepost_admin.describe_configs("1", resource_type=4)
+    assert settings["transaction.max.timeout.ms"] == "1234"
+    assert (settings["num.partitions"], settings["fsync"]) == ("3", "commit")
+
+
+def test_topics_and_clients(
+    fencepost_broker, fencepost_topics, fencepost_topic, fencepost_producer, fencepost_consumer
+):
+    brokers.add(fencepost_broker.bootstrap_servers)
+    assert len(brokers) == 2
+    topic = fencepost_topics(partitions=2, configs={"cleanup.policy": "compact"})
+    assert topic != fencepost_topic
+    producer = fencepost_producer(transactional_id="x")
+    producer.init_transactions()
+    with producer.transaction():
+        for partition in (1, 0):
+            producer.send(topic, b"%d" % partition, key=b"k", partition=partition)
+    producer.begin_transaction()
+    producer.send(topic, b"aborted", key=b"k", partition=0).result()
+    producer.abort_transaction()
+    assert [record.value for record in read_all(fencepost_broker, topic)] == [b"0", b"1"]
+    assert len(read_all(fencepost_broker, topic, committed=False)) == 3
+    consumer = fencepost_consumer(auto_offset_reset="earliest")
+    consumer.assign([(topic, 1)])
+    assert [record.value for record in consumer.poll(30_000)] == [b"1"]
+
+
+def test_a_shared_broker(fencepost_shared_broker):
+    brokers.add(fencepost_shared_broker.bootstrap_servers)
+
+
+def test_the_same_shared_broker(fencepost_shared_broker):
+    assert fencepost_shared_broker.bootstrap_servers in brokers
+"""
+
+NOTHING = """
+import sys
+
+
+def test_nothing_is_started():
+    assert "fencepost.broker.core" not in sys.modules
+    assert "fencepost.client.producer" not in sys.modules
+"""
+
+
+def run(folder: Path, code: str) -> str:
+    (folder / "test_it.py").write_text(code)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "--strict-markers", "-p", "no:cacheprovider", "test_it.py"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_fixtures_do_what_they_say(tmp_path: Path) -> None:
+    assert "4 passed" in run(tmp_path, TESTS)
+
+
+def test_who_asks_for_no_broker_gets_none(tmp_path: Path) -> None:
+    assert "1 passed" in run(tmp_path, NOTHING)
