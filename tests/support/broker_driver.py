@@ -85,9 +85,13 @@ class BrokerDriver:
     def sync(self) -> None:
         """Carry out the Sync that is under way."""
         effect = self.syncs.pop(0)
+        failed = []
         for file in effect.files:
-            file.sync()
-        self.core.synced(self.now_ms, effect.token)
+            try:
+                file.sync()
+            except OSError as error:
+                failed.append((file, error))
+        self.core.synced(self.now_ms, effect.token, failed)
         self._perform()
 
     def crash(self, seed: int) -> None:
