@@ -26,6 +26,8 @@ SHELLS = (
     "fencepost.client.aio",
     "fencepost.client.asyncio_runtime",
     "fencepost.client.blocking",
+    "fencepost.client.consumer_aio",
+    "fencepost.client.consumer_blocking",
     "fencepost.client.io_thread",
     "fencepost.client.tls",
     "fencepost.spark.java",

@@ -35,7 +35,7 @@ ALIASES: dict[str, str] = {
 CHOICES: dict[str, tuple[object, ...]] = {
     "acks": (-1, 0, 1),
     "compression_type": ("none", "gzip", "snappy", "lz4", "zstd"),
-    "auto_offset_reset": ("earliest", "latest", "none"),
+    "group_protocol": ("classic", "consumer"),
     "isolation_level": ("read_committed", "read_uncommitted"),
     "security_protocol": ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
     "sasl_mechanism": ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"),
@@ -122,6 +122,9 @@ class ConsumerSettings(CommonSettings, total=False):
     partition_assignment_strategy: Sequence[str]
     check_crcs: bool
     client_rack: str
+    group_protocol: str
+    group_remote_assignor: str | None
+    interceptors: Sequence[ConsumerInterceptor]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,7 +250,7 @@ class ProducerConfig(CommonConfig):
     buffer_memory: int = 67_108_864
     max_block_ms: int = 60_000  # for send() on a full buffer, and for metadata
     delivery_timeout_ms: int = 120_000  # from send() to the answer, retries included
-    max_request_size: int = 1_000_000  # the largest batch, and no record may be larger
+    max_request_size: int = 1_048_576  # the largest batch, and no record may be larger
     max_in_flight_requests_per_connection: int = 5
     compression_type: str = "none"
     compression_level: int | None = None
@@ -273,6 +276,17 @@ class ProducerConfig(CommonConfig):
             raise ConfigurationError("delivery_timeout_ms must not be below linger_ms")
 
 
+class ConsumerInterceptor:
+    """Sees what a consumer hands out and commits (Kafka's ConsumerInterceptor). Override what is of interest."""
+
+    def on_consume(self, records: list[Any]) -> list[Any]:
+        """The records of one poll; what it returns is handed out."""
+        return records
+
+    def on_commit(self, positions: Mapping[Any, Any]) -> None:
+        """Positions that were committed, by TopicPartition."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ConsumerConfig(CommonConfig):
     """A consumer. Reads committed records unless told otherwise; commits only when asked unless told otherwise."""
@@ -294,6 +308,9 @@ class ConsumerConfig(CommonConfig):
     partition_assignment_strategy: Sequence[str] = ("range", "roundrobin")
     check_crcs: bool = True
     client_rack: str = ""
+    group_protocol: str = "classic"  # "consumer": KIP-848, the broker assigns and sets the session's times
+    group_remote_assignor: str | None = None  # "uniform" or "range"; None: the broker's choice
+    interceptors: Sequence[ConsumerInterceptor] = ()
 
     def check(self) -> None:
         super().check()

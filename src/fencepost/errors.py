@@ -32,6 +32,7 @@ What to do is said by the branch, not by the leaf::
     |       `-- AuthenticationError
     |-- ProduceFailedError                 a record was not delivered; given to send()'s future and callback
     |-- OffsetOutOfRangeError              a position that is not in the log
+    |   `-- LogTruncationError             a new leader's log ends before what was read already (KIP-320)
     |-- WakeupError                        consumer.wakeup() interrupted a poll
     `-- UsageError                         a call that is wrong in this state
         |-- ClosedError                    the client was closed
@@ -243,6 +244,27 @@ class OffsetOutOfRangeError(KafkaError):
     """The position is not in the log (1); with auto_offset_reset="none", or for an exact range read."""
 
 
+class LogTruncationError(OffsetOutOfRangeError):
+    """Records that were read are not in the new leader's log (KIP-320), and auto_offset_reset is none.
+
+    `divergent_offset` is where the logs part (-1: not told): seek there to read what took their place.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        code: int | None = None,
+        topic: str = "",
+        partition: int = -1,
+        divergent_offset: int = -1,
+    ) -> None:
+        super().__init__(message, code=code)
+        self.topic = topic
+        self.partition = partition
+        self.divergent_offset = divergent_offset
+
+
 class WakeupError(KafkaError):
     """consumer.wakeup() was called."""
 
@@ -302,7 +324,11 @@ CODE_CLASSES: Final[dict[int, type[KafkaError]]] = {
     87: RecordRejectedError,  # INVALID_RECORD
     88: UnstableOffsetsError,
     90: ProducerFencedError,
+    110: GroupFencedError,  # FENCED_MEMBER_EPOCH
+    111: GroupFencedError,  # UNRELEASED_INSTANCE_ID
+    112: GroupConfigurationError,  # UNSUPPORTED_ASSIGNOR
     113: GroupFencedError,  # STALE_MEMBER_EPOCH
+    128: GroupConfigurationError,  # INVALID_REGULAR_EXPRESSION
     120: TransactionAbortableError,
 }
 

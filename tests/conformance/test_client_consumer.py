@@ -61,7 +61,7 @@ def test_seeking(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
         assert consumer.poll(50) == []
         consumer.resume([place])
         assert len(consumer.poll(5000, 7)) == 7
-        assert consumer.positions() == {place: fencepost.OffsetAndMetadata(7)}
+        assert consumer.positions() == {place: fencepost.OffsetAndMetadata(7, "", 0)}
 
 
 def test_no_position_and_no_rule(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
@@ -252,7 +252,7 @@ def test_auto_commit_and_coming_back(broker: BrokerUnderTest, admin: fencepost.A
         ) as consumer:
             consumer.subscribe([topic])
             assert poll_values(consumer, 4) == expected
-    assert admin.group_offsets(group) == {TP(topic, 0): fencepost.OffsetAndMetadata(8, "", -1)}
+    assert admin.group_offsets(group) == {TP(topic, 0): fencepost.OffsetAndMetadata(8, "", 0)}
 
 
 def test_going_back_to_what_was_committed(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -16,17 +15,14 @@ from fencepost.client.accumulator import Chunk, Header, OnDelivery
 from fencepost.client.admin import AdminCore
 from fencepost.client.assembly import cluster_for
 from fencepost.client.asyncio_runtime import runtime_for
-from fencepost.client.consumer import ConsumerCore
+from fencepost.client.consumer_aio import AsyncConsumer
 from fencepost.client.delivery import Appended, bulk_result
 from fencepost.client.producer import ProducerCore
-from fencepost.client.rebalance import RebalanceListener, listener_method
-from fencepost.client.records import Record
-from fencepost.client.types import RecordMetadata, TopicPartition
+from fencepost.client.rebalance import refuse_after_revocation
+from fencepost.client.types import RecordMetadata
 from fencepost.config import (
     AdminConfig,
     CommonSettings,
-    ConsumerConfig,
-    ConsumerSettings,
     ProducerConfig,
     ProducerSettings,
 )
@@ -134,9 +130,11 @@ class AsyncProducer(ProducerCore):
     async def transaction(self, consumer: AsyncConsumer | None = None) -> AsyncIterator[Self]:
         """As Producer.transaction."""
         self.begin_transaction()
+        revocations = 0 if consumer is None else consumer.revocations
         try:
             yield self
             if consumer is not None:
+                refuse_after_revocation(revocations, consumer.revocations)
                 await self.send_offsets_to_transaction(consumer.positions(), consumer.group_metadata())
             await self.commit_transaction()
         except BaseException as error:
@@ -146,47 +144,6 @@ class AsyncProducer(ProducerCore):
                 if consumer is not None and isinstance(error, Exception):
                     await consumer.reset_to_committed()
             raise
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.close()
-
-
-class AsyncConsumer(ConsumerCore):
-    """The consumer for asyncio: make it inside a running loop; `async for record in consumer` reads for ever."""
-
-    def __init__(self, bootstrap_servers: str | Sequence[str], **settings: Unpack[ConsumerSettings]) -> None:
-        config = ConsumerConfig.make({"bootstrap_servers": bootstrap_servers, **settings})
-        ConsumerCore.__init__(self, cluster_for(runtime_for(config), config), config)
-
-    @classmethod
-    def from_config(cls, settings: Mapping[str, Any]) -> Self:
-        """From Kafka's dotted names."""
-        self = cls.__new__(cls)
-        config = ConsumerConfig.from_dotted(settings)
-        ConsumerCore.__init__(self, cluster_for(runtime_for(config), config), config)
-        return self
-
-    def set_rebalance_listener(self, listener: RebalanceListener | None) -> None:
-        """Who is told of rebalances."""
-
-        async def tell(kind: str, partitions: list[TopicPartition]) -> None:
-            method = listener_method(listener, kind)
-            if method is not None:
-                outcome = method(partitions)
-                if inspect.isawaitable(outcome):
-                    await outcome
-
-        self.listener = tell
-
-    async def __aiter__(self) -> AsyncIterator[Record]:
-        while not self.closed:
-            for record in await self.poll(1000):
-                yield record
 
     async def __aenter__(self) -> Self:
         return self

@@ -1,30 +1,53 @@
-"""Kafka's consumer group protocol data ("consumer" protocol, versions 0 and up) and two of its assignors.
+"""The assignors that a group's leader runs: range, roundrobin, sticky, cooperative-sticky, by Kafka's protocol names.
 
-Subscription: version int16, topics, user data. Assignment: version int16, (topic, partitions), user data. Both are read
-in any version, because newer ones only append; version 0 is written.
+Range and round robin give exactly what Java's do (a member that leads next, in whatever language, changes nothing).
+The sticky ones give what Java's promise: balance first, then as few moves as possible.
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
 
+from fencepost.client.assignors_sticky import assign_sticky, withhold_moving
+from fencepost.client.assignors_wire import (
+    Subscription,
+    decode_cooperative_data,
+    decode_sticky_data,
+    encode_cooperative_data,
+    encode_sticky_data,
+)
 from fencepost.client.types import TopicPartition
-from fencepost.errors import ConfigurationError, ProtocolError
+from fencepost.errors import ConfigurationError
 
-Members = Mapping[str, Sequence[str]]  # member id -> topics it subscribes to
+Members = Mapping[str, Subscription]  # by member id
 Assignment = dict[str, list[TopicPartition]]
-Assignor = Callable[[Members, Mapping[str, int]], Assignment]
+
+
+class Assignor(NamedTuple):
+    """One strategy. `cooperative`: members keep what they own while the group rebalances (KIP-429)."""
+
+    name: str
+    assign: Callable[[Members, Mapping[str, int]], Assignment]  # members, partitions per topic
+    cooperative: bool = False
+
+
+def _order(members: Members) -> list[str]:
+    """Static members first, by instance id, then the others by member id: Java's MemberInfo order (KIP-345)."""
+    return sorted(members, key=lambda one: (members[one].instance_id is None, members[one].instance_id or one))
+
+
+def _all_topics(members: Members) -> list[str]:
+    return sorted({topic for one in members.values() for topic in one.topics})
 
 
 def range_assignor(members: Members, partitions: Mapping[str, int]) -> Assignment:
-    """Each topic's partitions in contiguous runs over its subscribers, sorted by member id (Kafka's RangeAssignor)."""
+    """Each topic's partitions in contiguous runs over its subscribers (Kafka's RangeAssignor without racks)."""
     result: Assignment = {member: [] for member in members}
-    for topic in sorted({topic for topics in members.values() for topic in topics}):
-        subscribers = sorted(member for member, topics in members.items() if topic in topics)
-        count = partitions.get(topic, 0)
-        each, extra = divmod(count, len(subscribers))
+    order = _order(members)
+    for topic in _all_topics(members):
+        subscribers = [member for member in order if topic in members[member].topics]
+        each, extra = divmod(partitions.get(topic, 0), len(subscribers))
         at = 0
         for position, member in enumerate(subscribers):
             size = each + (1 if position < extra else 0)
@@ -36,18 +59,46 @@ def range_assignor(members: Members, partitions: Mapping[str, int]) -> Assignmen
 def round_robin_assignor(members: Members, partitions: Mapping[str, int]) -> Assignment:
     """All partitions dealt out in turn to the members, skipping those that do not subscribe (RoundRobinAssignor)."""
     result: Assignment = {member: [] for member in members}
-    order = sorted(members)
+    order = _order(members)
     turn = 0
-    for topic in sorted({topic for topics in members.values() for topic in topics}):
+    for topic in _all_topics(members):
         for number in range(partitions.get(topic, 0)):
-            while topic not in members[order[turn % len(order)]]:
+            while topic not in members[order[turn % len(order)]].topics:
                 turn += 1
             result[order[turn % len(order)]].append(TopicPartition(topic, number))
             turn += 1
     return result
 
 
-ASSIGNORS: Final[dict[str, Assignor]] = {"range": range_assignor, "roundrobin": round_robin_assignor}
+def sticky_assignor(members: Members, partitions: Mapping[str, int]) -> Assignment:
+    """StickyAssignor: what members held is in their user data, because they gave it up before they joined."""
+    held = {}
+    for member, wanted in members.items():
+        owned, generation = decode_sticky_data(wanted.user_data)
+        held[member] = wanted._replace(owned=owned, generation=generation)
+    return assign_sticky(held, partitions)
+
+
+def cooperative_sticky_assignor(members: Members, partitions: Mapping[str, int]) -> Assignment:
+    """CooperativeStickyAssignor: a partition that moves is given to nobody until its owner has given it up."""
+    held = {
+        member: wanted
+        if wanted.generation >= 0
+        else wanted._replace(generation=decode_cooperative_data(wanted.user_data))
+        for member, wanted in members.items()
+    }
+    return withhold_moving(held, assign_sticky(held, partitions))
+
+
+ASSIGNORS: Final[dict[str, Assignor]] = {
+    one.name: one
+    for one in (
+        Assignor("range", range_assignor),
+        Assignor("roundrobin", round_robin_assignor),
+        Assignor("sticky", sticky_assignor),
+        Assignor("cooperative-sticky", cooperative_sticky_assignor, cooperative=True),
+    )
+}
 
 
 def assignor(name: str) -> Assignor:
@@ -58,65 +109,13 @@ def assignor(name: str) -> Assignor:
     return found
 
 
-def _string(text: str) -> bytes:
-    data = text.encode()
-    return struct.pack(">h", len(data)) + data
+def user_data(name: str, held: list[TopicPartition], generation: int) -> bytes | None:
+    """What a member tells the leader's assignor beyond its subscription, as Java's assignor of that name does.
 
-
-def encode_subscription(topics: Sequence[str]) -> bytes:
-    """Version 0."""
-    return struct.pack(">hi", 0, len(topics)) + b"".join(map(_string, topics)) + struct.pack(">i", -1)
-
-
-def encode_assignment(partitions: Sequence[TopicPartition]) -> bytes:
-    """Version 0."""
-    topics: dict[str, list[int]] = {}
-    for one in partitions:
-        topics.setdefault(one.topic, []).append(one.partition)
-    parts = [struct.pack(">hi", 0, len(topics))]
-    for topic, numbers in topics.items():
-        parts.append(_string(topic) + struct.pack(f">i{len(numbers)}i", len(numbers), *numbers))
-    return b"".join(parts) + struct.pack(">i", -1)
-
-
-class _Reader:
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = 0
-
-    def numbers(self, form: str) -> tuple[int, ...]:
-        try:
-            found = struct.unpack_from(form, self._data, self._at)
-        except struct.error as error:
-            raise ProtocolError(f"group protocol data cut short: {len(self._data)} bytes") from error
-        self._at += struct.calcsize(form)
-        return found
-
-    def string(self) -> str:
-        (length,) = self.numbers(">h")
-        if length < 0 or self._at + length > len(self._data):
-            raise ProtocolError(f"group protocol data: a text of {length} bytes")
-        text = self._data[self._at : self._at + length].decode()
-        self._at += length
-        return text
-
-
-def decode_subscription(data: bytes) -> list[str]:
-    """The topics. Raises ProtocolError."""
-    reader = _Reader(bytes(data))
-    _, count = reader.numbers(">hi")
-    return [reader.string() for _ in range(count)]
-
-
-def decode_assignment(data: bytes) -> list[TopicPartition]:
-    """The partitions; none for empty data, as a leader that left gives. Raises ProtocolError."""
-    if not data:
-        return []
-    reader = _Reader(bytes(data))
-    _, count = reader.numbers(">hi")
-    found = []
-    for _ in range(count):
-        topic = reader.string()
-        (numbers,) = reader.numbers(">i")
-        found += [TopicPartition(topic, number) for number in reader.numbers(f">{numbers}i")]
-    return found
+    `held` is the last assignment, also one that was given up already.
+    """
+    if name == "sticky":
+        return encode_sticky_data(held, generation) if generation >= 0 else None
+    if name == "cooperative-sticky":
+        return encode_cooperative_data(generation)
+    return None

@@ -1,81 +1,68 @@
-"""The consumer's core: positions, prefetching, polling, committing. `blocking` and `aio` have the faces users see.
+"""The consumer's core: what to read, polling, committing. `consumer_blocking` and `consumer_aio` are what users hold.
 
-While the application works on what one poll gave it, the next fetch of each partition is on its way (one round ahead).
-Positions move when records are handed out, not when they are fetched.
+It puts together where reading stands (subscription.py), the fetch loop (consumer_fetcher.py), finding and checking
+positions (consumer_positions.py), commits (consumer_commits.py) and the membership in a group (group.py). Whatever
+concerns the application (rebalance news, callbacks, interceptors) happens inside its own calls of poll, commit, close.
 """
 
 from __future__ import annotations
 
+import inspect
 import logging
+import re
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from fencepost.client import offsets, retry
+from fencepost.client import offsets
 from fencepost.client.cluster import Cluster
-from fencepost.client.fetching import (
-    RANGE_FETCH_BYTES,
-    RETRIABLE,
-    Answer,
-    FetchSettings,
-    fetch,
-    fetch_range,
-    leaders_of,
-)
-from fencepost.client.group import Membership
-from fencepost.client.group_offsets import commit, fetch_committed
+from fencepost.client.consumer_commits import Commits, OnCommit
+from fencepost.client.consumer_fetcher import Fetcher
+from fencepost.client.consumer_metrics import ConsumerMetrics
+from fencepost.client.consumer_positions import GROUP_LANE, Positions
+from fencepost.client.fetching import RANGE_FETCH_BYTES, FetchSettings, fetch_range
+from fencepost.client.group import Member, Topics, member_for
+from fencepost.client.group_offsets import fetch_committed
 from fencepost.client.records import Fetched, Record, arrow_schema, to_arrow, to_records
-from fencepost.client.types import GroupMetadata, Isolation, OffsetAndMetadata, OffsetAt, TopicPartition
+from fencepost.client.runtime import Event, TaskHandle
+from fencepost.client.subscription import Reading, normalised
+from fencepost.client.types import GroupMetadata, OffsetAndMetadata, OffsetAt, TopicPartition
 from fencepost.config import ConsumerConfig
 from fencepost.errors import (
     ClosedError,
     ConfigurationError,
-    DisconnectedError,
-    GroupFencedError,
     KafkaError,
     KafkaTimeoutError,
-    OffsetOutOfRangeError,
-    RetriableError,
     UsageError,
     WakeupError,
-    error_for,
 )
-from fencepost.protocol.codes import ErrorCode as E
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 log = logging.getLogger("fencepost.client.consumer")
 
-ROUNDS_AHEAD: Final = 2  # fetched answers of one partition that may wait: the one being handed out, and the next
+TELL_AFTER_MS: Final = 10_000  # without assignment or position for so long is worth a warning, and again
 Listener = Callable[[str, list[TopicPartition]], Awaitable[None]]
+CallUser = Callable[[Callable[[], Any]], Awaitable[None]]
 
 
-class _Place:
-    """Where reading of one partition stands."""
+class _News(NamedTuple):
+    """A rebalance's news on its way to the poll that serves it."""
 
-    __slots__ = ("error", "fetch_offset", "high_watermark", "paused", "position", "ready", "resetting", "version")
-
-    def __init__(self) -> None:
-        self.position: int | None = None  # of the next record to hand out; None: not known yet
-        self.fetch_offset = -1
-        self.ready: deque[Fetched] = deque()
-        self.paused = False
-        self.resetting = False  # its position comes from auto_offset_reset, not from the group's commits
-        self.version = 0  # raised by seek, so that older fetches are forgotten
-        self.error: KafkaError | None = None
-        self.high_watermark = -1
-
-    def go_to(self, offset: int | None) -> None:
-        self.position = offset
-        self.fetch_offset = -1 if offset is None else offset
-        self.ready.clear()
-        self.version += 1
-        self.error = None
+    kind: str
+    partitions: list[TopicPartition]
+    served: Event
 
 
 async def _ignore(kind: str, partitions: list[TopicPartition]) -> None:
     """The listener of those who have none."""
+
+
+async def _call_here(function: Callable[[], Any]) -> None:
+    outcome = function()
+    if inspect.isawaitable(outcome):
+        await outcome
 
 
 class ConsumerCore:
@@ -85,10 +72,16 @@ class ConsumerCore:
         self.cluster = cluster
         self.config = config
         self.closed = False
+        self.revocations = 0  # how often partitions were taken away: no transaction over that may be committed
         self.listener: Listener = _ignore
+        self.call_user: CallUser = _call_here
         self._runtime = cluster.runtime
+        self._arrived = self._runtime.event()
+        self._metrics = ConsumerMetrics()
+        self._reading = Reading()
+        self._positions = Positions(cluster, config, self._reading, self._arrived, self._metrics)
         self._settings = FetchSettings(
-            isolation=Isolation[config.isolation_level.upper()],
+            isolation=self._positions.isolation,
             min_bytes=config.fetch_min_bytes,
             max_wait_ms=config.fetch_max_wait_ms,
             max_bytes=config.fetch_max_bytes,
@@ -97,17 +90,17 @@ class ConsumerCore:
             rack=config.client_rack,
             request_timeout_ms=config.request_timeout_ms,
         )
-        self._places: dict[TopicPartition, _Place] = {}
-        self._group: Membership | None = None
-        self._in_flight: set[int] = set()  # nodes
-        self._turn: deque[TopicPartition] = deque()  # who is served next
-        self._arrived = self._runtime.event()
+        self._fetcher = Fetcher(
+            cluster, self._reading, self._settings, self._arrived, self._metrics, self._positions.out_of_range
+        )
+        self._commits = Commits(cluster, config, self._metrics, self._arrived, self.group_metadata)
+        self._group: Member | None = None
+        self._settling: TaskHandle | None = None
+        self._news: deque[_News] = deque()
+        self._in_person = False  # close and unsubscribe tell rebalance news themselves
         self._woken = False
-        self._settling = False
-        self._finding = False
-        self._failure: KafkaError | None = None  # what a task met with, for the next poll to raise
-        self._not_before_ms = 0
-        self._last_commit_ms = self._runtime.now_ms()
+        self._failure: KafkaError | None = None  # what joining met with, for the next poll to raise
+        self._unsettled_ms = self._told_ms = self._runtime.now_ms()
 
     # --- what to read ---
 
@@ -124,46 +117,97 @@ class ConsumerCore:
         self._check()
         if self._group is not None:
             raise UsageError("assign and subscribe exclude each other; unsubscribe first")
-        self._take([TopicPartition(*one) for one in partitions])
+        self._reading.replace([TopicPartition(*one) for one in partitions], self._runtime.now_ms())
+        self._arrived.set()
 
-    async def subscribe(self, topics: Iterable[str]) -> None:
-        """Read what the group assigns of these topics; the next poll joins. Raises ConfigurationError, UsageError."""
+    async def subscribe(
+        self, topics: Iterable[str] | re.Pattern[str] = (), *, pattern: str | re.Pattern[str] | None = None
+    ) -> None:
+        """Read what the group assigns of these topics, or of all that match `pattern` whole; the next poll joins.
+
+        A new subscription takes the place of the one before. Raises ConfigurationError, UsageError.
+        """
         self._check()
         if self.config.group_id is None:
             raise ConfigurationError("subscribe needs a group_id; assign does not")
         if isinstance(topics, str):
             raise ConfigurationError("subscribe takes a list of topics")
+        wanted = Topics.make(topics, pattern)
         if self._group is None:
-            if self._places:
+            if self._reading.places:
                 raise UsageError("assign and subscribe exclude each other; unsubscribe first")
-            self._group = Membership(self.cluster, self.config, self._rebalanced)
-        self._group.subscribe(list(topics))
+            self._unsettled_ms = self._told_ms = self._runtime.now_ms()
+            self._group = member_for(self.cluster, self.config, self._rebalanced, self._metrics)
+        self._group.subscribe(wanted)
 
     async def unsubscribe(self) -> None:
         """Leave the group, read nothing."""
         self._check()
-        if self._group is not None:
-            await self._group.end()
-            self._group = None
-        self._take([])
+        await self._leave_group()
+        self._reading.replace([], self._runtime.now_ms())
 
-    def _take(self, partitions: Sequence[TopicPartition]) -> None:
-        self._places = {one: self._places.get(one) or _Place() for one in partitions}
-        self._turn = deque(sorted(self._places))
-        self._arrived.set()
+    async def _leave_group(self) -> None:
+        group, self._group = self._group, None
+        if self._settling is not None:
+            self._settling.cancel()
+            self._settling = None
+        self._news.clear()
+        if group is None:
+            return
+        self._in_person = True
+        self._group = group  # what commits on the way out is still the member
+        try:
+            await group.end()
+        finally:
+            self._in_person = False
+            self._group = None
 
     async def _rebalanced(self, kind: str, partitions: list[TopicPartition]) -> None:
-        if kind == "assigned":
-            self._take(partitions)
-        elif kind == "revoked" and self.config.enable_auto_commit:
-            await self._commit_quietly()
-        await self.listener(kind, partitions)
+        """The member's news. They wait for the application's next poll: until then it works on what it was given."""
         if kind != "assigned":
-            self._take([])
+            self._reading.hold(partitions)
+        if self._in_person:
+            await self._tell(kind, partitions)
+            return
+        news = _News(kind, partitions, self._runtime.event())
+        self._news.append(news)
+        self._arrived.set()
+        await news.served.wait()
+
+    async def _tell(self, kind: str, partitions: list[TopicPartition]) -> None:
+        """In the application's call: take or give up partitions, with its listener told at the right moment."""
+        if kind == "assigned":
+            self._reading.take(partitions, self._runtime.now_ms())
+        elif kind == "revoked" and self.config.enable_auto_commit:
+            held = self._reading.positions()
+            await self._commits.quietly({one: held[one] for one in partitions if one in held})
+        elif kind == "lost":
+            self._metrics.partitions_lost_total += len(partitions)
+        try:
+            await self.listener(kind, partitions)
+        finally:
+            if kind != "assigned":
+                self.revocations += 1 if partitions else 0
+                self._reading.drop(partitions)
+
+    async def _serve(self) -> None:
+        """Do what concerns the application: rebalance news, then commit callbacks. Raises what they raise."""
+        while self._news:
+            news = self._news.popleft()
+            try:
+                await self._tell(news.kind, news.partitions)
+            finally:
+                news.served.set()
+        for call in self._commits.finished():
+            await self.call_user(call)
 
     def assignment(self) -> list[TopicPartition]:
         """The partitions being read."""
-        return sorted(self._places)
+        return self._reading.assigned()
+
+    def subscription(self) -> list[str]:
+        """The topics subscribed to; of a pattern, those it matches now."""
+        return [] if self._group is None else self._group.names()
 
     def group_metadata(self) -> GroupMetadata:
         """Who we are in the group, for send_offsets_to_transaction. Raises UsageError without a group_id."""
@@ -174,29 +218,27 @@ class ConsumerCore:
         return self._group.metadata()
 
     def pause(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Hand out nothing of these partitions until `resume`."""
-        for one in partitions:
-            self._place(one).paused = True
+        """Hand out nothing of these partitions until `resume`; a rebalance that leaves them here does not undo it."""
+        for place in [self._reading.place(one) for one in partitions]:
+            place.paused = True
 
     def resume(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Undo `pause`."""
-        for one in partitions:
-            self._place(one).paused = False
+        for place in [self._reading.place(one) for one in partitions]:
+            place.paused = False
         self._arrived.set()
 
-    def _place(self, one: tuple[str, int]) -> _Place:
-        place = self._places.get(TopicPartition(*one))
-        if place is None:
-            raise UsageError(f"{one[0]}-{one[1]} is not assigned")
-        return place
+    def paused(self) -> list[TopicPartition]:
+        """The partitions that are paused."""
+        return sorted(one for one, place in self._reading.places.items() if place.paused)
 
     # --- positions ---
 
-    def seek(self, one: tuple[str, int], offset: int) -> None:
-        """Read on from `offset`."""
+    def seek(self, one: tuple[str, int], offset: int, leader_epoch: int = -1) -> None:
+        """Read on from `offset`; with the epoch it was committed with, truncation is noticed."""
         if offset < 0:
             raise ConfigurationError(f"offset {offset}")
-        self._place(one).go_to(offset)
+        self._reading.place(one).go_to(offset, leader_epoch)
         self._arrived.set()
 
     async def seek_to_beginning(self, partitions: Iterable[tuple[str, int]] | None = None) -> None:
@@ -215,13 +257,10 @@ class ConsumerCore:
         self._check()
         wanted = self.assignment() if partitions is None else [TopicPartition(*one) for one in partitions]
         for one in wanted:
-            self._place(one)
-        found = await self.offsets_for(dict.fromkeys(wanted, timestamp))
-        missing = [one for one, at in found.items() if at.offset < 0]
-        if missing:
-            found |= await self.offsets_for(dict.fromkeys(missing, offsets.LATEST))
+            self._reading.place(one)
+        found = await self._positions.at(dict.fromkeys(wanted, timestamp), self._deadline(None))
         for one, at in found.items():
-            self._place(one).go_to(at.offset)
+            self._reading.place(one).go_to(at.offset, at.leader_epoch)
         self._arrived.set()
 
     async def offsets_for(
@@ -232,62 +271,35 @@ class ConsumerCore:
         return await offsets.list_offsets(self.cluster, asked, self._settings.isolation, self._deadline(timeout_ms))
 
     async def position(self, one: tuple[str, int], timeout_ms: float | None = None) -> int:
-        """The offset of the next record that poll hands out."""
+        """The offset of the next record that poll hands out. Raises KafkaTimeoutError, OffsetOutOfRangeError."""
         self._check()
-        place = self._place(one)
-        if place.position is None:
-            await self._find_positions(self._deadline(timeout_ms))
-        if place.position is None:
-            raise KafkaTimeoutError(f"the position of {one} is not known")
+        place = self._reading.place(one)
+        deadline_ms = self._deadline(timeout_ms)
+        attempt = 0
+        while place.position is None:
+            await self._positions.find(deadline_ms)
+            if place.position is None:
+                await self.cluster.pause(attempt, deadline_ms, f"position of {one}", KafkaTimeoutError(place.why))
+                attempt += 1
         return place.position
 
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """What to commit now: where reading goes on, per partition with a known position."""
-        return {
-            one: OffsetAndMetadata(place.position)
-            for one, place in sorted(self._places.items())
-            if place.position is not None
-        }
+        return self._reading.positions()
+
+    def lag(self, one: tuple[str, int]) -> int | None:
+        """Offsets between the position and the end (read_committed: the last stable offset), as last fetched.
+
+        None before the first fetch. Markers and aborted records count until they are passed.
+        """
+        return self._reading.lag(one, self._settings.isolation)
 
     async def reset_to_committed(self, timeout_ms: float | None = None) -> None:
         """Go back to the last committed positions (after an aborted transaction); pending ones are waited for."""
         self._check()
-        for place in self._places.values():
+        for place in self._reading.places.values():
             place.go_to(None)
-        await self._find_positions(self._deadline(timeout_ms))
-
-    async def _find_positions(self, deadline_ms: int) -> None:
-        """Positions from the group's commits, else by auto_offset_reset."""
-        missing = [one for one, place in self._places.items() if place.position is None and not place.resetting]
-        if not missing:
-            return
-        if self.config.group_id is not None:
-            committed = await fetch_committed(
-                self.cluster, self.config.group_id, missing, require_stable=True, deadline_ms=deadline_ms
-            )
-            for one, at in committed.items():
-                self._found(one, at.offset)
-            missing = [one for one in missing if one not in committed and one in self._places]
-        await self._reset(missing, deadline_ms, "there is no committed offset")
-
-    async def _reset(self, partitions: Sequence[TopicPartition], deadline_ms: int, why: str) -> None:
-        if not partitions:
-            return
-        if self.config.auto_offset_reset == "none":
-            names = ", ".join(f"{one.topic}-{one.partition}" for one in partitions)
-            raise OffsetOutOfRangeError(f"{names}: {why}, and auto_offset_reset is none", code=1)
-        timestamp = offsets.EARLIEST if self.config.auto_offset_reset == "earliest" else offsets.LATEST
-        found = await offsets.list_offsets(
-            self.cluster, dict.fromkeys(partitions, timestamp), self._settings.isolation, deadline_ms
-        )
-        for one, at in found.items():
-            self._found(one, at.offset)
-
-    def _found(self, one: TopicPartition, offset: int) -> None:
-        """Take a position that was looked for, unless the partition is gone or a seek was faster."""
-        place = self._places.get(one)
-        if place is not None and place.position is None:
-            place.go_to(offset)
+        await self._positions.find(self._deadline(timeout_ms))
 
     # --- polling ---
 
@@ -296,6 +308,15 @@ class ConsumerCore:
         records: list[Record] = []
         for fetched in await self.poll_columns(timeout_ms, max_records):
             records.extend(to_records(fetched))
+        if records and self.config.interceptors:
+            chain = [records]
+
+            def consume() -> None:
+                for one in self.config.interceptors:
+                    chain.append(one.on_consume(chain[-1]))
+
+            await self.call_user(consume)
+            return chain[-1]
         return records
 
     async def poll_arrow(
@@ -312,204 +333,89 @@ class ConsumerCore:
         """As `poll`, as columns per partition.
 
         Takes part in the group (rebalances happen here) and commits if enable_auto_commit. Raises WakeupError,
-        OffsetOutOfRangeError (auto_offset_reset="none"), GroupFencedError, AuthorizationError, ProtocolError.
+        OffsetOutOfRangeError and LogTruncationError (auto_offset_reset="none"), GroupFencedError, AuthorizationError,
+        ProtocolError.
         """
         self._check()
         deadline_ms = self._runtime.now_ms() + round(timeout_ms)
         most = self.config.max_poll_records if max_records is None else max_records
+        self._metrics.polls_total += 1
+        if self._commits.due():
+            # Once per poll, before anything is handed out: what earlier polls gave has been worked on.
+            self._commits.start(self.positions(), self._deadline(self.config.default_api_timeout_ms), automatic=True)
         while True:
             self._arrived.clear()
             if self._woken:
                 self._woken = False
                 raise WakeupError("wakeup() was called")
-            if await self._take_part(deadline_ms):
-                await self._auto_commit()
-                self._start_finding()
-                got = self._hand_out(most)
-                self._start_fetches()
-                if got:
-                    return got
+            await self._serve()
+            self._raise_failures()
+            got: list[Fetched] = []
+            if self._take_part():
+                self._positions.start()
+                got = self._reading.hand_out(most)
+                self._fetcher.start()
+            if got:
+                self._metrics.records_consumed_total += sum(len(one.columns) for one in got)
+                return got
             left = deadline_ms - self._runtime.now_ms()
             if left <= 0:
                 return []
-            await self._arrived.wait(min(left, self._check_again_ms()))
+            self._tell_if_stuck()
+            regular = 100 if self._group is not None else 1_000
+            await self._arrived.wait(min(left, regular, self._fetcher.wait_ms(), self._positions.wait_ms()))
 
-    def _check_again_ms(self) -> float:
-        """How long to wait at most: a rebalance is noticed by looking, a back-off ends."""
-        pause = self._not_before_ms - self._runtime.now_ms()
-        regular = 100 if self._group is not None else 1000
-        return min(pause, regular) if pause > 0 else regular
-
-    async def _take_part(self, deadline_ms: int) -> bool:
-        """Whether the group's assignment is current. Raises what a task of this consumer met with."""
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
+    def _raise_failures(self) -> None:
+        failure = self._failure or self._positions.failure
+        self._failure = self._positions.failure = None
+        if failure is not None:
             raise failure
-        if self._group is None:
+
+    def _take_part(self) -> bool:
+        """Keep the membership going; whether records may be handed out meanwhile. Raises GroupFencedError."""
+        group = self._group
+        if group is None:
             return True
-        self._group.polled()
-        return await self._settled(self._group, deadline_ms)
-
-    def _start_finding(self) -> None:
-        """Look for missing positions in a task, so that a poll does not wait longer than it was told to."""
-        missing = any(place.position is None and not place.resetting for place in self._places.values())
-        if missing and not self._finding and self._runtime.now_ms() >= self._not_before_ms:
-            self._finding = True
-            self._runtime.spawn(self._find())
-
-    async def _find(self) -> None:
-        try:
-            await self._find_positions(self._deadline(None))
-        except RetriableError as error:
-            log.debug("positions are not known yet: %s", error)
-            self._pause_fetches()
-        except KafkaError as error:
-            self._failure = error
-        finally:
-            self._finding = False
-            self._arrived.set()
-
-    async def _settled(self, group: Membership, deadline_ms: int) -> bool:
-        """Whether the assignment is current; joining goes on in a task of its own when the poll's time is over."""
-        if group.settled and not self._settling:
+        group.polled()
+        if not group.settled and self._settling is None:
+            self._settling = self._runtime.spawn(self._settle(group))
+        if group.settled and self._settling is None:
+            self._unsettled_ms = self._runtime.now_ms()
             return True
-        if not self._settling:
-            self._settling = True
-            self._runtime.spawn(self._settle(group))
-        await self._arrived.wait(max(deadline_ms - self._runtime.now_ms(), 0))
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
-            raise failure
-        return group.settled and not self._settling
+        return not group.holds_back
 
-    async def _settle(self, group: Membership) -> None:
+    async def _settle(self, group: Member) -> None:
+        """Joining goes on when the poll's time is over."""
         try:
             await group.settle(self._deadline(self.config.max_poll_interval_ms))
         except KafkaError as error:
             self._failure = error
         finally:
-            self._settling = False
+            if self._group is group:
+                self._settling = None
             self._arrived.set()
 
-    def _hand_out(self, most: int) -> list[Fetched]:
-        got: list[Fetched] = []
-        for _ in range(len(self._turn)):
-            if most <= 0:
-                break
-            one = self._turn[0]
-            self._turn.rotate(-1)
-            place = self._places.get(one)
-            if place is None or place.paused:
-                continue
-            if place.error is not None and not place.ready:
-                error, place.error = place.error, None
-                if got:
-                    place.error = error
-                    break
-                raise error
-            while place.ready and most > 0:
-                fetched = place.ready.popleft()
-                if len(fetched.columns) > most:
-                    fetched, rest = fetched.split(most)
-                    place.ready.appendleft(rest)
-                place.position = fetched.next_offset
-                if len(fetched.columns):
-                    most -= len(fetched.columns)
-                    got.append(fetched)
-        return got
-
-    # --- fetching ---
-
-    def _start_fetches(self) -> None:
-        if self._runtime.now_ms() < self._not_before_ms:
+    def _tell_if_stuck(self) -> None:
+        """A warning with the reason when there is no assignment or no position for 10 s, and every 10 s from then."""
+        now_ms = self._runtime.now_ms()
+        if now_ms - self._told_ms < TELL_AFTER_MS:
             return
-        wanted = {
-            one: place.fetch_offset
-            for one, place in self._places.items()
-            if place.position is not None
-            and not place.paused
-            and place.error is None
-            and len(place.ready) < ROUNDS_AHEAD
-        }
-        by_node, unknown = leaders_of(self.cluster, wanted)
-        for node, partitions in by_node.items():
-            if node not in self._in_flight:
-                self._in_flight.add(node)
-                self._runtime.spawn(self._fetch(node, partitions))
-        stale = [one.topic for one in self._places if self.cluster.is_stale(one.topic)]
-        if (unknown or stale) and -1 not in self._in_flight:
-            self._in_flight.add(-1)
-            self._runtime.spawn(self._refresh({*unknown, *stale}))
+        if self._group is not None and now_ms - self._unsettled_ms >= TELL_AFTER_MS:
+            self._told_ms = now_ms
+            waited_s = (now_ms - self._unsettled_ms) // 1000
+            log.warning("group %r: not settled for %d s: %s", self.config.group_id, waited_s, self._group.waiting_for())
+        places = self._reading.places
+        late = [one for one in self._reading.missing() if now_ms - places[one].since_ms >= TELL_AFTER_MS]
+        if late:
+            self._told_ms = now_ms
+            log.warning("no position for more than 10 s: %s", self._positions.unfound(late))
 
-    async def _refresh(self, topics: Iterable[str]) -> None:
-        try:
-            await self.cluster.refresh_quietly(topics, self._deadline(self.config.request_timeout_ms))
-        except KafkaError as error:
-            log.debug("metadata: %s", error)
-        finally:
-            self._in_flight.discard(-1)
-            self._arrived.set()
-
-    async def _fetch(self, node: int, partitions: dict[TopicPartition, int]) -> None:
-        versions = {one: self._places[one].version for one in partitions if one in self._places}
-        try:
-            answers = await fetch(self.cluster, node, partitions, self._settings)
-        except (DisconnectedError, KafkaTimeoutError) as error:
-            log.debug("fetch from broker %d failed: %s", node, error)
-            self._pause_fetches()
-            await self._refresh({one.topic for one in partitions})
-        except KafkaError as error:
-            for one in partitions:
-                if one in self._places:
-                    self._places[one].error = error
-        else:
-            await self._take_answers(answers, versions)
-        finally:
-            self._in_flight.discard(node)
-            self._arrived.set()
-
-    def _pause_fetches(self) -> None:
-        wait_ms = retry.backoff_ms(2, self._runtime.random(), first_ms=self.config.retry_backoff_ms)
-        self._not_before_ms = self._runtime.now_ms() + round(wait_ms)
-
-    async def _take_answers(
-        self, answers: Mapping[TopicPartition, Answer], versions: Mapping[TopicPartition, int]
-    ) -> None:
-        stale: set[str] = set()
-        for one, answer in answers.items():
-            place = self._places.get(one)
-            if place is None or place.version != versions.get(one):
-                continue
-            if answer.fetched is not None:
-                place.high_watermark = answer.high_watermark
-                if answer.fetched.next_offset > place.fetch_offset:
-                    place.ready.append(answer.fetched)
-                    place.fetch_offset = answer.fetched.next_offset
-            elif answer.error_code == E.OFFSET_OUT_OF_RANGE:
-                await self._out_of_range(one, place)
-            elif retry.action(retry.FETCH, answer.error_code) in RETRIABLE:
-                stale.add(one.topic)
-            else:
-                place.error = error_for(answer.error_code, f"fetch of {one.topic}-{one.partition}")
-        if stale:
-            self._pause_fetches()
-            await self.cluster.refresh_quietly(stale, self._deadline(self.config.request_timeout_ms))
-
-    async def _out_of_range(self, one: TopicPartition, place: _Place) -> None:
-        version = place.version
-        why = f"offset {place.fetch_offset} is not in the log"
-        try:
-            log.warning("%s-%d: %s; auto_offset_reset=%s", *one, why, self.config.auto_offset_reset)
-            if self.config.auto_offset_reset != "none":
-                place.go_to(None)
-                version = place.version
-                place.resetting = True
-            await self._reset([one], self._deadline(None), why)
-        except KafkaError as error:
-            if place.version == version:
-                place.error = error
-        finally:
-            place.resetting = False
+    def state(self) -> str:
+        """One line for logs and tests: the membership, and what is waited for."""
+        group = "no group" if self._group is None else self._group.describe()
+        missing = self._positions.unfound(self._reading.missing())
+        settling = "" if self._settling is None else ", settling"
+        return f"{group}{settling}; assigned {self.assignment()}; without position: {missing or 'none'}"
 
     # --- committing ---
 
@@ -518,12 +424,30 @@ class ConsumerCore:
         positions: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None,
         timeout_ms: float | None = None,
     ) -> None:
-        """Commit `positions` (None: where reading goes on now). Raises GroupFencedError, KafkaTimeoutError."""
+        """Commit `positions` (None: where reading goes on now), after the commits that are on their way.
+
+        Raises GroupFencedError, KafkaTimeoutError, AuthorizationError.
+        """
         self._check()
-        group = self.group_metadata()
-        chosen = self.positions() if positions is None else _normalised(positions)
-        self._last_commit_ms = self._runtime.now_ms()
-        await commit(self.cluster, group, chosen, self._deadline(timeout_ms))
+        self.group_metadata()
+        chosen = self.positions() if positions is None else normalised(positions)
+        await self._commits.perform(chosen, self._deadline(timeout_ms))
+        for call in self._commits.finished():
+            await self.call_user(call)
+
+    def commit_async(
+        self,
+        positions: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None,
+        callback: OnCommit | None = None,
+    ) -> None:
+        """As `commit`, without waiting. `callback(error or None, positions)` comes in a later poll, commit or close.
+
+        Callbacks come in the order of the commits.
+        """
+        self._check()
+        self.group_metadata()
+        chosen = self.positions() if positions is None else normalised(positions)
+        self._commits.start(chosen, self._deadline(None), callback)
 
     async def committed(
         self, partitions: Iterable[TopicPartition], timeout_ms: float | None = None
@@ -532,20 +456,10 @@ class ConsumerCore:
         self._check()
         group_id = self.group_metadata().group_id
         wanted = [TopicPartition(*one) for one in partitions]
+        deadline_ms = self._deadline(timeout_ms)
         return await fetch_committed(
-            self.cluster, group_id, wanted, require_stable=True, deadline_ms=self._deadline(timeout_ms)
+            self.cluster, group_id, wanted, require_stable=True, deadline_ms=deadline_ms, lane=GROUP_LANE
         )
-
-    async def _auto_commit(self) -> None:
-        due_ms = self._last_commit_ms + self.config.auto_commit_interval_ms
-        if self.config.enable_auto_commit and self._runtime.now_ms() >= due_ms:
-            await self._commit_quietly()
-
-    async def _commit_quietly(self) -> None:
-        try:
-            await self.commit(timeout_ms=self.config.auto_commit_interval_ms)
-        except (RetriableError, GroupFencedError) as error:
-            log.warning("auto commit failed: %s", error)
 
     # --- reading a range, other ---
 
@@ -569,6 +483,13 @@ class ConsumerCore:
         self._check()
         return sorted((await self.cluster.topic(topic, self._deadline(timeout_ms))).partitions)
 
+    def metrics(self) -> dict[str, float]:
+        """What was counted so far, by the names of Kafka's consumer metrics, and the lag now."""
+        lags = [self.lag(one) for one in self._reading.places]
+        known = [lag for lag in lags if lag is not None]
+        assigned = {"assigned_partitions": float(len(self._reading.places)), "records_lag_max": max(known, default=0)}
+        return self._metrics.snapshot() | assigned
+
     def wakeup(self) -> None:
         """Make the poll that runs now, or the next one, raise WakeupError."""
         self._woken = True
@@ -580,15 +501,12 @@ class ConsumerCore:
             return
         try:
             if self._group is not None:
-                await self._group.end()
-            elif self.config.enable_auto_commit and self._places:
-                await self._commit_quietly()
+                await self._leave_group()
+            elif self.config.enable_auto_commit and self._reading.places:
+                await self._commits.quietly(self.positions())
+            await self._commits.drain(self._deadline(self.config.auto_commit_interval_ms))
+            await self._serve()
+            await self._fetcher.close()
         finally:
             self.closed = True
             self.cluster.close()
-
-
-def _normalised(
-    positions: Mapping[TopicPartition, OffsetAndMetadata | int],
-) -> dict[TopicPartition, OffsetAndMetadata]:
-    return {TopicPartition(*one): OffsetAndMetadata(at) if isinstance(at, int) else at for one, at in positions.items()}

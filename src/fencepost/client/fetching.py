@@ -1,18 +1,20 @@
 """One Fetch request to one broker, decoded; and `fetch_range`, which reads an exact range of one partition.
 
-Fetches are without sessions (KIP-227): every request names all its partitions.
+A consumer's fetches go through a session per broker (fetch_sessions.py); those of `fetch_range` have none.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
+from uuid import UUID
 
 from fencepost.client import retry
 from fencepost.client.cluster import Cluster
-from fencepost.client.records import Fetched, timestamp_type_of
+from fencepost.client.fetch_sessions import FINAL_EPOCH, FetchSession, Plan, Wanted
+from fencepost.client.records import Fetched, epochs_of, timestamp_type_of
 from fencepost.client.retry import Action
 from fencepost.client.types import Isolation, TopicPartition
 from fencepost.errors import (
@@ -31,13 +33,16 @@ from fencepost.protocol.fetch_wire import (
     FetchPartition,
     FetchPartitionResult,
     FetchRequest,
+    FetchResponse,
     FetchTopic,
+    ForgottenTopic,
     decode_response,
     encode_request,
 )
 
 RETRIABLE: Final = (Action.RETRY, Action.REFRESH_LEADER, Action.REFRESH_COORDINATOR)
 RANGE_FETCH_BYTES: Final = 8 * 1024 * 1024
+CLOSE_PATIENCE_MS: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,56 +67,108 @@ class Answer(NamedTuple):
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
+    preferred_replica: int = -1
+
+
+class Reply(NamedTuple):
+    """What a broker said. Partitions of a session that have nothing new are not in `answers`."""
+
+    answers: dict[TopicPartition, Answer]
+    throttle_ms: int
+    session_error: int = 0  # 70, 71 or 106: nothing was answered, ask again
 
 
 async def fetch(
-    cluster: Cluster, node: int, wanted: Mapping[TopicPartition, int], settings: FetchSettings
-) -> dict[TopicPartition, Answer]:
-    """Fetch from each partition's offset. Raises DisconnectedError, KafkaTimeoutError, ProtocolError."""
+    cluster: Cluster,
+    node: int,
+    wanted: Mapping[TopicPartition, Wanted],
+    settings: FetchSettings,
+    session: FetchSession | None = None,
+) -> Reply:
+    """Fetch from each partition's offset. Raises DisconnectedError, KafkaTimeoutError, ProtocolError.
+
+    The caller tells the session when nothing came (`lost`).
+    """
     deadline_ms = cluster.runtime.now_ms() + settings.request_timeout_ms
     connection = await cluster.connection(node, deadline_ms)
-    by_topic: dict[str, list[FetchPartition]] = defaultdict(list)
-    for tp, offset in wanted.items():
-        by_topic[tp.topic].append(FetchPartition(tp.partition, offset, settings.partition_bytes))
-    ids = {name: topic.topic_id for name in by_topic if (topic := cluster.topics.get(name)) is not None}
-    highest = 17 if all(ids.get(name) is not None for name in by_topic) else 12
+    plan = session.plan(wanted) if session is not None else Plan(0, FINAL_EPOCH, dict(wanted), [])
+    named = [*plan.partitions, *plan.forgotten, *wanted]
+    ids = {one.topic: topic.topic_id for one in named if (topic := cluster.topics.get(one.topic)) is not None}
+    highest = 17 if all(ids.get(one.topic) is not None for one in named) else 12
     version = connection.version(retry.FETCH, 4, highest)
-    request = FetchRequest(
+    body = await connection.exchange(
+        retry.FETCH,
+        version,
+        encode_request(_request(plan, ids, settings), version),
+        timeout_ms=settings.max_wait_ms + 2 * settings.request_timeout_ms,
+        server_ms=settings.max_wait_ms,
+    )
+    try:
+        reply = decode_response(body, version)
+        if session is not None and not session.answered(reply.error_code, reply.session_id):
+            return Reply({}, reply.throttle_ms, reply.error_code)
+        if reply.error_code != 0:
+            return Reply({one: Answer(reply.error_code, None, -1, -1, -1) for one in wanted}, reply.throttle_ms)
+        return Reply(_answers(reply, wanted, ids, settings), reply.throttle_ms)
+    except WireError as error:
+        raise ProtocolError(f"{connection.name}: fetched data cannot be read: {error}") from error
+
+
+async def close_session(cluster: Cluster, node: int, session: FetchSession, settings: FetchSettings) -> None:
+    """Give a session back to its broker, if there is one and the connection lives. Raises KafkaError."""
+    plan = session.close()
+    connection = cluster.live(node)
+    if plan is None or connection is None:
+        return
+    version = connection.version(retry.FETCH, 7, 17)
+    request = _request(plan, {}, settings)
+    request.max_wait_ms = 0
+    # The answer is not waited for: a fetch that the broker holds may be before it.
+    body = encode_request(request, version)
+    await connection.exchange(retry.FETCH, version, body, timeout_ms=CLOSE_PATIENCE_MS, answered=False)
+
+
+def _request(plan: Plan, ids: Mapping[str, UUID | None], settings: FetchSettings) -> FetchRequest:
+    by_topic: dict[str, list[FetchPartition]] = defaultdict(list)
+    for one, ask in plan.partitions.items():
+        by_topic[one.topic].append(FetchPartition(one.partition, ask.offset, ask.max_bytes, ask.leader_epoch))
+    gone: dict[str, list[int]] = defaultdict(list)
+    for one in plan.forgotten:
+        gone[one.topic].append(one.partition)
+    return FetchRequest(
         max_wait_ms=settings.max_wait_ms,
         min_bytes=settings.min_bytes,
         max_bytes=settings.max_bytes,
         isolation_level=int(settings.isolation),
+        session_id=plan.session_id,
+        session_epoch=plan.epoch,
         topics=[FetchTopic(name, ids.get(name), partitions) for name, partitions in by_topic.items()],
+        forgotten=[ForgottenTopic(name, ids.get(name), numbers) for name, numbers in gone.items()],
         rack_id=settings.rack,
     )
-    body = await connection.exchange(
-        retry.FETCH,
-        version,
-        encode_request(request, version),
-        timeout_ms=settings.max_wait_ms + 2 * settings.request_timeout_ms,
-        server_ms=settings.max_wait_ms,
-    )
+
+
+def _answers(
+    reply: FetchResponse,
+    wanted: Mapping[TopicPartition, Wanted],
+    ids: Mapping[str, UUID | None],
+    settings: FetchSettings,
+) -> dict[TopicPartition, Answer]:
     names = {topic_id: name for name, topic_id in ids.items()}
-    try:
-        reply = decode_response(body, version)
-        if reply.error_code != 0:
-            return {one: Answer(reply.error_code, None, -1, -1, -1) for one in wanted}
-        found = {}
-        for group in reply.topics:
-            name = group.topic if group.topic is not None else names.get(group.topic_id, "")
-            for result in group.partitions:
-                place = TopicPartition(name, result.partition)
-                if place in wanted:
-                    found[place] = _answer(place, wanted[place], result, settings)
-    except WireError as error:
-        raise ProtocolError(f"{connection.name}: fetched data cannot be read: {error}") from error
+    found = {}
+    for group in reply.topics:
+        name = group.topic if group.topic is not None else names.get(group.topic_id, "")
+        for result in group.partitions:
+            one = TopicPartition(name, result.partition)
+            if one in wanted:
+                found[one] = _answer(one, wanted[one].offset, result, settings)
     return found
 
 
 def _answer(one: TopicPartition, offset: int, result: FetchPartitionResult, settings: FetchSettings) -> Answer:
-    watermarks = (result.high_watermark, result.last_stable_offset, result.log_start_offset)
+    told = (result.high_watermark, result.last_stable_offset, result.log_start_offset, result.preferred_read_replica)
     if result.error_code != 0:
-        return Answer(result.error_code, None, *watermarks)
+        return Answer(result.error_code, None, *told)
     committed = settings.isolation is Isolation.READ_COMMITTED
     columns = decode_batches(
         result.records,
@@ -119,7 +176,8 @@ def _answer(one: TopicPartition, offset: int, result: FetchPartitionResult, sett
         aborted=(result.aborted or ()) if committed else None,
         check_crc=settings.check_crcs,
     )
-    return Answer(0, Fetched(one, columns, columns.next_offset, timestamp_type_of(result.records)), *watermarks)
+    kind, epochs = timestamp_type_of(result.records), epochs_of(result.records)
+    return Answer(0, Fetched(one, columns, columns.next_offset, kind, epochs), *told)
 
 
 async def fetch_range(
@@ -164,7 +222,8 @@ async def _fetch_next(
     if leader < 0:
         return None, error_for(E.LEADER_NOT_AVAILABLE, f"{one.topic}-{one.partition}")
     try:
-        answer = (await fetch(cluster, leader, {one: offset}, settings)).get(one)
+        asked = {one: Wanted(offset, settings.partition_bytes)}
+        answer = (await fetch(cluster, leader, asked, settings)).answers.get(one)
     except (DisconnectedError, KafkaTimeoutError) as error:
         return None, error
     if answer is None:
@@ -193,18 +252,3 @@ async def _pause_without_progress(
 def _before(got: Fetched, end: int) -> Fetched:
     rows = int(got.columns.offsets.searchsorted(end))
     return got._replace(columns=got.columns.select(slice(0, rows)), next_offset=end)
-
-
-def leaders_of(
-    cluster: Cluster, wanted: Mapping[TopicPartition, int]
-) -> tuple[dict[int, dict[TopicPartition, int]], Sequence[str]]:
-    """Group by leader; and the topics of partitions whose leader is not known."""
-    by_node: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
-    unknown = set()
-    for one, offset in wanted.items():
-        leader = cluster.leader(one.topic, one.partition)
-        if leader < 0:
-            unknown.add(one.topic)
-        else:
-            by_node[leader][one] = offset
-    return by_node, sorted(unknown)

@@ -57,6 +57,7 @@ async def fetch_committed(
     *,
     require_stable: bool,
     deadline_ms: int,
+    lane: str = "",
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     """The committed offsets (None: all of the group). Partitions without one are left out. Raises KafkaError."""
     if partitions is not None and not partitions:
@@ -68,6 +69,7 @@ async def fetch_committed(
         deadline_ms=deadline_ms,
         code_of=_fetch_code,
         what=f"committed offsets of group {group_id!r}",
+        lane=lane,
     )
     code = _fetch_code(reply)
     if code != 0:
@@ -88,6 +90,7 @@ async def commit(
     group: GroupMetadata,
     positions: Mapping[TopicPartition, OffsetAndMetadata],
     deadline_ms: int,
+    lane: str = "",
 ) -> None:
     """OffsetCommit. Raises GroupFencedError (22, 25, 27, 82), KafkaTimeoutError, the class of any other code."""
     if not positions:
@@ -121,6 +124,7 @@ async def commit(
         deadline_ms=deadline_ms,
         code_of=_commit_code,
         what=f"commit offsets of group {group.group_id!r}",
+        lane=lane,
     )
     for topic in reply.topics:
         for one in topic.partitions:

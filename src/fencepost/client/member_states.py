@@ -4,6 +4,7 @@ UNJOINED    no place in the group; the next poll joins
 JOINING     JoinGroup is on its way (the broker holds it until all members are there)
 SYNCING     SyncGroup is on its way (the leader brings the assignment)
 STABLE      has an assignment; heartbeats run
+REBALANCING has a place and is to join again with the next poll; heartbeats go on until then
 LEFT        left the group, by close or unsubscribe
 """
 
@@ -22,6 +23,7 @@ class MemberState(Enum):
     JOINING = auto()
     SYNCING = auto()
     STABLE = auto()
+    REBALANCING = auto()
     LEFT = auto()
 
 
@@ -69,7 +71,15 @@ TABLE: Final[dict[MemberState, dict[MemberEvent, MemberState | None]]] = {
         _E.JOIN: ILLEGAL,
         _E.JOINED: ILLEGAL,
         _E.SYNCED: ILLEGAL,
-        _E.REBALANCE: _S.UNJOINED,
+        _E.REBALANCE: _S.REBALANCING,
+        _E.LOST: _S.UNJOINED,
+        _E.LEAVE: _S.LEFT,
+    },
+    _S.REBALANCING: {
+        _E.JOIN: _S.JOINING,
+        _E.JOINED: ILLEGAL,
+        _E.SYNCED: ILLEGAL,
+        _E.REBALANCE: _S.REBALANCING,
         _E.LOST: _S.UNJOINED,
         _E.LEAVE: _S.LEFT,
     },

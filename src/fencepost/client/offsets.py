@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple, Self
 
 from fencepost.client import retry
 from fencepost.client.cluster import Cluster
 from fencepost.client.retry import Action
 from fencepost.client.tasks import gather
 from fencepost.client.types import Isolation, OffsetAt, TopicPartition
-from fencepost.errors import KafkaError, RetriableError, error_for
+from fencepost.errors import ConfigurationError, KafkaError, RetriableError, error_for
 from fencepost.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -22,6 +23,45 @@ from fencepost.protocol.messages.list_offsets import (
 LATEST: Final = -1  # the end: high watermark, or the last stable offset under read_committed
 EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3  # the record with the highest timestamp (ListOffsets v7)
+
+BY_DURATION: Final = "by_duration:"
+# ISO 8601 as java.time.Duration reads it: days, hours, minutes, seconds.
+_DURATION: Final = re.compile(
+    r"P(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", re.IGNORECASE | re.ASCII
+)
+_UNITS_MS: Final = (86_400_000, 3_600_000, 60_000, 1_000)
+
+
+class OffsetReset(NamedTuple):
+    """What auto_offset_reset says: earliest, latest, none, or by_duration:<ISO 8601 duration> (KIP-1106)."""
+
+    policy: str
+    duration_ms: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Raises ConfigurationError."""
+        if text in ("earliest", "latest", "none"):
+            return cls(text)
+        found = _DURATION.fullmatch(text.removeprefix(BY_DURATION)) if text.startswith(BY_DURATION) else None
+        if found is None or not any(found.groups()):
+            raise ConfigurationError(
+                f"auto_offset_reset={text!r}: one of earliest, latest, none, by_duration:<ISO 8601 duration, like PT1H>"
+            )
+        parts = zip(found.groups(), _UNITS_MS, strict=True)
+        return cls("by_duration", round(sum(float(part) * unit for part, unit in parts if part)))
+
+    @property
+    def is_none(self) -> bool:
+        """There is no rule: a missing position is an error."""
+        return self.policy == "none"
+
+    def timestamp(self, wall_ms: int) -> int:
+        """What to ask ListOffsets for."""
+        if self.policy == "by_duration":
+            return max(wall_ms - self.duration_ms, 0)
+        return EARLIEST if self.policy == "earliest" else LATEST
+
 
 _RETRY = (Action.RETRY, Action.REFRESH_LEADER, Action.REFRESH_COORDINATOR)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import repeat
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fencepost.client.types import TimestampType, TopicPartition
 from fencepost.protocol.batch import HEADER_BYTES, parse_header
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Buffer = bytes | bytearray | memoryview
+_BATCH_START: Final = struct.Struct(">qii")  # base offset, length, partition leader epoch
 
 
 class Record(NamedTuple):
@@ -37,6 +39,16 @@ class Fetched(NamedTuple):
     columns: Columns
     next_offset: int
     timestamp_type: TimestampType
+    epochs: Sequence[tuple[int, int]] = ()  # (first offset, leader epoch) wherever the epoch of the batches changes
+
+    def epoch_before(self, offset: int) -> int:
+        """The leader epoch of the record before `offset`, -1 when not known."""
+        found = -1
+        for first, epoch in self.epochs:
+            if first >= offset:
+                break
+            found = epoch
+        return found
 
     def split(self, rows: int) -> tuple[Fetched, Fetched]:
         """The first `rows` records, and the rest."""
@@ -73,6 +85,19 @@ def timestamp_type_of(records: Buffer) -> TimestampType:
         return TimestampType.CREATE_TIME
     by_broker = parse_header(records).timestamp_type == "log_append_time"
     return TimestampType.LOG_APPEND_TIME if by_broker else TimestampType.CREATE_TIME
+
+
+def epochs_of(records: Buffer) -> list[tuple[int, int]]:
+    """(base offset, leader epoch) of the first batch and of every one whose epoch differs from that before it."""
+    found: list[tuple[int, int]] = []
+    at, last = 0, None
+    while at + HEADER_BYTES <= len(records):
+        base_offset, length, epoch = _BATCH_START.unpack_from(records, at)
+        if epoch != last:
+            found.append((base_offset, epoch))
+            last = epoch
+        at += 12 + max(length, HEADER_BYTES - 12)
+    return found
 
 
 def arrow_schema(*, headers: bool) -> pa.Schema:

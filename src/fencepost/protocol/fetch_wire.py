@@ -99,7 +99,10 @@ class FetchRequest:
 
 @dataclass(slots=True)
 class FetchPartitionResult:
-    """aborted: (producer id, first offset) of aborted transactions in the range; None in read_uncommitted answers."""
+    """aborted: (producer id, first offset) of aborted transactions in the range; None in read_uncommitted answers.
+
+    preferred_read_replica: a broker nearer to the reader's rack (KIP-392), -1 for none.
+    """
 
     partition: int
     error_code: int = 0
@@ -108,6 +111,7 @@ class FetchPartitionResult:
     log_start_offset: int = -1
     aborted: Sequence[tuple[int, int]] | None = None
     records: Buffer = b""
+    preferred_read_replica: int = -1
 
 
 @dataclass(slots=True)
@@ -257,7 +261,7 @@ def _read_result(reader: Reader, version: int) -> FetchPartitionResult:
             aborted.append((producer_id, first_offset))
         result.aborted = aborted
     if version >= 11:
-        reader.int32()  # preferred read replica: there is none to prefer
+        result.preferred_read_replica = reader.int32()
     records = reader.nullable_bytes()
     result.records = b"" if records is None else records
     reader.tagged_fields()
@@ -296,6 +300,6 @@ def _write_result(writer: Writer, version: int, result: FetchPartitionResult) ->
             writer.pack(_ABORTED, producer_id, first_offset)
             writer.tagged_fields()
     if version >= 11:
-        writer.int32(-1)
+        writer.int32(result.preferred_read_replica)
     writer.records(result.records)
     writer.tagged_fields()

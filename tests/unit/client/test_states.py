@@ -7,17 +7,21 @@ from typing import Any
 
 import pytest
 
-from fencepost.client import member_states, txn_states
+from fencepost.client import fetch_sessions, member_states, member_states_remote, txn_states
 from fencepost.client.txn_states import TxnEvent, TxnState
 from fencepost.errors import UsageError
 
 MACHINES: list[tuple[Any, type[Enum], type[Enum]]] = [
     (txn_states, TxnState, TxnEvent),
     (member_states, member_states.MemberState, member_states.MemberEvent),
+    (member_states_remote, member_states_remote.RemoteState, member_states_remote.RemoteEvent),
+    (fetch_sessions, fetch_sessions.SessionState, fetch_sessions.SessionEvent),
 ]
 
 
-@pytest.mark.parametrize(("machine", "states", "events"), MACHINES, ids=["transaction", "member"])
+@pytest.mark.parametrize(
+    ("machine", "states", "events"), MACHINES, ids=["transaction", "member", "remote member", "fetch session"]
+)
 def test_every_state_and_event_is_listed(machine: Any, states: type[Enum], events: type[Enum]) -> None:
     assert set(machine.TABLE) == set(states)
     for state in states:

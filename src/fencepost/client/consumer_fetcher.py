@@ -1,0 +1,210 @@
+"""The fetch loop: one request on its way to each broker that leads something wanted, answers kept until handed out.
+
+While the application works on what one poll gave it, the next fetch of each partition is on its way (one round ahead).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Final
+
+from fencepost.client import retry
+from fencepost.client.cluster import Cluster
+from fencepost.client.consumer_metrics import ConsumerMetrics
+from fencepost.client.fetch_sessions import FetchSession, Wanted
+from fencepost.client.fetching import RETRIABLE, Answer, FetchSettings, close_session, fetch
+from fencepost.client.runtime import Event
+from fencepost.client.subscription import Place, Reading
+from fencepost.client.types import TopicPartition
+from fencepost.errors import DisconnectedError, KafkaError, KafkaTimeoutError, error_for
+from fencepost.protocol.codes import ErrorCode as E
+
+log = logging.getLogger("fencepost.client.consumer")
+
+METADATA: Final = -1  # among the nodes in flight: a metadata refresh
+# Positions of these are looked for again: the offset is not in the log, or the leader's epoch says it may not be.
+OutOfRange = Callable[[TopicPartition], Awaitable[None]]
+
+
+class Fetcher:
+    """Fills the places of a `Reading`. `arrived` is set whenever something happened."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        reading: Reading,
+        settings: FetchSettings,
+        arrived: Event,
+        metrics: ConsumerMetrics,
+        out_of_range: OutOfRange,
+    ) -> None:
+        self._cluster = cluster
+        self._runtime = cluster.runtime
+        self._reading = reading
+        self._settings = settings
+        self._arrived = arrived
+        self._metrics = metrics
+        self._out_of_range = out_of_range
+        self._sessions: dict[int, FetchSession] = defaultdict(FetchSession)
+        self._in_flight: set[int] = set()
+        self._not_before_ms: dict[int, int] = {}  # per node: throttled, or backing off
+        self._refresh_not_before_ms = 0
+        self._closed = False
+
+    def wait_ms(self) -> float:
+        """Until the first back-off ends; large when there is none."""
+        now_ms = self._runtime.now_ms()
+        waits = [at - now_ms for at in self._not_before_ms.values() if at > now_ms]
+        return min(waits, default=1_000.0)
+
+    def start(self) -> None:
+        """Send what can be sent now."""
+        now_ms = self._runtime.now_ms()
+        by_node: dict[int, dict[TopicPartition, Wanted]] = defaultdict(dict)
+        stale = set()
+        for one, place in self._reading.places.items():
+            if self._cluster.is_stale(one.topic):
+                stale.add(one.topic)
+            if not place.wants_more:
+                continue
+            node = self._node_of(one, place, now_ms)
+            if node < 0:
+                stale.add(one.topic)
+                continue
+            epoch = self._leader_epoch(one)
+            by_node[node][one] = Wanted(place.fetch_offset, self._settings.partition_bytes, epoch)
+        for node, wanted in by_node.items():
+            if node not in self._in_flight and now_ms >= self._not_before_ms.get(node, 0):
+                self._in_flight.add(node)
+                self._runtime.spawn(self._fetch(node, wanted))
+        if stale and METADATA not in self._in_flight and now_ms >= self._refresh_not_before_ms:
+            self._in_flight.add(METADATA)
+            self._runtime.spawn(self._refresh_task(stale))
+
+    def _node_of(self, one: TopicPartition, place: Place, now_ms: int) -> int:
+        """The follower the leader named for our rack, while it may be used; else the leader; -1: not known."""
+        if place.replica >= 0:
+            if now_ms < place.replica_until_ms and place.replica in self._cluster.nodes:
+                return place.replica
+            place.replica = -1
+        return self._cluster.leader(one.topic, one.partition)
+
+    def _leader_epoch(self, one: TopicPartition) -> int:
+        topic = self._cluster.topics.get(one.topic)
+        partition = topic.partitions.get(one.partition) if topic is not None else None
+        return partition.leader_epoch if partition is not None else -1
+
+    async def _refresh_task(self, topics: Iterable[str]) -> None:
+        try:
+            await self._refresh(topics)
+        except KafkaError as error:
+            log.warning("metadata of %s: %s", ", ".join(sorted(topics)), error)
+        finally:
+            self._refresh_not_before_ms = self._runtime.now_ms() + self._pause_ms()
+            self._in_flight.discard(METADATA)
+            self._arrived.set()
+
+    async def _refresh(self, topics: Iterable[str]) -> None:
+        if self._closed:
+            return
+        deadline_ms = self._runtime.now_ms() + self._settings.request_timeout_ms
+        await self._cluster.refresh_quietly(topics, deadline_ms)
+
+    def _pause_ms(self) -> int:
+        return round(retry.backoff_ms(2, self._runtime.random(), first_ms=self._cluster.config.retry_backoff_ms))
+
+    async def _fetch(self, node: int, wanted: dict[TopicPartition, Wanted]) -> None:
+        places = self._reading.places
+        versions = {one: places[one].version for one in wanted if one in places}
+        session = self._sessions[node]
+        begun_ms = self._runtime.now_ms()
+        answered = False
+        try:
+            reply = await fetch(self._cluster, node, wanted, self._settings, session)
+            answered = True
+            self._metrics.fetch_total += 1
+            self._metrics.fetch_latency_ms_total += self._runtime.now_ms() - begun_ms
+            if reply.throttle_ms > 0:
+                self._metrics.fetch_throttle_ms_total += reply.throttle_ms
+                self._not_before_ms[node] = self._runtime.now_ms() + reply.throttle_ms
+            if reply.session_error:
+                self._metrics.fetch_session_restarts_total += 1
+                log.debug("broker %d has no fetch session of ours any more (%d)", node, reply.session_error)
+            await self._take(node, session, reply.answers, versions)
+        except (DisconnectedError, KafkaTimeoutError) as error:
+            self._metrics.fetch_failed_total += 1
+            log.debug("fetch from broker %d failed: %s", node, error)
+            await self._leave_node(node, wanted)
+        except KafkaError as error:
+            self._metrics.fetch_failed_total += 1
+            for one in wanted:
+                if one in places:
+                    places[one].error = error
+        finally:
+            if not answered:
+                session.lost()
+            self._in_flight.discard(node)
+            self._arrived.set()
+
+    async def _leave_node(self, node: int, wanted: Mapping[TopicPartition, Wanted]) -> None:
+        """Back off from a broker that cannot be reached; its followers' readers go back to the leader."""
+        self._not_before_ms[node] = self._runtime.now_ms() + self._pause_ms()
+        for one in wanted:
+            if one in self._reading.places:
+                self._reading.places[one].replica = -1
+        await self._refresh({one.topic for one in wanted})
+
+    async def _take(
+        self,
+        node: int,
+        session: FetchSession,
+        answers: Mapping[TopicPartition, Answer],
+        versions: Mapping[TopicPartition, int],
+    ) -> None:
+        stale: set[str] = set()
+        for one, answer in answers.items():
+            place = self._reading.places.get(one)
+            if place is None or place.version != versions.get(one):
+                session.forget(one)
+                continue
+            if answer.fetched is not None:
+                self._take_data(place, answer)
+                continue
+            session.forget(one)
+            if place.replica >= 0:
+                place.replica = -1  # what a follower cannot give, the leader has to be asked for
+            elif answer.error_code == E.OFFSET_OUT_OF_RANGE:
+                await self._out_of_range(one)
+            elif retry.action(retry.FETCH, answer.error_code) in RETRIABLE:
+                place.why = f"fetch: {error_for(answer.error_code)}"
+                stale.add(one.topic)
+            else:
+                place.error = error_for(answer.error_code, f"fetch of {one.topic}-{one.partition}")
+        if stale:
+            self._not_before_ms[node] = self._runtime.now_ms() + self._pause_ms()
+            await self._refresh(stale)
+
+    def _take_data(self, place: Place, answer: Answer) -> None:
+        place.high_watermark = answer.high_watermark
+        place.last_stable_offset = answer.last_stable_offset
+        place.log_start_offset = answer.log_start_offset
+        if answer.preferred_replica >= 0:
+            place.replica = answer.preferred_replica
+            place.replica_until_ms = self._runtime.now_ms() + self._cluster.config.metadata_max_age_ms
+        if answer.fetched is not None and answer.fetched.next_offset > place.fetch_offset:
+            place.ready.append(answer.fetched)
+            place.fetch_offset = answer.fetched.next_offset
+            epoch = answer.fetched.epoch_before(answer.fetched.next_offset)
+            if epoch >= 0:
+                place.fetch_epoch = epoch
+
+    async def close(self) -> None:
+        """Give the sessions back to brokers that are connected."""
+        self._closed = True
+        for node, session in self._sessions.items():
+            try:
+                await close_session(self._cluster, node, session, self._settings)
+            except KafkaError as error:
+                log.debug("broker %d: the fetch session expires by itself: %s", node, error)
