@@ -8,16 +8,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 
-from fencepost.broker.acl.model import Operation, ResourceType
-from fencepost.protocol.messages import metadata
+from fencepost.broker.acl.model import Operation, Pattern, Permission, ResourceType
+from fencepost.protocol.messages import create_acls, delete_acls, describe_acls, find_coordinator, metadata
+from fencepost.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from tests.conformance.conftest import ARMS
 from tests.support import api_questions as ask
 from tests.support.api_questions import Codes, Names
-from tests.support.raw_client import RawClient
-from tests.support.secured import ADMIN, Secured, secured
+from tests.support.raw_client import Closed, RawClient
+from tests.support.secured import ADMIN, USERS, Secured, secured
 
 PATIENCE_S = 60.0
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
@@ -258,3 +260,211 @@ def _until_changed(ask: Callable[[], Codes], before: Codes, expected: Codes) -> 
     while (codes := list(ask())) == before and time.monotonic() < deadline:
         time.sleep(0.02)
     return codes
+
+
+# --- how rights are given, shown and taken away ---
+
+ACL_KINDS = [
+    ({}, [0, 0]),
+    ({"resource_type": ResourceType.CLUSTER}, [42, 0]),
+    ({"resource_name": ""}, [42, 0]),
+    ({"resource_type": ResourceType.GROUP, "operation": Operation.TWO_PHASE_COMMIT}, [0, 0]),
+    # Kafka cannot read these at all; ours refuses them like the others.
+    ({"operation": Operation.ANY}, [-1, -1]),
+    ({"permission_type": Permission.ANY}, [-1, -1]),
+    ({"resource_pattern_type": Pattern.ANY}, [-1, -1]),
+    ({"resource_pattern_type": Pattern.MATCH}, [-1, -1]),
+]
+
+
+def _creation(name: str, **changes: Any) -> create_acls.AclCreation:
+    given: dict[str, Any] = {
+        "resource_type": TOPIC,
+        "resource_name": name,
+        "resource_pattern_type": Pattern.LITERAL,
+        "principal": "User:alice",
+        "host": "*",
+        "operation": Operation.READ,
+        "permission_type": Permission.ALLOW,
+    }
+    return create_acls.AclCreation(**{**given, **changes})
+
+
+def _describe(client: RawClient, name: str | None, pattern: int, version: int = 3) -> set[tuple[object, ...]]:
+    request = describe_acls.DescribeAclsRequest(
+        resource_type_filter=TOPIC,
+        resource_name_filter=name,
+        pattern_type_filter=pattern,
+        principal_filter="User:alice",
+        operation=Operation.ANY,
+        permission_type=Permission.ANY,
+    )
+    answer = client.call(request, version)
+    assert answer.error_code == 0
+    return {
+        (each.resource_name, each.pattern_type, acl.host, acl.operation, acl.permission_type)
+        for each in answer.resources
+        for acl in each.acls
+    }
+
+
+@pytest.mark.parametrize(("changes", "codes"), ACL_KINDS, ids=lambda value: str(value).replace(" ", ""))
+def test_which_bindings_can_be_created(world: Secured, changes: dict[str, Any], codes: list[int]) -> None:
+    """A binding that cannot be does not keep the one beside it out."""
+    expected = [42, 0] if world.is_ours and codes == [-1, -1] else codes
+    with world.connect(ADMIN) as admin:
+        creations = [_creation(world.name("acl"), **changes), _creation(world.name("acl"))]
+        results = admin.call(create_acls.CreateAclsRequest(creations=creations), 3).results
+        assert [result.error_code for result in results] == expected
+
+
+def test_bindings_are_found_and_removed_by_filters(world: Secured) -> None:
+    base = world.name("acl")
+    with world.connect(ADMIN) as admin:
+        creations = [
+            _creation(base),
+            _creation(base),  # again: a success, and one binding
+            _creation(base[:-2], resource_pattern_type=Pattern.PREFIXED, permission_type=Permission.DENY),
+            _creation(base + "-longer", host="10.0.0.1", operation=Operation.ALTER),
+        ]
+        results = admin.call(create_acls.CreateAclsRequest(creations=creations), 1).results
+        assert [result.error_code for result in results] == [0, 0, 0, 0]
+        literal = (base, Pattern.LITERAL, "*", Operation.READ, Permission.ALLOW)
+        prefixed = (base[:-2], Pattern.PREFIXED, "*", Operation.READ, Permission.DENY)
+        longer = (base + "-longer", Pattern.LITERAL, "10.0.0.1", Operation.ALTER, Permission.ALLOW)
+        assert _until(lambda: _describe(admin, base, Pattern.MATCH), {literal, prefixed}) == {literal, prefixed}
+        assert _describe(admin, base + "-longer", Pattern.MATCH) == {prefixed, longer}
+        assert _describe(admin, base, Pattern.ANY) == {literal}
+        assert _describe(admin, base, Pattern.PREFIXED) == set()
+        for version in (1, 2, 3):
+            found = _describe(admin, None, Pattern.ANY, version)
+            assert {literal, prefixed, longer} <= found
+        doomed = delete_acls.DeleteAclsFilter(
+            resource_type_filter=TOPIC,
+            resource_name_filter=base,
+            pattern_type_filter=Pattern.MATCH,
+            operation=Operation.ANY,
+            permission_type=Permission.ANY,
+        )
+        (deleted,) = admin.call(delete_acls.DeleteAclsRequest(filters=[doomed]), 3).filter_results
+        assert deleted.error_code == 0
+        assert {(acl.resource_name, acl.pattern_type) for acl in deleted.matching_acls} == {literal[:2], prefixed[:2]}
+        assert _until(lambda: _describe(admin, base + "-longer", Pattern.MATCH), {longer}) == {longer}
+
+
+def test_a_denial_by_prefix_beats_a_permission_for_all(world: Secured) -> None:
+    user = world.user()
+    names = Names(world.name("topic"), "", "")
+    with world.connect(ADMIN) as admin, world.connect(user) as client:
+        admin.create_topic(names.topic)
+        world.grant(admin, user, [(Operation.ALL, TOPIC, "*")])
+        assert _until_changed(lambda: ask.fetch(client, names), [29], [0]) == [0]
+        denial = _creation(
+            names.topic[:-1],
+            resource_pattern_type=Pattern.PREFIXED,
+            principal=f"User:{user}",
+            permission_type=Permission.DENY,
+        )
+        admin.call(create_acls.CreateAclsRequest(creations=[denial]), 3)
+        assert _until_changed(lambda: ask.fetch(client, names), [0], [29]) == [29]
+        # What is denied is reading, which would have implied DESCRIBE; DESCRIBE itself is still among ALL.
+        assert ask.list_offsets_(client, names) == [0]
+
+
+def test_without_an_authorizer_there_are_no_bindings(client: RawClient) -> None:
+    codes = [
+        client.call(
+            describe_acls.DescribeAclsRequest(resource_type_filter=1, operation=1, permission_type=1), 3
+        ).error_code,
+        client.call(create_acls.CreateAclsRequest(creations=[_creation("t")]), 3).results[0].error_code,
+    ]
+    everything = delete_acls.DeleteAclsFilter(
+        resource_type_filter=1, pattern_type_filter=1, operation=1, permission_type=1
+    )
+    codes.append(client.call(delete_acls.DeleteAclsRequest(filters=[everything]), 3).filter_results[0].error_code)
+    assert codes == [54, 54, 54]
+
+
+def _until(ask_again: Callable[[], set[tuple[object, ...]]], expected: set[tuple[object, ...]]) -> object:
+    deadline = time.monotonic() + PATIENCE_S
+    while (found := ask_again()) != expected and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return found
+
+
+# --- who somebody is ---
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        b"\0admin\0wrong",
+        b"\0nobody\0x",
+        b"\0\0x",
+        b"\0admin\0",
+        b"admin\0x",
+        b"\0a\0b\0c",
+        f"other\0{ADMIN}\0{USERS[ADMIN]}".encode(),
+    ],
+)
+def test_a_wrong_proof_is_answered_and_the_connection_ends(world: Secured, token: bytes) -> None:
+    """The texts are Kafka's."""
+    messages = {
+        b"\0\0x": "Authentication failed: username not specified",
+        b"\0admin\0": "Authentication failed: password not specified",
+        b"admin\0x": "Invalid SASL/PLAIN response: expected 3 tokens, got 2",
+        b"\0a\0b\0c": "Invalid SASL/PLAIN response: expected 3 tokens, got 4",
+        b"\0admin\0wrong": "Authentication failed: Invalid username or password",
+        b"\0nobody\0x": "Authentication failed: Invalid username or password",
+    }
+    different = "Authentication failed: Client requested an authorization id that is different from username"
+    with RawClient(world.bootstrap_servers) as client:
+        assert client.call(SaslHandshakeRequest(mechanism="PLAIN"), 1).mechanisms == ["PLAIN"]
+        answer = client.authenticate(token)
+        assert (answer.error_code, answer.error_message) == (58, messages.get(token, different))
+        with pytest.raises((Closed, OSError)):
+            client.api_versions()
+
+
+def test_a_mechanism_that_is_not_served_is_answered_with_those_that_are(world: Secured) -> None:
+    with RawClient(world.bootstrap_servers) as client:
+        answer = client.call(SaslHandshakeRequest(mechanism="SCRAM-SHA-512"), 1)
+        assert (answer.error_code, answer.mechanisms) == (33, ["PLAIN"])
+        with pytest.raises((Closed, OSError)):
+            client.api_versions()
+
+
+def test_nothing_else_is_answered_before(world: Secured) -> None:
+    with RawClient(world.bootstrap_servers) as client:
+        assert client.api_versions().error_code == 0
+        with pytest.raises((Closed, OSError)):
+            client.call(metadata.MetadataRequest(topics=()), 9)
+
+
+def test_a_bare_token_after_the_old_handshake(world: Secured) -> None:
+    with RawClient(world.bootstrap_servers) as client:
+        assert client.call(SaslHandshakeRequest(mechanism="PLAIN"), 0).error_code == 0
+        assert client.exchange_bare(f"\0{ADMIN}\0{USERS[ADMIN]}".encode()) == b""
+        assert client.call(metadata.MetadataRequest(topics=()), 9).brokers
+    with RawClient(world.bootstrap_servers) as client:
+        client.call(SaslHandshakeRequest(mechanism="PLAIN"), 0)
+        with pytest.raises((Closed, OSError)):
+            client.exchange_bare(f"\0{ADMIN}\0wrong".encode())
+
+
+def test_who_need_not_or_has_already_is_told_so(world: Secured) -> None:
+    with RawClient(world.open_address) as client:
+        assert client.call(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 34
+        assert client.authenticate(b"\0a\0b").error_code == 34
+    with world.connect(ADMIN) as admin:
+        assert admin.call(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 34
+        assert admin.authenticate(b"\0a\0b").error_code == 34
+
+
+def test_every_listener_tells_its_own_address(world: Secured) -> None:
+    with world.connect(ADMIN) as admin, RawClient(world.open_address) as client:
+        for connection, address in ((admin, world.bootstrap_servers), (client, world.open_address)):
+            (broker,) = connection.call(metadata.MetadataRequest(topics=()), 9).brokers
+            assert f"{broker.host}:{broker.port}" == address
+            found = connection.call(find_coordinator.FindCoordinatorRequest(key_type=0, coordinator_keys=["g"]), 4)
+            assert f"{found.coordinators[0].host}:{found.coordinators[0].port}" == address
