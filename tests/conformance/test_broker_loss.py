@@ -68,6 +68,7 @@ class Idempotent:
                 number += 1
                 if number % 20 == 0:
                     stopping.wait(0.02)
+            producer.flush()  # as long as delivery_timeout_ms allows; close() alone waits 30 s
 
     def _delivered(self, value: bytes) -> Callable[[KafkaError | None, object], None]:
         def tell(error: KafkaError | None, _: object) -> None:
