@@ -138,7 +138,7 @@ def test_enlisted_without_a_record(broker: BrokerUnderTest, client: RawClient) -
 
 
 def test_a_repeated_batch_of_the_transaction_before(broker: BrokerUnderTest, client: RawClient) -> None:
-    """Same epoch: the last batch once more is a duplicate. Kafka then refuses the one that follows it, ours does not."""
+    """Same epoch: the last batch once more is a duplicate. Kafka then refuses the one after it, ours does not."""
     topic, name = client.create_topic(broker.name("t")), broker.name("txn")
     me = opened(client, topic, name)
     assert code(client, name, me, commit=True, version=4) == 0
