@@ -1,4 +1,4 @@
-"""What administrators see and do: lists, descriptions, markers by hand. Expected: Apache Kafka 4.3.1, sections 8 and 10."""
+"""What administrators see and do: lists, descriptions, markers by hand. Expected: Kafka 4.3.1, sections 8 and 10."""
 
 from __future__ import annotations
 

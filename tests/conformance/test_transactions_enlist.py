@@ -1,4 +1,4 @@
-"""What takes a partition into a transaction, and what does not. Expected answers: Apache Kafka 4.3.1, sections 5 and 7."""
+"""What takes a partition into a transaction, and what does not. Expected: Apache Kafka 4.3.1, sections 5 and 7."""
 
 from __future__ import annotations
 
