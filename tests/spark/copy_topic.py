@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -22,6 +23,7 @@ def main(arguments: dict[str, str]) -> None:
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")  # starts sooner
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
+        .config(map=json.loads(arguments.get("settings", "{}")))
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")
@@ -32,6 +34,8 @@ def main(arguments: dict[str, str]) -> None:
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", arguments.get("rows_per_batch", "500"))
     )
+    if "tasks" in arguments:
+        reader = reader.option("minPartitions", arguments["tasks"])
     writer = (
         reader.load()
         .select("key", "value")
@@ -43,6 +47,13 @@ def main(arguments: dict[str, str]) -> None:
     )
     if "level" in arguments:
         writer = writer.option("require.level", arguments["level"])
+    stops = [float(seconds) for seconds in arguments.get("stops", "").split(",") if seconds]
+    for seconds in stops:  # at whatever the query is doing then
+        started = writer.trigger(processingTime="0 seconds").start()
+        time.sleep(seconds)
+        started.stop()
+    if stops:
+        print(f"stopped {len(stops)} times", flush=True)
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
     progress = [json.loads(one.json) for one in query.recentProgress]

@@ -59,7 +59,9 @@ class Copy:
             producer.produce(self.source, key=str(number % 101), value=f"{self.name} {number}")
         assert producer.flush(30) == 0
 
-    def run(self, kill: dict[str, object] | None = None) -> subprocess.Popen[str]:
+    def run(
+        self, kill: dict[str, object] | None = None, script: str = "copy_topic.py", more: dict[str, str] | None = None
+    ) -> subprocess.Popen[str]:
         arguments = {
             "servers": self.servers,
             "source": self.source,
@@ -67,6 +69,7 @@ class Copy:
             "sink": self.name,
             "checkpoint": str(self.folder / "checkpoint"),
             "level": self.level,
+            **(more or {}),
         }
         path = [str(SOURCES)]
         environment = dict(os.environ, PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
@@ -78,11 +81,11 @@ class Copy:
         # Output goes to a file: a surviving zombie would keep a pipe open.
         self.output = self.folder / f"output-{time.monotonic_ns()}"
         with self.output.open("w") as output:
-            command = [sys.executable, str(HERE / "copy_topic.py"), json.dumps(arguments)]
+            command = [sys.executable, str(HERE / script), json.dumps(arguments)]
             return subprocess.Popen(command, env=environment, stdout=output, stderr=output, text=True)
 
-    def run_to_the_end(self) -> None:
-        assert self.run().wait(200) == 0, self.output.read_text()[-6000:]
+    def run_to_the_end(self, script: str = "copy_topic.py", **more: str) -> None:
+        assert self.run(None, script, more).wait(200) == 0, self.output.read_text()[-6000:]
 
     def values(self) -> list[str]:
         """Everything committed in the target, as librdkafka reads it."""
@@ -112,7 +115,10 @@ class Copy:
 
     def check(self, records: int) -> None:
         """Every record once, with its key, and nothing in doubt."""
-        wanted = Counter(f"{number % 101} {self.name} {number}" for number in range(records))
+        self.check_values(Counter(f"{number % 101} {self.name} {number}" for number in range(records)))
+
+    def check_values(self, wanted: Counter[str]) -> None:
+        """Exactly these, and nothing in doubt."""
         found = Counter(self.values())
         assert found == wanted, {"doubled": list((found - wanted).items())[:9], "lost": list(wanted - found)[:9]}
         with Admin(self.servers) as admin:
@@ -171,7 +177,8 @@ def test_killed_at_a_step_and_restarted(copy: Copy, step: str, when: str, nth: i
     assert process.wait(200) == -9, copy.output.read_text()[-6000:]
     assert (copy.folder / "killed").exists()
     copy.produce(RECORDS, 100)
-    copy.run_to_the_end()
+    # With another number of tasks: the batch that is replayed is cut otherwise than it was before the kill.
+    copy.run_to_the_end(master="local[3]", tasks="5")
     copy.check(RECORDS + 100)
 
 
@@ -197,3 +204,28 @@ def test_a_zombie_that_goes_on_after_the_restart_changes_nothing(copy: Copy, ste
     copy.produce(RECORDS, 100)
     copy.run_to_the_end()
     copy.check(RECORDS + 100)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("copy", ["fencepost"], indirect=True)
+def test_two_drivers_on_one_checkpoint(copy: Copy) -> None:
+    """Spark stops one of them, or the sink does; whichever goes on, every record is there once."""
+    copy.produce(0, RECORDS)
+    first = copy.run(more={"rows_per_batch": "250"})
+    outputs = [copy.output]
+    second = copy.run(more={"rows_per_batch": "250"})
+    outputs.append(copy.output)
+    codes = [process.wait(200) for process in (first, second)]
+    told = "".join(output.read_text() for output in outputs)
+    assert codes == [0, 0] or "SupersededError" in told or "CONCURRENT" in told.upper(), told[-6000:]
+    copy.run_to_the_end()
+    copy.check(RECORDS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("copy", ["fencepost"], indirect=True)
+def test_stopped_at_any_time(copy: Copy) -> None:
+    copy.produce(0, RECORDS)
+    copy.run_to_the_end(rows_per_batch="250", stops="0.2,0.9,0.5,0.05,0.7,1.3,0.35")
+    assert "stopped 7 times" in copy.output.read_text()
+    copy.check(RECORDS)

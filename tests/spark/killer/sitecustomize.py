@@ -3,6 +3,8 @@
 FENCEPOST_TEST_KILL = {"step": "WriteDecision", "when": "before", "nth": 2, "folder": "...", "mode": "all"}
 The nth time any process of the query carries out that step, driver, JVM and every other process of theirs are killed
 with SIGKILL. mode "all": this one too. mode "zombie": it waits until the file `go` is in the folder, and goes on.
+mode "executor": only the JVM of this task's executor is killed, and this task goes on. mode "slow": nothing is killed;
+the task stands still for some seconds, so that Spark starts a second copy of it. A list of orders is possible.
 """
 
 from __future__ import annotations
@@ -50,16 +52,43 @@ def kill_family(folder: Path, mode: str) -> None:
     (folder / "zombie.woke").write_text(str(os.getpid()))
 
 
-def is_nth(folder: Path, nth: int) -> bool:
+def kill_executor(folder: Path) -> None:
+    """This process's ancestor that is an executor's JVM."""
+    pid = os.getppid()
+    while pid > 1 and b"CoarseGrainedExecutorBackend" not in Path(f"/proc/{pid}/cmdline").read_bytes():
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    if pid > 1:
+        os.kill(pid, signal.SIGKILL)
+        (folder / "executor.killed").write_text(str(pid))
+
+
+def stand_still(folder: Path) -> None:
+    (folder / "slow.began").touch()
+    time.sleep(12)
+    (folder / "slow.went-on").touch()  # unless Spark has killed this copy in the meantime
+
+
+def strike(order: dict[str, Any]) -> None:
+    folder = Path(order["folder"])
+    if order["mode"] == "executor":
+        kill_executor(folder)
+    elif order["mode"] == "slow":
+        stand_still(folder)
+    else:
+        kill_family(folder, order["mode"])
+
+
+def is_nth(order: dict[str, Any]) -> bool:
     """Counts over all processes, by files that only one can create."""
+    folder, nth, name = Path(order["folder"]), order["nth"], order.get("name", "hit")
     number = 1
     while True:
         try:
-            os.close(os.open(folder / f"hit-{number}", os.O_CREAT | os.O_EXCL))
+            os.close(os.open(folder / f"{name}-{number}", os.O_CREAT | os.O_EXCL))
         except FileExistsError:
             number += 1
             continue
-        return number == nth
+        return bool(number == nth)
 
 
 def arm(steps: ModuleType, order: dict[str, Any]) -> None:
@@ -69,11 +98,11 @@ def arm(steps: ModuleType, order: dict[str, Any]) -> None:
 
     async def perform(self: Any, step: Any) -> Any:
         meant = type(step).__name__ == order["step"]
-        if meant and order["when"] == "before" and is_nth(folder, order["nth"]):
-            kill_family(folder, order["mode"])
+        if meant and order["when"] == "before" and is_nth(order):
+            strike(order)
         observation = await plain(self, step)
-        if meant and order["when"] == "after" and is_nth(folder, order["nth"]):
-            kill_family(folder, order["mode"])
+        if meant and order["when"] == "after" and is_nth(order):
+            strike(order)
         if meant and (folder / "zombie.woke").exists() and (folder / "zombie.woke").read_text() == str(os.getpid()):
             (folder / "zombie.done").write_text(repr(observation))
         return observation
@@ -95,7 +124,9 @@ class ArmWhenImported(MetaPathFinder):
 
             def exec_module(module: ModuleType) -> None:
                 plain(module)
-                arm(module, json.loads(os.environ["FENCEPOST_TEST_KILL"]))
+                orders = json.loads(os.environ["FENCEPOST_TEST_KILL"])
+                for order in orders if isinstance(orders, list) else [orders]:
+                    arm(module, order)
 
             loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec

@@ -1,0 +1,66 @@
+"""Two workers, speculative copies, an executor that is killed while its task goes on: every record is there once."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fencepost.broker.embedded import Broker
+from tests.spark.standalone import Standalone
+from tests.spark.test_exactly_once import HERE, SOURCES, Copy
+
+RECORDS = 3000
+SETTINGS = {
+    "spark.executor.memory": "512m",
+    "spark.executor.cores": "1",
+    "spark.task.maxFailures": "8",
+    "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+    "spark.scheduler.maxRegisteredResourcesWaitingTime": "60s",
+    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.multiplier": "1.1",
+    "spark.speculation.quantile": "0.1",
+    "spark.speculation.minTaskRuntime": "100ms",
+    "spark.speculation.efficiency.enabled": "false",
+}
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(295)]
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Iterator[Copy]:
+    with Broker({"transaction.two.phase.commit.enable": True}) as broker:
+        made = Copy(broker.bootstrap_servers, tmp_path, level="keep-prepared")
+        made.create()
+        yield made
+
+
+def test_copies_and_lost_executors_change_nothing(copy: Copy) -> None:
+    copy.produce(0, RECORDS)
+    # Both strike after a task has begun its transaction: it is open when the copy starts, or when the executor dies.
+    orders = [
+        {"step": "BeginTask", "when": "after", "nth": 4, "mode": "slow", "name": "slow", "folder": str(copy.folder)},
+        {"step": "BeginTask", "when": "after", "nth": 9, "mode": "executor", "name": "ex", "folder": str(copy.folder)},
+    ]
+    environment = {
+        "PYTHONPATH": os.pathsep.join([str(HERE / "killer"), str(SOURCES)]),
+        "FENCEPOST_TEST_KILL": json.dumps(orders),
+        "PYSPARK_PYTHON": sys.executable,
+    }
+    with Standalone(copy.folder, environment) as cluster:
+        began = time.monotonic()
+        copy.run_to_the_end(master=cluster.url, settings=json.dumps(SETTINGS))
+        print(f"{time.monotonic() - began:.0f} s")
+    assert (copy.folder / "slow.began").exists()
+    assert (copy.folder / "executor.killed").exists()
+    # The copy's transaction, and the lost executor's, are aborted by the next run; here it has no data of its own.
+    copy.produce(RECORDS, 10)
+    copy.run_to_the_end()
+    copy.check(RECORDS + 10)
