@@ -1,0 +1,92 @@
+"""Kafka's `kafka-consumer-groups` on groups of both protocols, with members and without."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from fencepost.broker.embedded import Broker
+from fencepost.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from tests.compat.kafka_tools import KafkaTools
+from tests.conformance.test_consumer_groups import commit_as
+from tests.conformance.test_groups import join, sync
+from tests.conformance.test_offsets import commit
+from tests.support.apache_kafka import Unavailable
+from tests.support.group_member import RawMember
+from tests.support.raw_client import RawClient
+
+pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
+
+
+class Desk:
+    def __init__(self, tools: KafkaTools, servers: str) -> None:
+        self._tools = tools
+        self._servers = servers
+
+    def ask(self, *arguments: str) -> str:
+        """What the tool says; it ends with 0 also when a group refuses."""
+        ran = self._tools.run("consumer.group.ConsumerGroupCommand", "--bootstrap-server", self._servers, *arguments)
+        assert ran.status == 0, ran.output
+        return ran.output
+
+    def rows(self, *arguments: str) -> list[list[str]]:
+        """The rows of the table that it prints, without the head."""
+        lines = [line.split() for line in self.ask(*arguments).splitlines() if line.strip()]
+        head = next(place for place, words in enumerate(lines) if words[0] == "GROUP")
+        return sorted(words for words in lines[head + 1 :] if words[0] != "Consumer")
+
+
+@pytest.fixture(scope="module")
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaTools]:
+    try:
+        with KafkaTools(tmp_path_factory.mktemp("tools")) as running:
+            yield running
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+
+
+def test_groups_of_both_protocols(tools: KafkaTools) -> None:
+    with Broker() as broker, RawClient(broker.bootstrap_servers) as client:
+        desk = Desk(tools, broker.bootstrap_servers)
+        for topic in ("t1", "t2"):
+            client.create_topic(topic, 2)
+            for partition in range(2):
+                client.produce(topic, [b"v"] * 5, partition=partition)
+        member = RawMember(client, "new", ["t1"], member_id="m" * 22)
+        member.follow()
+        for partition in range(2):
+            assert commit_as(member, "t1", partition, 3, member.epoch) == 0
+        assert commit(client, "old", "t1", 2) == 0
+        joined = join(client, "old")
+        assert sync(client, "old", joined)[0] == 0
+
+        assert desk.rows("--list", "--state", "--type") == [
+            ["new", "Consumer", "Stable"],
+            ["old", "Classic", "Stable"],
+        ]
+        assert desk.rows("--list", "--type", "consumer") == [["new", "Consumer"]]
+        assert [row[:7] for row in desk.rows("--describe", "--group", "new")] == [
+            ["new", "t1", "0", "3", "5", "2", "m" * 22],
+            ["new", "t1", "1", "3", "5", "2", "m" * 22],
+        ]
+        (row,) = desk.rows("--describe", "--group", "new", "--members", "--verbose")
+        epoch = str(member.epoch)
+        assert row[4:] == ["2", epoch, "t1:0,1", epoch, "t1:0,1"]
+        (row,) = desk.rows("--describe", "--group", "new", "--state")
+        assert row[-3:] == ["uniform", "Stable", "1"]
+        assert "GroupNotEmptyException" in desk.ask("--delete", "--group", "new")
+        assert "GroupSubscribedToTopicException" in desk.ask("--delete-offsets", "--group", "new", "--topic", "t1")
+
+        assert member.leave() == 0
+        leaving = LeaveGroupRequest(group_id="old", members=[MemberIdentity(member_id=joined.member_id)])
+        assert client.call(leaving, 4).error_code == 0
+        for group in ("new", "old"):
+            desk.ask("--reset-offsets", "--group", group, "--topic", "t1", "--to-offset", "4", "--execute")
+            desk.ask("--reset-offsets", "--group", group, "--topic", "t2", "--to-earliest", "--execute")
+            offsets = [row[1:4] for row in desk.rows("--describe", "--group", group)]
+            assert offsets == [["t1", "0", "4"], ["t1", "1", "4"], ["t2", "0", "0"], ["t2", "1", "0"]]
+            assert "Successful" in desk.ask("--delete-offsets", "--group", group, "--topic", "t2")
+            assert len(desk.rows("--describe", "--group", group)) == 2
+            assert "successful" in desk.ask("--delete", "--group", group)
+        assert desk.ask("--list").split() == []

@@ -1,0 +1,188 @@
+"""Java's consumer (kafka-clients 4.3.1) in groups of both protocols on our broker: everybody gets a share."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import pytest
+
+from fencepost.broker.embedded import Broker
+from tests.support.apache_kafka import Unavailable, jars_folder, java_command
+from tests.support.group_member import describe
+from tests.support.raw_client import RawClient
+
+pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
+
+SOURCE = Path(__file__).with_name("java_groups") / "Groups.java"
+OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.apache.logging.log4j.level=ERROR")
+PATIENCE_S = 90.0
+COOPERATIVE = "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"
+
+
+class JavaConsumers:
+    """Context manager: one JVM of consumers. `owned` and `read` are what each said last."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.owned: dict[str, frozenset[str]] = {}
+        self.read: dict[str, int] = {}
+        self.ended: dict[str, str] = {}
+
+    def __enter__(self) -> Self:
+        classpath = f"{jars_folder()}/*"
+        compiler = shutil.which("javac")
+        if compiler is None:
+            raise Unavailable("Java's consumers are driven by a small program, and there is no `javac` in PATH")
+        subprocess.run([compiler, "-nowarn", "-d", str(self._folder), "-cp", classpath, str(SOURCE)], check=True)
+        self._process = subprocess.Popen(
+            [java_command(), *OPTIONS, "-cp", f"{self._folder}:{classpath}", "Groups"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self._reader = threading.Thread(target=self._listen)
+        self._reader.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._reader.join()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                stream.close()
+
+    def _listen(self) -> None:
+        for line in self._process.stdout or ():
+            name, what, *rest = line.split()
+            if what == "owns":
+                self.owned[name] = frozenset(rest[0].split(",") if rest else ())
+            elif what == "read":
+                self.read[name] = int(rest[0])
+            else:
+                self.ended[name] = " ".join([what, *rest])
+
+    def start(self, name: str, topics: str, **properties: str) -> None:
+        self.owned[name] = frozenset()
+        self._send("start", name, topics, *(f"{key.replace('_', '.')}={value}" for key, value in properties.items()))
+
+    def stop(self, name: str) -> None:
+        self._send("stop", name)
+        self.until(lambda: name in self.ended)
+        assert self.ended.pop(name) == "closed"
+        del self.owned[name]
+
+    def _send(self, *words: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(" ".join(words) + "\n")
+        self._process.stdin.flush()
+
+    def until(self, done: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not done():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{self.owned} {self.ended}")
+            time.sleep(0.05)
+
+    def shares(self, *sizes: int) -> Callable[[], bool]:
+        """Whether the consumers have disjoint shares of these sizes, in any order."""
+
+        def check() -> bool:
+            owned = list(self.owned.values())
+            return sorted(map(len, owned)) == sorted(sizes) and len(frozenset().union(*owned)) == sum(sizes)
+
+        return check
+
+
+@pytest.fixture(scope="module")
+def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaConsumers]:
+    try:
+        with JavaConsumers(tmp_path_factory.mktemp("groups")) as consumers:
+            yield consumers
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker({"group.consumer.heartbeat.interval.ms": 300}) as running:
+        yield running
+
+
+@pytest.fixture
+def client(broker: Broker, java: JavaConsumers) -> Iterator[RawClient]:
+    java.owned.clear()
+    with RawClient(broker.bootstrap_servers) as connection:
+        yield connection
+
+
+@pytest.mark.parametrize("assignor", ["uniform", "range"])
+def test_the_consumer_protocol(java: JavaConsumers, client: RawClient, broker: Broker, assignor: str) -> None:
+    topic = client.create_topic(f"j-{assignor}", 6)
+    for partition in range(6):
+        client.produce(topic, [b"v"] * 5, partition=partition)
+    group = {
+        "bootstrap_servers": broker.bootstrap_servers,
+        "group_id": f"g-{assignor}",
+        "group_protocol": "consumer",
+        "group_remote_assignor": assignor,
+    }
+    java.start("a", topic, **group)
+    java.until(lambda: java.shares(6)() and java.read.get("a") == 30)
+    java.start("b", topic, **group)
+    java.until(java.shares(3, 3))
+    java.start("c", topic, **group)
+    java.until(java.shares(2, 2, 2))
+    described = describe(client, f"g-{assignor}")
+    assert (described.assignor_name, len(described.members)) == (assignor, 3)
+    java.stop("a")
+    java.until(java.shares(3, 3))
+    java.stop("b")
+    java.stop("c")
+    assert describe(client, f"g-{assignor}").group_state == "Empty"
+
+
+def test_a_static_member_and_a_pattern(java: JavaConsumers, client: RawClient, broker: Broker) -> None:
+    client.create_topic("pattern-one", 2)
+    group = {"bootstrap_servers": broker.bootstrap_servers, "group_id": "g-static", "group_protocol": "consumer"}
+    java.start("a", "~pattern-.*", group_instance_id="a", **group)
+    java.start("b", "~pattern-.*", group_instance_id="b", **group)
+    java.until(java.shares(1, 1))
+    before = java.owned["a"]
+    epoch = describe(client, "g-static").group_epoch
+    java.stop("a")
+    java.start("a", "~pattern-.*", group_instance_id="a", **group)
+    java.until(java.shares(1, 1))
+    assert (java.owned["a"], describe(client, "g-static").group_epoch) == (before, epoch)
+    client.create_topic("pattern-two", 2)
+    java.until(java.shares(2, 2))
+    java.stop("a")
+    java.stop("b")
+
+
+def test_cooperative_sticky_in_a_classic_group(java: JavaConsumers, client: RawClient, broker: Broker) -> None:
+    topic = client.create_topic("j-cooperative", 4)
+    group = {
+        "bootstrap_servers": broker.bootstrap_servers,
+        "group_id": "g-cooperative",
+        "group_protocol": "classic",
+        "partition_assignment_strategy": COOPERATIVE,
+        "heartbeat_interval_ms": "200",
+    }
+    java.start("a", topic, **group)
+    java.until(java.shares(4))
+    java.start("b", topic, **group)
+    java.until(java.shares(2, 2))
+    java.stop("a")
+    java.until(java.shares(4))
+    java.stop("b")
