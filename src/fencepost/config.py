@@ -43,6 +43,7 @@ CHOICES: dict[str, tuple[object, ...]] = {
     "ssl_truststore_type": ("PEM",),
     "ssl_keystore_type": ("PEM",),
 }
+PARTITIONERS = ("murmur2_random", "consistent_random")
 UPPER_CASE = frozenset({"security_protocol", "sasl_mechanism"})  # librdkafka takes them in either case
 
 
@@ -100,6 +101,11 @@ class ProducerSettings(CommonSettings, total=False):
     transactional_id: str | None
     transaction_timeout_ms: int
     two_phase_commit: bool
+    retries: int
+    partitioner: str | Callable[[str, bytes | None, bytes | None, int], int | None]
+    partitioner_ignore_keys: bool
+    partitioner_adaptive_partitioning_enable: bool
+    interceptors: Sequence[Any]
 
 
 class ConsumerSettings(CommonSettings, total=False):
@@ -258,9 +264,22 @@ class ProducerConfig(CommonConfig):
     transactional_id: str | None = None
     transaction_timeout_ms: int = 60_000
     two_phase_commit: bool = False
+    retries: int = 2_147_483_647  # delivery_timeout_ms is the limit that matters
+    # "murmur2_random" hashes keys as Java does, "consistent_random" as librdkafka does; or a function of (topic, key,
+    # value, number of partitions) that gives a partition, or None to leave the choice to the default.
+    partitioner: str | Callable[[str, bytes | None, bytes | None, int], int | None] = "murmur2_random"
+    partitioner_ignore_keys: bool = False
+    partitioner_adaptive_partitioning_enable: bool = True
+    interceptors: Sequence[Any] = ()  # of fencepost.client.interceptors.ProducerInterceptor
 
     def check(self) -> None:
         super().check()
+        if isinstance(self.partitioner, str) and self.partitioner not in PARTITIONERS:
+            raise ConfigurationError(
+                f"partitioner={self.partitioner!r}: one of {', '.join(PARTITIONERS)}, or a function"
+            )
+        if self.enable_idempotence and self.retries < 1:
+            raise ConfigurationError("retries=0 needs enable_idempotence=False")
         if self.transactional_id is not None and (self.acks != -1 or not self.enable_idempotence):
             raise ConfigurationError("a transactional producer needs acks=all and enable_idempotence=True")
         if self.transactional_id == "":
@@ -369,7 +388,7 @@ def _typed(value: Any, wanted: str, optional: bool) -> Any:
             return None
         raise ValueError("must not be None")
     if "Callable" in wanted or "SSLContext" in wanted:
-        return _object(value, wanted)
+        return value if isinstance(value, str) and wanted.startswith("str") else _object(value, wanted)
     if "Sequence" in wanted:
         return value if isinstance(value, str) or "str |" in wanted else tuple(value)
     if wanted.startswith("bool"):

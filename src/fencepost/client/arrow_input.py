@@ -14,9 +14,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fencepost.client.partitioner import Sticky, partitions_for_blob
+from fencepost.client.accumulator import RECORD_OVERHEAD
+from fencepost.client.partitioner import Sticky, librdkafka_partition_for_key, partitions_for_blob
 from fencepost.config import ProducerConfig
 from fencepost.errors import ConfigurationError, RecordRejectedError
+from fencepost.protocol.batch import HEADER_BYTES
 from fencepost.protocol.columns import encode_arrow
 
 
@@ -59,7 +61,9 @@ def encode_table(
     table: pa.Table, target: Target, sticky: Sticky, config: ProducerConfig
 ) -> Iterator[tuple[int, bytearray]]:
     """(partition, batch) pairs; batches of one partition are in the order of the rows."""
-    chosen = _choose(table, target)
+    if callable(config.partitioner):
+        raise ConfigurationError("a partitioner function is not asked about Arrow rows; give them a column 'partition'")
+    chosen = _choose(table, target, config)
     if chosen is None:
         for data in _encode(table, target, config):
             yield sticky.choose(target.topic, len(data), target.available), data
@@ -91,10 +95,17 @@ def _encode(table: pa.Table, target: Target, config: ProducerConfig) -> list[byt
         column("value"),
         timestamps,
         column("headers"),
-        max_batch_bytes=config.max_request_size,
+        max_batch_bytes=_even_share(table, config.max_request_size),
         compression=config.compression_type,
         level=config.compression_level,
     )
+
+
+def _even_share(table: pa.Table, most: int) -> int:
+    """A limit that makes batches about equally large, instead of full ones and a small rest."""
+    size = table.nbytes + RECORD_OVERHEAD * len(table)
+    batches = -(-size // most)
+    return min(most, int(size // batches) + HEADER_BYTES + RECORD_OVERHEAD)
 
 
 def _as_milliseconds(timestamps: Any) -> Any:
@@ -103,7 +114,7 @@ def _as_milliseconds(timestamps: Any) -> Any:
     return timestamps.cast(pa.int64())
 
 
-def _choose(table: pa.Table, target: Target) -> npt.NDArray[np.int32] | None:
+def _choose(table: pa.Table, target: Target, config: ProducerConfig) -> npt.NDArray[np.int32] | None:
     """Each row's partition, -1 where neither column nor key decides; None when nothing decides for any row."""
     chosen: npt.NDArray[np.int32] | None = None
     if "partition" in table.column_names:
@@ -114,20 +125,25 @@ def _choose(table: pa.Table, target: Target) -> npt.NDArray[np.int32] | None:
             raise RecordRejectedError(
                 f"partition {chosen[wrong][0]} of {target.topic!r}, which has {target.partitions}"
             )
-    if "key" in table.column_names and table.column("key").null_count < len(table):
+    by_key = "key" in table.column_names and not config.partitioner_ignore_keys
+    if by_key and table.column("key").null_count < len(table):
         if chosen is None:
             chosen = np.full(len(table), -1, np.int32)
-        _choose_by_key(table.column("key"), target.partitions, chosen)
+        _choose_by_key(table.column("key"), target.partitions, chosen, config.partitioner == "consistent_random")
     return chosen
 
 
-def _choose_by_key(keys: pa.ChunkedArray, partitions: int, chosen: npt.NDArray[np.int32]) -> None:
+def _choose_by_key(keys: pa.ChunkedArray, partitions: int, chosen: npt.NDArray[np.int32], crc: bool) -> None:
     """Fill in the hash's partition where there is a key and nothing was chosen yet."""
     has_key = pc.is_valid(keys).to_numpy(zero_copy_only=False)
     rows = np.flatnonzero(has_key & (chosen < 0))
     if not len(rows):
         return
     wanted = keys if len(rows) == len(keys) else keys.take(pa.array(rows))
+    if crc:
+        hashed = [librdkafka_partition_for_key(key, partitions) for key in wanted.cast(pa.large_binary()).to_pylist()]
+        chosen[rows] = np.array(hashed, np.int32)
+        return
     array = pa.concat_arrays([chunk.cast(pa.large_binary()) for chunk in wanted.chunks])
     _, offsets_buffer, data_buffer = array.buffers()
     bounds = np.frombuffer(offsets_buffer, np.int64)[array.offset : array.offset + len(array) + 1]

@@ -119,7 +119,7 @@ class Producer(BlockingClient[ProducerCore]):
 
         BlockingClient.__init__(self, make)
         self._accumulator = self._core.accumulator
-        self._append = self._accumulator.append
+        self._append = self._core.append if config.interceptors else self._accumulator.append
 
     def forked(self) -> None:
         """In a forked child: nothing may be taken without looking."""
@@ -144,6 +144,10 @@ class Producer(BlockingClient[ProducerCore]):
         if self._accumulator.slow:
             self._before_send()
         return Delivery(self._append(topic, value, key, partition, headers, timestamp_ms, on_delivery))
+
+    def metrics(self) -> dict[str, float]:
+        """Counters and gauges by Kafka's names in snake_case (see client.metrics)."""
+        return self._core.metrics()
 
     def send_arrow(
         self, topic: str | None, data: pa.RecordBatch | pa.Table, partition: int | None = None

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from fencepost.client.accumulator import Accumulator, Batch, Chunk
+from fencepost.client.metrics import ProducerMetrics
 from fencepost.client.runtime import Event
 from fencepost.errors import FailureType, KafkaError, KafkaTimeoutError, ProduceFailedError, RecordRejectedError
 
@@ -34,11 +35,12 @@ class TransactionHooks(Protocol):
 class Fates:
     """Chunks without a fate yet, and how they get it."""
 
-    def __init__(self, accumulator: Accumulator, progress: Event) -> None:
+    def __init__(self, accumulator: Accumulator, progress: Event, metrics: ProducerMetrics) -> None:
         self.transactions: TransactionHooks | None = None
         self.incomplete: dict[int, Chunk] = {}
         self._accumulator = accumulator
         self._progress = progress
+        self._metrics = metrics
 
     def fail(self, batch: Batch, cause: KafkaError) -> None:
         """A batch was not delivered."""
@@ -51,6 +53,7 @@ class Fates:
         """A chunk did not even become batches."""
         chunk.error = self._produce_error(cause)
         chunk.left = 0
+        self._metrics.record_error_total += len(chunk.table if chunk.table is not None else chunk.values)
         if self.transactions is not None:
             self.transactions.batch_failed(cause, False)
         if chunk.callbacks is not None:
@@ -60,6 +63,10 @@ class Fates:
     def finish(self, batch: Batch) -> None:
         """A batch has its result."""
         batch.done = True
+        if batch.error is None:
+            self._metrics.record_send_total += batch.count
+        else:
+            self._metrics.record_error_total += batch.count
         batch.data = bytearray()
         chunk = batch.chunk
         chunk.left -= 1

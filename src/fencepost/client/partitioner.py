@@ -1,13 +1,17 @@
 """Which partition a record goes to, as Kafka's Java producer decides it.
 
 With a key: murmur2(key), sign bit cleared, modulo the number of partitions. Without: the sticky partition of the topic,
-changed at random after `batch_size` bytes (KIP-480, KIP-794 without its weighting by queue length).
+changed at random after `batch_size` bytes (KIP-480, KIP-794); where fewer batches wait, the chance is greater.
+librdkafka's clients hash keys with CRC-32 instead; `partitioner="consistent_random"` goes on with that.
 """
 
 from __future__ import annotations
 
+import zlib
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import accumulate
 from typing import Any, Final
 
 import numpy as np
@@ -44,6 +48,11 @@ def murmur2(data: bytes | bytearray | memoryview) -> int:
 def partition_for_key(key: bytes | bytearray | memoryview, partitions: int) -> int:
     """The partition that Java's default partitioner gives the key."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+def librdkafka_partition_for_key(key: bytes | bytearray | memoryview, partitions: int) -> int:
+    """The partition that librdkafka's default (`consistent_random`) gives a key that is not empty."""
+    return zlib.crc32(key) % partitions
 
 
 @cache
@@ -111,9 +120,13 @@ def partitions_for_blob(
 class Sticky:
     """The partition for records without a key, per topic."""
 
-    def __init__(self, bytes_per_turn: int, random: Callable[[], float]) -> None:
+    def __init__(
+        self, bytes_per_turn: int, random: Callable[[], float], waiting: Callable[[str, int], int] | None = None
+    ) -> None:
+        """`waiting(topic, partition)`: batches in the partition's queue; None: all partitions are equally likely."""
         self._bytes_per_turn = bytes_per_turn
         self._random = random
+        self._waiting = waiting
         self._turns: dict[str, tuple[int, int]] = {}  # topic -> (partition, bytes it got this turn)
 
     def choose(self, topic: str, size: int, candidates: Sequence[int]) -> int:
@@ -121,6 +134,14 @@ class Sticky:
         partition, taken = self._turns.get(topic, (-1, 0))
         if partition not in candidates or taken >= self._bytes_per_turn:
             others = [one for one in candidates if one != partition] or list(candidates)
-            partition, taken = others[int(self._random() * len(others))], 0
+            partition, taken = self._pick(topic, others), 0
         self._turns[topic] = (partition, taken + size)
         return partition
+
+    def _pick(self, topic: str, candidates: Sequence[int]) -> int:
+        """At random; a partition's weight is the longest queue's length + 1, less its own (KIP-794)."""
+        if self._waiting is None:
+            return candidates[int(self._random() * len(candidates))]
+        queued = [self._waiting(topic, one) for one in candidates]
+        bounds = list(accumulate(max(queued) + 1 - one for one in queued))
+        return candidates[bisect_right(bounds, int(self._random() * bounds[-1]))]

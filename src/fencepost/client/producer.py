@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from fencepost.client.accumulator import Accumulator, Chunk, OnDelivery
 from fencepost.client.cluster import Cluster
+from fencepost.client.interceptors import Interceptors, OutgoingRecord
 from fencepost.client.prepared import PreparedTransaction
 from fencepost.client.sender import Sender
 from fencepost.client.transactions import Transactions
 from fencepost.client.txn_states import TxnState
 from fencepost.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from fencepost.config import ProducerConfig
-from fencepost.errors import BufferFullError, ClosedError, KafkaError, KafkaTimeoutError, UsageError
+from fencepost.errors import BufferFullError, ClosedError, KafkaTimeoutError, UsageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,6 +54,7 @@ class ProducerCore:
             self.transactions = Transactions(cluster, self.sender, config)
             self.sender.transactions = self.transactions
             self.accumulator.refuse()
+        self.interceptors = Interceptors(config.interceptors)
         self.sender.start()
 
     # --- sending ---
@@ -75,6 +77,7 @@ class ProducerCore:
         """Wait for room in buffer_memory. Raises BufferFullError after max_block_ms."""
         deadline_ms = self.cluster.runtime.now_ms() + self.config.max_block_ms
         if not await self.sender.wait_for_room(deadline_ms):
+            self.sender.metrics.buffer_exhausted_total += 1
             raise BufferFullError(f"buffer_memory stayed full for {self.config.max_block_ms} ms")
         self.check_sending()
 
@@ -91,6 +94,9 @@ class ProducerCore:
         """Take a record without waiting."""
         if self.accumulator.slow:
             self.check_sending()
+        if self.interceptors:
+            record = self.interceptors.send(OutgoingRecord(topic, value, key, partition, headers, timestamp_ms))
+            return self.accumulator.append(*record_fields(record), self.interceptors.acknowledging(on_delivery))
         return self.accumulator.append(topic, value, key, partition, headers, timestamp_ms, on_delivery)
 
     def append_table(self, topic: str | None, data: pa.RecordBatch | pa.Table, partition: int | None) -> list[Chunk]:
@@ -134,6 +140,15 @@ class ProducerCore:
             self.sender.drop(ClosedError("the producer was closed"))
             self.sender.stop()
             self.cluster.close()
+            self.interceptors.close()
+
+    def metrics(self) -> dict[str, float]:
+        """Counters and gauges by Kafka's names in snake_case (see client.metrics); cheap, from any thread."""
+        found = self.sender.metrics.snapshot()
+        found["requests_in_flight"] = self.sender.in_flight
+        found["buffer_total_bytes"] = self.config.buffer_memory
+        found["buffer_available_bytes"] = max(0, self.config.buffer_memory - self.accumulator.waiting_bytes)
+        return found
 
     # --- transactions ---
 
@@ -163,16 +178,19 @@ class ProducerCore:
     def begin_transaction(self) -> None:
         """Open a transaction. Raises UsageError, or what broke the producer for good."""
         self._transactional().begin()
+        self.sender.metrics.transaction_begin_total += 1
 
     async def commit_transaction(self) -> None:
         """Commit. Raises CommitFailedError (abort_transaction(), then begin again) or a fatal error, nothing else."""
         transactions = self._transactional()
         await transactions.exclusively(transactions.commit)
+        self.sender.metrics.transaction_commit_total += 1
 
     async def abort_transaction(self) -> None:
         """Abort; always safe to call. See Transactions.abort for what it raises."""
         transactions = self._transactional()
         await transactions.exclusively(transactions.abort)
+        self.sender.metrics.transaction_abort_total += 1
 
     async def send_offsets_to_transaction(
         self,
@@ -227,9 +245,8 @@ class ProducerCore:
         return self.sender.epoch
 
 
-def fate_of(chunk: Chunk, index: int) -> Any:
-    """A record's RecordMetadata, None while it has none. Raises its ProduceFailedError."""
-    fate = chunk.fate(index)
-    if isinstance(fate, KafkaError):
-        raise fate
-    return fate
+def record_fields(
+    record: OutgoingRecord,
+) -> tuple[str, bytes | None, bytes | None, int | None, Sequence[tuple[str, bytes | None]] | None, int | None]:
+    """In the order that `append` takes."""
+    return record.topic, record.value, record.key, record.partition, record.headers, record.timestamp_ms

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
 from fencepost.client.accumulator import Batch, Chunk
-from fencepost.client.partitioner import Sticky, partitions_for_keys
+from fencepost.client.partitioner import Sticky, librdkafka_partition_for_key, partitions_for_keys
 from fencepost.config import ProducerConfig
 from fencepost.errors import KafkaError, RecordRejectedError
 from fencepost.protocol.batch import parse_header
 from fencepost.protocol.columns import encode_batch
+
+Partitioner = Callable[[str, bytes | None, bytes | None, int], int | None]
 
 
 class Router:
@@ -67,27 +69,53 @@ class Router:
 
     def _choose(self, chunk: Chunk, partitions: int, available: Sequence[int]) -> int | npt.NDArray[np.int32]:
         """One partition for all, or an array with each record's."""
-        if chunk.keys is None and chunk.partitions is None:
+        if callable(self._config.partitioner):
+            self._ask(self._config.partitioner, chunk, partitions)
+        keys = None if self._config.partitioner_ignore_keys else chunk.keys
+        if keys is None and chunk.partitions is None:
             return self._sticky.choose(chunk.topic, chunk.bytes, available)
         if chunk.partitions is None and partitions == 1:
             return 0
-        if chunk.partitions is None and chunk.keys is not None and None not in chunk.keys:
-            return partitions_for_keys(cast(list[bytes], chunk.keys), partitions)
+        if chunk.partitions is None and keys is not None and None not in keys:
+            return self._by_key(cast(list[bytes], keys), partitions)
         chosen = np.full(len(chunk.values), -1, np.int32)
         if chunk.partitions is not None:
             for index, partition in chunk.partitions.items():
                 if not 0 <= partition < partitions:
                     raise RecordRejectedError(f"partition {partition} of {chunk.topic!r}, which has {partitions}")
                 chosen[index] = partition
-        if chunk.keys is not None:
+        if keys is not None:
             taken = chunk.partitions or {}
-            rows = [row for row, key in enumerate(chunk.keys) if key is not None and row not in taken]
+            rows = [row for row, key in enumerate(keys) if key is not None and row not in taken]
             if rows:
-                keys = [key for row in rows if (key := chunk.keys[row]) is not None]
-                chosen[rows] = partitions_for_keys(keys, partitions)
+                chosen[rows] = self._by_key([key for row in rows if (key := keys[row]) is not None], partitions)
         if chosen.min() < 0:
             chosen[chosen < 0] = self._sticky.choose(chunk.topic, chunk.bytes, available)
         return chosen
+
+    def _by_key(self, keys: Sequence[bytes], partitions: int) -> npt.NDArray[np.int32]:
+        if self._config.partitioner == "consistent_random":
+            return np.array([librdkafka_partition_for_key(key, partitions) for key in keys], np.int32)
+        return partitions_for_keys(keys, partitions)
+
+    @staticmethod
+    def _ask(partitioner: Partitioner, chunk: Chunk, partitions: int) -> None:
+        """Let the application's function choose for the records that were given no partition."""
+        chosen = dict(chunk.partitions or {})
+        for row, value in enumerate(chunk.values):
+            if row in chosen:
+                continue
+            try:
+                partition = partitioner(
+                    chunk.topic, chunk.keys[row] if chunk.keys is not None else None, value, partitions
+                )
+            except Exception as error:
+                raise RecordRejectedError(
+                    f"the partitioner failed on a record for {chunk.topic!r}: {error!r}"
+                ) from error
+            if partition is not None:
+                chosen[row] = partition
+        chunk.partitions = chosen or None
 
     def _encode(self, chunk: Chunk, rows: list[int] | None) -> bytearray:
         """A batch of these rows (None: all), without producer id."""

@@ -10,20 +10,19 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import deque
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, Final
 
 from fencepost.client import admin_transactions as wire
 from fencepost.client import retry
-from fencepost.client.accumulator import Accumulator, Batch, Chunk
+from fencepost.client.accumulator import Accumulator, Batch
+from fencepost.client.backlog import Backlog
 from fencepost.client.cluster import Cluster
 from fencepost.client.connection import Connection
 from fencepost.client.fates import Fates, TransactionHooks
+from fencepost.client.metrics import ProducerMetrics
 from fencepost.client.partition_queue import PartitionQueue
-from fencepost.client.partitioner import Sticky
 from fencepost.client.retry import Action
-from fencepost.client.routing import Router
 from fencepost.client.runtime import TaskHandle
 from fencepost.config import ProducerConfig
 from fencepost.errors import (
@@ -67,13 +66,13 @@ class Sender:
         self._runtime = cluster.runtime
         self._config = config
         self._accumulator = accumulator
-        self._router = Router(config, Sticky(config.batch_size, self._runtime.random))
         self._wake = self._runtime.event()
         self._progress = self._runtime.event()
-        self._fates = Fates(accumulator, self._progress)
-        self._queues: dict[tuple[str, int], PartitionQueue] = {}
-        self._active: dict[tuple[str, int], PartitionQueue] = {}
-        self._unrouted: dict[str, deque[Chunk]] = {}
+        self.metrics = ProducerMetrics()
+        self._fates = Fates(accumulator, self._progress, self.metrics)
+        self._backlog = Backlog(cluster, config, accumulator, self._fates, self._start)
+        self._queues = self._backlog.queues
+        self._active = self._backlog.active
         self._in_flight: dict[int, int] = {}
         self._busy: set[str] = set()  # helpers that run: "connect 1", "metadata t", "producer id"
         self._replace_id = False
@@ -109,7 +108,7 @@ class Sender:
     async def flush(self, deadline_ms: int | None = None) -> bool:
         """Send everything and wait until every record sent before has its fate. False when time ran out."""
         self._accumulator.close_all()
-        self._collect()
+        self._backlog.collect()
         waiting = list(self._fates.incomplete.values())
         self._wake.set()
         for chunk in waiting:
@@ -147,10 +146,7 @@ class Sender:
             chunk = self._accumulator.closed.popleft()
             self._fates.incomplete[id(chunk)] = chunk
             self._fates.fail_chunk(chunk, error)
-        for chunks in self._unrouted.values():
-            for chunk in chunks:
-                self._fates.fail_chunk(chunk, error)
-        self._unrouted.clear()
+        self._backlog.drop(error)
         for queue in list(self._active.values()):
             while queue.pending:
                 self._fates.fail(queue.pending.popleft(), error)
@@ -185,7 +181,7 @@ class Sender:
         try:
             while not self._stopped:
                 self._wake.clear()
-                self._collect()
+                self._backlog.collect()
                 self._expire()
                 self._look_after_identity()
                 self._send_ready()
@@ -203,54 +199,10 @@ class Sender:
             self.transactions.batch_failed(error, False)
         self.drop(error)
 
-    def _collect(self) -> None:
-        """Chunks that are full or have lingered become batches, as far as their topics are known."""
-        now_ms = self._runtime.now_ms()
-        self._accumulator.close_due(now_ms - self._config.linger_ms)
-        closed = self._accumulator.closed
-        while closed:
-            chunk = closed.popleft()
-            self._fates.incomplete[id(chunk)] = chunk
-            self._unrouted.setdefault(chunk.topic, deque()).append(chunk)
-        for topic, chunks in list(self._unrouted.items()):
-            known = self._cluster.topics.get(topic)
-            if known is None or not known.partitions or self._cluster.is_stale(topic):
-                self._start(f"topic {topic}", self._find_topic(topic))
-            if known is None or not known.partitions:
-                continue
-            numbers = list(known.partitions)
-            available = [one for one in numbers if self._cluster.leader(topic, one) >= 0] or numbers
-            while chunks:
-                self._route(chunks.popleft(), len(numbers), available)
-            del self._unrouted[topic]
-
-    def _route(self, chunk: Chunk, partitions: int, available: Sequence[int]) -> None:
-        deadline_ms = chunk.created_ms + self._config.delivery_timeout_ms
-        self._router.route(chunk, partitions, available, deadline_ms)
-        if chunk.error is not None:
-            self._fates.fail_chunk(chunk, chunk.error)
-            return
-        if chunk.table is None:
-            self._accumulator.spread_over(chunk.topic, len(chunk.batches))
-        for batch in chunk.batches:
-            key = (batch.topic, batch.partition)
-            queue = self._queues.get(key)
-            if queue is None:
-                queue = self._queues[key] = PartitionQueue(batch.topic, batch.partition)
-            queue.pending.append(batch)
-            self._active[key] = queue
-
-    async def _find_topic(self, topic: str) -> None:
-        deadline_ms = self._runtime.now_ms() + self._config.max_block_ms
-        try:
-            await self._cluster.topic(topic, deadline_ms)
-        except KafkaError as error:
-            for chunk in self._unrouted.pop(topic, ()):
-                self._fates.fail_chunk(chunk, error)
-
     def _expire(self) -> None:
-        """Give up batches whose delivery time is over."""
+        """Give up what is not delivered in time."""
         now_ms = self._runtime.now_ms()
+        self._backlog.expire(now_ms)
         for queue in list(self._active.values()):
             while queue.pending and queue.pending[0].deadline_ms <= now_ms and not queue.in_flight:
                 batch = queue.pending.popleft()
@@ -260,7 +212,8 @@ class Sender:
                 self._fates.fail(
                     batch,
                     KafkaTimeoutError(
-                        f"{queue.topic}-{queue.partition}: not delivered within delivery_timeout_ms",
+                        f"{queue.topic}-{queue.partition}: not delivered within delivery_timeout_ms, nor with `retries`"
+                        f" further attempts ({batch.attempts} attempts were made)",
                         outcome_unknown=unknown,
                     ),
                 )
@@ -272,6 +225,7 @@ class Sender:
         due_ms = self._accumulator.next_due_ms(self._config.linger_ms)
         if due_ms is not None:
             times.append(due_ms)
+        times += self._backlog.deadlines()
         for queue in self._active.values():
             if queue.pending:
                 times.append(queue.pending[0].deadline_ms)
@@ -421,6 +375,7 @@ class Sender:
         request = ProduceRequest(
             self._config.transactional_id, self._config.acks, self._config.request_timeout_ms, partitions
         )
+        self.metrics.request_sent(size, len(taken), sum(batch.count for _, batch in taken))
         self._in_flight[node] = self._in_flight.get(node, 0) + 1
         if self.transactions is not None:
             self.transactions.sent()
@@ -437,17 +392,20 @@ class Sender:
     ) -> None:
         answered = request.acks != 0
         timeout_ms = self._config.request_timeout_ms
+        begun_ms = self._runtime.now_ms()
         try:
             body = encode_request(request, version)
             reply = await connection.exchange(
                 retry.PRODUCE, version, body, timeout_ms=2 * timeout_ms, server_ms=timeout_ms / 2, answered=answered
             )
+            self.metrics.request_done(self._runtime.now_ms() - begun_ms)
             results = self._results(connection, reply, version) if answered else {}
         except (KafkaError, WireError) as error:
             sent = not isinstance(error, DisconnectedError) or error.sent
             for queue, batch in taken:
                 batch.maybe_appended = batch.maybe_appended or sent
                 self._again(queue, batch)
+            self.metrics.request_failed_total += 1
             log.debug("produce to broker %d failed: %s", node, error)
         else:
             for queue, batch in taken:
@@ -472,6 +430,7 @@ class Sender:
         results = {}
         response = decode_response(reply, version)
         connection.throttle(response.throttle_ms)
+        self.metrics.throttled(response.throttle_ms)
         for one in response.partitions:
             topic = one.topic if one.topic is not None else names.get(one.topic_id, "")
             results[topic, one.partition] = one
@@ -529,6 +488,11 @@ class Sender:
             self._fates.fail(batch, ClosedError("the producer was closed before an answer came"))
             return
         queue.put_back(batch)
+        self.metrics.record_retry_total += batch.count
+        if batch.attempts > self._config.retries:
+            batch.deadline_ms = (
+                self._runtime.now_ms()
+            )  # it is given up as soon as nothing of its partition is in flight
         wait_ms = retry.backoff_ms(
             batch.attempts - 1,
             self._runtime.random(),
@@ -541,7 +505,8 @@ class Sender:
     def _split(self, queue: PartitionQueue, batch: Batch) -> None:
         queue.in_flight.remove(batch)
         queue.gap = True
-        halves = self._router.split(batch)
+        halves = self._backlog.router.split(batch)
+        self.metrics.batch_split_total += 1
         chunk = batch.chunk
         position = chunk.batches.index(batch)
         chunk.batches[position : position + 1] = halves

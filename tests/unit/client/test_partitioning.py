@@ -36,3 +36,14 @@ def test_sticky_changes_after_its_bytes() -> None:
     sticky = Sticky(100, lambda: 0.0)
     assert [sticky.choose("t", 60, [0, 1, 2]) for _ in range(5)] == [0, 0, 1, 1, 0]
     assert sticky.choose("t", 1, [2]) == 2
+
+
+def test_sticky_prefers_short_queues_as_java_does() -> None:
+    """KIP-794, BuiltInPartitionerTest: queues of 5, 0, 3, 0, 1 batches are chosen 1 : 6 : 3 : 6 : 5."""
+    queued = [5, 0, 3, 0, 1]
+    draws = iter([number / 21 for number in range(21)])
+    chosen = [
+        Sticky(1, lambda: next(draws), lambda _, partition: queued[partition]).choose("t", 1, range(5))
+        for _ in range(21)
+    ]
+    assert [chosen.count(partition) for partition in range(5)] == [1, 6, 3, 6, 5]

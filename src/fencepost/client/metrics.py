@@ -1,0 +1,99 @@
+"""What a producer counts, and any client's numbers for Prometheus.
+
+Names are those of Kafka's client metrics, in snake_case; times in ms, sizes in bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+
+@dataclass(slots=True)
+class ProducerMetrics:
+    """Totals since the producer was made, and the largest values seen."""
+
+    record_send_total: int = 0  # acknowledged records
+    record_error_total: int = 0  # records that were not delivered
+    record_retry_total: int = 0
+    batch_split_total: int = 0
+    request_total: int = 0
+    request_failed_total: int = 0  # without an answer
+    request_latency_ms_total: int = 0
+    request_latency_ms_max: int = 0
+    outgoing_byte_total: int = 0
+    outgoing_batch_total: int = 0
+    outgoing_record_total: int = 0  # retries included
+    produce_throttle_ms_total: int = 0
+    produce_throttle_ms_max: int = 0
+    buffer_exhausted_total: int = 0  # send() gave up waiting for room
+    transaction_begin_total: int = 0
+    transaction_commit_total: int = 0
+    transaction_abort_total: int = 0
+
+    def request_sent(self, size_bytes: int, batches: int, records: int) -> None:
+        """A Produce request goes out."""
+        self.request_total += 1
+        self.outgoing_byte_total += size_bytes
+        self.outgoing_batch_total += batches
+        self.outgoing_record_total += records
+
+    def request_done(self, latency_ms: int) -> None:
+        """It was answered."""
+        self.request_latency_ms_total += latency_ms
+        self.request_latency_ms_max = max(self.request_latency_ms_max, latency_ms)
+
+    def throttled(self, throttle_ms: int) -> None:
+        """The broker asked for silence (0: it did not)."""
+        self.produce_throttle_ms_total += throttle_ms
+        self.produce_throttle_ms_max = max(self.produce_throttle_ms_max, throttle_ms)
+
+    def snapshot(self) -> dict[str, float]:
+        """All of them, and the averages."""
+        found: dict[str, float] = asdict(self)
+        answered = self.request_total - self.request_failed_total
+        found["request_latency_ms_avg"] = self.request_latency_ms_total / answered if answered else 0.0
+        found["batch_size_avg"] = _ratio(self.outgoing_byte_total, self.outgoing_batch_total)
+        found["records_per_request_avg"] = _ratio(self.outgoing_record_total, self.request_total)
+        return found
+
+
+def _ratio(total: float, count: float) -> float:
+    return total / count if count else 0.0
+
+
+class HasMetrics(Protocol):
+    """Producer, Consumer and their asyncio twins."""
+
+    def metrics(self) -> Mapping[str, float]: ...
+
+
+class PrometheusCollector:
+    """A collector of prometheus-client (extra `metrics`): `REGISTRY.register(PrometheusCollector(orders=producer))`.
+
+    Each number becomes `fencepost_client_<name>` with the label `client`, named by keyword.
+    """
+
+    def __init__(self, **clients: HasMetrics) -> None:
+        self._clients = clients
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing beforehand: what a client counts is seen when it is asked."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """One metric family per name, with a sample of each client that has it."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
+        for label, client in self._clients.items():
+            for name, value in client.metrics().items():
+                if name not in families:
+                    kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+                    families[name] = kind(f"fencepost_client_{name}", name.replace("_", " "), labels=["client"])
+                families[name].add_metric([label], value)
+        yield from families.values()

@@ -1,0 +1,91 @@
+"""Keys land where other people's clients put them: librdkafka is asked for the expected partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer as Confluent
+
+import fencepost
+from fencepost.errors import ConfigurationError, ProduceFailedError
+
+PARTITIONS = 7
+KEYS = [b"key-%d" % number for number in range(100)] + [b"\xff\x00", b"k" * 300]
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[str]:
+    with fencepost.Broker() as broker:
+        with fencepost.Admin(broker.bootstrap_servers) as admin:
+            admin.create_topic("t", PARTITIONS)
+        yield broker.bootstrap_servers
+
+
+def librdkafkas(servers: str, partitioner: str) -> list[int]:
+    chosen: dict[bytes, int] = {}
+    producer = Confluent({"bootstrap.servers": servers, "partitioner": partitioner})
+
+    def delivered(error: Any, message: Any) -> None:
+        assert error is None
+        chosen[message.key()] = message.partition()
+
+    for key in KEYS:
+        producer.produce("t", b"v", key=key, on_delivery=delivered)
+    assert producer.flush(60) == 0
+    return [chosen[key] for key in KEYS]
+
+
+@pytest.mark.parametrize("partitioner", ["murmur2_random", "consistent_random"])
+def test_keys_go_where_librdkafka_sends_them(servers: str, partitioner: str) -> None:
+    expected = librdkafkas(servers, partitioner)
+    assert len(set(expected)) == PARTITIONS
+    with fencepost.Producer(servers, partitioner=partitioner) as producer:
+        sent = [producer.send("t", b"v", key=key) for key in KEYS]
+        assert [one.result(60).partition for one in sent] == expected
+        table = pa.table({"key": pa.array(KEYS, pa.binary()), "value": pa.array([b"v"] * len(KEYS), pa.binary())})
+        appended = producer.send_arrow("t", table).result(60)
+    counted = {partition: expected.count(partition) for partition in range(PARTITIONS)}
+    assert {one.partition: one.records for one in appended} == counted
+
+
+def test_a_function_may_choose(servers: str) -> None:
+    asked = []
+
+    def by_value(topic: str, key: bytes | None, value: bytes | None, partitions: int) -> int | None:
+        asked.append((topic, key, value, partitions))
+        return int(value) if value is not None and value.isdigit() else None
+
+    with fencepost.Producer(servers, partitioner=by_value) as producer:
+        sent = [producer.send("t", b"3"), producer.send("t", b"5", key=b"k"), producer.send("t", b"5", partition=1)]
+        assert [one.result(60).partition for one in sent] == [3, 5, 1]
+        assert asked == [("t", None, b"3", PARTITIONS), ("t", b"k", b"5", PARTITIONS)]
+        assert producer.send("t", b"any").result(60).partition in range(PARTITIONS)
+        with pytest.raises(ProduceFailedError, match="partition 99"):
+            producer.send("t", b"99").result(60)
+        with pytest.raises(ProduceFailedError, match="column 'partition'"):
+            producer.send_arrow("t", pa.table({"value": [b"v"]})).result(60)
+
+
+def test_a_function_that_fails_rejects_the_record(servers: str) -> None:
+    def broken(topic: str, key: bytes | None, value: bytes | None, partitions: int) -> int:
+        raise LookupError("nowhere")
+
+    with (
+        fencepost.Producer(servers, partitioner=broken) as producer,
+        pytest.raises(ProduceFailedError, match="nowhere"),
+    ):
+        producer.send("t", b"v").result(60)
+
+
+def test_keys_may_be_ignored(servers: str) -> None:
+    with fencepost.Producer(servers, partitioner_ignore_keys=True) as producer:
+        sent = [producer.send("t", b"v", key=key) for key in KEYS]
+        assert len({one.result(60).partition for one in sent}) == 1, "one sticky partition for so few bytes"
+
+
+def test_an_unknown_partitioner() -> None:
+    with pytest.raises(ConfigurationError, match="consistent_random"):
+        fencepost.Producer("x:1", partitioner="fnv1a")
