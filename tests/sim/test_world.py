@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from fencepost.broker.cleaner import Cleaner
 from fencepost.broker.group.replay import GroupStore
+from fencepost.broker.log import Appended
 from fencepost.broker.log.partition import PartitionLog
 from fencepost.check.disk import MemoryDisk
 from fencepost.check.history import Outcome
@@ -57,6 +59,24 @@ def test_random_transactions_are_exactly_once_in_a_storm(seed: int) -> None:
     assert sum("lost" in line for line in report.trace) > 20
 
 
+@pytest.mark.parametrize("seed", range(201, 205))
+def test_compaction_under_crashes_and_power_cuts_takes_nothing_that_counts(seed: int) -> None:
+    compactions = 0
+    real = Cleaner._finished
+
+    def counting(self: Cleaner, *arguments: Any) -> None:
+        nonlocal compactions
+        compactions += 1
+        real(self, *arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Cleaner, "_finished", counting)
+        report = run_world(seed, steps=STEPS, faults=STORMY, compacted=True)
+    assert report.anomalies == []
+    assert compactions > 20
+    assert report.crashes >= 3
+
+
 def test_the_same_seed_is_the_same_run() -> None:
     first, second, other = (run_world(seed, steps=300, faults=STORMY) for seed in (7, 7, 8))
     assert first.trace == second.trace
@@ -90,7 +110,7 @@ def a_broker_that_takes_every_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def a_broker_that_hides_what_was_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PartitionLog, "_aborted_between", lambda self, start, end: [])
+    monkeypatch.setattr(PartitionLog, "aborted_between", lambda self, start, end: [])
 
 
 def a_broker_that_forgets_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +127,7 @@ def a_broker_that_loses_markers(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def sometimes(self: PartitionLog, *args: Any, **kwargs: Any) -> Any:
         if self.log_end_offset % 7 == 3:
-            return original(self, *args, **{**kwargs, "commit": False}) if "commit" in kwargs else None
+            return Appended(self.log_end_offset, self.log_end_offset, -1, 0)  # said, and not done
         return original(self, *args, **kwargs)
 
     monkeypatch.setattr(PartitionLog, "append_marker", sometimes)

@@ -42,7 +42,7 @@ CHURN_KEYS = 20
 PATIENCE_MS = 120_000
 STABLE_WITHIN_S = 10.0
 SETTINGS: dict[str, str | int | bool] = {
-    "log.segment.bytes": 300_000,
+    "log.segment.bytes": 100_000,
     "log.cleaner.backoff.ms": 100,
     "log.cleaner.min.cleanable.ratio": "0.2",
     "offsets.topic.num.partitions": 3,

@@ -49,7 +49,8 @@ _FILE = "topics.fencepost"
 _MAGIC, _VERSION = b"FPTC", 1
 _DELETED = "-delete"
 _FSYNC: Mapping[str, Fsync] = {"commit": "commit", "interval": "interval", "never": "never"}
-_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+_LONGEST_NAME = 249
 
 
 class CatalogueCorrupt(Exception):
@@ -128,6 +129,13 @@ class TopicCatalogue:
         """The partition, None when there is none."""
         topic = self._topics.get(name)
         return topic.partitions[index] if topic is not None and 0 <= index < len(topic.partitions) else None
+
+    def colliding(self, name: str) -> str | None:
+        """A topic whose name differs from this one by dots and underscores only: metrics cannot tell the two apart."""
+        if "." not in name and "_" not in name:
+            return None
+        flat = name.replace(".", "_")
+        return next((other for other in self._topics if other != name and other.replace(".", "_") == flat), None)
 
     def tick(self, now_ms: int) -> None:
         """Tell the time, which logs need when they are opened."""
@@ -220,7 +228,10 @@ class TopicCatalogue:
         config = topic.config
         append_time = config.text("message.timestamp.type") == "LogAppendTime"
         return LogConfig(
-            segment_bytes=min(config.number("segment.bytes"), _INTERNAL_SEGMENT_BYTES if topic.internal else 2**31),
+            segment_bytes=min(
+                config.number("segment.bytes"),
+                min(_INTERNAL_SEGMENT_BYTES, self._config.number("log.segment.bytes")) if topic.internal else 2**31,
+            ),
             # What has to be compacted by a certain age has to be in a closed segment by then.
             segment_ms=min(
                 config.number("segment.ms"), config.number("max.compaction.lag.ms") if config.compacted else 2**63
@@ -294,11 +305,14 @@ def _decode(data: bytes) -> dict[str, Any]:
 
 
 def invalid_topic_name(name: str) -> str | None:
-    """Why the name is not one for a topic, None when it is fine. The rules are Kafka's."""
-    if name in (".", ".."):
-        return f"Topic name cannot be '{name}'"
+    """Why the name is not one for a topic, None when it is fine. Rules and words are Kafka's."""
     if not name:
         return "Topic name is invalid: the empty string is not allowed"
+    if name in (".", ".."):
+        return f"Topic name is invalid: '{name}' is not allowed"
+    if len(name) > _LONGEST_NAME:
+        return f"Topic name is invalid: the length of '{name}' is longer than the max allowed length {_LONGEST_NAME}"
     if _LEGAL_NAME.fullmatch(name) is None:
-        return f"Topic name is invalid: {name!r} is longer than 249 characters or has others than a-z A-Z 0-9 . _ -"
+        allowed = "ASCII alphanumerics, '.', '_' and '-'"
+        return f"Topic name is invalid: '{name}' contains one or more characters other than {allowed}"
     return None

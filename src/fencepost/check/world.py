@@ -29,6 +29,7 @@ __all__ = ["Faults", "Report", "World", "run_world"]
 
 TOPICS = {"red": 2, "blue": 1}
 INPUT = TopicPartition("input", 0)
+COMPACTING = {"log.segment.bytes": 2_000, "log.cleaner.backoff.ms": 50, "log.cleaner.min.cleanable.ratio": "0.01"}
 RUN_MS_AT_MOST = 3_600_000.0
 HEALED_MS_AT_MOST = 300_000.0
 
@@ -78,7 +79,9 @@ class Report:
 class World:
     """One run. `steps` is the number of steps of all producers together."""
 
-    def __init__(self, seed: int, *, steps: int, producers: int = 3, faults: Faults | None = None) -> None:
+    def __init__(
+        self, seed: int, *, steps: int, producers: int = 3, faults: Faults | None = None, compacted: bool = False
+    ) -> None:
         random = Random(seed)
         chosen = faults or Faults.draw(random)
         self.report = Report(seed, chosen)
@@ -87,7 +90,8 @@ class World:
             request_lost_chance=chosen.request_lost_chance,
             reply_lost_chance=chosen.reply_lost_chance,
         )
-        self.stage = Stage(random, network, {}, self.report.trace)
+        self.compacted = compacted
+        self.stage = Stage(random, network, COMPACTING if compacted else {}, self.report.trace)
         self.trace = self.stage.trace
         self._steps_left = steps
         self._producers = [_Actor(self, f"p{number}", self.stage.fork()) for number in range(producers)]
@@ -126,8 +130,9 @@ class World:
 
     async def _create_topics(self) -> None:
         admin = AdminCore(cluster_for(self.runtime(), AdminConfig(bootstrap_servers=self.bootstrap_servers)))
+        configs = {"cleanup.policy": "compact"} if self.compacted else {}
         for name, partitions in {**TOPICS, INPUT.topic: 1}.items():
-            await admin.create_topic(name, partitions, exist_ok=True)
+            await admin.create_topic(name, partitions, 1, configs, exist_ok=True)
 
     async def _judge(self) -> None:
         """Claim every id once more, so that nothing is left in doubt, then read everything."""
@@ -206,7 +211,7 @@ class _Actor:
             partition = self._chance.randrange(TOPICS[topic])
             value = f"{self.name}-{record.number}-{index}"
             record.writes.append(Write(topic, partition, value))
-            producer.append(topic, value.encode(), None, partition)
+            producer.append(topic, value.encode(), value.encode() if self._world.compacted else None, partition)
             if self._chance.random() < 0.3:
                 await runtime.sleep_ms(self._chance.uniform(0, 30))
             if self._chance.random() < self._world.report.faults.producer_death_chance:
@@ -233,6 +238,7 @@ def _at_once(action: Callable[[], object]) -> object:
     return action()
 
 
-def run_world(seed: int, *, steps: int = 1_000, faults: Faults | None = None) -> Report:
-    """One whole run. Raises SimulationStuck when something never ends; anomalies are in the report."""
-    return World(seed, steps=steps, faults=faults).run()
+def run_world(seed: int, *, steps: int = 1_000, faults: Faults | None = None, compacted: bool = False) -> Report:
+    """One whole run. `compacted`: all topics are, all the time, with a key of its own for every record, so that all of
+    them have to stay. Raises SimulationStuck when something never ends; anomalies are in the report."""
+    return World(seed, steps=steps, faults=faults, compacted=compacted).run()
