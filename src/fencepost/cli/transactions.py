@@ -10,7 +10,8 @@ import typer
 
 from fencepost.client.admin_transactions import TransactionDescription, TransactionListing
 from fencepost.errors import KafkaError
-from fencepost.spark import names, plan
+from fencepost.protocol.codes import describe as describe_code
+from fencepost.spark import names, plan, takeover
 from fencepost.spark.decision import Decision, Pair
 from fencepost.spark.decision_store import DEFAULT_TOPIC
 from fencepost.spark.runner import Link, resolve_sink
@@ -72,7 +73,11 @@ class _Session:
 
 
 def _fail(error: KafkaError) -> NoReturn:
-    sys.stderr.write(f"fencepost: {error}\n")
+    _refuse(str(error))
+
+
+def _refuse(words: str) -> NoReturn:
+    sys.stderr.write(f"fencepost: {words}\n")
     raise typer.Exit(1)
 
 
@@ -88,12 +93,14 @@ def _print_table(rows: Iterable[Sequence[str]]) -> None:
 def list_(
     bootstrap_servers: Servers = LOCAL,
     every: Annotated[bool, typer.Option("--all", help="Completed ones too.")] = False,
+    prefix: Annotated[str, typer.Option(help="Only ids that begin with this.")] = "",
     decision_topic: DecisionTopic = DEFAULT_TOPIC,
 ) -> None:
     """The transactions that are open, and what each is to a Spark sink."""
     try:
         session = _Session(bootstrap_servers, decision_topic)
         listed = session.listed(() if every else OPEN_STATES)
+        listed = [one for one in listed if one.transactional_id.startswith(prefix)]
         rows = [(one.transactional_id, one.state, session.meaning(one.transactional_id)) for one in listed]
     except KafkaError as error:
         _fail(error)
@@ -156,22 +163,66 @@ def abort(
         session = _Session(bootstrap_servers, decision_topic)
         meaning = session.meaning(transactional_id)
         if ": decided" in meaning and not even_if_decided:
-            sys.stderr.write(f"fencepost: {transactional_id} is to be committed ({meaning}); use resolve\n")
-            raise typer.Exit(1)
-        (found,) = session.describe([transactional_id])
-        if found.error_code != 0 or found.state != "Ongoing":
-            state = "unknown" if found.error_code else found.state
-            sys.stderr.write(f"fencepost: {transactional_id} is not open: {state}\n")
-            raise typer.Exit(1)
-        admin = session.link.admin
-        ended = session.link.io.run(
-            admin.end_transaction(
-                transactional_id, found.producer_id, found.producer_epoch, False, version=SAFE_END_TXN_VERSION
-            )
-        )
+            _refuse(f"{transactional_id} is to be committed ({meaning}); use resolve")
+        _end_open(session, transactional_id, commit=False)
     except KafkaError as error:
         _fail(error)
+
+
+@transactions.command()
+def commit(
+    transactional_id: Annotated[str, typer.Argument(help="The transaction to commit.")],
+    bootstrap_servers: Servers = LOCAL,
+    decision_topic: DecisionTopic = DEFAULT_TOPIC,
+    even_if_undecided: Annotated[bool, typer.Option(help="Make rows visible that a Spark query writes again.")] = False,
+) -> None:
+    """Commit one open transaction, whoever owns it. Only its owner knows whether everything is in it: ask there."""
+    try:
+        session = _Session(bootstrap_servers, decision_topic)
+        meaning = session.meaning(transactional_id)
+        if meaning and ": decided" not in meaning and not even_if_undecided:
+            _refuse(f"{transactional_id} is not decided ({meaning}): its rows will be written again; use resolve")
+        _end_open(session, transactional_id, commit=True)
+    except KafkaError as error:
+        _fail(error)
+
+
+@transactions.command("finish-flink")
+def finish_flink(
+    prefix: Annotated[str, typer.Argument(help="The sink's transactional id prefix.")],
+    checkpoint: Annotated[int, typer.Option(help="The last completed checkpoint (or savepoint) of the job.")],
+    bootstrap_servers: Servers = LOCAL,
+    apply: Annotated[bool, typer.Option("--apply", help="Do it; without this, only say what would be done.")] = False,
+) -> None:
+    """Finish what a stopped Flink KafkaSink left open: commit up to a checkpoint, abort what is later.
+
+    Its ids are PREFIX-SUBTASK-CHECKPOINT. Stop the job first: a running one would be fenced.
+    """
+    try:
+        session = _Session(bootstrap_servers, DEFAULT_TOPIC)
+        listed = [one.transactional_id for one in session.listed(("Ongoing",))]
+        to_commit, to_abort = takeover.judge(prefix, listed, checkpoint)
+        for ids, is_commit in ((to_commit, True), (to_abort, False)):
+            for one in ids:
+                if apply:
+                    _end_open(session, one.transactional_id, commit=is_commit)
+                else:
+                    sys.stdout.write(f"would {'commit' if is_commit else 'abort'} {one.transactional_id}\n")
+    except KafkaError as error:
+        _fail(error)
+    done = "committed" if apply else "to commit", "aborted" if apply else "to abort"
+    sys.stdout.write(f"{len(to_commit)} {done[0]}, {len(to_abort)} {done[1]}\n")
+
+
+def _end_open(session: _Session, transactional_id: str, *, commit: bool) -> None:
+    """EndTxn with the pair that is in force. Exits with 1 when the transaction is not open, or stays so."""
+    word = "committed" if commit else "aborted"
+    (found,) = session.describe([transactional_id])
+    if found.error_code != 0 or found.state != "Ongoing":
+        _refuse(f"{transactional_id} is not open: {'unknown' if found.error_code else found.state}")
+    admin = session.link.admin
+    pair = found.producer_id, found.producer_epoch
+    ended = session.link.io.run(admin.end_transaction(transactional_id, *pair, commit, version=SAFE_END_TXN_VERSION))
     if ended.error_code != 0:
-        sys.stderr.write(f"fencepost: {transactional_id} was not aborted (code {ended.error_code})\n")
-        raise typer.Exit(1)
-    sys.stdout.write(f"aborted {transactional_id}\n")
+        _refuse(f"{transactional_id} was not {word}: {describe_code(ended.error_code)}")
+    sys.stdout.write(f"{word} {transactional_id}\n")
