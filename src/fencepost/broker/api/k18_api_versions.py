@@ -22,6 +22,9 @@ from fencepost.protocol.messages.api_versions import (
 __all__ = ["handle"]
 
 _FEATURES_EPOCH = 1
+# librdkafka up to 2.6 compresses only where Produce v0 is listed, and otherwise sends plain batches without a word. It
+# never sends that version; Apache Kafka lists v0-2 for the same reason and serves them as little.
+_LISTED_FROM = {0: 0}
 # metadata.version 30 is 4.3-IV0: some admin tools read a cluster's age from it.
 _METADATA_VERSION = (7, 30, 30)
 
@@ -47,7 +50,8 @@ def handle(call: Call, now_ms: int, request: ApiVersionsRequest | None) -> ApiVe
         supported.append(SupportedFeatureKey(name="transaction.version", min_version=0, max_version=2))
     return ApiVersionsResponse(
         api_keys=[
-            ApiVersion(api_key=a.key, min_version=a.min_version, max_version=a.max_version) for a in SERVED.values()
+            ApiVersion(api_key=a.key, min_version=_LISTED_FROM.get(a.key, a.min_version), max_version=a.max_version)
+            for a in SERVED.values()
         ],
         supported_features=supported,
         finalized_features_epoch=_FEATURES_EPOCH,
