@@ -10,12 +10,18 @@ from typing import Any
 
 import pytest
 
+from fencepost.broker.group.consumer_group import ConsumerGroup
+from fencepost.broker.group.records import GroupRecord
+from fencepost.broker.group.replay import GroupStore
+from fencepost.broker.partitioning import coordinator_partition
 from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.columns import decode_batches
 from fencepost.protocol.messages.consumer_group_heartbeat import TopicPartitions
 from fencepost.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from fencepost.protocol.messages.delete_groups import DeleteGroupsRequest
 from fencepost.protocol.messages.describe_groups import DescribeGroupsRequest
 from fencepost.protocol.messages.list_groups import ListGroupsRequest
+from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from fencepost.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -429,6 +435,42 @@ def test_transactional_offsets_know_member_epochs(broker: BrokerUnderTest, clien
 
 
 # Recovery
+
+
+def logged(client: RawClient, group: str) -> ConsumerGroup:
+    """The group as our code makes it from the records in the broker's `__consumer_offsets`."""
+    (topic,) = client.call(MetadataRequest(topics=[MetadataRequestTopic(name="__consumer_offsets")]), 12).topics
+    count = len(topic.partitions)
+    found = client.fetch("__consumer_offsets", partition=coordinator_partition(group, count))
+    columns = decode_batches(found.result.records)
+    store = GroupStore(count)
+    for place in range(len(columns)):
+        key = columns.key(place)
+        record = GroupRecord.decode(key, columns.value(place)) if key is not None else None
+        if record is not None and record.group_id == group:
+            store.replay(record, place)
+    return store.consumer_groups[group]
+
+
+def test_the_log_says_what_describe_says(broker: BrokerUnderTest, client: RawClient) -> None:
+    topic = client.create_topic(broker.name("t"), 4)
+    group = broker.name("g")
+    first = RawMember(client, group, [topic], instance="one")
+    second = RawMember(client, group, [], regex=topic)
+    first.until(lambda: len(first.owned) == 2 and len(second.owned) == 2, second)
+    first.until(lambda: stable(client, group), second)
+    shown, read = describe(client, group), logged(client, group)
+    assert (read.state, read.epoch, read.assignment_epoch) == ("Stable", shown.group_epoch, shown.assignment_epoch)
+    assert set(read.members) == {first.member_id, second.member_id}
+    for member in (first, second):
+        stored = read.members[member.member_id]
+        assert (stored.epoch, frozenset(stored.assigned)) == (member.epoch, member.owned)
+        assert read.target_of(member.member_id) == member.owned
+    assert read.members[first.member_id].wants.instance_id == "one"
+    assert read.members[second.member_id].wants.topic_regex == topic
+    assert read.regexes[topic].topics == (topic,)
+    assert second.leave() == 0
+    assert set(logged(client, group).members) == {first.member_id} and not logged(client, group).regexes
 
 
 def test_a_group_survives_kill_9(killable: tuple[BrokerUnderTest, Killable]) -> None:
