@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -158,3 +159,30 @@ def test_many_transactions_in_doubt_are_resolved(own_broker: Broker) -> None:
     bench.open()
     assert bench.open_ids() == []
     assert bench.committed() == []
+
+
+@pytest.mark.parametrize("before", [Level.RESUME, Level.KEEP_PREPARED])
+def test_what_was_decided_is_finished_after_the_brokers_level_changed(tmp_path: Path, before: Level) -> None:
+    """Two-phase commit is turned on (an upgrade) or off between the decision and its completion."""
+    after = Level.RESUME if before is Level.KEEP_PREPARED else Level.KEEP_PREPARED
+
+    def settings(level: Level) -> dict[str, object]:
+        return {"transaction.two.phase.commit.enable": level is Level.KEEP_PREPARED}
+
+    with Broker(settings(before), data_dir=str(tmp_path)) as broker:
+        bench = Bench(broker.bootstrap_servers, before)
+        bench.runner.run(plan.commit_batch(bench.sink, 0, [bench.task(bench.open(), 0)]))
+        opened = bench.open()
+        decided, loser = bench.task(opened, 1), bench.task(opened, 1)
+        decide = plan.commit_batch(bench.sink, 1, [decided]).send(None)
+        assert bench.link.io.run(bench.runner._steps.perform(decide)) == 0
+        port = int(broker.bootstrap_servers.rpartition(":")[2])
+    with Broker(settings(after), data_dir=str(tmp_path), port=port):
+        bench.level = after
+        opened = bench.open()
+        assert dict(opened.decided) == {QUERY: 1}
+        assert isinstance(loser, plan.Prepared)
+        assert bench.open_ids() == []
+        bench.runner = bench.another_process()
+        assert bench.runner.run(plan.commit_batch(bench.sink, 2, [bench.task(opened, 2)]))
+        assert bench.committed() == [0, 1, 2]
