@@ -8,9 +8,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from bench import columns, common, consume, pipeline, produce
+from bench import brokers, columns, common, consume, pipeline, produce
 
 SIZES = (100, 1_000)
+ROWS = ["columns", "brokers", "produce", "consume", "pipeline"]
 BROKERS = {"fencepost": "Fencepost's broker", "kafka": "Apache Kafka 4.3.1"}
 
 
@@ -34,13 +35,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a tenth of the records, one round: shows that it works")
     parser.add_argument("--broker", action="append", choices=list(BROKERS), help="measure only against this one")
-    parser.add_argument("--only", action="append", choices=["columns", "produce", "consume", "pipeline"])
+    parser.add_argument("--only", action="append", choices=ROWS)
     options = parser.parse_args()
-    only = options.only or ["columns", "produce", "consume", "pipeline"]
+    only = options.only or ROWS
     records, rounds = (100_000, 1) if options.quick else (1_000_000, 3)
     if "columns" in only:
         print("record batches in memory, beside aiokafka's")
         columns.main()
+    if "brokers" in only:
+        print("\nthe two brokers, asked by the same client")
+        print("\n".join(brokers.measure(options.quick)), flush=True)
     for which in options.broker or list(BROKERS):
         produce_and_consume(which, records, rounds, only)
     if "pipeline" in only:
