@@ -57,7 +57,8 @@ class RawConnection:
     def answer(self) -> bytes:
         """The next answer, whole, without its size."""
         size: int = struct.unpack(">i", self._read.read(4))[0]
-        return self._read.read(size)
+        answer: bytes = self._read.read(size)
+        return answer
 
     def pipelined(self, request: bytes, count: int) -> None:
         """`count` times the same request, IN_FLIGHT of them under way."""
