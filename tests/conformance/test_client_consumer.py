@@ -1,4 +1,4 @@
-"""The consumer against both brokers: positions, isolation, ranges, groups."""
+"""The consumer against both brokers: positions, isolation, ranges, waiting."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import pytest
 
 import fencepost
-from fencepost.client.rebalance import RebalanceListener
 from fencepost.errors import OffsetOutOfRangeError, WakeupError
 from tests.support.brokers import BrokerUnderTest
+from tests.support.consumers import fill, poll_values
 
 pytestmark = pytest.mark.timeout(90)
 TP = fencepost.TopicPartition
@@ -23,21 +23,6 @@ TP = fencepost.TopicPartition
 def admin(broker: BrokerUnderTest) -> Iterator[fencepost.Admin]:
     with fencepost.Admin(broker.bootstrap_servers) as one:
         yield one
-
-
-def fill(broker: BrokerUnderTest, topic: str, count: int, partitions: int = 1) -> None:
-    with fencepost.Producer(broker.bootstrap_servers) as producer:
-        for number in range(count):
-            producer.send(topic, b"%d" % number, partition=number % partitions, timestamp_ms=1000 + number)
-
-
-def poll_values(consumer: fencepost.Consumer, count: int, seconds: float = 60) -> list[int]:
-    found: list[int] = []
-    deadline = time.monotonic() + seconds
-    while len(found) < count:
-        assert time.monotonic() < deadline, f"{len(found)} of {count}"
-        found += [int(record.value or b"-1") for record in consumer.poll(500)]
-    return found
 
 
 def test_seeking(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
@@ -180,62 +165,6 @@ def test_arrow_has_sparks_columns(broker: BrokerUnderTest, admin: fencepost.Admi
     assert first["timestamp"].timestamp() == 1.5
     assert (first["timestampType"], first["headers"]) == (0, [{"key": "h", "value": b"1"}])
     assert (second["key"], second["value"], second["offset"]) == (None, None, 1)
-
-
-class Listener(RebalanceListener):
-    """Writes down what it is told, and commits on the last occasion."""
-
-    def __init__(self, consumer: fencepost.Consumer, news: list[tuple[str, int]]) -> None:
-        self._consumer = consumer
-        self._news = news
-        self._thread = threading.current_thread()
-
-    def on_partitions_revoked(self, partitions: list[fencepost.TopicPartition]) -> None:
-        assert threading.current_thread() is self._thread
-        self._news.append(("revoked", len(partitions)))
-        self._consumer.commit()
-
-    def on_partitions_assigned(self, partitions: list[fencepost.TopicPartition]) -> None:
-        self._news.append(("assigned", len(partitions)))
-
-
-@pytest.mark.parametrize("strategy", ["range", "roundrobin"])
-def test_a_group_shares_and_takes_over(broker: BrokerUnderTest, admin: fencepost.Admin, strategy: str) -> None:
-    topic, group = broker.name("t"), broker.name("g")
-    admin.create_topic(topic, 4)
-    fill(broker, topic, 40, 4)
-    news: list[tuple[str, int]] = []
-    settings = {"group_id": group, "auto_offset_reset": "earliest", "heartbeat_interval_ms": 100}
-    first = fencepost.Consumer(
-        broker.bootstrap_servers,
-        partition_assignment_strategy=[strategy],
-        **settings,  # type: ignore[arg-type]
-    )
-    second = fencepost.Consumer(
-        broker.bootstrap_servers,
-        partition_assignment_strategy=[strategy],
-        **settings,  # type: ignore[arg-type]
-    )
-    first.subscribe([topic], Listener(first, news))
-    assert sorted(poll_values(first, 40)) == list(range(40))
-    second.subscribe([topic])
-    deadline = time.monotonic() + 30
-    while not (len(second.assignment()) == len(first.assignment()) == 2):
-        assert time.monotonic() < deadline
-        assert first.poll(50) == []
-        assert second.poll(50) == [], "what the first committed on revocation is not read again"
-    assert not set(first.assignment()) & set(second.assignment())
-    assert admin.describe_group(group).state == "Stable"
-    assert len(admin.describe_group(group).members) == 2
-    first.close()
-    fill(broker, topic, 8, 4)
-    while len(second.assignment()) != 4:
-        assert time.monotonic() < deadline
-        second.poll(50)
-    second.close()
-    assert news[:3] == [("assigned", 4), ("revoked", 4), ("assigned", 2)]
-    assert sum(at.offset for at in admin.group_offsets(group).values()) >= 40
-    admin.delete_group(group)
 
 
 def test_auto_commit_and_coming_back(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:

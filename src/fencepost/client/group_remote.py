@@ -20,7 +20,14 @@ from fencepost.client.member_states_remote import RemoteEvent, RemoteState, step
 from fencepost.client.runtime import Runtime
 from fencepost.client.types import TopicPartition
 from fencepost.config import ConsumerConfig
-from fencepost.errors import DisconnectedError, GroupFencedError, KafkaError, KafkaTimeoutError, error_for
+from fencepost.errors import (
+    DisconnectedError,
+    GroupFencedError,
+    KafkaError,
+    KafkaTimeoutError,
+    RetriableError,
+    error_for,
+)
 from fencepost.protocol.codes import ErrorCode as E
 from fencepost.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -186,11 +193,13 @@ class RemoteMember(Member):
             pause_ms: float = self._interval_ms
             try:
                 pause_ms = await self._beat_once()
-            except (DisconnectedError, KafkaTimeoutError) as error:
+            except RetriableError as error:
                 self._metrics.heartbeat_failed_total += 1
                 self._whole = True  # nobody knows whether it arrived
                 self._awaiting = f"another heartbeat after: {error}"
                 log.warning("group %r: heartbeat failed: %s", self._group_id, error)
+                self._cluster.forget_coordinator(self._target)
+                pause_ms = min(pause_ms, WAIT_STEP_MS)
             except KafkaError as error:
                 self._fatal = error
                 self._moved.set()
