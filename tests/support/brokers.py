@@ -77,7 +77,10 @@ class FencepostProcess:
 
     def launch(self) -> None:
         """Begin to start; it may be killed before it listens."""
-        options = [f"--config={key}={str(value).lower()}" for key, value in self._settings.items()]
+        options = [
+            f"--config={key}={str(value).lower() if isinstance(value, bool) else value}"
+            for key, value in self._settings.items()
+        ]
         log = Path(self._folder.name) / "log.txt"
         with open(log, "a") as errors:
             self._process = subprocess.Popen(
