@@ -305,7 +305,7 @@ _BROKER = (
         "min.insync.replicas",
         Kind.INT,
         "1",
-        "Default of topics' min.insync.replicas; there is one replica, so that with more acks=all is refused.",
+        "Default of topics' min.insync.replicas; there is one replica, which is enough, as in Kafka with ELR.",
         1,
         _I32,
         dynamic=True,

@@ -1,0 +1,378 @@
+"""Settings of topics, the broker and groups: described, changed, refused. Expected answers: Apache Kafka 4.3.1."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from fencepost.broker.settings import BROKER_SETTINGS, TOPIC_SETTINGS
+from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.messages import alter_configs as ac
+from fencepost.protocol.messages import describe_configs as dc
+from fencepost.protocol.messages import incremental_alter_configs as ic
+from tests.support.brokers import BrokerUnderTest, Killable
+from tests.support.raw_client import RawClient
+
+pytestmark = pytest.mark.timeout(120)
+
+TOPIC, BROKER, GROUP = 2, 4, 32
+SET, DELETE, APPEND, SUBTRACT = range(4)
+OK = (0, None)
+Operation = tuple[str, int, str | None]
+
+
+def change(client: RawClient, kind: int, name: str, *operations: Operation, validate: bool = False) -> Any:
+    """(code, message) of an IncrementalAlterConfigs."""
+    configs = [ic.AlterableConfig(name=key, config_operation=what, value=value) for key, what, value in operations]
+    resource = ic.AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
+    request = ic.IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate)
+    (answer,) = client.call(request, 1).responses
+    assert (answer.resource_type, answer.resource_name) == (kind, name)
+    return answer.error_code, answer.error_message
+
+
+def replace(client: RawClient, kind: int, name: str, given: Sequence[tuple[str, str | None]], **options: Any) -> Any:
+    """(code, message) of an AlterConfigs."""
+    configs = [ac.AlterableConfig(name=key, value=value) for key, value in given]
+    resource = ac.AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
+    (answer,) = client.call(ac.AlterConfigsRequest(resources=[resource], **options), 2).responses
+    return answer.error_code, answer.error_message
+
+
+def describe(client: RawClient, kind: int, name: str, keys: Sequence[str] | None = None) -> Any:
+    resource = dc.DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
+    request = dc.DescribeConfigsRequest(resources=[resource], include_synonyms=True, include_documentation=True)
+    return client.call(request, 4).results[0]
+
+
+def setting(client: RawClient, kind: int, name: str, key: str) -> Any:
+    """(value, source, [(name, value, source) of the synonyms])."""
+    (found,) = describe(client, kind, name, [key]).configs
+    return found.value, found.config_source, [(each.name, each.value, each.source) for each in found.synonyms]
+
+
+@contextmanager
+def broker_setting(client: RawClient, name: str, key: str, value: str) -> Iterator[None]:
+    assert change(client, BROKER, name, (key, SET, value)) == OK
+    try:
+        yield
+    finally:
+        assert change(client, BROKER, name, (key, DELETE, None)) == OK
+
+
+def test_a_new_topic_has_kafka_s_settings(broker: BrokerUnderTest, client: RawClient) -> None:
+    topic = client.create_topic(broker.name("t"))
+    found = {each.name: each for each in describe(client, TOPIC, topic).configs}
+    assert found.keys() == TOPIC_SETTINGS.keys()
+    for key, expected in TOPIC_SETTINGS.items():
+        each = found[key]
+        assert (each.value, each.config_type) == (expected.default, expected.kind), key
+        assert (each.read_only, each.is_sensitive) == (False, False), key
+        synonyms = [synonym.name for synonym in each.synonyms if synonym.source == 5]
+        default = BROKER_SETTINGS[expected.broker_key].default if expected.broker_key else None
+        assert synonyms == ([] if default is None else [expected.broker_key]), key
+        # Kafka 4.3.1 has set min.insync.replicas for the whole cluster when it was formed.
+        assert each.config_source == 5 or (key == "min.insync.replicas" and not broker.is_ours), key
+
+
+def test_the_broker_s_settings_are_of_kafka_s_type_and_as_changeable(
+    broker: BrokerUnderTest, client: RawClient
+) -> None:
+    found = {each.name: each for each in describe(client, BROKER, "1").configs}
+    # Ours alone; and which of Kafka's we do not change at run time although Kafka can.
+    own = {"cluster.id", "fsync", "fsync.interval.ms", "producer.state.check", "transaction.version"}
+    fixed = {"listeners", "listener.security.protocol.map", "sasl.enabled.mechanisms", "log.cleaner.backoff.ms"}
+    lists = {"advertised.listeners", "listeners"}
+    checked = 0
+    for key, expected in BROKER_SETTINGS.items():
+        if key in own and not broker.is_ours:
+            assert key not in found
+            continue
+        if key not in found and not broker.is_ours:
+            continue  # settings of the metrics' and quotas' door
+        checked += 1
+        if key not in lists:
+            assert found[key].config_type == expected.kind, key
+        if key not in fixed and not key.startswith(("sasl.", "ssl.")):
+            assert found[key].read_only == (not expected.dynamic), key
+    assert checked > 50
+
+
+@pytest.mark.parametrize(
+    ("operations", "code", "message"),
+    [
+        ([("retention.ms", SET, " 1000 ")], 0, None),
+        (
+            [("retention.ms", SET, "abc")],
+            40,
+            "Invalid value abc for configuration retention.ms: Not a number of type LONG",
+        ),
+        (
+            [("retention.ms", SET, "-5")],
+            40,
+            "Invalid value -5 for configuration retention.ms: Value must be at least -1",
+        ),
+        ([("max.message.bytes", SET, "3000000000")], 40, "Not a number of type INT"),
+        ([("nope", SET, "1")], 40, "Unknown topic config name: nope"),
+        ([("nope", DELETE, None)], 0, None),
+        (
+            [("cleanup.policy", SET, "foo")],
+            40,
+            "Invalid value foo for configuration cleanup.policy: String must be one of: compact, delete",
+        ),
+        ([("cleanup.policy", SET, "")], 0, None),
+        ([("retention.ms", APPEND, "5")], 40, "Can't APPEND to key retention.ms because its type is not LIST."),
+        ([("retention.ms", SUBTRACT, "5")], 40, "Can't SUBTRACT to key retention.ms because its type is not LIST."),
+        ([("retention.ms", SET, None)], 42, "Null value not supported for : retention.ms"),
+        ([("retention.ms", SET, "1"), ("retention.ms", SET, "2")], 42, "Error due to duplicate config keys"),
+        ([("min.insync.replicas", SET, "0")], 40, "Value must be at least 1"),
+        (
+            [("message.timestamp.type", SET, "foo")],
+            40,
+            "configuration message.timestamp.type: String must be one of: CreateTime, LogAppendTime",
+        ),
+        (
+            [("compression.type", SET, "foo")],
+            40,
+            "String must be one of: uncompressed, zstd, lz4, snappy, gzip, producer",
+        ),
+        ([("compression.gzip.level", SET, "0")], 40, "Value must be between 1 and 9 or equal to -1"),
+        ([("compression.gzip.level", SET, "-1")], 0, None),
+        ([("compression.zstd.level", SET, "30")], 40, "Value must be no more than 22"),
+        ([("unclean.leader.election.enable", SET, "maybe")], 40, "Expected value to be either true or false"),
+        (
+            [("min.cleanable.dirty.ratio", SET, "2")],
+            40,
+            "Invalid value 2.0 for configuration min.cleanable.dirty.ratio",
+        ),
+        ([("min.cleanable.dirty.ratio", SET, "x")], 40, "Not a number of type DOUBLE"),
+        ([("segment.ms", SET, "0")], 40, "Value must be at least 1"),
+        ([("leader.replication.throttled.replicas", SET, "bad")], 40, "must be the literal '*' or a list of replicas"),
+        ([("leader.replication.throttled.replicas", SET, "0:1,1:1")], 0, None),
+        (
+            [("min.compaction.lag.ms", SET, "10"), ("max.compaction.lag.ms", SET, "5")],
+            40,
+            "conflict topic config setting min.compaction.lag.ms (10) > max.compaction.lag.ms (5)",
+        ),
+        ([("remote.storage.enable", SET, "true")], 40, "Tiered Storage functionality is disabled in the broker."),
+        ([], 0, None),
+    ],
+)
+def test_a_change_of_a_topic_is_checked(
+    broker: BrokerUnderTest, client: RawClient, operations: list[Operation], code: int, message: str | None
+) -> None:
+    topic = client.create_topic(broker.name("t"))
+    for validate in (True, False):
+        found = change(client, TOPIC, topic, *operations, validate=validate)
+        assert found[0] == code, found
+        assert found[1] is None if message is None else message in found[1]
+    if code:
+        own = [each for each in describe(client, TOPIC, topic).configs if each.config_source == 1]
+        assert own == []
+
+
+def test_settings_are_set_taken_away_and_lists_grow_and_shrink(broker: BrokerUnderTest, client: RawClient) -> None:
+    topic = client.create_topic(broker.name("t"))
+    key, default = "cleanup.policy", ("log.cleanup.policy", "delete", 5)
+    for operation, value, expected in (
+        (APPEND, "compact", "delete,compact"),
+        (APPEND, "compact", "delete,compact"),
+        (SUBTRACT, "delete", "compact"),
+        (SUBTRACT, "compact", ""),
+        (SET, "compact", "compact"),
+    ):
+        assert change(client, TOPIC, topic, (key, operation, value)) == OK
+        eventually(client, topic, key, (expected, 1, [(key, expected, 1), default]))
+    assert change(client, TOPIC, topic, (key, DELETE, None)) == OK
+    eventually(client, topic, key, ("delete", 5, [default]))
+    assert change(client, TOPIC, topic, ("retention.ms", SET, "7"), validate=True) == OK
+    assert setting(client, TOPIC, topic, "retention.ms") == ("604800000", 5, [])
+
+
+def test_alter_configs_replaces_everything(broker: BrokerUnderTest, client: RawClient) -> None:
+    topic = client.create_topic(broker.name("t"))
+    assert replace(client, TOPIC, topic, [("retention.ms", "5"), ("segment.bytes", "2000000")]) == OK
+    eventually(client, topic, "retention.ms", ("5", 1, [("retention.ms", "5", 1)]))
+    assert replace(client, TOPIC, topic, [("cleanup.policy", "compact")], validate_only=True) == OK
+    assert setting(client, TOPIC, topic, "segment.bytes")[0] == "2000000"
+    assert replace(client, TOPIC, topic, [("cleanup.policy", "compact")]) == OK
+    eventually(client, topic, "retention.ms", ("604800000", 5, []))
+    assert setting(client, TOPIC, topic, "segment.bytes")[:2] == ("1073741824", 5)
+    assert replace(client, TOPIC, topic, [("nope", "1")]) == (40, "Unknown topic config name: nope")
+    assert replace(client, TOPIC, topic, [("retention.ms", None)]) == (
+        42,
+        "Null value not supported for : retention.ms",
+    )
+    assert replace(client, TOPIC, topic, [("retention.ms", "1"), ("retention.ms", "2")]) == (
+        42,
+        "Error due to duplicate config keys",
+    )
+    assert replace(client, TOPIC, topic, []) == OK
+    eventually(client, topic, "cleanup.policy", ("delete", 5, [("log.cleanup.policy", "delete", 5)]))
+
+
+def test_resources_that_are_none(broker: BrokerUnderTest, client: RawClient) -> None:
+    missing, bad = broker.name("missing"), "bad name"
+    why_bad = "Topic name is invalid: 'bad name' contains one or more characters other than ASCII alphanumerics"
+    for alter in (
+        lambda kind, name, key: change(client, kind, name, (key, SET, "1000")),
+        lambda kind, name, key: replace(client, kind, name, [(key, "1000")]),
+    ):
+        assert alter(TOPIC, missing, "retention.ms") == (3, f"The topic '{missing}' does not exist.")
+        code, message = alter(TOPIC, bad, "retention.ms")
+        assert code == 17 and why_bad in message
+        assert alter(TOPIC, "", "retention.ms") == (42, "Default topic resources are not allowed.")
+        assert alter(BROKER, "7", "log.retention.ms") == (42, "Unexpected broker id, expected 1, but received 7")
+        assert alter(BROKER, "abc", "log.retention.ms") == (42, "Node id must be an integer, but it is: abc")
+        assert alter(GROUP, "", "consumer.session.timeout.ms") == (42, "Default group resources are not allowed.")
+        assert alter(7, "x", "a") == (42, "Unknown resource type 7")
+    for kind, name, code, message in (
+        (TOPIC, missing, 3, ""),
+        (TOPIC, bad, 17, why_bad),
+        (BROKER, "7", 42, "Unexpected broker id, expected 1 or empty string, but received 7"),
+        (BROKER, "abc", 42, "Broker id must be an integer, but it is: abc"),
+        (GROUP, "", 42, "Group name must not be empty"),
+    ):
+        answer = describe(client, kind, name)
+        assert (answer.error_code, answer.configs) == (code, [])
+        assert message in (answer.error_message or "")
+
+
+def test_a_resource_may_be_named_once(broker: BrokerUnderTest, client: RawClient) -> None:
+    topic = client.create_topic(broker.name("t"))
+    resources = [
+        ic.AlterConfigsResource(
+            resource_type=TOPIC,
+            resource_name=topic,
+            configs=[ic.AlterableConfig(name="retention.ms", config_operation=SET, value=value)],
+        )
+        for value in ("1", "2")
+    ]
+    answers = client.call(ic.IncrementalAlterConfigsRequest(resources=resources), 1).responses
+    once = (ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+    assert {(each.error_code, each.error_message) for each in answers} == {once}
+    assert setting(client, TOPIC, topic, "retention.ms")[1] == 5
+
+
+@pytest.mark.parametrize("name", ["1", ""], ids=["this broker", "all brokers"])
+def test_what_may_be_changed_of_the_broker(broker: BrokerUnderTest, client: RawClient, name: str) -> None:
+    for key in ("num.partitions", "transaction.max.timeout.ms", "log.retention.hours"):
+        refused = (42, f"Cannot update these configs dynamically: [{key}]")
+        assert change(client, BROKER, name, (key, SET, "4")) == refused
+        assert change(client, BROKER, name, (key, DELETE, None)) == OK
+    prefix = "Invalid value {} for configuration {}: "
+    for key, value, why in (
+        ("message.max.bytes", "x", "Not a number of type INT"),
+        ("message.max.bytes", "-1", "Value must be at least 0"),
+        ("log.cleanup.policy", "foo", "String must be one of: compact, delete"),
+    ):
+        assert change(client, BROKER, name, (key, SET, value)) == (42, prefix.format(value, key) + why)
+    assert change(client, BROKER, name, ("message.max.bytes", SET, "3000000"), validate=True) == OK
+    assert setting(client, BROKER, "1", "message.max.bytes")[1] == 5
+
+
+def test_where_a_value_is_from(broker: BrokerUnderTest, client: RawClient) -> None:
+    topic = client.create_topic(broker.name("t"))
+    key, own_key = "log.segment.delete.delay.ms", "file.delete.delay.ms"
+    default = (key, "60000", 5)
+    client.settled(lambda: describe(client, BROKER, "1"))
+    with broker_setting(client, "", key, "60001"):
+        eventually(client, topic, own_key, ("60001", 3, [(key, "60001", 3), default]))
+        eventually(client, "", key, ("60001", 3, [(key, "60001", 3)]), BROKER)
+        with broker_setting(client, "1", key, "60002"):
+            layers = [(key, "60002", 2), (key, "60001", 3), default]
+            eventually(client, topic, own_key, ("60002", 2, layers))
+            eventually(client, "1", key, ("60002", 2, layers), BROKER)
+            assert change(client, TOPIC, topic, (own_key, SET, "60003")) == OK
+            eventually(client, topic, own_key, ("60003", 1, [(own_key, "60003", 1), *layers]))
+            assert change(client, TOPIC, topic, (own_key, DELETE, None)) == OK
+        eventually(client, topic, own_key, ("60001", 3, [(key, "60001", 3), default]))
+    eventually(client, topic, own_key, ("60000", 5, [default]))
+
+
+def eventually(client: RawClient, name: str, key: str, expected: Any, kind: int = TOPIC) -> None:
+    """Kafka's broker follows its metadata log: a change shows a moment after it was answered. Ours shows it at once."""
+
+    class Seen:
+        def __init__(self) -> None:
+            self.found = setting(client, kind, name, key)
+            self.error_code = 0 if self.found == expected else ErrorCode.NOT_COORDINATOR
+
+    assert client.settled(Seen).found == expected
+
+
+class Shown:
+    """The setting of no name, as soon as it shows."""
+
+    def __init__(self, client: RawClient) -> None:
+        self.configs = describe(client, BROKER, "1", ["my.plugin.password"]).configs
+        self.error_code = 0 if self.configs else ErrorCode.NOT_COORDINATOR
+
+
+def test_a_setting_of_no_name_is_kept_and_hidden(broker: BrokerUnderTest, client: RawClient) -> None:
+    with broker_setting(client, "1", "my.plugin.password", "secret"):
+        client.settled(lambda: Shown(client))
+        (found,) = Shown(client).configs
+        assert (found.value, found.config_source, found.is_sensitive, found.read_only) == (None, 2, True, True)
+
+
+def test_settings_of_a_group(broker: BrokerUnderTest, client: RawClient) -> None:
+    group, key = broker.name("g"), "consumer.heartbeat.interval.ms"
+    default = ("group.consumer.heartbeat.interval.ms", "5000", 5)
+    assert change(client, GROUP, group, (key, SET, "6000")) == OK
+    eventually(client, group, key, ("6000", 8, [(key, "6000", 8), default]), GROUP)
+    assert change(client, GROUP, group, ("nope", SET, "1")) == (40, "Unknown group config name: nope")
+    code, message = change(client, GROUP, group, (key, SET, "x"))
+    assert (code, message) == (40, f"Invalid value x for configuration {key}: Not a number of type INT")
+    assert change(client, GROUP, group, (key, DELETE, None)) == OK
+    eventually(client, group, key, ("5000", 5, [default]), GROUP)
+
+
+def test_changes_count_at_once(broker: BrokerUnderTest, client: RawClient) -> None:
+    topic = client.create_topic(broker.name("t"))
+    big = [b"x" * 2000]
+    assert client.produce(topic, big).error_code == 0
+    assert change(client, TOPIC, topic, ("max.message.bytes", SET, "1000")) == OK
+    settle(client, topic, big, ErrorCode.MESSAGE_TOO_LARGE)
+    assert change(client, TOPIC, topic, ("max.message.bytes", DELETE, None)) == OK
+    settle(client, topic, big, 0)
+    # More replicas are asked for than there are: what there is counts.
+    assert change(client, TOPIC, topic, ("min.insync.replicas", SET, "2")) == OK
+    settle(client, topic, [b"x"], 0)
+    assert change(client, TOPIC, topic, ("message.timestamp.type", SET, "LogAppendTime")) == OK
+
+    class Stamped:
+        def __init__(self) -> None:
+            found = client.produce(topic, [b"x"])
+            self.error_code = ErrorCode.NOT_COORDINATOR if found.log_append_time_ms == -1 else found.error_code
+
+    assert client.settled(Stamped).error_code == 0
+
+
+def settle(client: RawClient, topic: str, values: list[bytes], code: int) -> None:
+    """Produce until it is answered like that; Kafka's broker follows its metadata log."""
+
+    class Answered:
+        def __init__(self) -> None:
+            self.found = client.produce(topic, values).error_code
+            self.error_code = 0 if self.found == code else ErrorCode.NOT_COORDINATOR
+
+    assert client.settled(Answered).found == code
+
+
+def test_changes_survive_a_restart(killable: tuple[BrokerUnderTest, Killable]) -> None:
+    broker, running = killable
+    with broker.connect() as client:
+        topic = client.create_topic("kept")
+        assert change(client, TOPIC, topic, ("retention.ms", SET, "12345")) == OK
+        assert change(client, BROKER, "1", ("message.max.bytes", SET, "2000000")) == OK
+        assert change(client, GROUP, "g", ("consumer.heartbeat.interval.ms", SET, "6000")) == OK
+    running.kill9()
+    running.restart()
+    with broker.connect() as client:
+        assert setting(client, TOPIC, topic, "retention.ms")[:2] == ("12345", 1)
+        assert setting(client, TOPIC, topic, "max.message.bytes")[:2] == ("2000000", 2)
+        assert setting(client, GROUP, "g", "consumer.heartbeat.interval.ms")[:2] == ("6000", 8)
