@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from fencepost.broker.group.config import GroupConfig
+from fencepost.broker.group.config import GroupConfig, MemberTiming
 from fencepost.broker.group.consumer_group import ConsumerGroup
 from fencepost.broker.group.consumer_states import ConsumerGroupState
 from fencepost.broker.group.requests import ConsumerHeartbeat, ConsumerHeartbeatReply
@@ -49,7 +49,7 @@ class GroupWorld:
     """The coordinator and its consumers."""
 
     def __init__(self, topics: FakeTopics, config: GroupConfig | None = None) -> None:
-        self.config = config or GroupConfig(consumer_session_timeout_ms=SESSION_MS)
+        self.config = config or GroupConfig(consumer_timing=MemberTiming(SESSION_MS, 1_000))
         self.driver = Driver(self.config, topics=topics)
         self.consumers: list[ConsumerActor] = []
         self.heartbeats = 0

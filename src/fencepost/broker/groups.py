@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from fencepost.broker.group.assignors import ASSIGNORS
-from fencepost.broker.group.config import GroupConfig
+from fencepost.broker.group.config import GroupConfig, MemberTiming
 from fencepost.broker.group.coordinator import GroupCoordinator
 from fencepost.broker.group.records import GroupRecord
 from fencepost.broker.group.requests import GroupResult, Joined, Synced
@@ -46,8 +46,6 @@ class Groups:
                 min_session_timeout_ms=config.number("group.min.session.timeout.ms"),
                 max_session_timeout_ms=config.number("group.max.session.timeout.ms"),
                 max_size=config.number("group.max.size"),
-                consumer_session_timeout_ms=config.number("group.consumer.session.timeout.ms"),
-                consumer_heartbeat_interval_ms=config.number("group.consumer.heartbeat.interval.ms"),
                 consumer_max_size=config.number("group.consumer.max.size"),
                 consumer_assignors=_assignors(config.text("group.consumer.assignors")),
                 offset_metadata_max_bytes=config.number("offset.metadata.max.bytes"),
@@ -55,6 +53,7 @@ class Groups:
             ),
             lambda: str(core.new_uuid()),
             _Topics(core),
+            self._timing,
         )
 
     def load(self, now_ms: int) -> None:
@@ -104,6 +103,12 @@ class Groups:
     def next_deadline_ms(self) -> int | None:
         """When `on_time` has something to do."""
         return self.coordinator.next_deadline_ms()
+
+    def _timing(self, group_id: str) -> MemberTiming:
+        settings = self._core.settings.of_group(group_id)
+        return MemberTiming(
+            settings.number("consumer.session.timeout.ms"), settings.number("consumer.heartbeat.interval.ms")
+        )
 
     def _append(self, now_ms: int, records: Sequence[GroupRecord]) -> int:
         for (group_id, producer_id, epoch), same in groupby(

@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
-__all__ = ["GroupConfig"]
+__all__ = ["GroupConfig", "MemberTiming"]
+
+
+class MemberTiming(NamedTuple):
+    """How long a consumer group waits to hear of a member, and how often a member is to be heard of."""
+
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+
+
+_DEFAULT_TIMING = MemberTiming(45_000, 5_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +33,7 @@ class GroupConfig:
     max_session_timeout_ms: int = 1_800_000
     max_size: int = 2**31 - 1
     new_member_join_timeout_ms: int = 300_000
-    consumer_session_timeout_ms: int = 45_000
-    consumer_heartbeat_interval_ms: int = 5_000
+    consumer_timing: MemberTiming = _DEFAULT_TIMING
     consumer_max_size: int = 2**31 - 1
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
     offset_metadata_max_bytes: int = 4096

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from fencepost.broker.group import consumer_decide
-from fencepost.broker.group.config import GroupConfig
+from fencepost.broker.group.config import GroupConfig, MemberTiming
 from fencepost.broker.group.consumer_decide import Refusal
 from fencepost.broker.group.consumer_draft import Draft, Topics, tombstones
 from fencepost.broker.group.consumer_group import AWAY_EPOCH, LEAVE_EPOCH, ConsumerGroup, ConsumerMember
@@ -32,7 +32,7 @@ __all__ = ["ConsumerGroups"]
 class ConsumerGroups:
     """The groups of the newer protocol."""
 
-    __slots__ = ("_config", "_deadlines", "_new_uuid", "_seen_topics", "_store", "_topics")
+    __slots__ = ("_config", "_deadlines", "_new_uuid", "_seen_topics", "_store", "_timing", "_topics")
 
     def __init__(
         self,
@@ -41,12 +41,14 @@ class ConsumerGroups:
         deadlines: Deadlines,
         new_uuid: Callable[[], str],
         topics: Topics,
+        timing: Callable[[str], MemberTiming] | None,
     ) -> None:
         self._config = config
         self._store = store
         self._deadlines = deadlines
         self._new_uuid = new_uuid
         self._topics = topics
+        self._timing = timing or (lambda _: config.consumer_timing)
         self._seen_topics: dict[str, int] = {}
 
     def find(self, group_id: str) -> ConsumerGroup | None:
@@ -95,7 +97,7 @@ class ConsumerGroups:
         return ConsumerHeartbeatReply(
             member_id=member.member_id,
             member_epoch=member.epoch,
-            heartbeat_interval_ms=self._config.consumer_heartbeat_interval_ms,
+            heartbeat_interval_ms=self._timing(group.group_id).heartbeat_interval_ms,
             assignment=frozenset(member.assigned) if full or moved else None,
         )
 
@@ -153,7 +155,7 @@ class ConsumerGroups:
 
     def _touch(self, now_ms: int, group_id: str, member_id: str) -> None:
         deadline = Deadline(DeadlineKind.CONSUMER_SESSION, group_id, member_id)
-        self._deadlines.set(deadline, now_ms + self._config.consumer_session_timeout_ms)
+        self._deadlines.set(deadline, now_ms + self._timing(group_id).session_timeout_ms)
 
     def _watch_revocation(self, now_ms: int, group_id: str, member: ConsumerMember) -> None:
         deadline = Deadline(DeadlineKind.REVOCATION, group_id, member.member_id)

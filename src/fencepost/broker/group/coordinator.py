@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from fencepost.broker.group import consumer_decide, decide, offsets
 from fencepost.broker.group.classic import ClassicGroups
-from fencepost.broker.group.config import GroupConfig
+from fencepost.broker.group.config import GroupConfig, MemberTiming
 from fencepost.broker.group.consumer_decide import Refusal
 from fencepost.broker.group.consumer_draft import Topics
 from fencepost.broker.group.consumer_group import ConsumerGroup, ConsumerMember
@@ -78,15 +78,25 @@ _OFFSETS = Deadline(DeadlineKind.OFFSETS)
 
 
 class GroupCoordinator:
-    """Groups and their offsets. `new_uuid` gives the unique part of a member id, `topics` tells what there is."""
+    """Groups and their offsets.
 
-    def __init__(self, config: GroupConfig, new_uuid: Callable[[], str], topics: Topics) -> None:
+    `new_uuid` gives the unique part of a member id, `topics` tells what there is, `timing` what holds for the members
+    of a consumer group; without it, the config's holds for all.
+    """
+
+    def __init__(
+        self,
+        config: GroupConfig,
+        new_uuid: Callable[[], str],
+        topics: Topics,
+        timing: Callable[[str], MemberTiming] | None = None,
+    ) -> None:
         self._config = config
         self._store = GroupStore(config.offsets_topic_partitions)
         self._deadlines = Deadlines()
         self._topics = topics
         self._classic = ClassicGroups(config, self._store, self._deadlines, new_uuid)
-        self._consumer = ConsumerGroups(config, self._store, self._deadlines, new_uuid, topics)
+        self._consumer = ConsumerGroups(config, self._store, self._deadlines, new_uuid, topics, timing)
 
     # The log
 

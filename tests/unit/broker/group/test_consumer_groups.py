@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fencepost.broker.group.config import GroupConfig
+from fencepost.broker.group.config import GroupConfig, MemberTiming
 from fencepost.broker.group.records import GroupRecord
 from fencepost.broker.group.replay import MismatchedRecord
 from fencepost.broker.group.requests import LeavingMember
@@ -18,7 +18,7 @@ from fencepost.protocol.consumer_group_log import (
 from tests.support.group_world import GROUP, REBALANCE_MS, SESSION_MS, ConsumerActor, GroupWorld
 from tests.unit.broker.group.group_driver import FakeTopics
 
-CONFIG = GroupConfig(consumer_session_timeout_ms=SESSION_MS, consumer_max_size=2, offsets_retention_ms=600_000)
+CONFIG = GroupConfig(consumer_timing=MemberTiming(SESSION_MS, 1_000), consumer_max_size=2, offsets_retention_ms=600_000)
 
 
 def world(*names: str, config: GroupConfig = CONFIG, **topics: int) -> GroupWorld:
