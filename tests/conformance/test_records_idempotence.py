@@ -193,7 +193,7 @@ def test_an_idle_transactional_id_is_forgotten(forgetful: BrokerUnderTest) -> No
 
 
 def test_two_phase_commit_is_not_allowed(forgetful: BrokerUnderTest) -> None:
-    """Section 1: 53 before anything else is looked at. Keeping alone needs no such right at ours, and is 35 at Kafka."""
+    """Section 1: 53 before anything else is looked at. Keeping alone needs no such right at ours; Kafka: 35."""
     with forgetful.connect() as client:
         name = forgetful.name("txn")
         refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
