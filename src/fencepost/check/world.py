@@ -29,7 +29,11 @@ __all__ = ["Faults", "Report", "World", "run_world"]
 
 TOPICS = {"red": 2, "blue": 1}
 INPUT = TopicPartition("input", 0)
-COMPACTING = {"log.segment.bytes": 2_000, "log.cleaner.backoff.ms": 50, "log.cleaner.min.cleanable.ratio": "0.01"}
+COMPACTING: dict[str, str | int | bool] = {
+    "log.segment.bytes": 2_000,
+    "log.cleaner.backoff.ms": 50,
+    "log.cleaner.min.cleanable.ratio": "0.01",
+}
 RUN_MS_AT_MOST = 3_600_000.0
 HEALED_MS_AT_MOST = 300_000.0
 
