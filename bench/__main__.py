@@ -48,7 +48,7 @@ def main() -> None:
     for which in options.broker or list(BROKERS):
         produce_and_consume(which, records, rounds, only)
     if "pipeline" in only:
-        print("\nthe demo's pipeline (Kafka -> Spark -> Kafka), no kills")
+        print("\na stream from topic to topic (Kafka -> Spark -> Kafka)")
         print(pipeline.measure(quick=options.quick).report(), flush=True)
 
 

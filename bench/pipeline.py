@@ -1,75 +1,172 @@
-"""The demo's pipeline without kills: rows per second through our source and sink, exactly once beside at least once.
+"""Kafka -> Spark -> Kafka: rows per second exactly once, beside Spark's built-in connector, which is at least once.
 
-The yardstick is the same query with `delivery=at-least-once`: the ratio is what exactly once costs. Each run is a
-driver process of its own; start-up and the first micro-batch (workers starting, code compiling) are not counted.
+The same query (key and value from topic to topic) on the same broker with the same session settings; the contestants
+are `format("kafka")` with its jars from Maven Central, `format("fencepost")` at least once and exactly once. Each run
+is a driver process of its own; start-up and the first micro-batch (workers starting, code compiling) do not count.
 
-python -m bench.pipeline
+python -m bench.pipeline [--broker kafka|fencepost|HOST:PORT] [--records N] [--size BYTES] [--rounds N]
 """
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 import tempfile
-import time
+import uuid
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 import fencepost
-from bench.common import Contest, own_broker
-from fencepost.demo import flights
-from fencepost.demo.processes import DriverProcess
-from fencepost.demo.query import Job
+from bench import common
 from fencepost.spark.java import java_home
 
 PARTITIONS = 2
 BATCHES = 6
-DELIVERIES = ("at-least-once", "exactly-once")
+BUILT_IN = "Spark's own, at least once"
+CONTESTANTS = {
+    BUILT_IN: ("kafka", ""),
+    "fencepost, at least once": ("fencepost", "at-least-once"),
+    "fencepost, exactly once": ("fencepost", "exactly-once"),
+}
+POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>fencepost.bench</groupId>
+  <artifactId>spark-kafka</artifactId>
+  <version>1</version>
+  <packaging>pom</packaging>
+  <dependencies>
+    <dependency>
+      <groupId>org.apache.spark</groupId>
+      <artifactId>spark-sql-kafka-0-10_2.13</artifactId>
+      <version>{version}</version>
+    </dependency>
+  </dependencies>
+</project>
+"""
 
 
-def fill(servers: str, topic: str, rows: int) -> None:
-    """The flights, over and over until there are so many rows."""
-    table = flights.to_table(flights.load())
-    with fencepost.Producer(servers) as producer:
-        while rows > 0:
-            for batch in table.slice(0, min(rows, len(table))).to_batches(max_chunksize=10_000):
-                producer.send_arrow(topic, batch)
-            rows -= len(table)
+def built_in_jars(folder: Path) -> str:
+    """The connector of the installed Spark and what it needs beyond Spark's own jars."""
+    import pyspark
+
+    from tests.support.apache_kafka import jars_folder
+
+    pom = folder / "spark-kafka.pom.xml"
+    pom.write_text(POM.format(version=pyspark.__version__))
+    wanted = ("spark-sql-kafka", "spark-token-provider-kafka", "kafka-clients", "commons-pool2")
+    found = [jar for jar in jars_folder(pom).glob("*.jar") if jar.name.startswith(wanted)]
+    if len(found) < len(wanted):
+        raise RuntimeError(f"Maven gave only {sorted(jar.name for jar in found)}")
+    return ",".join(map(str, sorted(found)))
 
 
-def rate(servers: str, source: str, delivery: str, rows: int, folder: Path) -> float:
-    """Rows per second of one run, over all micro-batches but the first."""
-    sink = f"{source}-{folder.name}"
+def fill(servers: str, topic: str, rows: int, size: int) -> None:
+    """Values of `size` random-looking bytes with short keys, in both partitions."""
     with fencepost.Admin(servers) as admin:
-        admin.create_topic(sink, PARTITIONS)
-    job = Job(servers, source, sink, str(folder / "checkpoint"), sink, delivery, rows // BATCHES, jvm_options="")
-    driver = DriverProcess(job, folder / "driver.log", java_home(install=True).environment())
-    driver.process.wait()
-    events: list[dict[str, Any]] = []
-    while not events or events[-1]["event"] != "done":
-        found = driver.drain()
-        events += found
-        if not found:
-            time.sleep(0.1)
-        if driver.process.returncode:
-            raise RuntimeError((folder / "driver.log").read_text()[-2000:])
-    counted = [event for event in events if event["event"] == "batch"][1:]
-    return float(sum(event["rows"] for event in counted) / sum(event["seconds"] for event in counted))
+        admin.create_topic(topic, PARTITIONS)
+    with fencepost.Producer(servers) as producer:
+        for start in range(0, rows, 10_000):
+            numbers = range(start, min(start + 10_000, rows))
+            table = pa.record_batch(
+                {
+                    "key": [b"key-%d" % (number % 997) for number in numbers],
+                    "value": [(b"%d " % number).ljust(size, b"x") for number in numbers],
+                }
+            )
+            producer.send_arrow(topic, table, partition=start // 10_000 % PARTITIONS)
 
 
-def measure(*, quick: bool) -> Contest:
-    """Rows per second; rounds in turn."""
-    rows, rounds = (200_000, 1) if quick else (2_000_000, 2)
-    contest = Contest("rows/s", DELIVERIES[0])
-    with own_broker() as servers, tempfile.TemporaryDirectory() as name:
-        with fencepost.Admin(servers) as admin:
-            admin.create_topic("flights", PARTITIONS)
-        fill(servers, "flights", rows)
+def drive(job: dict[str, str]) -> None:
+    """In the driver process: copy what is there; prints (rows, seconds) of each micro-batch."""
+    from pyspark.sql import SparkSession
+
+    builder = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.memory", "2g")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "100000")
+        .config("spark.sql.streaming.numRecentProgressUpdates", "1000")
+    )
+    spark = (builder.config("spark.jars", job["jars"]) if job["jars"] else builder).getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    rows = (
+        spark.readStream.format(job["format"])
+        .option("kafka.bootstrap.servers", job["servers"])
+        .option("subscribe", job["source"])
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", job["rows_per_batch"])
+        .load()
+    )
+    writer = (
+        rows.select("key", "value")
+        .writeStream.format(job["format"])
+        .option("kafka.bootstrap.servers", job["servers"])
+        .option("topic", job["target"])
+        .option("checkpointLocation", job["checkpoint"])
+    )
+    if job["delivery"]:
+        writer = writer.option("sink.id", job["target"]).option("delivery", job["delivery"])
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    done: list[Any] = [json.loads(one.json) for one in query.recentProgress]
+    measured = [(one["numInputRows"], one["durationMs"]["triggerExecution"] / 1000) for one in done]
+    print(json.dumps([one for one in measured if one[0]]), flush=True)
+    spark.stop()
+
+
+def rate(job: dict[str, str]) -> float:
+    """Rows per second of one run, over all micro-batches but the first."""
+    environment = {**os.environ, **java_home(install=True).environment(), "PYSPARK_PYTHON": sys.executable}
+    command = [sys.executable, "-m", "bench.pipeline", "--drive", json.dumps(job)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(done.stderr[-3000:])
+    measured = json.loads(done.stdout.splitlines()[-1])[1:]
+    return float(sum(rows for rows, _ in measured) / sum(seconds for _, seconds in measured))
+
+
+def contest(servers: str, rows: int, size: int, rounds: int) -> common.Contest:
+    """The contestants in turn, round after round."""
+    made = common.Contest("rows/s", BUILT_IN)
+    source = f"pipeline-{uuid.uuid4().hex[:8]}"
+    fill(servers, source, rows, size)
+    with tempfile.TemporaryDirectory() as name:
+        jars = built_in_jars(Path(name))
         for number in range(rounds):
-            for delivery in DELIVERIES:
-                folder = Path(name) / f"{delivery}-{number}"
-                folder.mkdir()
-                contest.rates.setdefault(delivery, []).append(rate(servers, "flights", delivery, rows, folder))
-    return contest
+            for title, (kind, delivery) in CONTESTANTS.items():
+                target = f"{source}-{kind}-{delivery}-{number}"
+                with fencepost.Admin(servers) as admin:
+                    admin.create_topic(target, PARTITIONS)
+                job = {
+                    "servers": servers,
+                    "source": source,
+                    "target": target,
+                    "format": kind,
+                    "delivery": delivery,
+                    "jars": jars if kind == "kafka" else "",
+                    "rows_per_batch": str(rows // BATCHES),
+                    "checkpoint": str(Path(name) / target),
+                }
+                made.rates.setdefault(title, []).append(rate(job))
+    return made
+
+
+def measure(*, quick: bool, broker: str = "kafka") -> common.Contest:
+    """Rows per second with 100-byte values."""
+    with common.broker(broker) as servers:
+        return contest(servers, *((200_000, 100, 1) if quick else (2_000_000, 100, 2)))
 
 
 if __name__ == "__main__":
-    print(measure(quick=False).report())
+    if sys.argv[1:2] == ["--drive"]:
+        drive(json.loads(sys.argv[2]))
+    else:
+        options = common.arguments(__doc__ or "", 2_000_000)
+        with common.broker(options.broker) as address:
+            print(contest(address, options.records, options.size, options.rounds).report())
