@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from uuid import UUID
 
 from fencepost.broker.acl.model import CLUSTER_NAME, Operation, ResourceType
@@ -14,12 +15,16 @@ from fencepost.protocol.codes import ErrorCode
 
 __all__ = [
     "BROKER_ID",
+    "MOST_PARTITIONS",
     "cluster_operations",
     "find_partition",
     "leader_epoch_error",
     "may_see",
     "open_log",
+    "wrong_replicas",
 ]
+
+MOST_PARTITIONS = 100_000
 
 _log = logging.getLogger("fencepost.broker.storage")
 
@@ -69,3 +74,15 @@ def leader_epoch_error(current_leader_epoch: int) -> int:
     if current_leader_epoch > 0:
         return ErrorCode.UNKNOWN_LEADER_EPOCH
     return ErrorCode.NONE
+
+
+def wrong_replicas(broker_ids: Sequence[int]) -> str | None:
+    """Why a partition cannot have these replicas, in Kafka's words; None when it can: there is this broker only."""
+    if not broker_ids:
+        return "The manual partition assignment includes an empty replica list."
+    other = next((broker_id for broker_id in broker_ids if broker_id != BROKER_ID), None)
+    if other is not None:
+        return f"The manual partition assignment includes broker {other}, but no such broker is registered."
+    if len(broker_ids) > 1:
+        return f"The manual partition assignment includes the broker {BROKER_ID} more than once."
+    return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from fencepost.broker.api.common import BROKER_ID
+from fencepost.broker.api.common import MOST_PARTITIONS, wrong_replicas
 from fencepost.broker.config import TopicConfig, check_topic_config
 from fencepost.broker.connection import Call
 from fencepost.broker.core import BrokerCore
@@ -25,8 +25,6 @@ from fencepost.protocol.messages.create_topics import (
 )
 
 __all__ = ["handle"]
-
-_MOST_PARTITIONS = 100_000
 
 
 def handle(call: Call, now_ms: int, request: CreateTopicsRequest) -> CreateTopicsResponse:
@@ -69,30 +67,44 @@ def _check(core: BrokerCore, wanted: CreatableTopic) -> tuple[int, str | None, i
     why = invalid_topic_name(wanted.name)
     if why is not None:
         return ErrorCode.INVALID_TOPIC_EXCEPTION, why, 0
-    if core.topics.get(wanted.name) is not None:
+    if core.topics.get(wanted.name) is not None or wanted.name in (CONSUMER_OFFSETS, TRANSACTION_STATE):
         return ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{wanted.name}' already exists.", 0
-    if wanted.name in (CONSUMER_OFFSETS, TRANSACTION_STATE):
-        return ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{wanted.name}' is the broker's own.", 0
+    colliding = core.topics.colliding(wanted.name)
+    if colliding is not None:
+        message = f"Topic '{wanted.name}' collides with existing topic: {colliding}"
+        return ErrorCode.INVALID_TOPIC_EXCEPTION, message, 0
     if wanted.assignments:
         return _check_assignments(wanted)
-    if wanted.replication_factor not in (-1, 1):
-        message = f"The replication factor is {wanted.replication_factor}, but there is 1 broker."
+    if wanted.replication_factor < -1 or wanted.replication_factor == 0:
+        message = "Replication factor must be larger than 0, or -1 to use the default value."
         return ErrorCode.INVALID_REPLICATION_FACTOR, message, 0
     count = core.config.number("num.partitions") if wanted.num_partitions == -1 else wanted.num_partitions
-    if not 0 < count <= _MOST_PARTITIONS:
-        return ErrorCode.INVALID_PARTITIONS, f"Number of partitions must be between 1 and {_MOST_PARTITIONS}.", 0
+    if count <= 0:
+        return ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value.", 0
+    if wanted.replication_factor > 1:
+        times = wanted.replication_factor
+        message = (
+            f"Unable to replicate the partition {times} time(s): The target replication factor of {times} cannot be "
+            "reached because only 1 broker(s) are registered."
+        )
+        return ErrorCode.INVALID_REPLICATION_FACTOR, message, 0
+    if count > MOST_PARTITIONS:
+        return ErrorCode.INVALID_PARTITIONS, f"At most {MOST_PARTITIONS} partitions are possible.", 0
     return ErrorCode.NONE, None, count
 
 
 def _check_assignments(wanted: CreatableTopic) -> tuple[int, str | None, int]:
-    if wanted.num_partitions != -1 or wanted.replication_factor != -1:
-        message = "A manual partition assignment was specified, but the counts are not -1."
+    if wanted.replication_factor != -1 or wanted.num_partitions != -1:
+        which = "replication factor" if wanted.replication_factor != -1 else "number of partitions"
+        message = f"A manual partition assignment was specified, but {which} was not set to -1."
         return ErrorCode.INVALID_REQUEST, message, 0
     indexes = sorted(assignment.partition_index for assignment in wanted.assignments)
     if indexes != list(range(len(indexes))):
         return ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence", 0
-    if any(tuple(assignment.broker_ids) != (BROKER_ID,) for assignment in wanted.assignments):
-        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"the only broker is {BROKER_ID}", 0
+    for assignment in wanted.assignments:
+        wrong = wrong_replicas(assignment.broker_ids)
+        if wrong is not None:
+            return ErrorCode.INVALID_REPLICA_ASSIGNMENT, wrong, 0
     return ErrorCode.NONE, None, len(indexes)
 
 

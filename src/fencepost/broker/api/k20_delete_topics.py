@@ -6,6 +6,7 @@ done.
 
 from __future__ import annotations
 
+from collections import Counter
 from uuid import UUID
 
 from fencepost.broker.acl.model import Operation, ResourceType
@@ -23,14 +24,24 @@ def handle(call: Call, now_ms: int, request: DeleteTopicsRequest) -> DeleteTopic
         wanted = [(topic.name, topic.topic_id) for topic in request.topics]
     else:
         wanted = [(name, None) for name in request.topic_names]
-    return DeleteTopicsResponse(responses=[_delete(call, now_ms, name, topic_id) for name, topic_id in wanted])
+    responses = []
+    for (name, topic_id), times in Counter(wanted).items():
+        if times > 1 and name is not None:
+            code, message = ErrorCode.INVALID_REQUEST, "Duplicate topic name."
+            responses.append(DeletableTopicResult(name=name, error_code=code, error_message=message))
+        else:
+            responses.append(_delete(call, now_ms, name, topic_id))
+    return DeleteTopicsResponse(responses=responses)
 
 
 def _delete(call: Call, now_ms: int, name: str | None, topic_id: UUID | None) -> DeletableTopicResult:
     core = call.core
     topic = core.topics.get(name) if name is not None else core.topics.by_id(topic_id)
-    if name is not None and topic_id is not None:
-        return DeletableTopicResult(name=name, topic_id=topic_id, error_code=ErrorCode.INVALID_REQUEST)
+    if (name is None) == (topic_id is None):
+        both = "You may not specify both topic name and topic id."
+        message = "Neither topic name nor id were specified." if name is None else both
+        invalid = ErrorCode.INVALID_REQUEST
+        return DeletableTopicResult(name=name, topic_id=topic_id, error_code=invalid, error_message=message)
     known = name if topic is None else topic.name
     if known is not None and not call.may(Operation.DELETE, ResourceType.TOPIC, known):
         # An id is no secret, but the name behind it is.
@@ -38,8 +49,11 @@ def _delete(call: Call, now_ms: int, name: str | None, topic_id: UUID | None) ->
         denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return DeletableTopicResult(name=shown, topic_id=topic_id, error_code=denied)
     if topic is None:
-        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if name is not None else ErrorCode.UNKNOWN_TOPIC_ID
-        return DeletableTopicResult(name=name, topic_id=topic_id, error_code=code)
+        code, what = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "topic-partition"
+        if name is None:
+            code, what = ErrorCode.UNKNOWN_TOPIC_ID, "topic ID"
+        message = f"This server does not host this {what}."
+        return DeletableTopicResult(name=name, topic_id=topic_id, error_code=code, error_message=message)
     if not core.config.flag("delete.topic.enable"):
         return DeletableTopicResult(
             name=topic.name, topic_id=topic.topic_id, error_code=ErrorCode.TOPIC_DELETION_DISABLED

@@ -33,9 +33,9 @@ def handle(call: Call, now_ms: int, request: DeleteRecordsRequest) -> DeleteReco
 
 def _delete(call: Call, name: str, wanted: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
     partition, code, topic = find_partition(call.core, name, None, wanted.partition_index)
-    if (topic is not None and topic.internal) or (
-        topic is not None and topic.config.text("cleanup.policy") == "compact"
-    ):
+    if topic is not None and topic.internal:
+        code = ErrorCode.INVALID_TOPIC_EXCEPTION
+    elif topic is not None and topic.config.text("cleanup.policy") == "compact":
         code = ErrorCode.POLICY_VIOLATION
     if partition is None or code:
         return DeleteRecordsPartitionResult(partition_index=wanted.partition_index, low_watermark=-1, error_code=code)

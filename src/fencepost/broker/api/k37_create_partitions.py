@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
-from fencepost.broker.api.common import BROKER_ID
+from collections import Counter
+
+from fencepost.broker.api.common import MOST_PARTITIONS, wrong_replicas
 from fencepost.broker.connection import Call
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.create_partitions import (
@@ -17,13 +19,21 @@ from fencepost.protocol.messages.create_partitions import (
 
 __all__ = ["handle"]
 
-_MOST_PARTITIONS = 100_000
-
 
 def handle(call: Call, now_ms: int, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     """Grow the topics one by one; each has its own result."""
     results = []
+    named = Counter(wanted.name for wanted in request.topics)
+    for name, times in named.items():
+        if times > 1:
+            results.append(
+                CreatePartitionsTopicResult(
+                    name=name, error_code=ErrorCode.INVALID_REQUEST, error_message="Duplicate topic name."
+                )
+            )
     for wanted in request.topics:
+        if named[wanted.name] > 1:
+            continue
         code, message = _check(call, wanted)
         topic = call.core.topics.get(wanted.name)
         if not code and not request.validate_only and topic is not None:
@@ -35,20 +45,26 @@ def handle(call: Call, now_ms: int, request: CreatePartitionsRequest) -> CreateP
 def _check(call: Call, wanted: CreatePartitionsTopic) -> tuple[int, str | None]:
     topic = call.core.topics.get(wanted.name)
     if topic is None:
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{wanted.name}' does not exist."
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
     have = len(topic.partitions)
     if topic.internal:
         return ErrorCode.INVALID_PARTITIONS, "The broker's own topics cannot grow."
-    if wanted.count <= have:
-        return (
-            ErrorCode.INVALID_PARTITIONS,
-            f"Topic currently has {have} partitions, which is not less than {wanted.count}.",
-        )
-    if wanted.count > _MOST_PARTITIONS:
-        return ErrorCode.INVALID_PARTITIONS, f"At most {_MOST_PARTITIONS} partitions are possible."
-    if wanted.assignments:
-        if len(wanted.assignments) != wanted.count - have:
-            return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{wanted.count - have} assignments are needed."
-        if any(tuple(assignment.broker_ids) != (BROKER_ID,) for assignment in wanted.assignments):
-            return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"the only broker is {BROKER_ID}"
+    if wanted.count == have:
+        return ErrorCode.INVALID_PARTITIONS, f"Topic already has {have} partition(s)."
+    if wanted.count < have:
+        message = f"The topic {wanted.name} currently has {have} partition(s); {wanted.count} would not be an increase."
+        return ErrorCode.INVALID_PARTITIONS, message
+    if wanted.count > MOST_PARTITIONS:
+        return ErrorCode.INVALID_PARTITIONS, f"At most {MOST_PARTITIONS} partitions are possible."
+    if wanted.assignments is not None:
+        more = wanted.count - have
+        if len(wanted.assignments) != more:
+            message = (
+                f"Attempted to add {more} additional partition(s), but only {len(wanted.assignments)} assignment(s) "
+                "were specified."
+            )
+            return ErrorCode.INVALID_REPLICA_ASSIGNMENT, message
+        wrong = next(filter(None, (wrong_replicas(assignment.broker_ids) for assignment in wanted.assignments)), None)
+        if wrong is not None:
+            return ErrorCode.INVALID_REPLICA_ASSIGNMENT, wrong
     return ErrorCode.NONE, None
