@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from uuid import UUID
 
+from fencepost.broker.acl.model import Operation, ResourceType
 from fencepost.broker.connection import Call
 from fencepost.broker.group.requests import ConsumerHeartbeat, ConsumerHeartbeatReply
 from fencepost.protocol.consumer_group_log import TopicIdPartition
@@ -41,6 +42,7 @@ def handle(call: Call, now_ms: int, request: ConsumerGroupHeartbeatRequest) -> N
         owned=_owned(request.topic_partitions),
         client_id=call.client_id,
         client_host=f"/{call.connection.peer[0]}",
+        may_see=lambda name: call.may(Operation.DESCRIBE, ResourceType.TOPIC, name, quiet=True),
         api_version=call.version,
     )
     result = groups.coordinator.consumer_heartbeat(now_ms, heartbeat)
