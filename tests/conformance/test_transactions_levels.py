@@ -1,7 +1,7 @@
 """transaction.version 0 and 1, where the version of the request decides. Expected: Kafka 4.3.1, sections 4 and 5.
 
-Level 1 answers the new requests as level 2 does. Level 0 has no implicit enlisting; Kafka lets EndTxn v5 through there and
-is then stuck, ours refuses it and nothing has changed.
+Level 1 answers the new requests as level 2 does. Level 0 has no implicit enlisting; Kafka lets EndTxn v5 through there
+and is then stuck, ours refuses it and nothing has changed.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def test_level_0_refuses_to_enlist_by_itself(level_0: BrokerUnderTest) -> None:
 
 
 def test_level_0_and_the_new_end(level_0: BrokerUnderTest) -> None:
-    """EndTxn v5 (abort) with nothing open: 35 at both. Kafka's id answers 51 to everything from then on; ours goes on."""
+    """EndTxn v5 (abort) with nothing open: 35 at both. Kafka's id answers 51 from then on; ours goes on."""
     with level_0.connect() as client:
         topic, name, me = begun(level_0, client)
         assert end_once(client, name, me, commit=False).error_code == ErrorCode.UNSUPPORTED_VERSION
