@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from fencepost.broker.embedded import Broker
 from tests.support.apache_kafka import ApacheKafka
 from tests.support.raw_client import RawClient
 from tests.unit.broker.group.group_scenario import DriverWorld, WireWorld, tell
@@ -20,7 +21,7 @@ from tests.unit.broker.group.group_scenario import DriverWorld, WireWorld, tell
 CAPTURED = Path(__file__).with_name("kafka_4_3_1_groups.json")
 
 
-def _tell_kafka(bootstrap_servers: str) -> list[list[Any]]:
+def _tell(bootstrap_servers: str) -> list[list[Any]]:
     with RawClient(bootstrap_servers) as client:
         client.create_topic("t", 1)
     return tell(WireWorld(bootstrap_servers))
@@ -37,14 +38,21 @@ def test_our_answers_are_kafkas() -> None:
     assert [(mine, kafka) for mine, kafka in zip(ours, kafkas, strict=True) if mine != kafka] == []
 
 
+def test_our_broker_answers_the_same_over_the_wire() -> None:
+    with Broker() as broker:
+        ours, kafkas = _tell(broker.bootstrap_servers), _captured()
+    assert len(ours) == len(kafkas) > 90
+    assert [(mine, kafka) for mine, kafka in zip(ours, kafkas, strict=True) if mine != kafka] == []
+
+
 @pytest.mark.kafka
 def test_what_was_captured_is_what_kafka_answers() -> None:
     with ApacheKafka(properties={"group.initial.rebalance.delay.ms": 0}) as kafka:
-        assert _tell_kafka(kafka.bootstrap_servers) == _captured()
+        assert _tell(kafka.bootstrap_servers) == _captured()
 
 
 if __name__ == "__main__":
     with ApacheKafka(properties={"group.initial.rebalance.delay.ms": 0}) as started:
-        lines = ",\n".join(json.dumps(step) for step in _tell_kafka(started.bootstrap_servers))
+        lines = ",\n".join(json.dumps(step) for step in _tell(started.bootstrap_servers))
     CAPTURED.write_text(f"[\n{lines}\n]\n")
     sys.stdout.write(f"{CAPTURED.name} written\n")
