@@ -46,12 +46,12 @@ class Step:
 
 @dataclass(frozen=True)
 class Case:
-    """One request. `needs_transaction`: an administrator runs InitProducerId for the id before."""
+    """One request. `before`: what an administrator does first."""
 
     name: str
     ask: Callable[[RawClient, Names], Codes]
     steps: Sequence[Step]
-    needs_transaction: bool = False
+    before: Callable[[RawClient, Names], None] | None = None
 
 
 # --- the table ---
@@ -79,6 +79,9 @@ CASES = [
         ask.produce(True),
         [Step([], [53]), Step([_WRITE_TXN], [29]), Step([(Op.WRITE, TOPIC)], [49])],
     ),
+    _simple("produce_to_two", ask.produce_to_two, [29, 29], Op.WRITE, TOPIC, [0, 29]),
+    _simple("produce_by_id", ask.produce_by_id, [29], Op.WRITE, TOPIC, [0]),
+    _simple("fetch_from_two", ask.fetch_from_two, [29, 29], Op.READ, TOPIC, [0, 29]),
     _simple("fetch", ask.fetch, [29], Op.READ, TOPIC, [0]),
     _simple("fetch_by_id", ask.fetch_by_id, [29], Op.READ, TOPIC, [0]),
     _simple("list_offsets", ask.list_offsets_, [29], Op.DESCRIBE, TOPIC, [0]),
@@ -122,13 +125,23 @@ CASES = [
         "describe_configs",
         ask.describe_configs_,
         [
-            Step([], [29, 31]),
-            Step([(Op.ALTER_CONFIGS, TOPIC)], [0, 31]),
-            Step([(Op.DESCRIBE_CONFIGS, CLUSTER)], [0, 0]),
+            Step([], [29, 31, 30]),
+            Step([(Op.ALTER_CONFIGS, TOPIC)], [0, 31, 30]),
+            Step([(Op.DESCRIBE_CONFIGS, CLUSTER)], [0, 0, 30]),
+            Step([(Op.DESCRIBE_CONFIGS, GROUP)], [0, 0, 0]),
         ],
     ),
     _simple("alter_configs", ask.alter_configs_, [29], Op.ALTER_CONFIGS, TOPIC, [0]),
-    _simple("incremental_alter_configs", ask.incremental_alter_configs_, [29], Op.ALTER_CONFIGS, TOPIC, [0]),
+    Case(
+        "incremental_alter_configs",
+        ask.incremental_alter_configs_,
+        [
+            Step([(Op.DESCRIBE_CONFIGS, TOPIC)], [29, 31, 30]),
+            Step([(Op.ALTER_CONFIGS, TOPIC)], [0, 31, 30]),
+            Step([(Op.ALTER_CONFIGS, CLUSTER)], [0, 0, 30]),
+            Step([(Op.ALTER_CONFIGS, GROUP)], [0, 0, 0]),
+        ],
+    ),
     _simple("log_dirs", ask.log_dirs, [31, 0], Op.DESCRIBE, CLUSTER, [0, 1]),
     Case(
         "offset_commit",
@@ -213,13 +226,13 @@ CASES = [
         "describe_transaction",
         ask.describe_transaction,
         [Step([(Op.TWO_PHASE_COMMIT, TXN)], [53]), Step([(Op.DESCRIBE, TXN)], [0])],
-        needs_transaction=True,
+        before=ask.start_transaction,
     ),
     Case(
         "list_transactions",
         ask.list_transactions_,
         [Step([], [0, 0]), Step([(Op.DESCRIBE, TXN)], [0, 1])],
-        needs_transaction=True,
+        before=ask.start_transaction,
     ),
     _simple("write_markers", ask.write_markers, [31], Op.CLUSTER_ACTION, CLUSTER, [3]),
     _simple("write_markers_of_an_administrator", ask.write_markers, [31], Op.ALTER, CLUSTER, [3]),
@@ -231,7 +244,13 @@ CASES = [
         ask.consumer_heartbeat,
         [Step([], [30]), Step([_READ_GROUP], [29]), Step([(Op.DESCRIBE, TOPIC)], [69])],
     ),
-    _simple("consumer_describe", ask.consumer_describe, [30], Op.DESCRIBE, GROUP, [69]),
+    _simple("consumer_describe", ask.consumer_describe, [30, 0], Op.DESCRIBE, GROUP, [69, 0]),
+    Case(
+        "consumer_describe_with_a_member",
+        ask.consumer_describe,
+        [Step([], [30, 0]), Step([(Op.DESCRIBE, GROUP)], [29, 0]), Step([(Op.DESCRIBE, TOPIC)], [0, 1])],
+        before=ask.join_consumer_group,
+    ),
 ]
 
 
@@ -244,8 +263,8 @@ def test_an_api_needs_just_these_rights(world: Secured, case: Case) -> None:
         admin.create_topic(names.topic)
         asked = metadata.MetadataRequest(topics=[metadata.MetadataRequestTopic(name=names.topic)])
         names = replace(names, topic_id=admin.call(asked, 12).topics[0].topic_id)
-        if case.needs_transaction:
-            admin.start_producer(names.txn)
+        if case.before is not None:
+            case.before(admin, names)
         before: Codes = []
         for step in case.steps:
             world.grant(admin, user, [(operation, kind, resources[kind]) for operation, kind in step.rights])

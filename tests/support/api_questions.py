@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fencepost.broker.acl.model import Operation, ResourceType
-from fencepost.protocol import fetch_wire
+from fencepost.protocol import fetch_wire, produce_wire
+from fencepost.protocol.columns import encode_batch
 from fencepost.protocol.messages import (
     add_offsets_to_txn,
     add_partitions_to_txn,
@@ -74,6 +76,33 @@ def produce(transactional: bool) -> Callable[[RawClient, Names], Codes]:
         return [result.error_code]
 
     return ask
+
+
+def produce_to_two(client: RawClient, names: Names) -> Codes:
+    """One request for two topics."""
+    records = encode_batch(keys=[None], values=[b"v"], timestamps=int(time.time() * 1000))
+    wanted = [produce_wire.ProducePartition(name, None, 0, records) for name in (names.topic, "shared")]
+    body = b"".join(produce_wire.encode_request(produce_wire.ProduceRequest(None, -1, 30_000, wanted), 12))
+    answer = produce_wire.decode_response(client.exchange(0, 12, body), 12)
+    codes = {result.topic: result.error_code for result in answer.partitions}
+    return [codes[names.topic], codes["shared"]]
+
+
+def produce_by_id(client: RawClient, names: Names) -> Codes:
+    records = encode_batch(keys=[None], values=[b"v"], timestamps=int(time.time() * 1000))
+    wanted = [produce_wire.ProducePartition(None, names.topic_id, 0, records)]
+    body = b"".join(produce_wire.encode_request(produce_wire.ProduceRequest(None, -1, 30_000, wanted), 13))
+    return [produce_wire.decode_response(client.exchange(0, 13, body), 13).partitions[0].error_code]
+
+
+def fetch_from_two(client: RawClient, names: Names) -> Codes:
+    wanted = [
+        fetch_wire.FetchTopic(name, None, [fetch_wire.FetchPartition(0, 0, 1000)]) for name in (names.topic, "shared")
+    ]
+    body = b"".join(fetch_wire.encode_request(fetch_wire.FetchRequest(max_wait_ms=0, topics=wanted), 12))
+    answer = fetch_wire.decode_response(client.exchange(1, 12, body), 12)
+    codes = {topic.topic: topic.partitions[0].error_code for topic in answer.topics}
+    return [codes[names.topic], codes["shared"]]
 
 
 def fetch(client: RawClient, names: Names) -> Codes:
@@ -185,10 +214,11 @@ def describe_configs_(client: RawClient, names: Names) -> Codes:
     resources = [
         describe_configs.DescribeConfigsResource(resource_type=2, resource_name=names.topic, configuration_keys=None),
         describe_configs.DescribeConfigsResource(resource_type=4, resource_name="1", configuration_keys=None),
+        describe_configs.DescribeConfigsResource(resource_type=32, resource_name=names.group, configuration_keys=None),
     ]
     answer = client.call(describe_configs.DescribeConfigsRequest(resources=resources), 4)
     codes = {result.resource_type: result.error_code for result in answer.results}
-    return [codes[2], codes[4]]
+    return [codes[2], codes[4], codes[32]]
 
 
 def alter_configs_(client: RawClient, names: Names) -> Codes:
@@ -199,12 +229,21 @@ def alter_configs_(client: RawClient, names: Names) -> Codes:
 
 
 def incremental_alter_configs_(client: RawClient, names: Names) -> Codes:
-    config = incremental_alter_configs.AlterableConfig(name="retention.ms", config_operation=0, value="100000")
-    resource = incremental_alter_configs.AlterConfigsResource(
-        resource_type=2, resource_name=names.topic, configs=[config]
-    )
-    request = incremental_alter_configs.IncrementalAlterConfigsRequest(resources=[resource], validate_only=True)
-    return [client.call(request, 1).responses[0].error_code]
+    resources = [
+        incremental_alter_configs.AlterConfigsResource(
+            resource_type=kind,
+            resource_name=name,
+            configs=[incremental_alter_configs.AlterableConfig(name=key, config_operation=0, value="50000")],
+        )
+        for kind, name, key in (
+            (2, names.topic, "retention.ms"),
+            (4, "1", "log.retention.ms"),
+            (32, names.group, "consumer.session.timeout.ms"),
+        )
+    ]
+    request = incremental_alter_configs.IncrementalAlterConfigsRequest(resources=resources, validate_only=True)
+    codes = {response.resource_type: response.error_code for response in client.call(request, 1).responses}
+    return [codes[2], codes[4], codes[32]]
 
 
 def log_dirs(client: RawClient, names: Names) -> Codes:
@@ -429,6 +468,26 @@ def consumer_heartbeat(client: RawClient, names: Names) -> Codes:
     return [client.call(request, 1).error_code]
 
 
+def start_transaction(client: RawClient, names: Names) -> None:
+    """Let there be a transactional id."""
+    client.start_producer(names.txn)
+
+
+def join_consumer_group(client: RawClient, names: Names) -> None:
+    """Make a member of the group that subscribes to the topic."""
+    request = consumer_group_heartbeat.ConsumerGroupHeartbeatRequest(
+        group_id=names.group,
+        member_id="m",
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_names=[names.topic],
+        topic_partitions=[],
+    )
+    answer = client.call(request, 1)
+    if answer.error_code:
+        raise ValueError(answer)
+
+
 def consumer_describe(client: RawClient, names: Names) -> Codes:
     request = consumer_group_describe.ConsumerGroupDescribeRequest(group_ids=[names.group])
-    return [client.call(request, 0).groups[0].error_code]
+    (group,) = client.call(request, 0).groups
+    return [group.error_code, len(group.members)]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from fencepost.broker.acl.model import CLUSTER_NAME, ResourceType
 from fencepost.broker.acl.rights import DENIED
 from fencepost.broker.acl.rules import FREE, IN_HANDLER, RULES, Each, Need, Rule, Shown
-from fencepost.broker.acl.special import CHECKS, REFUSALS
+from fencepost.broker.acl.special import CHECKS, HIDES, REFUSALS
 from fencepost.broker.refusal import refusal
 from fencepost.protocol.codes import ErrorCode
 
@@ -44,6 +44,9 @@ def enter(call: Call, request: Any) -> Any:
             return _refuse(call, rule, request, DENIED[need.resource_type])
     if rule.special:
         return CHECKS[rule.special](call, request)
+    if rule.hide:
+        hide = HIDES[rule.hide]
+        call.finish = lambda response: hide(call, response)
     if rule.each is not None:
         return _each(call, rule.each, request)
     if rule.shown is not None:
@@ -80,7 +83,8 @@ def _each(call: Call, each: Each, request: Any) -> Any:
     if not allowed:
         return replace(refusal(replace(request, **{each.asked: []}), ErrorCode.NONE), **{each.answered: refused})
     setattr(request, each.asked, allowed)
-    call.finish = lambda response: _join(response, each.answered, refused)
+    before = call.finish
+    call.finish = lambda response: _join(response if before is None else before(response), each.answered, refused)
     return None
 
 

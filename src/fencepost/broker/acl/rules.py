@@ -53,14 +53,18 @@ class Shown(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """What one API needs. `refuse`: name of the function in `acl/special.py` that makes the refusal of a whole request
-    where the one in the likeness of the request would say too much."""
+    """What one API needs, and names of functions in `acl/special.py`.
+
+    `refuse` makes the refusal of a whole request where the one in the likeness of the request would say too much;
+    `hide` takes out of the handler's response what the client may not see.
+    """
 
     needs: tuple[Need, ...] = ()
     each: Each | None = None
     shown: Shown | None = None
     special: str = ""
     refuse: str = ""
+    hide: str = ""
 
 
 def _on(resource_type: ResourceType, operation: Operation, field: str = "") -> Need:
@@ -114,5 +118,5 @@ RULES: Mapping[int, Rule] = {
     65: Rule(each=Each(Operation.DESCRIBE, _TRANSACTION, "transactional_ids", "transaction_states", name="")),
     66: Rule(shown=Shown(Operation.DESCRIBE, _TRANSACTION, "transaction_states", "transactional_id")),
     68: Rule((_READ_GROUP,), special="consumer_group_heartbeat", refuse="consumer_group_heartbeat_refused"),
-    69: Rule(each=Each(Operation.DESCRIBE, _GROUP, "group_ids", "groups", name="")),
+    69: Rule(each=Each(Operation.DESCRIBE, _GROUP, "group_ids", "groups", name=""), hide="topics_of_consumer_groups"),
 }

@@ -15,6 +15,7 @@ from fencepost.broker.refusal import refusal
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages import (
     add_partitions_to_txn,
+    consumer_group_describe,
     consumer_group_heartbeat,
     create_topics,
     end_txn,
@@ -28,7 +29,7 @@ from fencepost.protocol.messages import (
 if TYPE_CHECKING:
     from fencepost.broker.connection import Call
 
-__all__ = ["CHECKS", "REFUSALS"]
+__all__ = ["CHECKS", "HIDES", "REFUSALS"]
 
 _TOPIC_DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 _COORDINATED = {0: ResourceType.GROUP, 1: ResourceType.TRANSACTIONAL_ID}
@@ -224,6 +225,22 @@ def _consumer_group_heartbeat(
     return consumer_group_heartbeat.ConsumerGroupHeartbeatResponse(error_code=_TOPIC_DENIED)
 
 
+def _hide_topics_of_consumer_groups(
+    call: Call, response: consumer_group_describe.ConsumerGroupDescribeResponse
+) -> consumer_group_describe.ConsumerGroupDescribeResponse:
+    """A group is shown as a whole, so not to those who may not see all of its topics."""
+    for group in response.groups:
+        names = {name for member in group.members for name in member.subscribed_topic_names}
+        for member in group.members:
+            for assigned in (member.assignment, member.target_assignment):
+                names.update(each.topic_name for each in (assigned.topic_partitions if assigned is not None else ()))
+        if not all(call.may(Operation.DESCRIBE, ResourceType.TOPIC, name) for name in sorted(names)):
+            group.error_code = _TOPIC_DENIED
+            group.error_message = "The group uses topics that the client may not describe."
+            group.members = ()
+    return response
+
+
 def _refuse_join_group(call: Call, code: int) -> join_group.JoinGroupResponse:
     return join_group.JoinGroupResponse(error_code=code, protocol_name="" if call.version < 7 else None)
 
@@ -235,6 +252,8 @@ CHECKS: Mapping[str, Callable[[Call, Any], Any]] = {
     "add_partitions_to_txn": _add_partitions_to_txn,
     "consumer_group_heartbeat": _consumer_group_heartbeat,
 }
+
+HIDES: Mapping[str, Callable[[Call, Any], Any]] = {"topics_of_consumer_groups": _hide_topics_of_consumer_groups}
 
 REFUSALS: Mapping[str, Callable[[Call, int], Any]] = {
     "join_group": _refuse_join_group,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fencepost.broker.acl.rules import FREE, IN_HANDLER, RULES
-from fencepost.broker.acl.special import CHECKS, REFUSALS
+from fencepost.broker.acl.special import CHECKS, HIDES, REFUSALS
 from fencepost.broker.api.registry import SERVED, Api
 from fencepost.broker.core import BrokerCore
 from fencepost.protocol import produce_wire
@@ -33,6 +33,7 @@ def test_every_api_that_is_served_has_a_rule_and_only_one() -> None:
     assert not set(RULES) & (FREE | IN_HANDLER)
     assert {rule.special for rule in RULES.values()} - {""} == set(CHECKS)
     assert {rule.refuse for rule in RULES.values()} - {""} == set(REFUSALS)
+    assert {rule.hide for rule in RULES.values()} - {""} == set(HIDES)
 
 
 def _request(api: Api) -> Any:
