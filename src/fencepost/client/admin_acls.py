@@ -3,64 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from enum import IntEnum
 from typing import NamedTuple
 
 from fencepost.client.admin_transactions import AdminBase
 from fencepost.client.cluster import AnyNode, Controller
 from fencepost.errors import error_for
+from fencepost.protocol.acls import AclOperation, AclPermission, PatternType, ResourceType
 from fencepost.protocol.messages import create_acls as ca
 from fencepost.protocol.messages import delete_acls as da
 from fencepost.protocol.messages import describe_acls as de
 
-
-class ResourceType(IntEnum):
-    """What an ACL is about. ANY only in filters."""
-
-    ANY = 1
-    TOPIC = 2
-    GROUP = 3
-    CLUSTER = 4
-    TRANSACTIONAL_ID = 5
-    DELEGATION_TOKEN = 6
-    USER = 7
-
-
-class PatternType(IntEnum):
-    """How an ACL's resource name is meant. ANY and MATCH only in filters."""
-
-    ANY = 1
-    MATCH = 2  # literal, wildcard and prefixed ones that cover the name
-    LITERAL = 3
-    PREFIXED = 4
-
-
-class AclOperation(IntEnum):
-    """What is allowed or denied. ANY only in filters."""
-
-    ANY = 1
-    ALL = 2
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
-    CREATE_TOKENS = 13
-    DESCRIBE_TOKENS = 14
-    TWO_PHASE_COMMIT = 15
-
-
-class AclPermission(IntEnum):
-    """Allow or deny. ANY only in filters."""
-
-    ANY = 1
-    DENY = 2
-    ALLOW = 3
+__all__ = ["Acl", "AclFilter", "AclOperation", "AclPermission", "AdminAcls", "PatternType", "ResourceType"]
 
 
 class Acl(NamedTuple):
