@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+from uuid import uuid4
+
 import pytest
 
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from fencepost.protocol.messages.delete_groups import DeleteGroupsRequest
+from fencepost.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from fencepost.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+)
+from fencepost.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
 )
 from fencepost.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -17,12 +27,18 @@ from fencepost.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
+from fencepost.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 from fencepost.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
 from tests.support.brokers import BrokerUnderTest
+from tests.support.group_member import topic_id, until
 from tests.support.raw_client import Producer, RawClient
 
 pytestmark = pytest.mark.timeout(90)
@@ -155,3 +171,156 @@ def test_who_may_not_send_offsets(broker: BrokerUnderTest, client: RawClient) ->
     client.wait_for_state(name, "CompleteAbort")
     assert send_offset(client, name, me, group, topic, 5) == ErrorCode.INVALID_PRODUCER_EPOCH
     assert fetch(client, group, topic, stable=True) == (0, -1)
+
+
+# Edges
+
+
+def fetch_all(client: RawClient, group: str, version: int, *, stable: bool = False) -> dict[str, tuple[int, int, str]]:
+    """Everything the group has committed: (error, offset, metadata) of partition 0 by topic, or by topic id (v10)."""
+    if version < 8:
+        request = OffsetFetchRequest(group_id=group, topics=None, require_stable=stable)
+        topics = client.call(request, version).topics
+    else:
+        wanted = OffsetFetchRequestGroup(group_id=group, topics=None)
+        (found,) = client.call(OffsetFetchRequest(groups=[wanted], require_stable=stable), version).groups
+        assert found.error_code == 0
+        topics = found.topics
+    told = {}
+    for topic in topics:
+        (only,) = topic.partitions
+        name = topic.name if version < 10 else str(topic.topic_id)
+        told[name] = (only.error_code, only.committed_offset, only.metadata)
+    return told
+
+
+@pytest.mark.parametrize("version", [2, 5, 7, 8, 9, 10])
+def test_everything_that_a_group_has_committed(broker: BrokerUnderTest, client: RawClient, version: int) -> None:
+    group = broker.name("g")
+    assert fetch_all(client, group, version) == {}
+    names = [client.create_topic(broker.name("t")) for _ in range(2)]
+    for offset, name in enumerate(names):
+        assert commit(client, group, name, offset) == 0
+    expected = {name: (0, offset, "note") for offset, name in enumerate(names)}
+    if version >= 10:
+        expected = {str(topic_id(client, name)): told for name, told in expected.items()}
+    assert fetch_all(client, group, version) == expected
+
+
+def test_topics_by_id_that_do_not_exist(broker: BrokerUnderTest, client: RawClient) -> None:
+    topic, group = client.create_topic(broker.name("t")), broker.name("g")
+    assert commit(client, group, topic, 1) == 0
+    nobody = uuid4()
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=2)
+    known = OffsetCommitRequestTopic(topic_id=topic_id(client, topic), partitions=[partition])
+    unknown = OffsetCommitRequestTopic(topic_id=nobody, partitions=[partition])
+    answer = client.call(OffsetCommitRequest(group_id=group, topics=[known, unknown]), 10)
+    errors = {str(one.topic_id): one.partitions[0].error_code for one in answer.topics}
+    assert errors == {str(topic_id(client, topic)): 0, str(nobody): ErrorCode.UNKNOWN_TOPIC_ID}
+    wanted = [OffsetFetchRequestTopics(topic_id=one, partition_indexes=[0]) for one in (known.topic_id, nobody)]
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=wanted)])
+    (found,) = client.call(request, 10).groups
+    told = {
+        str(one.topic_id): (one.partitions[0].error_code, one.partitions[0].committed_offset) for one in found.topics
+    }
+    assert told == {str(topic_id(client, topic)): (0, 2), str(nobody): (ErrorCode.UNKNOWN_TOPIC_ID, -1)}
+
+
+def test_several_groups_in_one_fetch(broker: BrokerUnderTest, client: RawClient) -> None:
+    topic, groups = client.create_topic(broker.name("t")), [broker.name("g") for _ in range(2)]
+    for offset, group in enumerate(groups, 5):
+        assert commit(client, group, topic, offset) == 0
+    asked = [*groups, broker.name("unknown")]
+    topics = [OffsetFetchRequestTopics(name=topic, partition_indexes=[0, 9])]
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=topics) for group in asked])
+    found = {one.group_id: one for one in client.call(request, 8).groups}
+    assert [found[group].error_code for group in asked] == [0, 0, 0]
+    told = [[(p.partition_index, p.committed_offset) for p in found[group].topics[0].partitions] for group in asked]
+    assert told == [[(0, 5), (9, -1)], [(0, 6), (9, -1)], [(0, -1), (9, -1)]]
+
+
+def test_odd_commits(broker: BrokerUnderTest, client: RawClient) -> None:
+    topic, group = client.create_topic(broker.name("t")), broker.name("g")
+
+    def send(offset: int, *, name: str = topic, metadata: str | None = "", group: str = group, **fields: Any) -> int:
+        partition = OffsetCommitRequestPartition(
+            partition_index=0, committed_offset=offset, committed_metadata=metadata
+        )
+        wanted = OffsetCommitRequestTopic(name=name, partitions=[partition])
+        request = OffsetCommitRequest(group_id=group, topics=[wanted], **fields)
+        return int(client.call(request, 9).topics[0].partitions[0].error_code)
+
+    assert send(1, name=broker.name("nowhere")) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert send(1, metadata="x" * 4097) == ErrorCode.OFFSET_METADATA_TOO_LARGE
+    assert send(1, metadata="x" * 4096) == 0
+    assert send(1, metadata=None) == 0
+    assert fetch_all(client, group, 9) == {topic: (0, 1, "")}
+    assert send(-5) == 0
+    assert send(3, generation_id_or_member_epoch=3) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert send(3, generation_id_or_member_epoch=3, group=broker.name("new")) == ErrorCode.GROUP_ID_NOT_FOUND
+    assert send(3, member_id="nobody") == 0  # nobody is in the group, and no generation is named
+
+
+@pytest.mark.parametrize("how", ["offset", "group"])
+def test_what_is_deleted_while_it_pends_is_not_committed(broker: BrokerUnderTest, client: RawClient, how: str) -> None:
+    """Section 6: OffsetDelete and DeleteGroups are taken, and the later commit of the transaction shows no offset."""
+    topic, group, name = client.create_topic(broker.name("t")), broker.name("g"), broker.name("txn")
+    me = client.start_producer(name)
+    assert send_offset(client, name, me, group, topic, 5) == 0
+    if how == "offset":
+        wanted = OffsetDeleteRequestTopic(name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=0)])
+        answer = client.call(OffsetDeleteRequest(group_id=group, topics=[wanted]), 0)
+        assert (answer.error_code, answer.topics[0].partitions[0].error_code) == (0, 0)
+    else:
+        assert client.call(DeleteGroupsRequest(groups_names=[group]), 2).results[0].error_code == 0
+    assert client.end_transaction(name, me, commit=True).error_code == 0
+    client.wait_for_state(name, "CompleteCommit")
+    assert fetch(client, group, topic, stable=True) == (0, -1)
+
+
+def test_offsets_go_with_their_topic(broker: BrokerUnderTest, client: RawClient) -> None:
+    topic, group = client.create_topic(broker.name("t")), broker.name("g")
+    assert commit(client, group, topic, 5) == 0
+    request = DeleteTopicsRequest(topics=[DeleteTopicState(name=topic)], timeout_ms=30_000)
+    assert client.call(request, 6).responses[0].error_code == 0
+    until(lambda: fetch_all(client, group, 9) == {})
+
+
+def test_deleting_offsets(broker: BrokerUnderTest, client: RawClient) -> None:
+    topic, group = client.create_topic(broker.name("t")), broker.name("g")
+
+    def delete(group: str, name: str, index: int = 0) -> tuple[int, list[int]]:
+        wanted = OffsetDeleteRequestTopic(name=name, partitions=[OffsetDeleteRequestPartition(partition_index=index)])
+        answer = client.call(OffsetDeleteRequest(group_id=group, topics=[wanted]), 0)
+        return answer.error_code, [p.error_code for one in answer.topics for p in one.partitions]
+
+    assert delete(group, topic) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
+    assert delete("", topic) == (ErrorCode.INVALID_GROUP_ID, [])
+    assert delete(group, broker.name("nowhere")) == (ErrorCode.GROUP_ID_NOT_FOUND, [])
+    assert commit(client, group, topic, 5) == 0
+    assert delete(group, topic, 7) == (0, [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION])
+    assert delete(group, broker.name("nowhere")) == (0, [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION])
+    assert fetch(client, group, topic) == (0, 5)
+    assert delete(group, topic) == (0, [0])
+    assert delete(group, topic) == (0, [0])
+    assert fetch(client, group, topic) == (0, -1)
+
+
+@pytest.mark.parametrize("version", [2, 3, 4])
+def test_where_a_leader_epoch_ends(broker: BrokerUnderTest, client: RawClient, version: int) -> None:
+    topic = client.create_topic(broker.name("t"))
+    client.produce(topic, [b"a", b"b", b"c"])
+
+    def ask(epoch: int, current: int = -1, name: str = topic, index: int = 0) -> tuple[int, int, int]:
+        wanted = OffsetForLeaderPartition(partition=index, current_leader_epoch=current, leader_epoch=epoch)
+        asked = OffsetForLeaderTopic(topic=name, partitions=[wanted])
+        (told,) = client.call(OffsetForLeaderEpochRequest(replica_id=-1, topics=[asked]), version).topics[0].partitions
+        return told.error_code, told.leader_epoch, told.end_offset
+
+    assert ask(0) == (0, 0, 3)
+    assert ask(0, current=0) == (0, 0, 3)
+    assert ask(5) == (0, -1, -1)
+    assert ask(-1) == (0, -1, -1)
+    assert ask(0, current=7) == (ErrorCode.UNKNOWN_LEADER_EPOCH, -1, -1)
+    assert ask(0, name=broker.name("nowhere")) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
+    assert ask(0, index=4) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
