@@ -13,11 +13,11 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from fencepost.broker.embedded import Broker as Broker
     from fencepost.client.aio import AsyncAdmin as AsyncAdmin
-    from fencepost.client.aio import AsyncConsumer as AsyncConsumer
     from fencepost.client.aio import AsyncProducer as AsyncProducer
     from fencepost.client.blocking import Admin as Admin
-    from fencepost.client.blocking import Consumer as Consumer
     from fencepost.client.blocking import Producer as Producer
+    from fencepost.client.consumer_aio import AsyncConsumer as AsyncConsumer
+    from fencepost.client.consumer_blocking import Consumer as Consumer
     from fencepost.client.prepared import PreparedTransaction as PreparedTransaction
     from fencepost.client.rebalance import RebalanceListener as RebalanceListener
     from fencepost.client.records import Record as Record
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 _HOMES = {
     "Admin": "fencepost.client.blocking",
     "AsyncAdmin": "fencepost.client.aio",
-    "AsyncConsumer": "fencepost.client.aio",
+    "AsyncConsumer": "fencepost.client.consumer_aio",
     "AsyncProducer": "fencepost.client.aio",
     "Broker": "fencepost.broker.embedded",
-    "Consumer": "fencepost.client.blocking",
+    "Consumer": "fencepost.client.consumer_blocking",
     "GroupMetadata": "fencepost.client.types",
     "Isolation": "fencepost.client.types",
     "OffsetAndMetadata": "fencepost.client.types",
