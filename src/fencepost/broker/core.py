@@ -73,13 +73,13 @@ class BrokerCore:
         self.config = config
         self.new_uuid = new_uuid
         self.listeners = listeners_of(config, "localhost", 0)
-        self.rights = Rights(files, config)
+        self.metrics = Metrics()
+        self.rights = Rights(files, config, self.metrics)
         self._enter: Callable[[Call, Any], Any] | None = None
         self.timers = Timers()
         self._waits = Timers()
         self._steady_ms = steady_ms
         self._faults = RequestFaults(self, FaultTable() if faults is None else faults)
-        self.metrics = Metrics()
         self.cleaner = Cleaner(self)
         self.durability = Durability(config.waits_for_fsync, self.advanced)
         self.topics = TopicCatalogue(files, config, new_uuid, self._log_opened)
@@ -308,7 +308,13 @@ class BrokerCore:
         try:
             login.authenticate(now_ms, bytes(frame))
         except LoginFailed as failed:
-            raise MalformedMessage(str(failed)) from failed
+            self.metrics.count("failed_logins")
+            _log.info("%s was not let in: %s", connection, failed)
+            self.after(
+                self.config.number("connection.failed.authentication.delay.ms"),
+                lambda: None if connection.closed else self.drop(now_ms, connection),
+            )
+            return
         connection.principal = login.principal
         self._effects.append(Reply(connection.connection_id, (bytes(4),)))
 

@@ -23,6 +23,8 @@ COUNTERS: Final[Mapping[str, str]] = {
     "compacted_bytes_read": "Bytes that compaction read.",
     "compacted_bytes_written": "Bytes that compaction wrote anew.",
     "deleted_segments": "Segments removed by retention.",
+    "denials": "Times that a client asked for what it may not.",
+    "failed_logins": "Clients that were not let in.",
 }
 
 

@@ -6,11 +6,12 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from fencepost.broker.acl.authorizer import Policy, Who, authorize, authorize_any
-from fencepost.broker.acl.model import CLUSTER_NAME, Operation, ResourceType
+from fencepost.broker.acl.authorizer import Acls, Policy, Who, authorize, authorize_any
+from fencepost.broker.acl.model import Operation, ResourceType
 from fencepost.broker.acl.store import AclStore
 from fencepost.broker.config import BrokerConfig
 from fencepost.broker.files import Files
+from fencepost.broker.metrics import Metrics
 from fencepost.protocol.codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -58,13 +59,19 @@ _OPERATIONS: Mapping[int, tuple[Operation, ...]] = {
     ),
 }
 
+_MOST_REMEMBERED = 10_000
+_LONGEST_REMEMBERED = 249
+
 _log = logging.getLogger("fencepost.broker.rights")
 
 
 class Rights:
     """Answers for one broker. Without `authorizer.class.name` everybody may do everything."""
 
-    def __init__(self, files: Files, config: BrokerConfig) -> None:
+    def __init__(self, files: Files, config: BrokerConfig, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._decided: dict[tuple[str, str, int, int, str], bool] = {}
+        self._decided_on: Acls | None = None
         self.enforced = bool(config.text("authorizer.class.name"))
         self.store = AclStore(files)
         self._policy = Policy(
@@ -85,14 +92,11 @@ class Rights:
         if not self.enforced:
             return True
         who = Who(connection.principal, connection.peer[0])
-        allowed = authorize(self.store.acls, self._policy, who, operation, resource_type, name)
+        allowed = self._decide(who, operation, resource_type, name)
         if not allowed and not quiet:
+            self._metrics.count("denials")
             _log.info("%s from %s may not %s %s %r", who.principal, who.host, operation.name, resource_type.name, name)
         return allowed
-
-    def may_cluster(self, connection: Connection, operation: Operation, *, quiet: bool = False) -> bool:
-        """Whether the connection's principal may do that with the cluster."""
-        return self.may(connection, operation, ResourceType.CLUSTER, CLUSTER_NAME, quiet=quiet)
 
     def may_any(self, connection: Connection, operation: Operation, resource_type: ResourceType) -> bool:
         """Whether there can be a resource of that type on which the principal may do that."""
@@ -100,6 +104,19 @@ class Rights:
             return True
         who = Who(connection.principal, connection.peer[0])
         return authorize_any(self.store.acls, self._policy, who, operation, resource_type)
+
+    def _decide(self, who: Who, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        """The authorizer's answer, remembered until a binding changes: the same few are asked for with every batch."""
+        acls = self.store.acls
+        if self._decided_on is not acls or len(self._decided) >= _MOST_REMEMBERED:
+            self._decided, self._decided_on = {}, acls
+        key = (*who, operation, resource_type, name)
+        allowed = self._decided.get(key)
+        if allowed is None:
+            allowed = authorize(acls, self._policy, who, operation, resource_type, name)
+            if len(name) <= _LONGEST_REMEMBERED:
+                self._decided[key] = allowed
+        return allowed
 
     def operations(self, connection: Connection, resource_type: ResourceType, name: str) -> int:
         """The bits of all operations that the principal may do on the resource."""

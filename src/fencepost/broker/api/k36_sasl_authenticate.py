@@ -27,7 +27,8 @@ def handle(call: Call, now_ms: int, request: SaslAuthenticateRequest) -> SaslAut
     try:
         lifetime_ms = login.authenticate(now_ms, bytes(request.auth_bytes))
     except LoginFailed as failed:
-        _log.info("%s was not let in: %s", call.connection.peer, failed)
+        call.core.metrics.count("failed_logins")
+        _log.info("%s was not let in: %s", call.connection, failed)
         refused = SaslAuthenticateResponse(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=str(failed))
         call.reply_and_close(now_ms, refused)
         return None

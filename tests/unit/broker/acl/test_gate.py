@@ -136,6 +136,27 @@ def test_a_topic_that_may_not_be_seen_is_not_made_either() -> None:
     assert driver.ask(asked, 9).topics[0].error_code == 0
 
 
+def test_what_is_remembered_is_forgotten_when_a_binding_changes() -> None:
+    driver = BrokerDriver(CLOSED)
+    driver.core.topics.create("t", 1, {})
+    for round_ in range(3):
+        assert driver.ask(produce("t", batch()), 11).partitions[0].error_code == 29
+        assert driver.core.metrics.values["denials"] == round_ + 1
+        grant(driver.core, (2, "t", 4))
+        assert driver.ask(produce("t", batch()), 11).partitions[0].error_code == 0
+        driver.core.rights.store.remove(driver.core.rights.store.acls.bindings)
+
+
+def test_little_is_remembered_of_those_who_ask_for_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fencepost.broker.acl.rights._MOST_REMEMBERED", 10)
+    driver = BrokerDriver(CLOSED)
+    for number in range(53):
+        assert driver.ask(produce(f"t{number}", batch()), 11).partitions[0].error_code == 29
+    assert driver.ask(produce("t" * 5000, batch()), 11).partitions[0].error_code == 29
+    assert 0 < len(driver.core.rights._decided) <= 10
+    assert all(len(name) < 250 for *_, name in driver.core.rights._decided)
+
+
 def test_an_api_without_a_rule_is_refused_to_everybody(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = BrokerDriver({**CLOSED, "allow.everyone.if.no.acl.found": True})
     monkeypatch.setattr("fencepost.broker.acl.gate.RULES", {key: rule for key, rule in RULES.items() if key != 2})
