@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from fencepost.broker.files import File
 from fencepost.broker.log.compaction import Abandoned, Compaction, Plan, plan
 from fencepost.broker.log.results import CorruptSegment
+from fencepost.broker.recovery_notes import open_log
 from fencepost.broker.topics import Partition
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Cleaner"]
 
+_OPENED_AT_ONCE = 10
 _PAUSE_MS = 1  # between two pieces; what waits for the broker comes first
 
 _log = logging.getLogger("fencepost.broker.cleaner")
@@ -30,6 +32,7 @@ class Cleaner:
         self._core = core
         self._round: tuple[Partition, Compaction, Iterator[Sequence[File]]] | None = None
         self._damaged: set[Partition] = set()
+        self._tried: set[Partition] = set()
 
     def start(self, now_ms: int) -> None:
         """Look for work from now on."""
@@ -73,7 +76,21 @@ class Cleaner:
             self._failed(partition, error)
             return None
 
+    def _open_some(self) -> None:
+        """Open a few logs that nobody has asked for since the start: they get old all the same."""
+        left = _OPENED_AT_ONCE
+        for topic in self._core.topics:
+            for partition in topic.partitions:
+                if partition.opened is None and partition not in self._tried:
+                    self._tried.add(partition)
+                    if self._core.files.exists(partition.directory):
+                        open_log(self._core, partition)
+                        left -= 1
+                        if not left:
+                            return
+
     def _look_again(self, now_ms: int) -> None:
+        self._open_some()
         if self._core.config.flag("log.cleaner.enable"):
             self.compact(now_ms)
         self._core.timers.at(now_ms + self._core.config.number("log.cleaner.backoff.ms"), self._look_again)
@@ -126,13 +143,14 @@ class Cleaner:
         self._core.metrics.count("compaction_failures")
         if isinstance(error, CorruptSegment):
             self._damaged.add(partition)  # trying again would find the same
+        elif partition.opened is not None and partition.opened.read_only:
+            self._core.durability.failures += 1
         _log.error("%s: compaction failed: %s", partition.directory, error)
 
     def _end(self, partition: Partition, compaction: Compaction) -> None:
         self._round = None
         try:
-            if partition.opened is not None:
-                compaction.discard()
+            compaction.discard()
         except OSError as error:
             _log.warning("%s: what compaction left is removed at the next start: %s", partition.directory, error)
 

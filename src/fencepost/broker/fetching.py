@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from fencepost.broker.acl.model import Operation, ResourceType
-from fencepost.broker.api.common import find_partition, leader_epoch_error, open_log
+from fencepost.broker.api.common import find_partition, leader_epoch_error
 from fencepost.broker.fetch_sessions import Opened, Reader
+from fencepost.broker.recovery_notes import open_log
 from fencepost.broker.timers import Timer
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.fetch_wire import (
@@ -88,7 +89,11 @@ class ParkedFetch:
             session_id = session.session_id
             results = list(session.tell(results))
         elif opened.wants_session:
-            session_id = sessions.create(self._call.core.topics.now_ms, results, by_topic_id=self._by_topic_id)
+            core = self._call.core
+            evictions = sessions.evictions
+            session_id = sessions.create(core.topics.now_ms, results, by_topic_id=self._by_topic_id)
+            core.metrics.count("fetch_sessions", session_id != 0)
+            core.metrics.count("evicted_fetch_sessions", sessions.evictions - evictions)
         topics: dict[str | UUID | None, FetchTopicResult] = {}
         for reader, result in results:
             key = reader.topic if reader.topic_id is None else reader.topic_id

@@ -23,6 +23,9 @@ COUNTERS: Final[Mapping[str, str]] = {
     "compacted_bytes_read": "Bytes that compaction read.",
     "compacted_bytes_written": "Bytes that compaction wrote anew.",
     "deleted_segments": "Segments removed by retention.",
+    "fetch_sessions": "Fetch sessions opened.",
+    "incremental_fetches": "Fetches that belonged to a session.",
+    "evicted_fetch_sessions": "Fetch sessions given up to make room for another.",
     "denials": "Times that a client asked for what it may not.",
     "failed_logins": "Clients that were not let in.",
 }

@@ -16,9 +16,10 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from fencepost.broker.acl.model import Operation, ResourceType
-from fencepost.broker.api.common import find_partition, open_log
+from fencepost.broker.api.common import find_partition
 from fencepost.broker.connection import Call
 from fencepost.broker.log.results import Appended, Duplicate, Rejected
+from fencepost.broker.recovery_notes import open_log
 from fencepost.broker.topics import Partition
 from fencepost.broker.txn.model import ProducerPair
 from fencepost.protocol.batch import BatchHeader, parse_header

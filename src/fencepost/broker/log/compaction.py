@@ -103,7 +103,7 @@ class Compaction:
         self._last: dict[bytes, int] = {}  # offset by key
         self._mapped_end = wanted.end_offset
         self._work = 0
-        self._writing: int | None = None  # base offset of the segment that is being written
+        self._target: Segment | None = None  # the segment that is being written
         self._transactions = CleanedTransactions([])
         self.bytes_read = 0
         self.bytes_written = 0
@@ -130,9 +130,11 @@ class Compaction:
 
     def discard(self) -> None:
         """Remove what is half written. Raises OSError."""
-        if self._writing is not None:
-            discard(self._log.files, self._log.directory, self._writing)
-            self._writing = None
+        target, self._target = self._target, None
+        if target is not None:
+            target.close()
+            if not self._log.closed:
+                discard(self._log.files, self._log.directory, target.base_offset)
 
     # First pass
 
@@ -174,8 +176,7 @@ class Compaction:
     def _clean(self, group: list[Segment]) -> Iterator[Sequence[File]]:
         log, base = self._log, group[0].base_offset
         self._check(group)
-        target = Segment(log.files, log.directory, base, CLEANED)
-        self._writing = base
+        self._target = target = Segment(log.files, log.directory, base, CLEANED)
         if target.size:  # of a round that was given up
             target.log.truncate(0)
             target.size = 0
@@ -222,7 +223,7 @@ class Compaction:
             raise
         new.next_offset = end
         new.touched_ms = max(segment.touched_ms for segment in group)
-        self._writing = None
+        self._target = None
         number = log.segments.index(group[0])
         log.segments[number : number + len(group)] = [new]
 

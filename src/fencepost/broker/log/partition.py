@@ -249,6 +249,9 @@ class PartitionLog:
                 header = header._replace(attributes=header.attributes | _LOG_APPEND_TIME, max_timestamp=timestamp)
                 header = header._replace(base_offset=base_offset, partition_leader_epoch=_LEADER_EPOCH)
                 segment.log.append(pack_header(header, view[HEADER_BYTES:]), view[HEADER_BYTES:])
+        except CorruptSegment as error:
+            self.failure = OSError(str(error))
+            return self._storage_error()
         except OSError as error:
             self.failure = error
             self._torn = True
@@ -555,12 +558,11 @@ class PartitionLog:
         if self.read_only or "delete" not in config.cleanup_policy.split(","):
             return 0
         count = expired(self.segments, config, self.high_watermark, now_ms)
-        if count == 0:
-            return 0
-        start = self.segments[count - 1].next_offset
-        if count == len(self.segments):
-            self._roll()
-        self.delete_records_before(start)
+        if count:
+            start = self.segments[count - 1].next_offset
+            if count == len(self.segments):
+                self._roll()
+            self.delete_records_before(start)
         return count
 
     def _remove_below(self, offset: int) -> None:
