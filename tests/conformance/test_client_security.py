@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 
-from fencepost import Admin, AsyncAdmin, AsyncProducer, Consumer, Producer
+from fencepost import Admin, AsyncAdmin, AsyncProducer, Broker, Consumer, Producer
 from fencepost.client.sasl import OAuthToken
 from fencepost.errors import AuthenticationError, KafkaTimeoutError, ProtocolError
 from tests.support.apache_kafka import ApacheKafka
 from tests.support.certificates import Authority
 from tests.support.secure_kafka import PASSWORD, SESSION_MS, USER, secure_kafka, unsecured_token
 
-pytestmark = pytest.mark.kafka
 SCRAM_WORD = "secret"
 PATIENCE_MS = 4_000  # for what is expected to fail by running out of time
 
@@ -65,6 +64,7 @@ def ask(address: str, **settings: Any) -> list[str]:
 # --- what works ---
 
 
+@pytest.mark.kafka
 def test_tls_with_a_truststore_file_and_with_pem_text(kafka: ApacheKafka, authority: Authority) -> None:
     address = kafka.address_of("TLS")
     roundtrip(address, "tls-file", security_protocol="SSL", ssl_truststore_location=str(authority.path))
@@ -75,6 +75,7 @@ def test_tls_with_a_truststore_file_and_with_pem_text(kafka: ApacheKafka, author
         assert admin.describe_cluster().brokers
 
 
+@pytest.mark.kafka
 @pytest.mark.parametrize("suite", ["TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "ECDHE-ECDSA-AES256-GCM-SHA384"])
 def test_tls_1_2_with_a_cipher_suite(kafka: ApacheKafka, authority: Authority, suite: str) -> None:
     ask(
@@ -86,6 +87,7 @@ def test_tls_1_2_with_a_cipher_suite(kafka: ApacheKafka, authority: Authority, s
     )
 
 
+@pytest.mark.kafka
 def test_mutual_tls_from_files_text_and_an_encrypted_key(kafka: ApacheKafka, authority: Authority) -> None:
     ours, locked = authority.issue("client"), authority.issue("locked", locked_with="open sesame")
     forms: list[dict[str, str]] = [
@@ -101,6 +103,7 @@ def test_mutual_tls_from_files_text_and_an_encrypted_key(kafka: ApacheKafka, aut
         )
 
 
+@pytest.mark.kafka
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"])
 def test_sasl_over_tls(kafka: ApacheKafka, authority: Authority, mechanism: str) -> None:
     roundtrip(
@@ -112,6 +115,7 @@ def test_sasl_over_tls(kafka: ApacheKafka, authority: Authority, mechanism: str)
     )
 
 
+@pytest.mark.kafka
 def test_javas_configuration_words(kafka: ApacheKafka, authority: Authority) -> None:
     module = "org.apache.kafka.common.security.scram.ScramLoginModule"
     with Admin.from_config(
@@ -127,6 +131,7 @@ def test_javas_configuration_words(kafka: ApacheKafka, authority: Authority) -> 
         assert admin.describe_cluster().brokers
 
 
+@pytest.mark.kafka
 def test_an_async_token_provider(kafka: ApacheKafka) -> None:
     asked = []
 
@@ -148,6 +153,7 @@ def test_an_async_token_provider(kafka: ApacheKafka) -> None:
     assert asked
 
 
+@pytest.mark.kafka
 def test_sessions_are_renewed_while_records_flow(kafka: ApacheKafka) -> None:
     """KIP-368: the broker closes a connection that speaks after its session ended; ours never has to."""
 
@@ -179,6 +185,7 @@ def test_sessions_are_renewed_while_records_flow(kafka: ApacheKafka) -> None:
 # --- what does not, and how it says so ---
 
 
+@pytest.mark.kafka
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_a_wrong_password_is_final(kafka: ApacheKafka, mechanism: str) -> None:
     settings = {**settings_for(mechanism), "sasl_password": "wrong"}
@@ -192,6 +199,7 @@ def test_a_wrong_password_is_final(kafka: ApacheKafka, mechanism: str) -> None:
         assert isinstance(failed.value, AuthenticationError) or isinstance(failed.value.__cause__, AuthenticationError)
 
 
+@pytest.mark.kafka
 def test_a_refused_token_is_final(kafka: ApacheKafka) -> None:
     with pytest.raises(AuthenticationError, match="invalid_token"):
         ask(
@@ -202,6 +210,7 @@ def test_a_refused_token_is_final(kafka: ApacheKafka) -> None:
         )
 
 
+@pytest.mark.kafka
 def test_a_token_provider_that_fails(kafka: ApacheKafka) -> None:
     def provider() -> str:
         raise RuntimeError("the issuer is down")
@@ -215,6 +224,7 @@ def test_a_token_provider_that_fails(kafka: ApacheKafka) -> None:
         )
 
 
+@pytest.mark.kafka
 def test_an_untrusted_an_expired_and_a_foreign_certificate(
     kafka: ApacheKafka, authority: Authority, tmp_path: Path
 ) -> None:
@@ -230,11 +240,13 @@ def test_an_untrusted_an_expired_and_a_foreign_certificate(
     ask(kafka.address_of("EXPIRED"), security_protocol="SSL", ssl_verify=False)
 
 
+@pytest.mark.kafka
 def test_a_missing_client_certificate(kafka: ApacheKafka, authority: Authority) -> None:
     with pytest.raises(AuthenticationError, match="certificate"):
         ask(kafka.address_of("MUTUAL"), security_protocol="SSL", ssl_truststore_location=str(authority.path))
 
 
+@pytest.mark.kafka
 @pytest.mark.parametrize(
     ("listener", "settings", "hint"),
     [
@@ -249,3 +261,31 @@ def test_the_wrong_protocol_for_a_listener_names_the_likely_cause(
 ) -> None:
     with pytest.raises((KafkaTimeoutError, ProtocolError), match=f"{hint}.*security_protocol"):
         ask(kafka.address_of(listener), default_api_timeout_ms=PATIENCE_MS, **settings)
+
+
+# --- our broker: SASL PLAIN without TLS ---
+
+
+@pytest.fixture(scope="module")
+def ours() -> Iterator[str]:
+    with Broker(users={USER: PASSWORD}) as broker:
+        yield broker.bootstrap_servers
+
+
+OURS = {"security_protocol": "SASL_PLAINTEXT", "sasl_username": USER, "sasl_password": PASSWORD}
+
+
+def test_plain_to_our_broker(ours: str) -> None:
+    roundtrip(ours, "plain", **OURS)
+
+
+def test_our_broker_refuses_as_kafka_does(ours: str) -> None:
+    with pytest.raises(AuthenticationError, match=r"PLAIN.*[Ii]nvalid") as raised:
+        ask(ours, **{**OURS, "sasl_password": "wrong"})
+    assert raised.value.code == 58
+    with pytest.raises(AuthenticationError, match="not offered by the broker, which offers PLAIN"):
+        ask(ours, **{**OURS, "sasl_mechanism": "SCRAM-SHA-256"})
+    with pytest.raises(KafkaTimeoutError, match=r"SASL.*security_protocol"):
+        ask(ours, default_api_timeout_ms=PATIENCE_MS)
+    with pytest.raises(KafkaTimeoutError, match=r"plaintext.*security_protocol"):
+        ask(ours, default_api_timeout_ms=PATIENCE_MS, security_protocol="SSL", ssl_verify=False)
