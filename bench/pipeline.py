@@ -3,6 +3,7 @@
 The same query (key and value from topic to topic) on the same broker with the same session settings; the contestants
 are `format("kafka")` with its jars from Maven Central, `format("fencepost")` at least once and exactly once. Each run
 is a driver process of its own; start-up and the first micro-batch (workers starting, code compiling) do not count.
+All run on PySpark 4.2: it is the newest for which Maven Central has the built-in connector.
 
 python -m bench.pipeline [--broker kafka|fencepost|HOST:PORT] [--records N] [--size BYTES] [--rounds N]
 """
@@ -42,7 +43,7 @@ POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
     <dependency>
       <groupId>org.apache.spark</groupId>
       <artifactId>spark-sql-kafka-0-10_2.13</artifactId>
-      <version>{version}</version>
+      <version>4.2.0</version>
     </dependency>
   </dependencies>
 </project>
@@ -50,13 +51,11 @@ POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
 
 
 def built_in_jars(folder: Path) -> str:
-    """The connector of the installed Spark and what it needs beyond Spark's own jars."""
-    import pyspark
-
+    """The connector and what it needs beyond Spark's own jars."""
     from tests.support.apache_kafka import jars_folder
 
     pom = folder / "spark-kafka.pom.xml"
-    pom.write_text(POM.format(version=pyspark.__version__))
+    pom.write_text(POM)
     wanted = ("spark-sql-kafka", "spark-token-provider-kafka", "kafka-clients", "commons-pool2")
     found = [jar for jar in jars_folder(pom).glob("*.jar") if jar.name.startswith(wanted)]
     if len(found) < len(wanted):
@@ -122,7 +121,10 @@ def drive(job: dict[str, str]) -> None:
 
 def rate(job: dict[str, str]) -> float:
     """Rows per second of one run, over all micro-batches but the first."""
+    from tests.spark.versions import installed
+
     environment = {**os.environ, **java_home(install=True).environment(), "PYSPARK_PYTHON": sys.executable}
+    environment["PYTHONPATH"] = os.pathsep.join([str(installed("4.2")), environment.get("PYTHONPATH", "")])
     command = [sys.executable, "-m", "bench.pipeline", "--drive", json.dumps(job)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:

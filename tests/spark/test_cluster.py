@@ -31,7 +31,7 @@ SETTINGS = {
     "spark.speculation.efficiency.enabled": "false",
 }
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(295)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ RECORDS = 600
 START_S = 1_600_000_000
 LATE_S = 3600  # two records so much later push the watermark over all windows
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(290)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_windows_and_a_join_survive_kills(copy: Copy) -> None:
     killed = 0
     for kill in kills:
         process = copy.run(kill, script="stateful.py")
-        assert process.wait(200) == -9, copy.output.read_text()[-6000:]
+        assert process.wait(400) == -9, copy.output.read_text()[-6000:]
         killed += "windows are done" in copy.output.read_text()
     assert killed == 1  # once in each of the two queries
     copy.run_to_the_end(script="stateful.py")
