@@ -36,7 +36,7 @@ class Standalone:
     def __enter__(self) -> Self:
         master = ["--host", "127.0.0.1", "--port", str(self._port), "--webui-port", "0"]
         log = self._start("master", "org.apache.spark.deploy.master.Master", master)
-        self._wait(log, "started at spark://", 1)
+        self._wait(log, "I have been elected leader", 1)
         for host in WORKERS:
             own = ["--host", host, "--webui-port", "0", "--cores", "1", "--memory", "1g"]
             own += ["--work-dir", str(self._folder / host), self.url]
@@ -49,7 +49,7 @@ class Standalone:
         script = Path(pyspark.__file__).parent / "bin" / "spark-class"
         host = arguments[arguments.index("--host") + 1]
         environment = {**self._environment, "SPARK_LOCAL_IP": host, "SPARK_DAEMON_MEMORY": "256m"}
-        environment["SPARK_DAEMON_JAVA_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+        environment["SPARK_DAEMON_JAVA_OPTS"] = "-Dspark.master.rest.enabled=false -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
         with log.open("w") as output:
             # A process group of its own: its executors and their Python workers end with it.
             self._processes.append(
