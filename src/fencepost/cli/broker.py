@@ -15,6 +15,7 @@ import typer
 
 from fencepost.broker.config import BrokerConfig
 from fencepost.broker.listeners import listeners_of
+from fencepost.broker.metrics_endpoint import serve_metrics
 from fencepost.broker.server import BrokerServer, DirectoryInUse, new_event_loop
 from fencepost.broker.settings import InvalidSetting
 
@@ -55,6 +56,10 @@ def broker(
             "--config goes before it.",
         ),
     ] = None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(help="Answer GET /metrics (Prometheus) on this port of the same host; 0 takes a free one."),
+    ] = None,
     verbose: Annotated[bool, typer.Option(help="Log every request.")] = False,
 ) -> None:
     """Run a broker.
@@ -79,19 +84,26 @@ def broker(
     directory = data_dir or tempfile.mkdtemp(prefix="fencepost-")
     if not data_dir:
         logging.getLogger("fencepost.broker").info("the data is in %s and will be removed at the end", directory)
-    loop = new_event_loop()
     try:
-        loop.run_until_complete(_serve(BrokerServer(settings, directory, host.strip("[]"), int(port))))
-    except (OSError, DirectoryInUse) as error:
-        logging.getLogger("fencepost.broker").critical("%s", error)
-        raise typer.Exit(1) from error
+        server = BrokerServer(settings, directory, host.strip("[]"), int(port))
+        _run(server, host.strip("[]"), metrics_port)
     finally:
-        loop.close()
         if not data_dir:
             shutil.rmtree(directory, ignore_errors=True)
 
 
-async def _serve(server: BrokerServer) -> None:
+def _run(server: BrokerServer, host: str, metrics_port: int | None) -> None:
+    loop = new_event_loop()
+    try:
+        loop.run_until_complete(_serve(server, host, metrics_port))
+    except (OSError, DirectoryInUse, ImportError) as error:
+        logging.getLogger("fencepost.broker").critical("%s", error)
+        raise typer.Exit(1) from error
+    finally:
+        loop.close()
+
+
+async def _serve(server: BrokerServer, metrics_host: str, metrics_port: int | None) -> None:
     end = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -102,10 +114,16 @@ async def _serve(server: BrokerServer) -> None:
         sys.stdout.write(f"listening on {host}:{listener.port}{f' as {listener.name}' if place else ''}\n")
     sys.stdout.flush()
     ended = asyncio.ensure_future(end.wait())
+    end_metrics = None
     try:
+        if metrics_port is not None:
+            port, end_metrics = serve_metrics(server.core.metrics, metrics_host, metrics_port)
+            logging.getLogger("fencepost.broker").info("metrics are on port %s", port)
         await asyncio.wait((ended, server.failed), return_when=asyncio.FIRST_COMPLETED)
     finally:
         ended.cancel()
+        if end_metrics is not None:
+            end_metrics()
         await server.stop()
     if server.failed.done():
         server.failed.result()
