@@ -176,9 +176,7 @@ def test_settings_are_checked_and_inherited() -> None:
     assert TopicConfig({}, broker).number("retention.ms") == 5
     assert TopicConfig({"retention.ms": "7"}, broker).number("retention.ms") == 7
     assert not broker.flag("auto.create.topics.enable")
-    assert check_topic_config({"cleanup.policy": " compact , delete "}) == {
-        "cleanup.policy": "compact,delete"
-    }
+    assert check_topic_config({"cleanup.policy": " compact , delete "}) == {"cleanup.policy": "compact,delete"}
     for wrong in (
         {"no.such": 1},
         {"fsync": "sometimes"},

@@ -20,5 +20,7 @@ def handle(call: Call, now_ms: int, request: FetchRequest) -> FetchResponse | No
     opened = call.core.fetch_sessions.open(now_ms, request, by_topic_id=call.version >= _FIRST_BY_TOPIC_ID)
     if opened.error_code:
         return FetchResponse(error_code=opened.error_code)
+    if opened.session is not None:
+        call.core.metrics.count("incremental_fetches")
     ParkedFetch(call, request, opened).start(request.max_wait_ms)
     return None
