@@ -1,6 +1,6 @@
 """What every test can use: a real Apache Kafka, and skips that cannot hide in CI.
 
-A test that needs Apache Kafka, Java or Spark carries the marker of that name and is skipped where the machine
+A test that needs Apache Kafka, Java, Spark or Go carries the marker of that name and is skipped where the machine
 lacks it. With CI=true such a skip fails the run: a machine that should run everything must not quietly run less.
 """
 
@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import functools
 import os
+import shutil
 from collections.abc import Generator, Iterator
 
 import pytest
 
 from tests.support.apache_kafka import ApacheKafka, Unavailable, unavailable_reason
 
-NEEDS_MORE = ("java", "spark", "kafka", "postgresql")
-skipped_in_ci = pytest.StashKey[list[str]]()
+NEEDS_MORE = ("java", "spark", "kafka", "go", "postgresql")
+WANTING = "skipped for want of"
+skipped_in_ci: pytest.StashKey[Skipped] = pytest.StashKey()
 
 
 def in_ci() -> bool:
@@ -39,8 +41,19 @@ def _missing_kafka() -> str | None:
     return unavailable_reason()
 
 
+class Skipped:
+    """Which tests were skipped for want of something. Reports of parallel workers all come to the main process."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.lines += [f"{report.nodeid}: {reason}" for name, reason in report.user_properties if name == WANTING]
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[skipped_in_ci] = []
+    config.stash[skipped_in_ci] = Skipped()
+    config.pluginmanager.register(config.stash[skipped_in_ci])
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -48,6 +61,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip(reason)
     if item.get_closest_marker("kafka") and (reason := _missing_kafka()):
         pytest.skip(reason)
+    if item.get_closest_marker("go") and shutil.which("go") is None:
+        pytest.skip("franz-go is compiled with Go, and there is no `go` in PATH")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -58,17 +73,17 @@ def pytest_runtest_makereport(
     expected_failure = hasattr(report, "wasxfail")
     if report.skipped and not expected_failure and any(item.get_closest_marker(name) for name in NEEDS_MORE):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-        item.config.stash[skipped_in_ci].append(f"{item.nodeid}: {reason}")
+        report.user_properties.append((WANTING, reason))
     return report
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    if in_ci() and session.config.stash[skipped_in_ci] and exitstatus in {pytest.ExitCode.OK, 0}:
+    if in_ci() and session.config.stash[skipped_in_ci].lines and exitstatus in {pytest.ExitCode.OK, 0}:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    skipped = config.stash[skipped_in_ci]
+    skipped = config.stash[skipped_in_ci].lines
     if in_ci() and skipped:
         terminalreporter.section("FAILED because CI=true: tests were skipped for want of what they need")
         for line in skipped:
