@@ -28,13 +28,16 @@ lint: venv
 
 TYPED = src tests tools $(foreach folder,bench examples,$(if $(wildcard $(folder)/*.py),$(folder)))
 
+# Much of a test run is waiting for Java to start. A file stays in one process, which shares its brokers and sessions.
+PARALLEL = -n 2 --dist loadfile --no-loadscope-reorder
+
 # All three always run, so that one red line does not hide the others; pytest comes last, its summary is the last line.
 test: venv
 	@failed=""; \
 	echo "==> ruff"; $(PY) -m ruff check . || failed="$$failed ruff"; \
 	echo "==> mypy"; $(PY) -m mypy $(TYPED) || failed="$$failed mypy"; \
 	if [ -n "$$failed" ]; then echo "==> red so far:$$failed"; fi; \
-	echo "==> pytest"; $(PY) -m pytest $(ARGS) && [ -z "$$failed" ]
+	echo "==> pytest"; $(PY) -m pytest $(PARALLEL) $(ARGS) && [ -z "$$failed" ]
 
 bench: venv
 	@if [ -f bench/__main__.py ]; then exec $(PY) -m bench $(ARGS); fi; \
