@@ -174,15 +174,15 @@ class CommonConfig:
     ssl_cipher_suites: str = ""  # IANA's names with commas, or OpenSSL's with colons
 
     @classmethod
-    def make(cls, settings: Mapping[str, Any]) -> Self:
-        """From snake_case settings. Raises ConfigurationError."""
+    def make(cls, settings: Mapping[str, Any], *, spell: Callable[[str], str] = str) -> Self:
+        """From snake_case settings. Raises ConfigurationError; `spell` is how it writes a setting's name."""
         hints = get_type_hints(cls)
         known = {one.name for one in fields(cls)}
         values: dict[str, Any] = {}
         for given, value in settings.items():
             name = ALIASES.get(given, given)
             if name not in known:
-                raise ConfigurationError(_unknown(given, known))
+                raise ConfigurationError(_unknown(given, known, spell))
             values[name] = _convert(name, value, str(hints[name]))
         if "bootstrap_servers" not in values:
             raise ConfigurationError("bootstrap_servers is missing")
@@ -193,7 +193,9 @@ class CommonConfig:
     @classmethod
     def from_dotted(cls, settings: Mapping[str, Any]) -> Self:
         """From Kafka's dotted names; text values are converted. Raises ConfigurationError."""
-        return cls.make({key.replace(".", "_"): value for key, value in settings.items()})
+        return cls.make(
+            {key.replace(".", "_"): value for key, value in settings.items()}, spell=lambda name: name.replace("_", ".")
+        )
 
     def check(self) -> None:
         """What one setting demands of another. Raises ConfigurationError."""
@@ -355,9 +357,9 @@ def jaas_options(text: str) -> dict[str, str]:
     return found
 
 
-def _unknown(given: str, known: set[str]) -> str:
-    near = difflib.get_close_matches(given, known, n=1, cutoff=0.6)
-    return f"unknown setting {given!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+def _unknown(given: str, known: set[str], spell: Callable[[str], str]) -> str:
+    near = difflib.get_close_matches(given, [*known, *ALIASES], n=1, cutoff=0.6)
+    return f"unknown setting {spell(given)!r}" + (f"; did you mean {spell(near[0])!r}?" if near else "")
 
 
 def _convert(name: str, value: Any, hint: str) -> Any:
