@@ -34,6 +34,7 @@ class Connection:
         "closed",
         "connection_id",
         "held",
+        "host",
         "listener",
         "local",
         "login",
@@ -48,6 +49,9 @@ class Connection:
         self.listener = listener
         self.login = Login(listener) if listener.sasl else None
         self.principal = ANONYMOUS
+        host, _, _ = peer[0].partition("%")
+        self.host = host.removeprefix("::ffff:") if "." in host else host
+        """The client's address as ACLs name it: without zone, and IPv4 as such."""
         self.local = local
         self.peer = peer
         self.software_name = ""

@@ -9,6 +9,7 @@ names the resource, `allow_without_acl` decides; where some do and none permits,
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from ipaddress import ip_address
 from typing import NamedTuple
 
 from fencepost.broker.acl.model import WILDCARD, Binding, Operation, Pattern, Permission
@@ -108,7 +109,19 @@ def authorize_any(acls: Acls, policy: Policy, who: Who, operation: int, resource
 
 
 def _concerns(binding: Binding, who: Who) -> bool:
-    return binding.principal in (who.principal, _ANYBODY) and binding.host in (who.host, WILDCARD)
+    return binding.principal in (who.principal, _ANYBODY) and (
+        binding.host in (who.host, WILDCARD) or _is_same_address(binding.host, who.host)
+    )
+
+
+def _is_same_address(one: str, other: str) -> bool:
+    """IPv6 addresses have several spellings: Kafka's tools show 0:0:0:0:0:0:0:1 where sockets say ::1."""
+    if ":" not in one or ":" not in other:
+        return False
+    try:
+        return ip_address(one) == ip_address(other)
+    except ValueError:
+        return False  # a name that is no address names no host
 
 
 def _covers(denial: Binding, permission: Binding) -> bool:

@@ -115,5 +115,7 @@ def _show(call: Call, shown: Shown) -> None:
 
 
 def _join(response: Any, answered: str, refused: Sequence[Any]) -> Any:
-    setattr(response, answered, [*getattr(response, answered), *refused])
+    """An error of the whole request stands alone."""
+    if not getattr(response, "error_code", ErrorCode.NONE):
+        setattr(response, answered, [*getattr(response, answered), *refused])
     return response

@@ -91,7 +91,7 @@ class Rights:
         """Whether the connection's principal may do that. A refusal is logged unless it only shortens a list."""
         if not self.enforced:
             return True
-        who = Who(connection.principal, connection.peer[0])
+        who = Who(connection.principal, connection.host)
         allowed = self._decide(who, operation, resource_type, name)
         if not allowed and not quiet:
             self._metrics.count("denials")
@@ -102,7 +102,7 @@ class Rights:
         """Whether there can be a resource of that type on which the principal may do that."""
         if not self.enforced:
             return True
-        who = Who(connection.principal, connection.peer[0])
+        who = Who(connection.principal, connection.host)
         return authorize_any(self.store.acls, self._policy, who, operation, resource_type)
 
     def _decide(self, who: Who, operation: Operation, resource_type: ResourceType, name: str) -> bool:

@@ -68,6 +68,16 @@ def test_a_permission_counts_for_its_resource_principal_host_and_operation(bindi
     assert may(binding) is expected
 
 
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [("0:0:0:0:0:0:0:1", True), ("::1", True), ("::2", False), ("a:b", False), ("10.0.0.1", False)],
+)
+def test_an_ipv6_address_in_any_spelling(host: str, expected: bool) -> None:
+    who = Who("User:alice", "::1")
+    acls = Acls([allow(Operation.READ, host=host)])
+    assert authorize(acls, CLOSED, who, Operation.READ, ResourceType.TOPIC, "t") is expected
+
+
 def test_nobody_may_anything_that_no_binding_names_unless_the_policy_says_so() -> None:
     assert not may()
     assert may(policy=OPEN)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
 
+from fencepost.broker.acl.model import ResourceType
+from fencepost.broker.acl.rights import DENIED
 from fencepost.broker.acl.rules import FREE, IN_HANDLER, RULES
 from fencepost.broker.acl.special import CHECKS, HIDES, REFUSALS
 from fencepost.broker.api.registry import SERVED, Api
@@ -20,6 +22,11 @@ from fencepost.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+)
+from fencepost.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
 )
 from tests.support.broker_driver import BrokerDriver, batch, fetch, produce
 
@@ -91,6 +98,94 @@ def test_a_host_is_matched_with_the_address_that_the_request_came_from() -> None
         driver.core.rights.store.add([Binding(2, 3, "t", "User:ANONYMOUS", host, 8, 3)])
         answer = driver.ask(ListOffsetsRequest(topics=[topic]), 7)
         assert answer.topics[0].partitions[0].error_code == expected
+
+
+@pytest.mark.parametrize(
+    ("peer", "host"),
+    [("10.0.0.1", "10.0.0.1"), ("::ffff:10.0.0.1", "10.0.0.1"), ("fe80::1%eth0", "fe80::1"), ("::1", "::1")],
+)
+def test_the_address_as_bindings_name_it(peer: str, host: str) -> None:
+    driver = BrokerDriver(CLOSED)
+    driver.core.connected(driver.now_ms, 9, ("127.0.0.1", 1), (peer, 2))
+    assert driver.core._connections[9].host == host
+
+
+EACH = {key: rule.each for key, rule in RULES.items() if rule.each is not None and key in SERVED}
+
+
+@pytest.mark.parametrize("key", EACH, ids=lambda key: SERVED[key].name)
+def test_every_item_is_answered_once_and_only_what_may_not_be_is_refused(key: int) -> None:
+    each, api = EACH[key], SERVED[key]
+    kind = each.resource_type or ResourceType.TOPIC
+    denied = int(DENIED[kind])
+    driver = BrokerDriver(CLOSED)
+    for name in ("a", "b", "c", "d"):
+        driver.core.topics.create(name, 1, {})
+    grant(driver.core, *((kind, name, each.operation) for name in ("b", "d")))
+    for need in RULES[key].needs:
+        grant(driver.core, (need.resource_type, "g", need.operations[0]), (need.resource_type, "", need.operations[0]))
+    request = _request(api)
+    if api.name == "offset_delete":
+        grant(driver.core, (ResourceType.GROUP, "g", 3))
+        partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=5)
+        topics = [OffsetCommitRequestTopic(name="b", partitions=[partition])]
+        driver.ask(OffsetCommitRequest(group_id="g", topics=topics), 8)
+        request.group_id = "g"
+    element = _element(type(request), each.asked)
+    items = [_item(element, each.name, name) for name in ("a", "b", "c", "d")]
+    setattr(request, each.asked, items)
+    answered = list(getattr(driver.ask(request, _version_with(api, each.asked)), each.answered))
+    names = [_name(item, each.name) for item in answered]
+    assert sorted(names) == ["a", "b", "c", "d"]
+    assert {name for name, item in zip(names, answered, strict=True) if denied in _codes(item)} == {"a", "c"}
+
+
+def _element(request: type, field: str) -> type:
+    hint = get_type_hints(request)[field]
+    (inner,) = (arg for arg in (get_args(hint) if get_origin(hint) is not Union else get_args(get_args(hint)[0])))
+    found: type = inner
+    return found
+
+
+def _item(element: type, name_field: str, name: str) -> Any:
+    if element is str:
+        return name
+    values: dict[str, Any] = {name_field: name}
+    hints = get_type_hints(element)
+    if "partitions" in hints:
+        (part,) = get_args(hints["partitions"])
+        values["partitions"] = [part()]
+    if "partition_indexes" in hints:
+        values["partition_indexes"] = [0]
+    if "resource_type" in hints:
+        values["resource_type"] = 2
+    return element(**values)
+
+
+def _version_with(api: Api, field: str) -> int:
+    """The newest version that names topics by name."""
+    return min(api.max_version, 9) if api.name == "offset_commit" else api.max_version
+
+
+def _name(item: Any, name_field: str) -> str:
+    for field in (name_field, "name", "topic", "group_id", "transactional_id"):
+        if field and hasattr(item, field):
+            return str(getattr(item, field))
+    raise AssertionError(item)
+
+
+def _codes(item: Any) -> set[int]:
+    own = {item.error_code} if hasattr(item, "error_code") else set()
+    return own.union(*(_codes(inner) for inner in getattr(item, "partitions", ()) if not isinstance(inner, int)))
+
+
+def test_an_error_of_the_whole_request_stands_alone() -> None:
+    driver = BrokerDriver(CLOSED)
+    grant(driver.core, (ResourceType.GROUP, "g", 6), (ResourceType.TOPIC, "seen", 3))
+    partition = OffsetDeleteRequestPartition(partition_index=0)
+    topics = [OffsetDeleteRequestTopic(name=name, partitions=[partition]) for name in ("seen", "hidden")]
+    answer = driver.ask(OffsetDeleteRequest(group_id="g", topics=topics), 0)
+    assert (answer.error_code, list(answer.topics)) == (69, [])
 
 
 def test_produce_without_answer_ends_the_connection_that_may_not() -> None:
