@@ -390,6 +390,33 @@ def test_a_denial_by_prefix_beats_a_permission_for_all(world: Secured) -> None:
         assert ask.list_offsets_(client, names) == [0]
 
 
+def test_a_fetch_session_does_not_outlive_a_right(world: Secured) -> None:
+    """The second request names no partition, but what it may read has changed."""
+    user, topic = world.user(), world.name("topic")
+    reading = _creation(topic, principal=f"User:{user}")
+    with world.connect(ADMIN) as admin, world.connect(user) as client:
+        admin.create_topic(topic)
+        admin.call(create_acls.CreateAclsRequest(creations=[reading]), 3)
+        names = Names(topic, "", "")
+        assert _until_changed(lambda: ask.fetch(client, names), [29], [0]) == [0]
+        session = ask.FetchSession(client, [topic, "shared"])
+        assert session.fetch() == {topic: 0, "shared": 29}
+        assert session.fetch().get(topic, 0) == 0
+        doomed = delete_acls.DeleteAclsFilter(
+            resource_type_filter=TOPIC,
+            resource_name_filter=topic,
+            pattern_type_filter=Pattern.LITERAL,
+            operation=Operation.ANY,
+            permission_type=Permission.ANY,
+        )
+        admin.call(delete_acls.DeleteAclsRequest(filters=[doomed]), 3)
+        assert _until_changed(lambda: ask.fetch(client, names), [0], [29]) == [29]
+        assert session.fetch()[topic] == 29
+        admin.call(create_acls.CreateAclsRequest(creations=[reading]), 3)
+        assert _until_changed(lambda: ask.fetch(client, names), [29], [0]) == [0]
+        assert session.fetch().get(topic, 0) == 0
+
+
 def test_without_an_authorizer_there_are_no_bindings(client: RawClient) -> None:
     codes = [
         client.call(

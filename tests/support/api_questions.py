@@ -105,6 +105,27 @@ def fetch_from_two(client: RawClient, names: Names) -> Codes:
     return [codes[names.topic], codes["shared"]]
 
 
+class FetchSession:
+    """An incremental fetch session (KIP-227) over partition 0 of these topics, v12."""
+
+    def __init__(self, client: RawClient, topics: Sequence[str]) -> None:
+        self._client = client
+        self._topics = [fetch_wire.FetchTopic(name, None, [fetch_wire.FetchPartition(0, 0, 1000)]) for name in topics]
+        self._id = self._epoch = 0
+
+    def fetch(self) -> dict[str | None, int]:
+        """The next request; the error codes of the partitions that the answer lists."""
+        request = fetch_wire.FetchRequest(
+            max_wait_ms=0, session_id=self._id, session_epoch=self._epoch, topics=[] if self._epoch else self._topics
+        )
+        body = b"".join(fetch_wire.encode_request(request, 12))
+        answer = fetch_wire.decode_response(self._client.exchange(1, 12, body), 12)
+        if answer.error_code or not answer.session_id:
+            raise ValueError(answer)
+        self._id, self._epoch = answer.session_id, self._epoch + 1
+        return {topic.topic: topic.partitions[0].error_code for topic in answer.topics}
+
+
 def fetch(client: RawClient, names: Names) -> Codes:
     return [client.fetch(names.topic).result.error_code]
 
