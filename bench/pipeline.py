@@ -33,34 +33,41 @@ CONTESTANTS = {
     "fencepost, at least once": ("fencepost", "at-least-once"),
     "fencepost, exactly once": ("fencepost", "exactly-once"),
 }
-POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>fencepost.bench</groupId>
-  <artifactId>spark-kafka</artifactId>
-  <version>1</version>
-  <packaging>pom</packaging>
-  <dependencies>
-    <dependency>
-      <groupId>org.apache.spark</groupId>
-      <artifactId>spark-sql-kafka-0-10_2.13</artifactId>
-      <version>4.2.0</version>
-    </dependency>
-  </dependencies>
-</project>
-"""
+# The connector of Spark 4.2.0 and, by name, what it needs beyond Spark's own jars: its parent's list of repositories
+# begins with a mirror that is not reachable everywhere, and would be asked for everything transitive.
+ARTIFACTS = {
+    "org.apache.spark:spark-sql-kafka-0-10_2.13": "4.2.0",
+    "org.apache.spark:spark-token-provider-kafka-0-10_2.13": "4.0.0",  # not every mirror has a later one
+    "org.apache.kafka:kafka-clients": "3.9.2",
+    "org.apache.commons:commons-pool2": "2.13.1",
+}
+
+
+def pom() -> str:
+    """A Maven project that depends on ARTIFACTS and nothing else."""
+    wanted = "".join(
+        f"<dependency><groupId>{name.split(':')[0]}</groupId><artifactId>{name.split(':')[1]}</artifactId>"
+        f"<version>{version}</version><exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion>"
+        "</exclusions></dependency>"
+        for name, version in ARTIFACTS.items()
+    )
+    return (
+        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+        "<groupId>fencepost.bench</groupId><artifactId>spark-kafka</artifactId><version>1</version>"
+        f"<packaging>pom</packaging><dependencies>{wanted}</dependencies></project>"
+    )
 
 
 def built_in_jars(folder: Path) -> str:
     """The connector and what it needs beyond Spark's own jars."""
     from tests.support.apache_kafka import jars_folder
 
-    pom = folder / "spark-kafka.pom.xml"
-    pom.write_text(POM)
-    wanted = ("spark-sql-kafka", "spark-token-provider-kafka", "kafka-clients", "commons-pool2")
-    found = [jar for jar in jars_folder(pom).glob("*.jar") if jar.name.startswith(wanted)]
-    if len(found) < len(wanted):
-        raise RuntimeError(f"Maven gave only {sorted(jar.name for jar in found)}")
-    return ",".join(map(str, sorted(found)))
+    project = folder / "spark-kafka.pom.xml"
+    project.write_text(pom())
+    found = sorted(jars_folder(project).glob("*.jar"))
+    if len(found) < len(ARTIFACTS):
+        raise RuntimeError(f"Maven gave only {[jar.name for jar in found]}")
+    return ",".join(map(str, found))
 
 
 def fill(servers: str, topic: str, rows: int, size: int) -> None:
