@@ -15,9 +15,10 @@ import pytest
 
 from tests.support.apache_kafka import ApacheKafka, Unavailable, unavailable_reason
 
+MOST_SECOND_TRIES = 5
 NEEDS_MORE = ("java", "spark", "kafka", "go", "postgresql")
 WANTING = "skipped for want of"
-skipped_in_ci: pytest.StashKey[Skipped] = pytest.StashKey()
+watched: pytest.StashKey[Watched] = pytest.StashKey()
 
 
 def in_ci() -> bool:
@@ -41,19 +42,33 @@ def _missing_kafka() -> str | None:
     return unavailable_reason()
 
 
-class Skipped:
-    """Which tests were skipped for want of something. Reports of parallel workers all come to the main process."""
+class Watched:
+    """Which tests were skipped for want of something, and how many got a second try.
+
+    Reports of parallel workers all come to the main process, and so to this plugin of its.
+    """
 
     def __init__(self) -> None:
-        self.lines: list[str] = []
+        self.skipped: list[str] = []
+        self.second_tries = 0
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self.lines += [f"{report.nodeid}: {reason}" for name, reason in report.user_properties if name == WANTING]
+        self.second_tries += str(report.outcome) == "rerun"
+        self.skipped += [f"{report.nodeid}: {reason}" for name, reason in report.user_properties if name == WANTING]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[skipped_in_ci] = Skipped()
-    config.pluginmanager.register(config.stash[skipped_in_ci])
+    config.stash[watched] = Watched()
+    config.pluginmanager.register(config.stash[watched])
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test that starts somebody else's processes gets one second try in CI; the summary shows it as RERUN."""
+    if not in_ci():
+        return
+    for item in items:
+        if any(item.get_closest_marker(name) for name in NEEDS_MORE):
+            item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=1))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -78,16 +93,27 @@ def pytest_runtest_makereport(
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    if in_ci() and session.config.stash[skipped_in_ci].lines and exitstatus in {pytest.ExitCode.OK, 0}:
+    if in_ci() and _complaints(session.config) and exitstatus in {pytest.ExitCode.OK, 0}:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    skipped = config.stash[skipped_in_ci].lines
-    if in_ci() and skipped:
-        terminalreporter.section("FAILED because CI=true: tests were skipped for want of what they need")
-        for line in skipped:
-            terminalreporter.write_line(line)
+    if in_ci():
+        for title, lines in _complaints(config).items():
+            terminalreporter.section(f"FAILED because CI=true: {title}")
+            for line in lines:
+                terminalreporter.write_line(line)
+
+
+def _complaints(config: pytest.Config) -> dict[str, list[str]]:
+    """What must not be in CI though no test failed: title -> lines."""
+    found = config.stash[watched]
+    complaints = {}
+    if found.skipped:
+        complaints["tests were skipped for want of what they need"] = found.skipped
+    if found.second_tries > MOST_SECOND_TRIES:
+        complaints["too many tests needed a second try"] = [str(found.second_tries)]
+    return complaints
 
 
 @pytest.fixture(scope="session")

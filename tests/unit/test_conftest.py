@@ -38,3 +38,46 @@ def test_a_machine_without_java(tmp_path: Path, ci: str, code: int, says: str, p
     assert run.returncode == code, run.stdout + run.stderr
     assert says in run.stdout
     assert "there is no `java`" in run.stdout
+
+
+TRIES_AGAIN = """
+import pathlib
+import pytest
+
+@pytest.mark.java
+@pytest.mark.parametrize("number", range({count}))
+def test_fails_once(number, request):
+    seen = pathlib.Path({folder!r}) / str(number)
+    if not seen.exists():
+        seen.touch()
+        pytest.fail("planted")
+
+def test_of_our_own():
+    assert {ours}
+"""
+
+
+@pytest.mark.java
+@pytest.mark.parametrize(
+    ("count", "ours", "code", "says"),
+    [
+        (2, True, 0, "3 passed, 2 rerun"),
+        (6, True, 1, "too many tests needed a second try"),
+        (1, False, 1, "1 failed, 1 passed, 1 rerun"),  # what starts nothing of others gets no second try
+    ],
+)
+def test_second_tries_in_ci(tmp_path: Path, count: int, ours: bool, code: int, says: str) -> None:
+    (tmp_path / "test_planted.py").write_text(TRIES_AGAIN.format(count=count, ours=ours, folder=str(tmp_path)))
+    options = ["-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider", "-n", "2"]
+    options += ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(tmp_path)]
+    run = subprocess.run(
+        [sys.executable, *options, str(tmp_path / "test_planted.py")],
+        cwd=ROOT,
+        env={**os.environ, "CI": "true"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert run.returncode == code, run.stdout + run.stderr
+    assert says in run.stdout
