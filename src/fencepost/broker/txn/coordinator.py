@@ -236,10 +236,6 @@ class TransactionCoordinator:
         request = EndRequest(transactional_id, pair, commit, api_version, software_name)
         return decide_end.end_txn(now_ms, self._config, self._store.get(transactional_id), request, self._allocate)
 
-    def force_terminate(self, now_ms: int, transactional_id: str) -> Result[ErrorReply]:
-        """Abort whatever is open, also a two-phase transaction, and fence its producer (KIP-939)."""
-        return decide_end.force_terminate(now_ms, self._store.get(transactional_id), self._allocate)
-
     # Views
 
     def describe(self, transactional_id: str) -> TransactionDescription:

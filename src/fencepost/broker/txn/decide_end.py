@@ -1,4 +1,4 @@
-"""EndTxn, timeouts, force-termination, the completion after the last marker, expiry of ids.
+"""EndTxn, timeouts, the completion after the last marker, expiry of ids.
 
 Sources: kafka-4.3.1-observed.md sections 2 (EndTxn v3/v4 against v5 in every state), 4 (after a timeout) and 5 (abort
 of an empty transaction); design 5.1 for the timed-out one, 5.4 for the kept one.
@@ -11,7 +11,6 @@ keeps the epoch: a late one may, as with any Kafka.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeVar
 
 from fencepost.broker.txn import ending, generations
 from fencepost.broker.txn.ending import BUMPING, AllocateProducerId
@@ -19,7 +18,6 @@ from fencepost.broker.txn.generations import FENCED, FIRST_BUMPING_END, KAFKA_PY
 from fencepost.broker.txn.model import (
     BumpCause,
     EndReply,
-    ErrorReply,
     Fence,
     ProducerPair,
     Result,
@@ -31,7 +29,6 @@ from fencepost.broker.txn.states import IDLE, PREPARED, TxnState
 from fencepost.protocol.codes import ErrorCode
 
 FIRST_WITH_PRODUCER_FENCED = 2
-R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,19 +127,8 @@ def _end_timed_out(current: Transaction, request: EndRequest) -> Result[EndReply
 
 def time_out(now_ms: int, current: Transaction, allocate: AllocateProducerId) -> Result[None]:
     """Abort the open transaction; its producer, should it come back, can take the bumped pair (KIP-588)."""
-    return _abort(now_ms, current, BumpCause.TIMEOUT, allocate, None)
-
-
-def force_terminate(now_ms: int, current: Transaction | None, allocate: AllocateProducerId) -> Result[ErrorReply]:
-    """An administrator's end of whatever is open, two-phase or not, and of its producer: nobody's old pair counts."""
-    if current is None:
-        return Result(ErrorReply(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND))
-    if current.state in PREPARED:
-        return Result(ErrorReply(ErrorCode.CONCURRENT_TRANSACTIONS))
-    if current.state is TxnState.ONGOING:
-        return _abort(now_ms, current, BumpCause.NONE, allocate, ErrorReply(ErrorCode.NONE))
-    after = ending.remember(ending.abort_nothing(now_ms, current, allocate), None, BumpCause.NONE)
-    return Result(ErrorReply(ErrorCode.NONE), (TransactionRecord(after.transactional_id, after),))
+    after = ending.prepare(now_ms, current, commit=False, bumping=True, cause=BumpCause.TIMEOUT, allocate=allocate)
+    return Result(None, (TransactionRecord(after.transactional_id, after),), ending.fences(after))
 
 
 def completed(now_ms: int, current: Transaction) -> TransactionRecord:
@@ -155,11 +141,6 @@ def expired(now_ms: int, config: TransactionConfig, current: Transaction) -> Res
     if current.state not in IDLE or now_ms - current.last_update_ms < config.transactional_id_expiration_ms:
         return None
     return Result(None, (TransactionRecord(current.transactional_id, None),))
-
-
-def _abort(now_ms: int, current: Transaction, cause: BumpCause, allocate: AllocateProducerId, reply: R) -> Result[R]:
-    after = ending.prepare(now_ms, current, commit=False, bumping=True, cause=cause, allocate=allocate)
-    return Result(reply, (TransactionRecord(after.transactional_id, after),), ending.fences(after))
 
 
 def _fences(after: Transaction) -> tuple[Fence, ...]:

@@ -196,22 +196,21 @@ def test_an_old_end_txn_of_a_kept_transaction(version: int, commit: bool) -> Non
     assert broker.at().client_pair == kept
 
 
-def test_force_terminate() -> None:
+def test_force_termination_is_an_init_that_keeps_nothing() -> None:
+    """What Kafka's tool and our admin send: whatever is open, prepared and kept too, is aborted, and nobody's old pair
+    counts any more."""
     broker = Harness()
-    assert broker.run(broker.core.force_terminate(broker.now_ms, TXN)).error_code == 105
     writer = broker.open(api_version=6, enable_two_phase=True)
     kept = broker.init_pair(**KEEP_2PC)
-    assert broker.run(broker.core.force_terminate(broker.now_ms, TXN)).error_code == 0
-    assert broker.run(broker.core.force_terminate(broker.now_ms, TXN)).error_code == 51
+    assert broker.init(timeout_ms=1).error_code == 51
     (marker,) = broker.write_markers()
     assert not marker.commit
+    administrator = broker.init_pair(timeout_ms=1)
     for pair in (writer, kept):
         assert broker.end_code(pair, True) == 90
         assert broker.produce(pair) == 47
-    present = broker.at().client_pair
-    assert broker.run(broker.core.force_terminate(broker.now_ms, TXN)).error_code == 0
-    assert broker.produce(present) == 47
-    assert broker.init(pair=present).error_code == 90
+        assert broker.init(pair=pair).error_code == 90
+    assert administrator not in (writer, kept)
 
 
 # Epoch exhaustion with keep: the flows of Kafka's PlaintextProducer tests of KIP-939 (epoch 32766 / 32765 at the keep).
