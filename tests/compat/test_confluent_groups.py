@@ -129,3 +129,31 @@ def test_cooperative_sticky_in_a_classic_group(broker: Broker, client: RawClient
     crowd.close("a")
     crowd.until_shares(4)
     crowd.close("b")
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_a_group_goes_over_to_the_consumer_protocol_and_back(broker: Broker, client: RawClient, strategy: str) -> None:
+    """Member by member, as a rolling upgrade does it; nothing that was committed is read again."""
+    topic, group = client.create_topic(f"c-over-{strategy}", 6), f"cg-over-{strategy}"
+    classic = {"group_protocol": "classic", "partition_assignment_strategy": strategy, "heartbeat_interval_ms": 100}
+    crowd = Crowd(broker.bootstrap_servers, group)
+    crowd.add("old-1", topic, **classic)
+    crowd.add("old-2", topic, **classic)
+    crowd.until_shares(3, 3)
+    crowd.add("new-1", topic, group_protocol="consumer")
+    crowd.until_shares(2, 2, 2)
+    assert sorted(member.member_type for member in describe(client, group).members) == [0, 0, 1]
+    crowd.close("old-1")
+    crowd.until_shares(3, 3)
+    crowd.add("new-2", topic, group_protocol="consumer")
+    crowd.until_shares(2, 2, 2)
+    crowd.close("old-2")
+    crowd.until_shares(3, 3)
+    assert [member.member_type for member in describe(client, group).members] == [1, 1]
+    crowd.add("old-3", topic, **classic)
+    crowd.until_shares(2, 2, 2)
+    crowd.close("new-1", "new-2")
+    crowd.until_shares(6)
+    crowd.until(lambda: describe(client, group).error_code != 0)
+    crowd.until_shares(6)
+    crowd.close("old-3")

@@ -46,6 +46,7 @@ class Groups:
                 min_session_timeout_ms=config.number("group.min.session.timeout.ms"),
                 max_session_timeout_ms=config.number("group.max.session.timeout.ms"),
                 max_size=config.number("group.max.size"),
+                migration_policy=config.text("group.consumer.migration.policy"),
                 consumer_max_size=config.number("group.consumer.max.size"),
                 consumer_assignors=_assignors(config.text("group.consumer.assignors")),
                 offset_metadata_max_bytes=config.number("offset.metadata.max.bytes"),
@@ -162,6 +163,10 @@ class _Topics:
     def find(self, name: str) -> tuple[UUID, int] | None:
         topic = self._core.topics.get(name)
         return None if topic is None else (topic.topic_id, len(topic.partitions))
+
+    def name_of(self, topic_id: UUID) -> str | None:
+        topic = self._core.topics.by_id(topic_id)
+        return None if topic is None else topic.name
 
 
 def _assignors(text: str) -> tuple[str, ...]:

@@ -182,9 +182,9 @@ _BROKER = (
     _broker(
         "group.consumer.migration.policy",
         Kind.STRING,
-        "disabled",
-        "Whether a group with members may change between the classic and the consumer protocol; an empty one may.",
-        choices=("disabled",),
+        "bidirectional",
+        "Which way a group with members may change between the classic and the consumer protocol (an upgrade).",
+        choices=("disabled", "upgrade", "downgrade", "bidirectional"),
     ),
     _broker("group.consumer.session.timeout.ms", Kind.INT, "45000", "Session timeout of consumer groups.", 1, _I32),
     _broker("group.max.session.timeout.ms", Kind.INT, "1800000", "Longest session timeout of a group member.", 1, _I32),

@@ -4,14 +4,13 @@ Sources: `ConsumerGroupMetadata` (key 3), `ConsumerGroupMemberMetadata` (5), `Co
 (6), `ConsumerGroupTargetAssignmentMember` (7), `ConsumerGroupCurrentMemberAssignment` (8) and
 `ConsumerGroupRegularExpression` (16) of Apache Kafka 4.3.1's group coordinator. A key begins with its type as int16 and
 is not flexible; a value begins with its version, of which there is only 0, and is. Left out:
-`ConsumerGroupPartitionMetadata` (4), which Kafka stopped writing with 4.1, and the tagged classic protocols of a member
-that came over from a classic group.
+`ConsumerGroupPartitionMetadata` (4), which Kafka stopped writing with 4.1.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 from uuid import UUID
 
@@ -19,6 +18,7 @@ from fencepost.protocol.errors import MalformedMessage
 from fencepost.protocol.log_fields import FieldReader, FieldWriter
 
 __all__ = [
+    "ClassicProtocols",
     "ConsumerGroupKey",
     "ConsumerGroupLogKey",
     "ConsumerGroupLogValue",
@@ -41,6 +41,8 @@ __all__ = [
 ]
 
 _METADATA_HASH_TAG = 0
+_CLASSIC_TAG = 0
+_PRESENT = 1
 _TIMESTAMP_TAG = 0
 _EPOCHS_TAG = 0
 _UNKNOWN_EPOCH = 0
@@ -77,8 +79,19 @@ class MemberKey:
 
 
 @dataclass(frozen=True, slots=True)
+class ClassicProtocols:
+    """What a member that speaks the classic protocol said when it joined: (name, metadata) in its order."""
+
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class MemberValue:
-    """What a member is and subscribes to. `topic_regex` None: it named topics only."""
+    """What a member is and subscribes to. `topic_regex` None: it named topics only.
+
+    `classic` is set for a member of a mixed group that speaks the classic protocol.
+    """
 
     instance_id: str | None
     rack_id: str | None
@@ -88,6 +101,7 @@ class MemberValue:
     topic_regex: str | None
     rebalance_timeout_ms: int
     server_assignor: str | None
+    classic: ClassicProtocols | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +226,8 @@ def encode_consumer_group_value(value: ConsumerGroupLogValue) -> bytes:
             tags.append((_METADATA_HASH_TAG, value.metadata_hash.to_bytes(8, "big", signed=True)))
     elif isinstance(value, MemberValue):
         _write_member(writer, value)
+        if value.classic is not None:
+            tags.append((_CLASSIC_TAG, _classic_bytes(value.classic)))
     elif isinstance(value, TargetValue):
         writer.int32(value.assignment_epoch)
         if value.timestamp_ms:
@@ -243,6 +259,8 @@ def decode_consumer_group_value(key: ConsumerGroupLogKey, data: bytes | memoryvi
     elif isinstance(key, TargetKey):
         epoch = reader.int32()
         value = TargetValue(epoch, _int64(reader.tags().get(_TIMESTAMP_TAG)))
+    elif isinstance(key, MemberKey):
+        value = _read_member(reader)
     else:
         value = _read_part(reader, key)
         reader.tags()
@@ -251,25 +269,56 @@ def decode_consumer_group_value(key: ConsumerGroupLogKey, data: bytes | memoryvi
 
 
 def _read_part(
-    reader: FieldReader, key: MemberKey | TargetMemberKey | CurrentAssignmentKey | RegexKey
-) -> MemberValue | TargetMemberValue | CurrentAssignmentValue | RegexValue:
-    if isinstance(key, MemberKey):
-        return MemberValue(
-            instance_id=reader.nullable_string(),
-            rack_id=reader.nullable_string(),
-            client_id=reader.string(),
-            client_host=reader.string(),
-            topic_names=tuple(reader.strings()),
-            topic_regex=reader.nullable_string(),
-            rebalance_timeout_ms=reader.int32(),
-            server_assignor=reader.nullable_string(),
-        )
+    reader: FieldReader, key: TargetMemberKey | CurrentAssignmentKey | RegexKey
+) -> TargetMemberValue | CurrentAssignmentValue | RegexValue:
     if isinstance(key, TargetMemberKey):
         return TargetMemberValue(frozenset(_read_partitions(reader)))
     if isinstance(key, CurrentAssignmentKey):
         epoch, previous, state = reader.int32(), reader.int32(), reader.int8()
         return CurrentAssignmentValue(epoch, previous, state, _read_partitions(reader), _read_partitions(reader))
     return RegexValue(tuple(reader.strings()), reader.int64(), reader.int64())
+
+
+def _read_member(reader: FieldReader) -> MemberValue:
+    plain = MemberValue(
+        instance_id=reader.nullable_string(),
+        rack_id=reader.nullable_string(),
+        client_id=reader.string(),
+        client_host=reader.string(),
+        topic_names=tuple(reader.strings()),
+        topic_regex=reader.nullable_string(),
+        rebalance_timeout_ms=reader.int32(),
+        server_assignor=reader.nullable_string(),
+    )
+    tagged = reader.tags().get(_CLASSIC_TAG)
+    return plain if tagged is None else replace(plain, classic=_read_classic(tagged))
+
+
+def _classic_bytes(classic: ClassicProtocols) -> bytes:
+    inner = FieldWriter(flexible=True)
+    inner.int8(_PRESENT)
+    inner.int32(classic.session_timeout_ms)
+    inner.length(len(classic.protocols))
+    for name, metadata in classic.protocols:
+        inner.string(name)
+        inner.byte_string(metadata)
+        inner.tags()
+    inner.tags()
+    return bytes(inner.data)
+
+
+def _read_classic(data: memoryview) -> ClassicProtocols | None:
+    reader = FieldReader(data, flexible=True)
+    if reader.int8() != _PRESENT:
+        return None
+    session_timeout_ms = reader.int32()
+    protocols = []
+    for _ in range(reader.length()):
+        protocols.append((reader.string(), reader.byte_string()))
+        reader.tags()
+    reader.tags()
+    reader.end()
+    return ClassicProtocols(session_timeout_ms, tuple(protocols))
 
 
 def _write_member(writer: FieldWriter, value: MemberValue) -> None:

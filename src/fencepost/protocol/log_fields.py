@@ -112,6 +112,9 @@ class FieldReader:
         self._position = start + size
         return self._data[start : start + size]
 
+    def skip(self, size: int) -> None:
+        self._take(size)
+
     def int16(self) -> int:
         return int.from_bytes(self._take(2), "big", signed=True)
 

@@ -20,7 +20,7 @@ from fencepost.protocol.messages.consumer_group_describe import (
 __all__ = ["handle"]
 
 _NOT_ASKED = -(2**31)
-_OF_THIS_PROTOCOL = 1
+_CLASSIC, _CONSUMER = 0, 1
 
 
 def handle(call: Call, now_ms: int, request: ConsumerGroupDescribeRequest) -> ConsumerGroupDescribeResponse:
@@ -61,7 +61,7 @@ def _member(call: Call, described: DescribedConsumerMember) -> Member:
         subscribed_topic_regex=member.wants.topic_regex,
         assignment=_assignment(call, member.assigned),
         target_assignment=_assignment(call, described.target),
-        member_type=_OF_THIS_PROTOCOL,
+        member_type=_CONSUMER if member.wants.classic is None else _CLASSIC,
     )
 
 

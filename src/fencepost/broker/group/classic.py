@@ -109,6 +109,30 @@ class ClassicGroups:
         ):
             self._groups.pop(group.group_id, None)
 
+    # Consumer groups
+
+    def converted(self, now_ms: int, group_id: str, out: Out) -> None:
+        """The group's members go on in a consumer group: who waits is told to join again."""
+        group = self._groups.pop(group_id, None)
+        if group is None:
+            return
+        again = ErrorCode.REBALANCE_IN_PROGRESS
+        for member in group.members.values():
+            self._rebalancer.answer_join(group, member, Joined(error_code=again, member_id=member.member_id), out)
+            self._rebalancer.answer_sync(member, Synced(error_code=again), out)
+        for member_id in (*group.members, *group.pending_joins):
+            self._deadlines.cancel(Deadline(DeadlineKind.SESSION, group_id, member_id))
+        for kind in (DeadlineKind.JOIN, DeadlineKind.SYNC):
+            self._deadlines.cancel(Deadline(kind, group_id))
+        group.advance(GroupEvent.CONVERTED, now_ms)
+
+    def adopt(self, now_ms: int, group_id: str, value: GroupMetadataValue, out: Out) -> None:
+        """A consumer group becomes this classic one; its members are asked to join again."""
+        group = self._groups[group_id] = Group.stored(group_id, value)
+        for member in group.members.values():
+            self._rebalancer.touch(now_ms, group, member.member_id, member.session_timeout_ms)
+        self._rebalancer.prepare(now_ms, group, out)
+
     # JoinGroup
 
     def join(self, now_ms: int, request: Join, token: Token, out: Out) -> None:

@@ -24,7 +24,8 @@ class GroupConfig:
 
     `initial_rebalance_delay_ms` defaults to 0 (Kafka: 3000): tests and notebooks want their first assignment at once.
     `new_member_join_timeout_ms` is a constant in Kafka (five minutes). Names with `consumer_` are for consumer groups
-    (KIP-848); the first of `consumer_assignors` is the default.
+    (KIP-848); `migration_policy` (disabled, upgrade, downgrade, bidirectional) says whether a group with members may
+    change its protocol, upgrades being to the consumer protocol; the first of `consumer_assignors` is the default.
     """
 
     offsets_topic_partitions: int = 50
@@ -34,6 +35,7 @@ class GroupConfig:
     max_size: int = 2**31 - 1
     new_member_join_timeout_ms: int = 300_000
     consumer_timing: MemberTiming = _DEFAULT_TIMING
+    migration_policy: str = "bidirectional"
     consumer_max_size: int = 2**31 - 1
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
     offset_metadata_max_bytes: int = 4096

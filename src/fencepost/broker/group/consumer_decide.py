@@ -11,7 +11,7 @@ tells the member with a later heartbeat).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -28,9 +28,21 @@ from fencepost.protocol.consumer_group_log import (
     MemberValue,
     TargetMemberKey,
     TargetMemberValue,
+    TopicIdPartition,
 )
 
-__all__ = ["Refusal", "check_commit", "check_fetch", "check_request", "decide_heartbeat", "decide_leave", "fence"]
+__all__ = [
+    "Refusal",
+    "check_commit",
+    "check_fetch",
+    "check_request",
+    "decide_heartbeat",
+    "decide_leave",
+    "fence",
+    "settle",
+    "stale_code",
+    "take_place",
+]
 
 _FIRST_WITH_OWN_MEMBER_ID = 1
 _FIRST_COMMIT_WITH_MEMBER_EPOCHS = 9
@@ -87,31 +99,38 @@ def _problem(request: ConsumerHeartbeat) -> str | None:
     return None
 
 
-def decide_heartbeat(
-    draft: Draft, now_ms: int, request: ConsumerHeartbeat, assignors: Sequence[str], *, look_up: bool
-) -> ConsumerMember | Refusal:
-    """The member as it is from now on. With `look_up` the topics may have changed since the group's last heartbeat."""
+def decide_heartbeat(draft: Draft, request: ConsumerHeartbeat) -> ConsumerMember | Refusal:
+    """The member as it is from now on."""
     member = _identify(draft, request)
     if isinstance(member, Refusal):
         return member
-    group_id = draft.group.group_id
     wants = _merge(member.wants, request)
-    known = draft.group.members.get(member.member_id)
-    changed = known is None or wants != known.wants
-    subscribed = False
-    if changed:
-        subscribed = known is None or _subscription(wants) != _subscription(known.wants)
-        draft.write(MemberKey(group_id, member.member_id), wants)
-    if subscribed or look_up:
-        subscribed = draft.look_up(now_ms, request.may_see) or subscribed
+    return settle(draft, member.member_id, wants, request.owned, request.may_see)
+
+
+def settle(
+    draft: Draft,
+    member_id: str,
+    wants: MemberValue,
+    owned: frozenset[TopicIdPartition] | None,
+    may_see: Callable[[str], bool],
+) -> ConsumerMember:
+    """All that follows once it is clear who asks for what and has what; the member as it is from now on."""
+    group_id = draft.group.group_id
+    known = draft.group.members.get(member_id)
+    subscribed = known is None or _subscription(wants) != _subscription(known.wants)
+    if known is None or wants != known.wants:
+        draft.write(MemberKey(group_id, member_id), wants)
+    if subscribed or draft.topics_changed:
+        subscribed = draft.look_up(may_see) or subscribed
         draft.next_epoch(forced=subscribed)
-    draft.assign(now_ms, assignors)
+    draft.assign()
     group = draft.group
-    before = group.members[member.member_id]
-    after = reconcile(before, group.target_of(member.member_id), group.assignment_epoch, request.owned, group.owners)
+    before = group.members[member_id]
+    after = reconcile(before, group.target_of(member_id), group.assignment_epoch, owned, group.owners)
     if after != before:
-        draft.write(CurrentAssignmentKey(group_id, member.member_id), after.current())
-    return draft.group.members[member.member_id]
+        draft.write(CurrentAssignmentKey(group_id, member_id), after.current())
+    return draft.group.members[member_id]
 
 
 def decide_leave(draft: Draft, request: ConsumerHeartbeat) -> Refusal | None:
@@ -160,13 +179,19 @@ def check_commit(
     member = group.members.get(member_id)
     if member is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    if not transactional and api_version < _FIRST_COMMIT_WITH_MEMBER_EPOCHS:
+    classic = member.wants.classic is not None
+    if not transactional and not classic and api_version < _FIRST_COMMIT_WITH_MEMBER_EPOCHS:
         return ErrorCode.UNSUPPORTED_VERSION
     if epoch == member.epoch:
         return None
-    # TxnOffsetCommit cannot say 113: to transactional producers it is an illegal generation.
-    stale = ErrorCode.ILLEGAL_GENERATION if transactional else ErrorCode.STALE_MEMBER_EPOCH
-    return stale if epoch > member.epoch else member
+    return stale_code(member, transactional=transactional) if epoch > member.epoch else member
+
+
+def stale_code(member: ConsumerMember, *, transactional: bool) -> ErrorCode:
+    """What a commit in another epoch is told. Classic members and TxnOffsetCommit do not know of member epochs."""
+    if transactional or member.wants.classic is not None:
+        return ErrorCode.ILLEGAL_GENERATION
+    return ErrorCode.STALE_MEMBER_EPOCH
 
 
 def check_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> ErrorCode:
@@ -176,7 +201,7 @@ def check_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> Erro
     member = group.members.get(member_id or "")
     if member is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    return ErrorCode.NONE if member.epoch == epoch else ErrorCode.STALE_MEMBER_EPOCH
+    return ErrorCode.NONE if member.epoch == epoch else stale_code(member, transactional=False)
 
 
 def _identify(draft: Draft, request: ConsumerHeartbeat) -> ConsumerMember | Refusal:
@@ -189,7 +214,7 @@ def _identify(draft: Draft, request: ConsumerHeartbeat) -> ConsumerMember | Refu
     else:
         member = group.static_member(request.instance_id)
         if joins and member is not None:
-            return _take_place(draft, request, member)
+            return _come_back(draft, request, member)
         if not joins and member is None:
             return _unknown(group, request.member_id)
         if member is not None and member.member_id != request.member_id:
@@ -212,21 +237,26 @@ def _check_epoch(member: ConsumerMember, request: ConsumerHeartbeat) -> Refusal 
     )
 
 
-def _take_place(draft: Draft, request: ConsumerHeartbeat, old: ConsumerMember) -> ConsumerMember | Refusal:
-    """A static member is back under a new id: it has what the old one had, and its target."""
-    if not old.away:
-        return Refusal(
-            ErrorCode.UNRELEASED_INSTANCE_ID, f"Member {old.member_id} has instance id {request.instance_id} still."
-        )
+def take_place(draft: Draft, old: ConsumerMember, member_id: str) -> ConsumerMember:
+    """A static member goes on under a new id: it has what the old one had, and its target."""
     group_id = draft.group.group_id
     target = draft.group.target_of(old.member_id)
     draft.remove(old)
     state = member_step(MemberState.ABSENT, MemberEvent.JOINED)
-    member = replace(old, member_id=request.member_id, state=state, epoch=0, previous_epoch=0)
-    draft.write(MemberKey(group_id, member.member_id), member.wants)
-    draft.write(TargetMemberKey(group_id, member.member_id), TargetMemberValue(target))
-    draft.write(CurrentAssignmentKey(group_id, member.member_id), member.current())
+    member = replace(old, member_id=member_id, state=state, epoch=0, previous_epoch=0)
+    draft.write(MemberKey(group_id, member_id), member.wants)
+    draft.write(TargetMemberKey(group_id, member_id), TargetMemberValue(target))
+    draft.write(CurrentAssignmentKey(group_id, member_id), member.current())
     return member
+
+
+def _come_back(draft: Draft, request: ConsumerHeartbeat, old: ConsumerMember) -> ConsumerMember | Refusal:
+    """Only who said that it would be back, or speaks the classic protocol still, lets another take its place."""
+    if old.away or old.wants.classic is not None:
+        return take_place(draft, old, request.member_id)
+    return Refusal(
+        ErrorCode.UNRELEASED_INSTANCE_ID, f"Member {old.member_id} has instance id {request.instance_id} still."
+    )
 
 
 def _merge(wants: MemberValue, request: ConsumerHeartbeat) -> MemberValue:

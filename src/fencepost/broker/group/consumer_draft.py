@@ -47,15 +47,24 @@ class Topics(Protocol):
     def find(self, name: str) -> tuple[UUID, int] | None:
         """A topic's id and its number of partitions."""
 
+    def name_of(self, topic_id: UUID) -> str | None:
+        """The topic of that id."""
+
 
 class Draft:
     """A group with the records of one decision."""
 
-    __slots__ = ("_origin", "_topics", "group", "records")
+    __slots__ = ("_assignors", "_now_ms", "_origin", "_topics", "group", "records", "topics_changed")
 
-    def __init__(self, group: ConsumerGroup, topics: Topics) -> None:
+    def __init__(
+        self, group: ConsumerGroup, topics: Topics, now_ms: int, assignors: Sequence[str], *, topics_changed: bool
+    ) -> None:
+        """`topics_changed`: they may have, since the group was looked at. The first of `assignors` is the default."""
         self._origin = group
         self._topics = topics
+        self._now_ms = now_ms
+        self._assignors = assignors
+        self.topics_changed = topics_changed
         self.group = group
         self.records: list[GroupRecord] = []
 
@@ -72,19 +81,18 @@ class Draft:
         for key in _keys_of(self.group.group_id, member.member_id):
             self.write(key, None)
 
-    def look_up(self, now_ms: int, may_see: Callable[[str], bool]) -> bool:
+    def look_up(self, may_see: Callable[[str], bool]) -> bool:
         """Look the members' regular expressions up; whether one stands for other topics now. Raises InvalidPattern."""
         used = {member.wants.topic_regex for member in self.group.members.values() if member.wants.topic_regex}
         changed = False
-        for regex in sorted(self.group.regexes.keys() - used):
-            self.write(RegexKey(self.group.group_id, regex), None)
+        self.drop_unused_regexes()
         for regex in sorted(filter(None, used)):
             pattern = compile_pattern(regex)
             found = tuple(sorted(name for name in self._topics.names() if pattern.matches(name) and may_see(name)))
             known = self.group.regexes.get(regex)
             if known is None or known.topics != found:
                 changed = True
-                self.write(RegexKey(self.group.group_id, regex), RegexValue(found, self._topics.version, now_ms))
+                self.write(RegexKey(self.group.group_id, regex), RegexValue(found, self._topics.version, self._now_ms))
         return changed
 
     def drop_unused_regexes(self) -> None:
@@ -100,7 +108,7 @@ class Draft:
             value = ConsumerGroupValue(self.group.epoch + 1, digest)
             self.write(ConsumerGroupKey(self.group.group_id), value)
 
-    def assign(self, now_ms: int, assignors: Sequence[str]) -> None:
+    def assign(self) -> None:
         """Make the target assignment of the group's epoch, if it has none yet."""
         group = self.group
         if group.epoch <= group.assignment_epoch:
@@ -117,11 +125,11 @@ class Draft:
             )
             for member in group.members.values()
         ]
-        shares = ASSIGNORS[group.assignor(assignors[0])](members, counts)
+        shares = ASSIGNORS[group.assignor(self._assignors[0])](members, counts)
         for member_id, share in sorted(shares.items()):
             if share != group.target.get(member_id):
                 self.write(TargetMemberKey(group.group_id, member_id), TargetMemberValue(share))
-        self.write(TargetKey(group.group_id), TargetValue(group.epoch, now_ms))
+        self.write(TargetKey(group.group_id), TargetValue(group.epoch, self._now_ms))
 
     def _subscribed(self) -> set[str]:
         names: set[str] = set()

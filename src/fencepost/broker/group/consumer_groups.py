@@ -14,6 +14,7 @@ from fencepost.broker.group.config import GroupConfig, MemberTiming
 from fencepost.broker.group.consumer_decide import Refusal
 from fencepost.broker.group.consumer_draft import Draft, Topics, tombstones
 from fencepost.broker.group.consumer_group import AWAY_EPOCH, LEAVE_EPOCH, ConsumerGroup, ConsumerMember
+from fencepost.broker.group.consumer_mixed import check_classic, convert, join_classic, leaving, must_rejoin, share
 from fencepost.broker.group.consumer_states import ConsumerGroupState, MemberState
 from fencepost.broker.group.deadlines import Deadline, DeadlineKind, Deadlines
 from fencepost.broker.group.rebalance import Out
@@ -23,8 +24,18 @@ from fencepost.broker.group.requests import (
     ConsumerHeartbeatReply,
     DescribedConsumerGroup,
     DescribedConsumerMember,
+    Heartbeat,
+    Join,
+    Joined,
+    Leave,
+    Left,
+    LeftMember,
+    Sync,
+    Synced,
+    Token,
 )
 from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.offsets_log import GroupMetadataValue
 
 __all__ = ["ConsumerGroups"]
 
@@ -32,7 +43,7 @@ __all__ = ["ConsumerGroups"]
 class ConsumerGroups:
     """The groups of the newer protocol."""
 
-    __slots__ = ("_config", "_deadlines", "_new_uuid", "_seen_topics", "_store", "_timing", "_topics")
+    __slots__ = ("_config", "_deadlines", "_member_left", "_new_uuid", "_seen_topics", "_store", "_timing", "_topics")
 
     def __init__(
         self,
@@ -42,11 +53,14 @@ class ConsumerGroups:
         new_uuid: Callable[[], str],
         topics: Topics,
         timing: Callable[[str], MemberTiming] | None,
+        member_left: Callable[[int, ConsumerGroup, Out], None],
     ) -> None:
+        """`member_left` is told of the group as it is when a member has left it for good."""
         self._config = config
         self._store = store
         self._deadlines = deadlines
         self._new_uuid = new_uuid
+        self._member_left = member_left
         self._topics = topics
         self._timing = timing or (lambda _: config.consumer_timing)
         self._seen_topics: dict[str, int] = {}
@@ -59,35 +73,34 @@ class ConsumerGroups:
         """All records were replayed: members get a whole session, and the whole time to give back what they owe."""
         for group in self._store.consumer_groups.values():
             for member in group.members.values():
-                self._touch(now_ms, group.group_id, member.member_id)
+                self._touch(now_ms, group.group_id, member)
                 self._watch_revocation(now_ms, group.group_id, member)
 
-    def heartbeat(self, now_ms: int, request: ConsumerHeartbeat, out: Out) -> ConsumerHeartbeatReply:
-        """ConsumerGroupHeartbeat v0-1, checked already."""
-        group = self.find(request.group_id)
+    def heartbeat(
+        self, now_ms: int, request: ConsumerHeartbeat, out: Out, group: ConsumerGroup | None = None
+    ) -> ConsumerHeartbeatReply:
+        """ConsumerGroupHeartbeat v0-1, checked already. `group`: one that is about to be stored."""
+        group = group or self.find(request.group_id)
         if group is None:
             if request.member_epoch != 0:
                 return _refused(
                     Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no consumer group {request.group_id}.")
                 )
             group = ConsumerGroup(request.group_id)
-        draft = Draft(group, self._topics)
+        draft = self._draft(now_ms, group)
         if request.member_epoch in (LEAVE_EPOCH, AWAY_EPOCH):
-            return self._leave(draft, request, out)
+            return self._leave(now_ms, draft, request, out)
         if len(group.members) >= self._config.consumer_max_size and request.member_id not in group.members:
             return _refused(Refusal(ErrorCode.GROUP_MAX_SIZE_REACHED, f"Group {group.group_id} is full."))
         if not request.member_id:
             request = replace(request, member_id=self._new_uuid())
         before = group.members.get(request.member_id)
-        look_up = self._seen_topics.get(group.group_id) != self._topics.version
-        member = consumer_decide.decide_heartbeat(
-            draft, now_ms, request, self._config.consumer_assignors, look_up=look_up
-        )
+        member = consumer_decide.decide_heartbeat(draft, request)
         if isinstance(member, Refusal):
             return _refused(member)
         out.records.extend(draft.records)
         self._seen_topics[group.group_id] = self._topics.version
-        self._touch(now_ms, group.group_id, member.member_id)
+        self._touch(now_ms, group.group_id, member)
         if member != before:
             self._watch_revocation(now_ms, group.group_id, member)
         full = request.member_epoch == 0 or (
@@ -107,12 +120,98 @@ class ConsumerGroups:
         member = group.members.get(deadline.member_id) if group is not None else None
         if group is None or member is None:
             return
-        if deadline.kind == DeadlineKind.REVOCATION and member.state != MemberState.UNREVOKED:
+        if deadline.kind == DeadlineKind.REVOCATION and not self._is_late(group, member):
             return
-        draft = Draft(group, self._topics)
+        draft = self._draft(now_ms, group)
         consumer_decide.fence(draft, member)
         out.records.extend(draft.records)
         self._forget(group.group_id, member.member_id)
+        self._member_left(now_ms, draft.group, out)
+
+    # Members that speak the classic protocol
+
+    def converted(self, now_ms: int, value: GroupMetadataValue, group_id: str) -> Draft | Refusal:
+        """The consumer group that a classic one with members becomes."""
+        draft = self._draft(now_ms, ConsumerGroup(group_id))
+        return convert(draft, value, now_ms, self._topics) or draft
+
+    def watch(self, now_ms: int, group: ConsumerGroup) -> None:
+        """A group was converted: its members get a whole session, and are to join again in time."""
+        for member in group.members.values():
+            self._touch(now_ms, group.group_id, member)
+
+    def forget(self, group: ConsumerGroup) -> None:
+        """A group goes on as a classic one."""
+        for member_id in group.members:
+            self._forget(group.group_id, member_id)
+        self._seen_topics.pop(group.group_id, None)
+
+    def join(self, now_ms: int, group: ConsumerGroup, request: Join, token: Token, out: Out) -> None:
+        """JoinGroup, answered at once: nobody is waited for."""
+        if len(group.members) >= self._config.consumer_max_size and request.member_id not in group.members:
+            out.replies.append((token, Joined(error_code=ErrorCode.GROUP_MAX_SIZE_REACHED)))
+            return
+        draft = self._draft(now_ms, group)
+        prefix = request.client_id if request.group_instance_id is None else request.group_instance_id
+        member = join_classic(draft, request, f"{prefix}-{self._new_uuid()}", self._topics)
+        if isinstance(member, Joined):
+            out.replies.append((token, member))
+            return
+        out.records.extend(draft.records)
+        self._seen_topics[group.group_id] = self._topics.version
+        self._touch(now_ms, group.group_id, member)
+        self._deadlines.cancel(Deadline(DeadlineKind.REVOCATION, group.group_id, member.member_id))
+        answer = Joined(
+            generation_id=member.epoch,
+            protocol_type=request.protocol_type,
+            protocol_name=request.protocols[0][0],
+            member_id=member.member_id,
+        )
+        out.replies.append((token, answer))
+
+    def sync(self, now_ms: int, group: ConsumerGroup, request: Sync) -> Synced:
+        """SyncGroup, answered at once."""
+        member = check_classic(group, request.member_id, request.group_instance_id, request.generation_id)
+        if isinstance(member, ErrorCode):
+            return Synced(error_code=member)
+        if group.epoch > member.epoch and member.state != MemberState.UNREVOKED:
+            self._wait_for_join(now_ms, group, member)
+            return Synced(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
+        self._touch(now_ms, group.group_id, member)
+        return share(member, request, self._topics)
+
+    def classic_heartbeat(self, now_ms: int, group: ConsumerGroup, request: Heartbeat) -> ErrorCode:
+        """Heartbeat: REBALANCE_IN_PROGRESS asks the member to join again."""
+        member = check_classic(group, request.member_id, request.group_instance_id, request.generation_id)
+        if isinstance(member, ErrorCode):
+            return member
+        self._touch(now_ms, group.group_id, member)
+        if not must_rejoin(group, member):
+            return ErrorCode.NONE
+        self._wait_for_join(now_ms, group, member)
+        return ErrorCode.REBALANCE_IN_PROGRESS
+
+    def classic_leave(self, now_ms: int, group: ConsumerGroup, request: Leave, out: Out) -> Left:
+        """LeaveGroup: classic members only."""
+        draft = self._draft(now_ms, group)
+        answers = []
+        for wanted in request.members:
+            member = leaving(draft.group, wanted)
+            error = member if isinstance(member, ErrorCode) else ErrorCode.NONE
+            answers.append(LeftMember(wanted.member_id, wanted.group_instance_id, error))
+            if not isinstance(member, ErrorCode):
+                consumer_decide.fence(draft, member)
+                self._forget(group.group_id, member.member_id)
+        if draft.records:
+            out.records.extend(draft.records)
+            self._member_left(now_ms, draft.group, out)
+        return Left(members=answers)
+
+    def _wait_for_join(self, now_ms: int, group: ConsumerGroup, member: ConsumerMember) -> None:
+        deadline = Deadline(DeadlineKind.REVOCATION, group.group_id, member.member_id)
+        self._deadlines.set_if_absent(deadline, now_ms + member.wants.rebalance_timeout_ms)
+
+    # The group as a whole
 
     def delete(self, group: ConsumerGroup, out: Out) -> None:
         """Write what ends an empty group; its offsets are the caller's affair."""
@@ -142,24 +241,35 @@ class ConsumerGroups:
             ],
         )
 
-    def _leave(self, draft: Draft, request: ConsumerHeartbeat, out: Out) -> ConsumerHeartbeatReply:
+    def _draft(self, now_ms: int, group: ConsumerGroup) -> Draft:
+        changed = self._seen_topics.get(group.group_id) != self._topics.version
+        return Draft(group, self._topics, now_ms, self._config.consumer_assignors, topics_changed=changed)
+
+    def _leave(self, now_ms: int, draft: Draft, request: ConsumerHeartbeat, out: Out) -> ConsumerHeartbeatReply:
         refusal = consumer_decide.decide_leave(draft, request)
         if refusal is not None:
             return _refused(refusal)
         out.records.extend(draft.records)
         if request.member_epoch == LEAVE_EPOCH:
             self._forget(request.group_id, request.member_id)
+            self._member_left(now_ms, draft.group, out)
         else:
             self._deadlines.cancel(Deadline(DeadlineKind.REVOCATION, request.group_id, request.member_id))
         return ConsumerHeartbeatReply(member_id=request.member_id, member_epoch=request.member_epoch)
 
-    def _touch(self, now_ms: int, group_id: str, member_id: str) -> None:
-        deadline = Deadline(DeadlineKind.CONSUMER_SESSION, group_id, member_id)
-        self._deadlines.set(deadline, now_ms + self._timing(group_id).session_timeout_ms)
+    def _touch(self, now_ms: int, group_id: str, member: ConsumerMember) -> None:
+        classic = member.wants.classic
+        timeout_ms = self._timing(group_id).session_timeout_ms if classic is None else classic.session_timeout_ms
+        self._deadlines.set(Deadline(DeadlineKind.CONSUMER_SESSION, group_id, member.member_id), now_ms + timeout_ms)
+
+    def _is_late(self, group: ConsumerGroup, member: ConsumerMember) -> bool:
+        if member.wants.classic is not None:
+            return must_rejoin(group, member)
+        return member.state == MemberState.UNREVOKED
 
     def _watch_revocation(self, now_ms: int, group_id: str, member: ConsumerMember) -> None:
         deadline = Deadline(DeadlineKind.REVOCATION, group_id, member.member_id)
-        if member.state == MemberState.UNREVOKED:
+        if member.state == MemberState.UNREVOKED and member.wants.classic is None:
             self._deadlines.set(deadline, now_ms + member.wants.rebalance_timeout_ms)
         else:
             self._deadlines.cancel(deadline)

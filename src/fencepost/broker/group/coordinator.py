@@ -18,23 +18,26 @@ A transactional commit is a record in a batch of its producer. It pends until th
 checked elsewhere. That a client disconnects means nothing to a group: its session runs out.
 
 Consumer groups (KIP-848, `ConsumerGroups`) live beside the classic ones, with records of their own. A group that has no
-members becomes one of the other kind when a member of the other kind joins; one that has members refuses it, as Kafka
-does under `group.consumer.migration.policy=disabled`.
+members becomes one of the other kind when a member of the other kind joins; one that has members as
+`group.consumer.migration.policy` says (`consumer_mixed.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from fencepost.broker.group import consumer_decide, decide, offsets
 from fencepost.broker.group.classic import ClassicGroups
 from fencepost.broker.group.config import GroupConfig, MemberTiming
 from fencepost.broker.group.consumer_decide import Refusal
-from fencepost.broker.group.consumer_draft import Topics
+from fencepost.broker.group.consumer_draft import Topics, tombstones
 from fencepost.broker.group.consumer_group import ConsumerGroup, ConsumerMember
 from fencepost.broker.group.consumer_groups import ConsumerGroups
+from fencepost.broker.group.consumer_mixed import all_classic, to_classic
 from fencepost.broker.group.deadlines import Deadline, DeadlineKind, Deadlines
 from fencepost.broker.group.members import Group
+from fencepost.broker.group.rebalance import Out
 from fencepost.broker.group.records import GroupRecord
 from fencepost.broker.group.replay import GroupStore, TopicPartition
 from fencepost.broker.group.requests import (
@@ -75,6 +78,9 @@ _FIRST_COMMIT_THAT_KNOWS_69 = 9
 _FIRST_DESCRIBE_THAT_KNOWS_69 = 6
 _FIRST_SYNC_THAT_NAMES_ITS_PROTOCOL = 5
 _OFFSETS = Deadline(DeadlineKind.OFFSETS)
+_DISABLED = "disabled"
+_MAY_UPGRADE = ("upgrade", "bidirectional")
+_MAY_DOWNGRADE = ("downgrade", "bidirectional")
 
 
 class GroupCoordinator:
@@ -96,7 +102,9 @@ class GroupCoordinator:
         self._deadlines = Deadlines()
         self._topics = topics
         self._classic = ClassicGroups(config, self._store, self._deadlines, new_uuid)
-        self._consumer = ConsumerGroups(config, self._store, self._deadlines, new_uuid, topics, timing)
+        self._consumer = ConsumerGroups(
+            config, self._store, self._deadlines, new_uuid, topics, timing, self._member_left
+        )
 
     # The log
 
@@ -165,10 +173,13 @@ class GroupCoordinator:
         ):
             error = ErrorCode.INVALID_SESSION_TIMEOUT
         consumer_group = self._consumer.find(request.group_id)
-        if not error and consumer_group is not None and consumer_group.members:
+        mixed = consumer_group is not None and bool(consumer_group.members)
+        if not error and mixed and self._config.migration_policy == _DISABLED:
             error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if error:
             out.replies.append((token, Joined(error_code=error, member_id=request.member_id)))
+        elif consumer_group is not None and mixed:
+            self._consumer.join(now_ms, consumer_group, request, token, out)
         else:
             if consumer_group is not None:
                 self._consumer.delete(consumer_group, out)
@@ -186,6 +197,8 @@ class GroupCoordinator:
             error = ErrorCode.INVALID_GROUP_ID
         if error:
             out.replies.append((token, Synced(error_code=error)))
+        elif (consumer_group := self._consumer.find(request.group_id)) is not None:
+            out.replies.append((token, self._consumer.sync(now_ms, consumer_group, request)))
         else:
             self._classic.sync(now_ms, request, token, out)
         return out
@@ -194,39 +207,77 @@ class GroupCoordinator:
         """Heartbeat v0-4."""
         if not request.group_id:
             return GroupResult(ErrorCode.INVALID_GROUP_ID)
+        consumer_group = self._consumer.find(request.group_id)
+        if consumer_group is not None:
+            return GroupResult(self._consumer.classic_heartbeat(now_ms, consumer_group, request))
         return GroupResult(self._classic.heartbeat(now_ms, request))
 
     def leave_group(self, now_ms: int, request: Leave) -> GroupResult[Left]:
         """LeaveGroup v0-5."""
         out = GroupResult(Left())
-        if request.group_id:
-            out.reply = self._classic.leave(now_ms, request, out)
-        else:
+        consumer_group = self._consumer.find(request.group_id)
+        if not request.group_id:
             out.reply = Left(error_code=ErrorCode.INVALID_GROUP_ID)
+        elif consumer_group is not None:
+            out.reply = self._consumer.classic_leave(now_ms, consumer_group, request, out)
+        else:
+            out.reply = self._classic.leave(now_ms, request, out)
         return out
 
     def consumer_heartbeat(self, now_ms: int, request: ConsumerHeartbeat) -> GroupResult[ConsumerHeartbeatReply]:
         """ConsumerGroupHeartbeat v0-1 (KIP-848), joins and leaves included."""
         out = GroupResult(ConsumerHeartbeatReply())
         refusal = consumer_decide.check_request(request, self._config.consumer_assignors)
-        if refusal is None:
-            refusal = self._make_room(request, out)
+        classic = self._classic.find(request.group_id)
+        if refusal is None and classic is not None and request.member_epoch != 0:
+            refusal = _not_a_consumer_group(request.group_id)
         if refusal is not None:
-            out.reply = ConsumerHeartbeatReply(error_code=refusal.error_code, error_message=refusal.message)
-            return out
-        out.reply = self._consumer.heartbeat(now_ms, request, out)
+            out.reply = _refused(refusal)
+        elif classic is not None and classic.state != GroupState.EMPTY:
+            self._upgrade(now_ms, request, classic, out)
+        else:
+            if classic is not None:
+                out.records.append(GroupRecord(GroupMetadataKey(request.group_id), None))
+            out.reply = self._consumer.heartbeat(now_ms, request, out)
         return out
 
-    def _make_room(self, request: ConsumerHeartbeat, out: GroupResult[ConsumerHeartbeatReply]) -> Refusal | None:
-        """A classic group of that id gives way to a consumer group if nobody is in it."""
-        classic = self._classic.find(request.group_id)
-        if classic is None:
-            return None
-        if classic.state != GroupState.EMPTY or request.member_epoch != 0:
-            why = f"Group {request.group_id} is not a consumer group."
-            return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, why)
+    def _upgrade(
+        self, now_ms: int, request: ConsumerHeartbeat, classic: Group, out: GroupResult[ConsumerHeartbeatReply]
+    ) -> None:
+        """A classic group with members becomes a consumer group, if the joining member can come in then."""
+        allowed = self._config.migration_policy in _MAY_UPGRADE
+        stored = self._store.groups.get(request.group_id)
+        if not allowed or stored is None or len(classic.members) > self._config.consumer_max_size:
+            out.reply = _refused(_not_a_consumer_group(request.group_id))
+            return
+        value = replace(
+            stored.value,
+            protocol_type=classic.protocol_type or "",
+            generation=classic.generation,
+            members=tuple(member for member in stored.value.members if member.member_id in classic.members),
+        )
+        draft = self._consumer.converted(now_ms, value, request.group_id)
+        if isinstance(draft, Refusal):
+            out.reply = _refused(draft)
+            return
+        joined = GroupResult(ConsumerHeartbeatReply())
+        out.reply = self._consumer.heartbeat(now_ms, request, joined, draft.group)
+        if out.reply.error_code:
+            return
         out.records.append(GroupRecord(GroupMetadataKey(request.group_id), None))
-        return None
+        out.records.extend([*draft.records, *joined.records])
+        self._consumer.watch(now_ms, draft.group)
+        self._classic.converted(now_ms, request.group_id, out)
+
+    def _member_left(self, now_ms: int, group: ConsumerGroup, out: Out) -> None:
+        """A consumer group in which only classic members are left becomes a classic one."""
+        allowed = self._config.migration_policy in _MAY_DOWNGRADE and len(group.members) <= self._config.max_size
+        value = to_classic(group, self._topics, now_ms) if allowed and all_classic(group) else None
+        if value is not None:
+            out.records.extend(tombstones(group))
+            out.records.append(GroupRecord(GroupMetadataKey(group.group_id), value))
+            self._consumer.forget(group)
+            self._classic.adopt(now_ms, group.group_id, value, out)
 
     # Offsets
 
@@ -412,7 +463,6 @@ class GroupCoordinator:
     ) -> GroupResult[list[PartitionError]]:
         """Commit what the verdict lets through: everything, nothing, or what the member has had since its old epoch."""
         transactional = isinstance(request, CommitTransactionalOffsets)
-        stale = ErrorCode.ILLEGAL_GENERATION if transactional else ErrorCode.STALE_MEMBER_EPOCH
         refused: dict[tuple[str, int], ErrorCode] = {}
         if isinstance(verdict, ErrorCode):
             refused = {(wanted.topic, wanted.partition): verdict for wanted in request.offsets}
@@ -424,7 +474,8 @@ class GroupCoordinator:
                 if partition is not None:
                     since = verdict.assigned.get(partition, verdict.revoking.get(partition))
                 if since is None or request.generation_id < since:
-                    refused[wanted.topic, wanted.partition] = stale
+                    code = consumer_decide.stale_code(verdict, transactional=transactional)
+                    refused[wanted.topic, wanted.partition] = code
         records, answers = offsets.commit(
             self._config,
             now_ms,
@@ -479,3 +530,11 @@ class GroupCoordinator:
             out.records.extend(records)
             if none_left and group.state == GroupState.EMPTY and not group.pending_joins:
                 out.records.append(GroupRecord(GroupMetadataKey(group_id), None))
+
+
+def _refused(refusal: Refusal) -> ConsumerHeartbeatReply:
+    return ConsumerHeartbeatReply(error_code=refusal.error_code, error_message=refusal.message)
+
+
+def _not_a_consumer_group(group_id: str) -> Refusal:
+    return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")

@@ -52,6 +52,11 @@ class Deadlines:
             self._queued[key] = at_ms
             heapq.heappush(self._heap, (at_ms, key))
 
+    def set_if_absent(self, key: Deadline, at_ms: int) -> None:
+        """Set the key's deadline unless it has one."""
+        if key not in self._due:
+            self.set(key, at_ms)
+
     def cancel(self, key: Deadline) -> None:
         """Forget the key's deadline, if it has one."""
         self._due.pop(key, None)

@@ -45,6 +45,7 @@ class GroupEvent(IntEnum):
     ALL_LEFT = 2  # the join phase is over and nobody is there
     ASSIGNED = 3  # the leader's assignment is stored
     DELETED = 4  # the group's tombstone is stored
+    CONVERTED = 5  # its members go on in a consumer group (KIP-848)
 
 
 class IllegalStep(RuntimeError):
@@ -68,7 +69,8 @@ def _illegal(note: str) -> Step:
 
 
 _E, _P, _C, _S, _D = GroupState
-_CHANGED, _JOINED, _LEFT, _ASSIGNED, _DELETED = GroupEvent
+_CHANGED, _JOINED, _LEFT, _ASSIGNED, _DELETED, _CONVERTED = GroupEvent
+_CONVERT = "answer what waits with REBALANCE_IN_PROGRESS; forget the group"
 _GONE = "a deleted group is forgotten at once; nothing reaches it"
 
 TABLE: dict[tuple[GroupState, GroupEvent], Step] = {
@@ -77,26 +79,31 @@ TABLE: dict[tuple[GroupState, GroupEvent], Step] = {
     (_E, _LEFT): _illegal("no join phase is running"),
     (_E, _ASSIGNED): _illegal("no generation is waiting for an assignment"),
     (_E, _DELETED): _to(_D, "forget the group"),
+    (_E, _CONVERTED): _illegal("an empty group is deleted, and another one begins"),
     (_P, _CHANGED): _to(_P, "keep waiting for the members that have not rejoined"),
     (_P, _JOINED): _to(_C, "next generation; answer the joins; wait for the leader's assignment"),
     (_P, _LEFT): _to(_E, "next generation without members; store it"),
     (_P, _ASSIGNED): _illegal("an assignment of an older generation is refused before it is stored"),
     (_P, _DELETED): _illegal("only an empty group can be deleted (NON_EMPTY_GROUP)"),
+    (_P, _CONVERTED): _to(_D, _CONVERT),
     (_C, _CHANGED): _to(_P, "answer waiting syncs with REBALANCE_IN_PROGRESS; everybody rejoins"),
     (_C, _JOINED): _illegal("the join phase is over"),
     (_C, _LEFT): _illegal("the join phase is over; a last member that leaves starts a new one"),
     (_C, _ASSIGNED): _to(_S, "answer the syncs with their assignments"),
     (_C, _DELETED): _illegal("only an empty group can be deleted (NON_EMPTY_GROUP)"),
+    (_C, _CONVERTED): _to(_D, _CONVERT),
     (_S, _CHANGED): _to(_P, "heartbeats are answered with REBALANCE_IN_PROGRESS; everybody rejoins"),
     (_S, _JOINED): _illegal("no join phase is running"),
     (_S, _LEFT): _illegal("no join phase is running; a last member that leaves starts one"),
     (_S, _ASSIGNED): _illegal("the generation has its assignment; later syncs are answered from it"),
     (_S, _DELETED): _illegal("only an empty group can be deleted (NON_EMPTY_GROUP)"),
+    (_S, _CONVERTED): _to(_D, _CONVERT),
     (_D, _CHANGED): _illegal(_GONE),
     (_D, _JOINED): _illegal(_GONE),
     (_D, _LEFT): _illegal(_GONE),
     (_D, _ASSIGNED): _illegal(_GONE),
     (_D, _DELETED): _illegal(_GONE),
+    (_D, _CONVERTED): _illegal(_GONE),
 }
 
 

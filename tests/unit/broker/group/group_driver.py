@@ -56,6 +56,9 @@ class FakeTopics:
         count = self.partitions.get(name)
         return None if count is None else (topic_id(name), count)
 
+    def name_of(self, wanted: UUID) -> str | None:
+        return next((name for name in self.partitions if topic_id(name) == wanted), None)
+
     def change(self, name: str, count: int | None) -> None:
         """Create, grow or (None) delete a topic."""
         self.changes += 1

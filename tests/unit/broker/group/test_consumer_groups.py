@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fencepost.broker.group.config import GroupConfig, MemberTiming
@@ -68,13 +70,14 @@ def test_a_full_group_takes_nobody_in() -> None:
     assert w.beat(a).error_code == 0
 
 
-def test_a_group_with_members_refuses_the_other_protocol() -> None:
-    w = world("a")
+def test_a_group_with_members_refuses_the_other_protocol_if_that_is_the_policy() -> None:
+    disabled = replace(CONFIG, migration_policy="disabled")
+    w = world("a", config=disabled)
     w.settle()
     assert w.driver.join("").error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert w.driver.heartbeat("a", 1) == ErrorCode.UNKNOWN_MEMBER_ID
     assert w.driver.leave(LeavingMember("a")).members[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
-    classic = world("a")
+    classic = world("a", config=disabled)
     classic.driver.stable_pair()
     reply = classic.beat(classic.consumers[0])
     assert (reply.error_code, classic.group) == (ErrorCode.GROUP_ID_NOT_FOUND, None)

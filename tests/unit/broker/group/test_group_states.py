@@ -27,8 +27,9 @@ def test_moves_are_kafkas() -> None:
     assert moves == KAFKA
 
 
-def test_only_an_empty_group_dies_and_nothing_follows() -> None:
-    assert [state for (state, _), entry in TABLE.items() if entry.next == D] == [E]
+def test_only_an_empty_group_is_deleted_only_others_convert_and_nothing_follows() -> None:
+    dies = {(state, event) for (state, event), entry in TABLE.items() if entry.next == D}
+    assert dies == {(E, GroupEvent.DELETED), *((state, GroupEvent.CONVERTED) for state in (P, C, S))}
     assert all(TABLE[D, event].next is None for event in GroupEvent)
 
 
