@@ -41,6 +41,8 @@ INPUT = TopicPartition("input", 0)
 CHURN_KEYS = 20
 PATIENCE_MS = 120_000
 STABLE_WITHIN_S = 10.0
+# It waits up to 10 s before it connects again, and would miss most of the broker's short lives.
+LIBRDKAFKA = {"linger.ms": 0, "log_level": 0, "reconnect.backoff.max.ms": 300, "transaction.timeout.ms": 300_000}
 SETTINGS: dict[str, str | int | bool] = {
     "log.segment.bytes": 100_000,
     "log.cleaner.backoff.ms": 100,
@@ -145,7 +147,7 @@ class OurTransactions(Actor):
 class TheirTransactions(Actor):
     def live(self) -> None:
         producer = confluent_kafka.Producer(
-            {"bootstrap.servers": self.bootstrap, "transactional.id": self.name, "linger.ms": 0, "log_level": 0}
+            {**LIBRDKAFKA, "bootstrap.servers": self.bootstrap, "transactional.id": self.name}
         )
         with contextlib.suppress(confluent_kafka.KafkaException):
             self.patiently(lambda: producer.init_transactions(30))
@@ -207,7 +209,7 @@ class OurRecords(Actor):
 class TheirRecords(Actor):
     def live(self) -> None:
         producer = confluent_kafka.Producer(
-            {"bootstrap.servers": self.bootstrap, "enable.idempotence": True, "linger.ms": 0, "log_level": 0}
+            {**LIBRDKAFKA, "bootstrap.servers": self.bootstrap, "enable.idempotence": True}
         )
         while not self.stopping.is_set():
             for _ in range(self.chance.randint(1, 20)):

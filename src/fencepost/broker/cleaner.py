@@ -52,7 +52,7 @@ class Cleaner:
 
     def compact(self, now_ms: int) -> None:
         """Begin a round if there is something worth it and none is under way."""
-        if self._round is not None:
+        if self._round is not None or not self._core.config.flag("log.cleaner.enable"):
             return
         best: tuple[Partition, Plan] | None = None
         for partition in self._open_partitions():
@@ -91,8 +91,7 @@ class Cleaner:
 
     def _look_again(self, now_ms: int) -> None:
         self._open_some()
-        if self._core.config.flag("log.cleaner.enable"):
-            self.compact(now_ms)
+        self.compact(now_ms)
         self._core.timers.at(now_ms + self._core.config.number("log.cleaner.backoff.ms"), self._look_again)
 
     def _step(self, now_ms: int) -> None:

@@ -30,7 +30,7 @@ from fencepost.broker.log.segment import Segment
 from fencepost.broker.log.snapshot import Place
 from fencepost.broker.log.snapshots import SnapshotKeeper
 from fencepost.broker.log.swap import write_clean_point
-from fencepost.broker.log.timestamps import first_at_or_after, with_timestamp
+from fencepost.broker.log.timestamps import first_at_or_after, newest
 from fencepost.broker.log.validate import Flaw, inspect
 from fencepost.broker.producers import Refusal
 from fencepost.protocol.batch import HEADER_BYTES, BatchHeader, iter_batches, parse_header
@@ -239,9 +239,8 @@ class PartitionLog:
         timestamp = header.max_timestamp if append_time_ms < 0 else append_time_ms
         segment = self.segments[-1]
         try:
-            if segment.size and self._must_roll(
-                segment, size, base_offset + header.last_offset_delta, timestamp, now_ms
-            ):
+            last_offset = base_offset + header.last_offset_delta
+            if segment.size and self._must_roll(segment, size, last_offset, timestamp, now_ms):
                 segment = self._roll()
             if append_time_ms < 0:
                 segment.log.append(_PLACE.pack(base_offset, header.batch_length, _LEADER_EPOCH), view[_PLACE_BYTES:])
@@ -260,7 +259,7 @@ class PartitionLog:
         position = segment.size
         segment.size = position + size
         segment.touched_ms = now_ms
-        self.log_end_offset = segment.next_offset = base_offset + header.last_offset_delta + 1
+        self.log_end_offset = segment.next_offset = last_offset + 1
         segment.note(self.log_end_offset - 1, timestamp, position, size, self.config.index_interval_bytes)
         recent = self._recent_last
         recent.append(self.log_end_offset - 1)
@@ -507,27 +506,14 @@ class PartitionLog:
     # Timestamps
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """(timestamp, offset) of the first record whose timestamp is not smaller; None when there is none below the
-        log end.
-
-        Decodes one batch. Raises OSError, CorruptSegment."""
-        for segment in self.segments:
-            if segment.size and segment.largest_timestamp() >= timestamp_ms:
-                self._use_indexes(segment)
-                found = first_at_or_after(segment, timestamp_ms, self.log_start_offset)
-                if found is not None:
-                    return found
-        return None
+        """(timestamp, offset) of the first record that is not older; None when there is none. Decodes one batch.
+        Raises OSError, CorruptSegment."""
+        return first_at_or_after(self.segments, timestamp_ms, self.log_start_offset, self._use_indexes)
 
     def offset_of_max_timestamp(self) -> tuple[int, int] | None:
         """(timestamp, offset) of the first record with the largest timestamp; None for a log without timestamps.
         Raises OSError, CorruptSegment."""
-        used = [segment for segment in self.segments if segment.size and segment.largest_timestamp() >= 0]
-        if not used:
-            return None
-        segment = max(used, key=lambda s: s.max_timestamp)  # the first of equals
-        self._use_indexes(segment)
-        return with_timestamp(segment, segment.max_timestamp, self.log_start_offset)
+        return newest(self.segments, self.log_start_offset, self._use_indexes)
 
     # Removing
 
@@ -562,16 +548,23 @@ class PartitionLog:
             start = self.segments[count - 1].next_offset
             if count == len(self.segments):
                 self._roll()
-            self.delete_records_before(start)
+            try:
+                self.delete_records_before(start)
+            except OSError:  # a full disk has no room for the new log start: make some
+                self._remove_below(start, durably=True)
+                self.delete_records_before(start)
         return count
 
-    def _remove_below(self, offset: int) -> None:
-        """Remove closed segments, as far as a snapshot keeps what they tell of producers."""
+    def _remove_below(self, offset: int, *, durably: bool = False) -> None:
+        """Remove closed segments, as far as a snapshot keeps what they tell of producers. `durably`: each before the
+        next, where no log start on disk says that they are gone."""
         while len(self.segments) > 1 and self.segments[0].next_offset <= min(offset, self.snapshots.newest):
             segment = self.segments[0]
             self.snapshots.forget_files(segment.open_index_files())
             segment.remove()
             del self.segments[0]
+            if durably:
+                self.files.sync_directory(self.directory)
 
     def set_clean_point(self, point: CleanPoint) -> None:
         """How far compaction has come. Raises OSError."""

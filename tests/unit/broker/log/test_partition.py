@@ -521,3 +521,45 @@ def test_a_sync_releases_only_the_snapshot_it_covered() -> None:
     assert not [name for name in disk.listdir("t-0") if name.endswith(".snapshot")]
     sync(log)
     assert f"{log.segments[-1].base_offset:020d}.snapshot" in disk.listdir("t-0")
+
+
+def test_a_full_disk_gets_room_by_retention() -> None:
+    """The small file that says where the log begins cannot be written: the oldest segment goes first."""
+    disk = MemoryDisk(durable=False)
+    log = filled(dataclasses.replace(SMALL, retention_bytes=800), disk=disk)
+    before = [segment.base_offset for segment in log.segments]
+    disk.fail_next_write()
+    assert log.apply_retention(NOW) > 0
+    assert log.log_start_offset == log.segments[0].base_offset > before[0]
+    disk.kill()
+    again = opened(log.config, disk)
+    assert (again.log_start_offset, again.log_end_offset) == (log.log_start_offset, 40)
+    assert again.report.cuts == []
+
+
+def test_the_indexes_of_few_closed_segments_are_in_memory() -> None:
+    log = filled(SMALL, batches=200)
+    assert len(log.segments) > 40
+    for _ in range(2):
+        offset, got = 0, 0
+        while offset < log.high_watermark:
+            read = log.read(offset, 300, committed_only=True)
+            got += len(headers(read.records))
+            offset = headers(read.records)[-1].last_offset + 1
+        assert got == 200
+        assert [log.offset_for_timestamp(10 * n) for n in range(200)] == [(10 * n, 2 * n) for n in range(200)]
+        assert log.offset_of_max_timestamp() == (1995, 399)
+        loaded = [segment for segment in log.segments[:-1] if len(segment.offsets)]
+        assert len(loaded) <= 5
+    log.close()
+
+
+def test_a_segment_without_timestamps_gets_old_from_its_last_write_on() -> None:
+    log = opened(dataclasses.replace(SMALL, retention_ms=1_000))
+    for n in range(20):
+        log.append(batch(b"x" * 50, timestamp=-1), NOW + n)
+    closed = len(log.segments) - 1
+    assert closed > 1
+    assert log.apply_retention(NOW + 1_000) == 0
+    assert 0 < log.apply_retention(NOW + 1_010) <= closed
+    assert log.offset_of_max_timestamp() is None
