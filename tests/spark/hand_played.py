@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from fencepost.broker.internal_records import encode_internal_batch, read_internal_records
 from fencepost.client.types import Isolation, TopicPartition
@@ -18,19 +18,25 @@ QUERY = "8c1f-query"
 
 
 class Bench:
-    """A sink on a fresh topic, played by hand."""
+    """A sink on a fresh topic, played by hand. `settings`: further ones of its clients."""
 
-    def __init__(self, servers: str, level: Level, timeout_ms: int | None = None) -> None:
-        self.servers, self.level = servers, level
+    def __init__(
+        self, servers: str, level: Level, timeout_ms: int | None = None, settings: Mapping[str, str] | None = None
+    ) -> None:
+        self.servers, self.level, self.settings = servers, level, dict(settings or {})
         self.sink = f"bench/{uuid.uuid4().hex[:8]}"
         self.topic = f"out-{uuid.uuid4().hex[:8]}"
-        self.link = Link({"bootstrap.servers": servers})
-        self.link.io.run(self.link.admin.create_topic(self.topic, 1))
+        self.link = Link({"bootstrap.servers": servers, **self.settings})
+        self._make_topic()
         self.runner = self.another_process(timeout_ms)
 
     def another_process(self, timeout_ms: int | None = None) -> SinkLink:
         """What another process of the sink would have: a client and caches of its own."""
-        return SinkLink(Link({"bootstrap.servers": self.servers}), SinkConfig(transaction_timeout_ms=timeout_ms))
+        link = Link({"bootstrap.servers": self.servers, **self.settings})
+        return SinkLink(link, SinkConfig(transaction_timeout_ms=timeout_ms))
+
+    def _make_topic(self) -> None:
+        self.link.io.run(self.link.admin.create_topic(self.topic, 1))
 
     def open(self) -> plan.Opened:
         opened = self.another_process().open(self.sink)
