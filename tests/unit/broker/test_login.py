@@ -7,10 +7,14 @@ from itertools import product
 import pytest
 
 from fencepost.broker.core import BrokerCore
+from fencepost.broker.effects import Reply
 from fencepost.broker.listeners import Listener
 from fencepost.broker.login import _TABLE, Login, LoginEvent, LoginFailed, LoginState, plain_user
+from fencepost.protocol.codec import encode_request
+from fencepost.protocol.frame import encode_request_frame
 from fencepost.protocol.messages.api_versions import ApiVersionsRequest
 from fencepost.protocol.messages.describe_cluster import DescribeClusterRequest
+from fencepost.protocol.messages.metadata import MetadataRequest
 from fencepost.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from fencepost.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from tests.support.broker_driver import BrokerDriver
@@ -163,3 +167,48 @@ def test_an_impossible_step_is_an_error_and_not_a_login() -> None:
     listener = Listener("X", "", 0, ("", 0), sasl=True, mechanisms=("PLAIN",), users=USERS)
     with pytest.raises(RuntimeError, match="right password in state 'new'"):
         Login(listener).authenticate(0, RIGHT)
+
+
+# Everything that somebody without a password can send: requests, and frames that are tokens after the old handshake.
+FRAMES = {
+    "api_versions": encode_request_frame(18, 3, 1, "x", encode_request(ApiVersionsRequest(), 3))[4:],
+    "handshake": encode_request_frame(17, 1, 1, "x", encode_request(SaslHandshakeRequest(mechanism="PLAIN"), 1))[4:],
+    "old handshake": encode_request_frame(17, 0, 1, "x", encode_request(SaslHandshakeRequest(mechanism="PLAIN"), 0))[
+        4:
+    ],
+    "other mechanism": encode_request_frame(17, 1, 1, "x", encode_request(SaslHandshakeRequest(mechanism=""), 1))[4:],
+    "wrong password": encode_request_frame(
+        36, 2, 1, "x", encode_request(SaslAuthenticateRequest(auth_bytes=b"\0alice\0wrong"), 2)
+    )[4:],
+    "wrong token": b"\0alice\0wrong",
+    "nothing": b"",
+    "metadata": encode_request_frame(3, 9, 1, "x", encode_request(MetadataRequest(topics=None), 9))[4:],
+}
+RIGHT_FRAME = encode_request_frame(36, 2, 1, "x", encode_request(SaslAuthenticateRequest(auth_bytes=RIGHT), 2))[4:]
+
+
+def test_no_way_without_the_password_leads_in() -> None:
+    """Every sequence of four of these, and then the right password too late or out of order."""
+    driver = driver_with(connection_failed_authentication_delay_ms=0)
+    core, ways, answered, let_in = driver.core, 0, set(), set()
+    for number, way in enumerate(product(FRAMES, repeat=4), 10):
+        core.connected(driver.now_ms, number, ("127.0.0.1", 9092), ("127.0.0.1", number))
+        for name in way:
+            before = len(core.take_effects())
+            core.handle_frame(driver.now_ms, number, memoryview(FRAMES[name]))
+            core.on_time(driver.now_ms)
+            if any(isinstance(effect, Reply) for effect in core.take_effects()):
+                answered.add(name)
+            assert before == 0
+            assert number not in core._connections or principal(core, number) == "User:ANONYMOUS"
+        core.handle_frame(driver.now_ms, number, memoryview(RIGHT_FRAME))
+        if number in core._connections and principal(core, number) == "User:alice":
+            let_in.add(way)
+        core.take_effects()
+        core.disconnected(driver.now_ms, number)
+        ways += 1
+    assert ways == len(FRAMES) ** 4
+    assert answered == {"api_versions", "handshake", "old handshake", "other mechanism", "wrong password"}
+    # Only those get in who did nothing but ask for versions and choose the mechanism.
+    assert {name for way in let_in for name in way} == {"api_versions", "handshake"}
+    assert all(way.count("handshake") == 1 for way in let_in)
