@@ -53,6 +53,9 @@ def main(arguments: dict[str, str]) -> None:
     write(frame, **{"sink.id": "doors"})
     write(frame.limit(10), **{"sink.id": "doors"})
     write(frame.limit(5), delivery="at-least-once")
+    # All or nothing: one row fails in the last task, the others have written theirs by then.
+    broken = frame.withColumn("value", fn.expr("if(value = '999', raise_error('a broken row'), value)"))
+    seen["failed job"] = text_of(lambda: write(broken, **{"sink.id": "doors"}))
     seen["no name"] = text_of(lambda: write(frame))
     seen["wrong column"] = text_of(lambda: write(frame.withColumnRenamed("key", "colour"), **{"sink.id": "doors"}))
 

@@ -49,7 +49,9 @@ class Standalone:
         script = Path(pyspark.__file__).parent / "bin" / "spark-class"
         host = arguments[arguments.index("--host") + 1]
         environment = {**self._environment, "SPARK_LOCAL_IP": host, "SPARK_DAEMON_MEMORY": "256m"}
-        environment["SPARK_DAEMON_JAVA_OPTS"] = "-Dspark.master.rest.enabled=false -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+        environment["SPARK_DAEMON_JAVA_OPTS"] = (
+            "-Dspark.master.rest.enabled=false -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+        )
         with log.open("w") as output:
             # A process group of its own: its executors and their Python workers end with it.
             self._processes.append(

@@ -65,5 +65,6 @@ def check(seen: dict[str, object]) -> None:
     assert 0 < int(str(seen["up to five"])) <= 15
     assert seen["projected"] == ["999"]
     assert seen["copied"] == 1018
+    assert "a broken row" in str(seen["failed job"])
     assert "sink.id" in str(seen["no name"])
     assert "colour" in str(seen["wrong column"])

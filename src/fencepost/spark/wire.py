@@ -1,7 +1,8 @@
 """Three wire conversations the sink needs and a plain client does not offer: with an identity that is handed in.
 
 `init_once`: InitProducerId that is never repeated after its answer was lost. `produce_batch`: one sealed batch, with
-the identity and sequence it was sealed with. `committed_batches`: what is committed in a partition up to an offset.
+the identity and sequence it was sealed with. `committed_batches`: what is committed in a partition up to an offset, as
+it is: the client's own fetching decodes into columns, for which every planning process would have to load numba.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from fencepost.protocol.fetch_wire import FetchPartition, FetchPartitionResult, 
 from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from fencepost.protocol.produce_wire import ProducePartition, ProduceRequest
 
-__all__ = ["committed_batches", "fetch_some", "init_once", "produce_batch"]
+__all__ = ["committed_batches", "init_once", "produce_batch"]
 
 FETCH_MAX_BYTES: Final = 16 * 1024 * 1024
 FETCH_WAIT_MS: Final = 250  # how long a broker may hold a fetch while the last stable offset does not move
@@ -108,18 +109,16 @@ async def produce_batch(
         attempt += 1
 
 
-async def fetch_some(
-    cluster: Cluster, topic: str, partition: int, position: int, isolation_level: int, max_bytes: int, deadline_ms: int
+async def _fetch_some(
+    cluster: Cluster, topic: str, partition: int, position: int, deadline_ms: int
 ) -> FetchPartitionResult:
-    """Fetch until there is something from `position` on. Raises OffsetOutOfRangeError, KafkaTimeoutError."""
+    """Fetch until there is something committed from `position` on. Raises OffsetOutOfRangeError, KafkaTimeoutError."""
     what = f"read {topic}-{partition} at {position}"
     attempt = 0
     while True:
         error: KafkaError | None = None
         try:
-            result = await fetch(
-                cluster, topic, partition, position, deadline_ms, isolation_level=isolation_level, max_bytes=max_bytes
-            )
+            result = await _fetch(cluster, topic, partition, position, deadline_ms)
         except (DisconnectedError, KafkaTimeoutError) as failure:
             error = failure
         else:
@@ -143,9 +142,7 @@ async def committed_batches(
     """
     position = start
     while position < end:
-        result = await fetch_some(
-            cluster, topic, partition, position, fetch_wire.READ_COMMITTED, FETCH_MAX_BYTES, deadline_ms
-        )
+        result = await _fetch_some(cluster, topic, partition, position, deadline_ms)
         is_aborted = AbortedFilter(result.aborted or ())
         before = position
         for header, batch in iter_batches(result.records, allow_partial=True):
@@ -157,25 +154,16 @@ async def committed_batches(
             raise ProtocolError(f"a fetch of {topic}-{partition} at {position} gave no whole batch")
 
 
-async def fetch(
-    cluster: Cluster,
-    topic: str,
-    partition: int,
-    position: int,
-    deadline_ms: int,
-    *,
-    isolation_level: int = fetch_wire.READ_COMMITTED,
-    max_bytes: int = FETCH_MAX_BYTES,
-) -> FetchPartitionResult:
+async def _fetch(cluster: Cluster, topic: str, partition: int, position: int, deadline_ms: int) -> FetchPartitionResult:
     """One Fetch of one partition; its error code is the caller's to judge. Raises KafkaError."""
     connection = await cluster.reach(Leader(topic, partition), deadline_ms)
     topic_id = cluster.topics[topic].topic_id
     version = connection.version(fetch_wire.API_KEY, 4, 12 if topic_id is None else fetch_wire.VERSIONS[1])
-    wanted = FetchTopic(topic, topic_id, [FetchPartition(partition, position, max_bytes)])
+    wanted = FetchTopic(topic, topic_id, [FetchPartition(partition, position, FETCH_MAX_BYTES)])
     request = FetchRequest(
         max_wait_ms=FETCH_WAIT_MS,
-        max_bytes=max_bytes,
-        isolation_level=isolation_level,
+        max_bytes=FETCH_MAX_BYTES,
+        isolation_level=fetch_wire.READ_COMMITTED,
         topics=[wanted],
     )
     left = max(deadline_ms - cluster.runtime.now_ms(), 0)
