@@ -182,9 +182,9 @@ class RemoteMember(Member):
 
     async def _beat(self) -> None:
         while self.state is not _S.LEFT and self._fatal is None:
+            self._wake.clear()
             if self.state is _S.FENCED:
                 await self._wake.wait(self._interval_ms)  # until the application was told
-                self._wake.clear()
                 continue
             if self._late():
                 await self._leave(LEAVE_EPOCH)
@@ -205,7 +205,6 @@ class RemoteMember(Member):
                 self._moved.set()
                 return
             await self._wake.wait(pause_ms)
-            self._wake.clear()
 
     async def _beat_once(self) -> float:
         """One heartbeat; how long to wait before the next. Raises what ends the membership, and lost answers."""
