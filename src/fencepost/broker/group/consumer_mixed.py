@@ -116,7 +116,9 @@ def to_classic(group: ConsumerGroup, topics: Topics, now_ms: int) -> GroupMetada
             )
         )
     leader = members[0].member_id
-    return GroupMetadataValue(CONSUMER_PROTOCOL_TYPE, group.epoch, protocol, leader, now_ms, tuple(members))
+    # Not the group's epoch, which rose when the last member of the other protocol left: nobody has heard of it.
+    generation = group.assignment_epoch
+    return GroupMetadataValue(CONSUMER_PROTOCOL_TYPE, generation, protocol, leader, now_ms, tuple(members))
 
 
 def join_classic(draft: Draft, request: Join, new_id: str, topics: Topics) -> ConsumerMember | Joined:
