@@ -38,6 +38,7 @@ def copy(
     *,
     session_timeout_ms: int = 45_000,
     transaction_timeout_ms: int = 60_000,
+    group_protocol: str = "classic",
 ) -> int:
     """Work until `stopping` is set; returns how many records were committed.
 
@@ -50,7 +51,11 @@ def copy(
     copied = 0
     with (
         Consumer(
-            bootstrap_servers, group_id=group, auto_offset_reset="earliest", session_timeout_ms=session_timeout_ms
+            bootstrap_servers,
+            group_id=group,
+            auto_offset_reset="earliest",
+            session_timeout_ms=session_timeout_ms,
+            group_protocol=group_protocol,
         ) as consumer,
         Producer(
             bootstrap_servers,
@@ -84,7 +89,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--target", required=True)
     parser.add_argument("--group", required=True)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--session-timeout-ms", type=int, default=45_000)
+    parser.add_argument(
+        "--group-protocol", choices=["classic", "consumer"], default="classic", help="KIP-848: consumer"
+    )
+    parser.add_argument("--session-timeout-ms", type=int, default=45_000, help="classic; KIP-848's is the broker's")
     parser.add_argument("--transaction-timeout-ms", type=int, default=60_000)
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO)
@@ -104,6 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 stopping,
                 session_timeout_ms=options.session_timeout_ms,
                 transaction_timeout_ms=options.transaction_timeout_ms,
+                group_protocol=options.group_protocol,
             )
             print(f"{threading.current_thread().name} copied {count} records")
         except BaseException as error:  # noqa: BLE001 (the main thread raises it)

@@ -42,6 +42,14 @@ def _missing_kafka() -> str | None:
     return unavailable_reason()
 
 
+# Kafka would wait a second between two assignments of a consumer group, and not take sessions shorter than 45 s.
+CONSUMER_GROUPS_IN_A_HURRY = {
+    "group.consumer.assignment.interval.ms": 0,
+    "group.consumer.min.session.timeout.ms": 1_000,
+    "group.consumer.min.heartbeat.interval.ms": 100,
+}
+
+
 class Watched:
     """Which tests were skipped for want of something, and how many got a second try.
 
@@ -120,8 +128,7 @@ def _complaints(config: pytest.Config) -> dict[str, list[str]]:
 def apache_kafka() -> Iterator[ApacheKafka]:
     """One Apache Kafka node for the whole run; use names of your own for topics, groups and transactional ids."""
     try:
-        # Kafka would wait a second between two assignments of a consumer group.
-        with ApacheKafka(properties={"group.consumer.assignment.interval.ms": 0}) as kafka:
+        with ApacheKafka(properties=CONSUMER_GROUPS_IN_A_HURRY) as kafka:
             yield kafka
     except Unavailable as reason:
         pytest.skip(str(reason))

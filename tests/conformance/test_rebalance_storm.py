@@ -1,7 +1,7 @@
 """Members of a group join, leave, are killed (-9) and stand still while they copy a topic: exactly once at the end.
 
 Every member is a process running examples/consume_transform_produce.py. `FENCEPOST_STORM_S` is how long the storm lasts
-(default 25 s), `FENCEPOST_STORM_SEED` repeats its choices.
+(default 15 s), `FENCEPOST_STORM_SEED` repeats its choices.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from fencepost import TopicPartition
 from tests.support.brokers import BrokerUnderTest
 
 ROOT = Path(__file__).parents[2]
-SECONDS = float(os.environ.get("FENCEPOST_STORM_S", "25"))
+SECONDS = float(os.environ.get("FENCEPOST_STORM_S", "15"))
 SEED = int(os.environ.get("FENCEPOST_STORM_SEED", "1"))
 MOST_MEMBERS = 4
 PARTITIONS = 6
+GROUP_RESOURCE = 32
 SESSION_TIMEOUT_MS = 6_000
 TRANSACTION_TIMEOUT_MS = 8_000
 STANDS_STILL_S = 9.0  # longer than both timeouts: it wakes up as a zombie
@@ -39,10 +40,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(int(SECONDS) + 600)]
 class Storm:
     """The member processes, and what happens to them."""
 
-    def __init__(self, broker: BrokerUnderTest, source: str, target: str) -> None:
+    def __init__(self, broker: BrokerUnderTest, source: str, target: str, protocol: str) -> None:
         self._command = [sys.executable, str(ROOT / "examples" / "consume_transform_produce.py")]
         self._command += ["--bootstrap-servers", broker.bootstrap_servers, "--source", source, "--target", target]
-        self._command += ["--group", f"{source}-group", "--threads", "1"]
+        self._command += ["--group", f"{source}-group", "--threads", "1", "--group-protocol", protocol]
         self._command += ["--session-timeout-ms", str(SESSION_TIMEOUT_MS)]
         self._command += ["--transaction-timeout-ms", str(TRANSACTION_TIMEOUT_MS)]
         self._members: list[subprocess.Popen[bytes]] = []
@@ -119,13 +120,16 @@ def committed(broker: BrokerUnderTest, topic: str) -> list[bytes]:
     return [value for value in found if value is not None]
 
 
-@pytest.fixture
-def storm(broker: BrokerUnderTest) -> Iterator[tuple[Storm, str, str]]:
+@pytest.fixture(params=["classic", "consumer"])
+def storm(broker: BrokerUnderTest, request: pytest.FixtureRequest) -> Iterator[tuple[Storm, str, str]]:
     source, target = broker.name("source"), broker.name("target")
     with fencepost.Admin(broker.bootstrap_servers) as admin:
         admin.create_topic(source, PARTITIONS)
         admin.create_topic(target, 2)
-    raging = Storm(broker, source, target)
+        if request.param == "consumer":
+            session = {"consumer.session.timeout.ms": str(SESSION_TIMEOUT_MS), "consumer.heartbeat.interval.ms": "1000"}
+            admin.alter_configs(f"{source}-group", session, resource_type=GROUP_RESOURCE)
+    raging = Storm(broker, source, target, request.param)
     try:
         yield raging, source, target
     finally:
