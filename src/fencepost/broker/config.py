@@ -76,11 +76,11 @@ class _Values:
 class BrokerConfig(_Values):
     """The broker's settings. Keys are Kafka's; `given` are the ones that were set. Raises InvalidSetting.
 
-    `changed` are those that were changed while the broker ran, for this broker; `changed_default` for all brokers. They
-    count before the given ones, in this order.
+    `changed` are those that were changed while the broker ran, for this broker; `changed_default` for all brokers;
+    `features` are levels of the cluster. They count before the given ones.
     """
 
-    __slots__ = ("changed", "changed_default")
+    __slots__ = ("changed", "changed_default", "features")
 
     def __init__(self, given: Mapping[str, object] | None = None) -> None:
         checked = {}
@@ -92,17 +92,23 @@ class BrokerConfig(_Values):
         super().__init__(BROKER_SETTINGS, checked)
         self.changed: dict[str, str] = {}
         self.changed_default: dict[str, str] = {}
+        self.features: dict[str, str] = {}
 
     def value(self, key: str) -> str | None:
         """The value as it is written, None where there is none."""
-        for layer in (self.changed, self.changed_default):
+        for layer in (self.changed, self.changed_default, self.features):
             if key in layer:
                 return layer[key]
         return super().value(key)
 
     def origins(self, key: str) -> list[Origin]:
         """All values that the setting might have, the one that counts first."""
-        layers = ((FROM_THIS_BROKER, self.changed), (FROM_ALL_BROKERS, self.changed_default), (FROM_START, self.given))
+        layers = (
+            (FROM_THIS_BROKER, self.changed),
+            (FROM_ALL_BROKERS, self.changed_default),
+            (FROM_ALL_BROKERS, self.features),
+            (FROM_START, self.given),
+        )
         found = [Origin(key, layer[key], source) for source, layer in layers if key in layer]
         setting = BROKER_SETTINGS.get(key)
         if setting is not None and setting.default is not None:

@@ -1,8 +1,9 @@
-"""Settings that were changed while the broker ran: of this broker, of all brokers, of groups.
+"""Settings that were changed while the broker ran: of this broker, of all brokers, of groups; levels of features.
 
 On disk, `settings.fencepost` is one small file that is replaced as a whole before a change is answered: the form of
-`sealed_json`, magic "FPSE". Version 1 payload: {"brokers": {"1" or "": {key: value}}, "groups": {group id: {...}}}.
-Topics' settings are kept with the topics.
+`sealed_json`, magic "FPSE". Version 1 payload: {"brokers": {"1" or "": {key: value}}, "groups": {group id: {...}},
+"features": {"epoch": how often they were changed, "levels": {name: level as text}}}. Topics' settings are kept with the
+topics.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fencepost.broker.config import BrokerConfig, GroupSettings
+from fencepost.broker.features import METADATA_VERSION, SUPPORTED, TRANSACTION_VERSION
 from fencepost.broker.files import Files
 from fencepost.broker.sealed_json import Damaged, seal_json, unseal_json
 
@@ -31,17 +33,21 @@ class DynamicSettings:
         self._files = files
         self._config = config
         self._groups: dict[str, dict[str, str]] = {}
+        self.features_epoch = 1
+        """Grows with every change of a level: clients believe the answer with the highest."""
 
     def load(self) -> None:
         """Read the file. Raises SettingsCorrupt, OSError."""
         brokers: dict[str, dict[str, str]] = {}
         self._groups = {}
+        self.features_epoch, self._config.features = 1, {}
         if self._files.exists(_FILE):
             try:
                 stored = unseal_json(_MAGIC, _VERSION, self._files.read_bytes(_FILE))
             except Damaged as error:
                 raise SettingsCorrupt(f"{_FILE}: {error}") from error
             brokers, self._groups = stored["brokers"], stored["groups"]
+            self.features_epoch, self._config.features = stored["features"]["epoch"], stored["features"]["levels"]
         self._config.changed_default = brokers.get(ALL_BROKERS, {})
         self._config.changed = next((given for name, given in brokers.items() if name != ALL_BROKERS), {})
 
@@ -71,8 +77,30 @@ class DynamicSettings:
         self._save(self._config.changed, self._config.changed_default, groups)
         self._groups = groups
 
+    def feature_levels(self) -> dict[str, int]:
+        """The level of each feature that is in force."""
+        return {
+            METADATA_VERSION: SUPPORTED[METADATA_VERSION][1],
+            TRANSACTION_VERSION: self._config.number(TRANSACTION_VERSION),
+        }
+
+    def set_feature_levels(self, levels: Mapping[str, int]) -> None:
+        """Put these levels in force. Raises OSError, and then nothing has changed."""
+        features, epoch = self._config.features, self.features_epoch
+        self._config.features = {TRANSACTION_VERSION: str(levels[TRANSACTION_VERSION])}
+        self.features_epoch += 1
+        try:
+            self._save(self._config.changed, self._config.changed_default, self._groups)
+        except OSError:
+            self._config.features, self.features_epoch = features, epoch
+            raise
+
     def _save(
         self, changed: Mapping[str, str], changed_default: Mapping[str, str], groups: Mapping[str, Mapping[str, str]]
     ) -> None:
-        stored = {"brokers": {ALL_BROKERS: changed_default, "1": changed}, "groups": groups}
+        stored = {
+            "brokers": {ALL_BROKERS: changed_default, "1": changed},
+            "groups": groups,
+            "features": {"epoch": self.features_epoch, "levels": self._config.features},
+        }
         self._files.write_atomic(_FILE, seal_json(_MAGIC, _VERSION, stored))

@@ -114,6 +114,7 @@ RULES: Mapping[int, Rule] = {
         each=Each(Operation.READ, _TOPIC, "topics", "topics"),
         refuse="offset_delete",
     ),
+    57: Rule((_ALTER_CLUSTER,)),
     61: Rule(each=Each(Operation.READ, _TOPIC, "topics", "topics")),
     65: Rule(each=Each(Operation.DESCRIBE, _TRANSACTION, "transactional_ids", "transaction_states", name="")),
     66: Rule(shown=Shown(Operation.DESCRIBE, _TRANSACTION, "transaction_states", "transactional_id")),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from fencepost.broker.api.registry import SERVED
 from fencepost.broker.connection import Call
+from fencepost.broker.features import SUPPORTED
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.api_versions import (
     ApiVersion,
@@ -37,23 +38,24 @@ def handle(call: Call, now_ms: int, request: ApiVersionsRequest | None) -> ApiVe
         return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=(only,))
     call.connection.software_name = request.client_software_name
     call.connection.software_version = request.client_software_version
-    level = call.core.config.number("transaction.version")
-    low, high, finalized = _METADATA_VERSION
-    features = [FinalizedFeatureKey(name="metadata.version", max_version_level=finalized, min_version_level=finalized)]
-    if level > 0:
-        features.append(
-            FinalizedFeatureKey(name="transaction.version", max_version_level=level, min_version_level=level)
-        )
+    levels = call.core.settings.feature_levels()
+    finalized = [
+        FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+        for name, level in levels.items()
+        if level > 0
+    ]
     # v0-3 of the answer cannot say "from 0", so Kafka leaves such features out for them (KAFKA-17011).
-    supported = [SupportedFeatureKey(name="metadata.version", min_version=low, max_version=high)]
-    if call.version >= 4:
-        supported.append(SupportedFeatureKey(name="transaction.version", min_version=0, max_version=2))
+    supported = [
+        SupportedFeatureKey(name=name, min_version=low, max_version=high)
+        for name, (low, high) in SUPPORTED.items()
+        if low > 0 or call.version >= 4
+    ]
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=a.key, min_version=_LISTED_FROM.get(a.key, a.min_version), max_version=a.max_version)
             for a in SERVED.values()
         ],
         supported_features=supported,
-        finalized_features_epoch=_FEATURES_EPOCH,
-        finalized_features=features,
+        finalized_features_epoch=call.core.settings.features_epoch,
+        finalized_features=finalized,
     )

@@ -1,0 +1,67 @@
+"""Features of the cluster: which levels are supported, which one is in force, and how it may be changed (KIP-584).
+
+Pure; words are Kafka's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+__all__ = ["METADATA_VERSION", "SUPPORTED", "TRANSACTION_VERSION", "InvalidUpdate", "Update", "updated"]
+
+METADATA_VERSION, TRANSACTION_VERSION = "metadata.version", "transaction.version"
+# Level 30 of metadata.version is 4.3-IV0: some admin tools read a cluster's age from it.
+SUPPORTED: Mapping[str, tuple[int, int]] = {METADATA_VERSION: (7, 30), TRANSACTION_VERSION: (0, 2)}
+
+UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
+_FIXED = {METADATA_VERSION}
+_DOWNGRADE_MEANT = (
+    "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe"
+)
+
+
+class InvalidUpdate(Exception):
+    """One of the updates cannot be; none is carried out."""
+
+
+class Update(NamedTuple):
+    """One feature's new level; `kind`: 1 only upwards, 2 and 3 downwards."""
+
+    feature: str
+    level: int
+    kind: int
+
+
+def updated(levels: Mapping[str, int], updates: Sequence[Update]) -> dict[str, int]:
+    """The levels after all updates. Raises InvalidUpdate."""
+    result = dict(levels)
+    for update in updates:
+        why = _refusal(levels, update)
+        if why is not None:
+            what = f"Invalid update version {update.level} for feature {update.feature}. {why}"
+            raise InvalidUpdate(f"The update failed for all features since the following feature had an error: {what}")
+        result[update.feature] = update.level
+    return result
+
+
+def _refusal(levels: Mapping[str, int], update: Update) -> str | None:
+    if update.kind not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
+        return "The controller does not support the given upgrade type."
+    if update.level < 0:
+        return "A feature version cannot be less than 0."
+    supported = SUPPORTED.get(update.feature)
+    if supported is None:
+        return "Local controller 1 does not support this feature."
+    low, high = supported
+    if not low <= update.level <= high:
+        return f"Local controller 1 only supports versions {low}-{high}"
+    current = levels[update.feature]
+    if update.level < current:
+        if update.kind == UPGRADE:
+            return f"{_DOWNGRADE_MEANT} downgrade."
+        if update.feature in _FIXED:
+            return f"Level {current} of this feature is the only one here."
+    if update.level > current and update.kind != UPGRADE:
+        return "Can't downgrade to a newer version."
+    return None
