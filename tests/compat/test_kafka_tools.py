@@ -178,14 +178,14 @@ def test_transactions(desk: Desk) -> None:
         given = admin.init_producer_id("prepared", timeout_ms=60_000, two_phase=True)
     with pytest.raises(KafkaError):  # it ends what has been fenced by then
         use_and_terminate(desk, topic, command)
-    listed = desk.rows(command, "list", "--state", "CompleteAbort")
-    assert ["open", "1"] in [row[:2] for row in listed]
+    # The administrator's init has taken the id over.
+    assert ["open", "Empty"] in [[row[0], row[-1]] for row in desk.rows(command, "list")]
     described = desk.rows(command, "describe", "--transactional-id", "prepared")[-1]
     assert described[:6] == ["1", "prepared", str(given.producer_id), "0", "Empty", str(2**31 - 1)]
 
 
 def use_and_terminate(desk: Desk, topic: str, command: str) -> None:
-    with fencepost.Producer(desk.servers, transactional_id="open") as producer:
+    with fencepost.Producer(desk.servers, transactional_id="open", two_phase_commit=True) as producer:
         producer.init_transactions()
         producer.begin_transaction()
         producer.send(topic, b"value-1").result()

@@ -236,10 +236,9 @@ def test_a_transaction_times_out(broker: BrokerUnderTest, client: RawClient) -> 
 def test_no_late_batch_joins_a_finished_transaction(broker: BrokerUnderTest, client: RawClient) -> None:
     """Section 10: Kafka 4.3.1 lets a batch of the old epoch in until the marker is there; ours never does.
 
-    So after EndTxn is answered, what a reader sees of the transaction may grow with Kafka, and does not with ours.
+    So after EndTxn is answered, what a reader sees of the transaction may grow with Kafka (36 of 36 such batches were
+    seen joining), and does not with ours.
     """
-    if not broker.is_ours:
-        pytest.xfail("Kafka 4.3.1 was seen taking 36 of 36 such batches; when it fences, this arm can be strict, too")
     topic, name = client.create_topic(broker.name("t"), partitions=12), broker.name("txn")
     me = client.start_producer(name)
     for partition in range(12):
@@ -250,9 +249,12 @@ def test_no_late_batch_joins_a_finished_transaction(broker: BrokerUnderTest, cli
             client.produce(topic, [b"late"], partition=number, transactional_id=name, producer=me, sequence=1)
             for number in range(12)
         ]
-    assert [answer.error_code for answer in late] == [ErrorCode.INVALID_PRODUCER_EPOCH] * 12
     client.wait_for_state(name, "CompleteCommit")
-    assert [client.fetch(topic, partition=number, committed=True).values for number in range(12)] == [[b"x"]] * 12
+    codes = [answer.error_code for answer in late]
+    refused = ErrorCode.INVALID_PRODUCER_EPOCH
+    assert set(codes) <= ({refused} if broker.is_ours else {refused, ErrorCode.NONE})
+    read = [client.fetch(topic, partition=number, committed=True).values for number in range(12)]
+    assert read == [[b"x"] if code else [b"x", b"late"] for code in codes]
 
 
 def test_what_the_admin_sees(broker: BrokerUnderTest, client: RawClient) -> None:

@@ -124,6 +124,26 @@ class RawClient:
             raise ValueError(f"answer to request {correlation_id}, {self._correlation_id} was asked")
         return memoryview(answer)[start:]
 
+    def exchange_many(self, api_key: int, version: int, bodies: Sequence[bytes]) -> list[memoryview]:
+        """Send them all, then take the answers, which come in the same order."""
+        first = self._correlation_id + 1
+        self._correlation_id += len(bodies)
+        numbered = enumerate(bodies, first)
+        self._socket.sendall(
+            b"".join(
+                frame.encode_request_frame(api_key, version, number, self._client_id, body) for number, body in numbered
+            )
+        )
+        answers = []
+        for number in range(first, self._correlation_id + 1):
+            (size,) = struct.unpack(">i", self._receive(4))
+            answer = self._receive(size)
+            correlation_id, start = frame.decode_response_header(api_key, version, answer)
+            if correlation_id != number:
+                raise ValueError(f"answer to request {correlation_id}, {number} was asked")
+            answers.append(memoryview(answer)[start:])
+        return answers
+
     def call(self, request: Message, version: int) -> Any:
         """The typed answer to a typed request (see fencepost.protocol.messages)."""
         answer = self.exchange(request.API_KEY, version, codec.encode_request(request, version))
