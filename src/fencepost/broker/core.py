@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -43,6 +44,7 @@ __all__ = ["BROKER_ID", "BrokerCore"]
 
 BROKER_ID = 1
 _PRODUCE, _FETCH, _API_VERSIONS = 0, 1, 18
+_LOGIN_PATIENCE_MS = 60_000
 _HOT = (_PRODUCE, _FETCH)
 _SESSION_EVICTION_MS = 120_000
 
@@ -118,7 +120,11 @@ class BrokerCore:
         self, now_ms: int, connection_id: int, local: tuple[str, int], peer: tuple[str, int], listener: int = 0
     ) -> None:
         """A client has connected to `listeners[listener]`."""
-        self._connections[connection_id] = Connection(connection_id, local, peer, self.listeners[listener])
+        connection = Connection(connection_id, local, peer, self.listeners[listener])
+        self._connections[connection_id] = connection
+        if connection.login is not None:
+            self.topics.tick(now_ms)
+            self.after(_LOGIN_PATIENCE_MS, partial(self._expect_login, connection, connection.login))
 
     def is_known(self, connection_id: int) -> bool:
         """Whether the client of the connection has said who it is, as far as its listener asks."""
@@ -293,6 +299,12 @@ class BrokerCore:
             response = handler(SERVED[key])(call, now_ms, request)
         if response is not None:
             self.answer(call, response)
+
+    def _expect_login(self, connection: Connection, login: Login) -> None:
+        """Somebody who does not say who it is must not occupy a connection for ever."""
+        if not connection.closed and not login.principal:
+            _log.info("closing connection %s: not authenticated in time", connection)
+            self.drop(self.topics.now_ms, connection)
 
     def _check_login(self, now_ms: int, login: Login, key: int, size: int) -> None:
         """Raises MalformedMessage where the client has to say first who it is."""

@@ -302,6 +302,8 @@ class _Client(asyncio.BufferedProtocol):
         server.core.connected(
             server.now_ms(), self._connection_id, (local[0], local[1]), (peer[0], peer[1]), self._listener
         )
+        if not self._is_known:
+            server.pump()  # it has a limited time to become known
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._receiver.space()

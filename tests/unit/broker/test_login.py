@@ -123,6 +123,17 @@ def test_a_second_try_meanwhile_ends_the_connection() -> None:
     assert driver.answer(asked) is None
 
 
+def test_who_says_nothing_is_not_waited_for() -> None:
+    driver = driver_with()
+    log_in(driver)
+    driver.ask(ApiVersionsRequest(), 3, connection=2)
+    driver.pass_time(59_000)
+    assert not driver.closed
+    driver.pass_time(2_000)
+    assert driver.closed == {2}
+    assert driver.ask(DescribeClusterRequest(endpoint_type=1), 1).error_code == 0
+
+
 def test_too_many_bytes_before_authentication() -> None:
     driver = driver_with(sasl_server_max_receive_size=1000)
     for _ in range(100):
