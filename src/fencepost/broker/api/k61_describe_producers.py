@@ -45,5 +45,6 @@ def _describe(call: Call, name: str, index: int) -> PartitionResponse:
             current_txn_start_offset=state.txn_first_offset,
         )
         for state in partition.log.producers
+        if not state.shrunk  # expired: Kafka would know nothing of it
     ]
     return PartitionResponse(partition_index=index, active_producers=producers)
