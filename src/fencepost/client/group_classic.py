@@ -104,7 +104,7 @@ class ClassicMember(Member):
 
     @property
     def holds_back(self) -> bool:
-        return not self.cooperative
+        return not self.cooperative or self.generation_id < 0
 
     async def settle(self, deadline_ms: int) -> bool:
         attempt = 0

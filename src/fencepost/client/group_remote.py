@@ -107,7 +107,7 @@ class RemoteMember(Member):
 
     @property
     def holds_back(self) -> bool:
-        return False
+        return self.state is _S.FENCED
 
     def _set(self, event: RemoteEvent) -> None:
         self.state = step(self.state, event)
