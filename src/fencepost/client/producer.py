@@ -11,6 +11,7 @@ from fencepost.client.cluster import Cluster
 from fencepost.client.interceptors import Interceptors, OutgoingRecord
 from fencepost.client.prepared import PreparedTransaction
 from fencepost.client.sender import Sender
+from fencepost.client.tasks import within
 from fencepost.client.transactions import Transactions
 from fencepost.client.txn_states import TxnState
 from fencepost.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
@@ -135,7 +136,11 @@ class ProducerCore:
             if self.transactions is None:
                 await self.flush(timeout_ms)
             elif self.transactions.state in _ENDS_BY_ABORT:
-                await self.transactions.abort()
+                abort = self.transactions.abort()
+                if timeout_ms is None:
+                    await abort
+                else:
+                    await within(self.cluster.runtime, abort, timeout_ms, "the abort of the open transaction")
         finally:
             self.sender.drop(ClosedError("the producer was closed"))
             self.sender.stop()

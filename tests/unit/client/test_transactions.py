@@ -11,6 +11,7 @@ from fencepost.client.producer import ProducerCore
 from fencepost.client.txn_states import TxnState
 from fencepost.client.types import GroupMetadata, TopicPartition
 from fencepost.errors import (
+    ClosedError,
     CommitFailedError,
     FailureType,
     GroupFencedError,
@@ -443,5 +444,22 @@ def test_calls_out_of_turn_are_refused_in_words() -> None:
         with pytest.raises(UsageError, match="transactional_id"):
             plain.begin_transaction()
         await plain.close()
+
+    run(body)
+
+
+def test_close_waits_no_longer_than_it_was_told() -> None:
+    async def body(world: World) -> None:
+        world.broker.scripts[26] += [lambda _, __: None] * 10
+        producer = world.producer(transactional_id="x")
+        await producer.init_transactions()
+        producer.begin_transaction()
+        assert (await world.fate(producer.append("t", b"v"))).offset == 0
+        begun_ms = world.runtime.now_ms()
+        with pytest.raises(KafkaTimeoutError, match="abort of the open transaction"):
+            await producer.close(1500)
+        assert 1500 <= world.runtime.now_ms() - begun_ms < 2000
+        with pytest.raises(ClosedError):
+            producer.append("t", b"late")
 
     run(body)
