@@ -107,7 +107,11 @@ class ParkedFetch:
         """(whether it may be answered before its time is over, the results as of now)."""
         room, total, failed = self._max_bytes, 0, False
         results = []
-        for reader in self._opened.readers:
+        readers = self._opened.readers
+        if self._opened.session is not None:
+            enforced = self._call.core.rights.enforced
+            readers = [reader for reader in readers if enforced or not _has_no_news(reader)]
+        for reader in readers:
             result = self._read(reader, room, total == 0)
             size = len(result.records)
             room -= size
@@ -164,3 +168,21 @@ class ParkedFetch:
         if self._committed:
             result.aborted = read.aborted
         return result
+
+
+def _has_no_news(reader: Reader) -> bool:
+    """Whether a session's partition need not be looked at: it was read to its end, and nothing has moved since.
+
+    This is asked for every partition of a session with every fetch. A deleted topic's logs are closed, and so it does
+    not hold there.
+    """
+    partition = reader.partition
+    log = None if partition is None else partition.opened
+    if log is None:
+        return False
+    end = reader.high_watermark
+    return (
+        reader.request.fetch_offset == end == log.high_watermark
+        and reader.log_start_offset == log.log_start_offset
+        and reader.request.current_leader_epoch <= 0
+    )
