@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fencepost.spark import names
@@ -30,6 +30,7 @@ def decision(sink: str = "s", uniques: list[bytes] | None = None, pairs: list[Pa
     )
 
 
+@settings(deadline=None)
 @given(
     st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30),
     st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30),
