@@ -14,6 +14,7 @@ from fencepost.broker.embedded import Broker
 from fencepost.broker.listeners import jaas_line
 from fencepost.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from fencepost.protocol.messages.describe_acls import DescribeAclsRequest
+from fencepost.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from fencepost.protocol.messages.metadata import MetadataRequest
 from fencepost.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from tests.support.brokers import FencepostProcess
@@ -50,6 +51,21 @@ def test_users_make_the_only_listener_ask() -> None:
             client.call(MetadataRequest(topics=()), 9)
         with pytest.raises(PermissionError, match="Invalid username or password"):
             RawClient(broker.bootstrap_servers, login=("alice", "Secret"))
+
+
+def test_no_password_is_ever_shown(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG")
+    with Broker(AUTHORIZER, users=USERS) as broker, RawClient(broker.bootstrap_servers, login=("admin", "a")) as admin:
+        resource = DescribeConfigsResource(resource_type=4, resource_name="1", configuration_keys=None)
+        request = DescribeConfigsRequest(resources=[resource], include_synonyms=True, include_documentation=True)
+        (answer,) = admin.call(request, 4).results
+        values = {config.name: config.value for config in answer.configs}
+        assert values["super.users"] == "User:admin"
+        with pytest.raises(PermissionError):
+            RawClient(broker.bootstrap_servers, login=("alice", "almost secret"))
+        assert "secret" not in str(answer)
+        assert "secret" not in repr(vars(broker)) + caplog.text
+    assert "was not let in" in caplog.text
 
 
 def test_every_listener_keeps_its_port_over_a_restart() -> None:
