@@ -134,6 +134,10 @@ class Transactions:
             self.state = step(self.state, TxnEvent.FATAL if _is_fatal(error) else TxnEvent.INIT_FAILED)
             self.error = error
             raise
+        except BaseException:
+            if self.state is TxnState.INITIALIZING:
+                self.state = step(self.state, TxnEvent.INIT_FAILED)  # cancelled: it may be called again
+            raise
         if reply.error_code != 0:
             refusal = self._init_refusal(reply.error_code)
             self.state = step(self.state, TxnEvent.FATAL)
@@ -229,11 +233,10 @@ class Transactions:
     async def commit(self) -> None:
         """Raises CommitFailedError (abort, then go on) or a fatal error."""
         await self._raise_failure()
-        flushed = self.state is not TxnState.IN_TRANSACTION
         self._advance(TxnEvent.COMMIT)
-        if not flushed:
-            await self._sender.flush()
-            await self._raise_failure()
+        # Also when a commit is repeated: the one before may have been cancelled while it flushed.
+        await self._sender.flush()
+        await self._raise_failure()
         if not self._enlisted:
             self._advance(TxnEvent.ENDED)
             return
@@ -246,6 +249,9 @@ class Transactions:
             raise CommitFailedError(f"the commit was not answered: {error}", outcome_unknown=unknown) from error
         except KafkaError as error:
             self._fail(error)
+            raise
+        except BaseException:
+            self._commit_unanswered = True  # cancelled: the request may be on its way
             raise
         if reply.error_code == 0:
             self._start_afresh(reply.producer_id, reply.producer_epoch)
@@ -414,6 +420,13 @@ class Transactions:
             raise
         except (FatalError, ApplicationRecoverableError) as error:
             self._fail(error)
+            raise
+        except KafkaError:
+            raise
+        except BaseException:
+            self._fail(
+                TransactionAbortableError("send_offsets_to_transaction() was cancelled, the offsets may be missing")
+            )
             raise
         if self.state is TxnState.ABORTABLE_ERROR:
             if self._suspicious:
