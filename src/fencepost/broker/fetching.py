@@ -124,8 +124,7 @@ class ParkedFetch:
         """Look the reader's partition up, unless it is the one that is known already; returns an error code."""
         core, request = self._call.core, reader.request
         partition = reader.partition
-        name = core.topic_name(reader.topic, reader.topic_id)
-        if name is not None and not self._call.may(Operation.READ, ResourceType.TOPIC, name):
+        if core.rights.enforced and not self._may_read(reader):
             reader.partition = None
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         if partition is None or core.topics.get(partition.topic.name) is not partition.topic:
@@ -133,6 +132,10 @@ class ParkedFetch:
             if code:
                 return code
         return leader_epoch_error(request.current_leader_epoch)
+
+    def _may_read(self, reader: Reader) -> bool:
+        name = self._call.core.topic_name(reader.topic, reader.topic_id)
+        return name is None or self._call.may(Operation.READ, ResourceType.TOPIC, name)
 
     def _read(self, reader: Reader, room: int, nothing_yet: bool) -> FetchPartitionResult:
         request = reader.request
