@@ -146,6 +146,7 @@ def read_all(broker: Broker, topic: str, *, committed: bool = True, timeout_s: f
 
     level = Isolation.READ_COMMITTED if committed else Isolation.READ_UNCOMMITTED
     found: list[Record] = []
+    broker.settle()
     with Admin(broker.bootstrap_servers) as admin:
         partitions = sorted(admin.partitions_of([topic]))
         starts = admin.list_offsets(dict.fromkeys(partitions, EARLIEST))

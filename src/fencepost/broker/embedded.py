@@ -117,6 +117,13 @@ class Broker:
         self._start_on(self._address)
         return error
 
+    def settle(self) -> None:
+        """Return when all that was answered so far is durable and done, markers of ended transactions included.
+
+        EndTxn is answered when the decision is durable; the records become visible a moment later, as in Kafka.
+        """
+        self._run_inside(BrokerServer.settle)
+
     def wait_for_failure(self, timeout_s: float = 60.0) -> BaseException:
         """Return what ended the broker once it has ended by itself (a sync that failed). Raises TimeoutError."""
         if not self._stopped.wait(timeout_s) or self._error is None:

@@ -171,18 +171,18 @@ class BrokerServer:
         try:
             end_ms = clock.now_ms() + duration_ms
             stride_ms = max(1, duration_ms // _STRIDES)
-            await self._settle()
+            await self.settle()
             for _ in range(10 * _STRIDES):
                 due_ms = self.core.next_deadline_ms()
                 if due_ms is None or due_ms > end_ms:
                     break
                 clock.move_to(max(due_ms, min(end_ms, clock.now_ms() + stride_ms)))
-                await self._settle()
+                await self.settle()
             else:
                 raise RuntimeError(f"the broker does not come to rest: something is always due at {due_ms}")
             clock.move_to(end_ms)
             self.core.housekeep(end_ms)
-            await self._settle()
+            await self.settle()
         finally:
             if not was_frozen:
                 clock.thaw()
@@ -232,8 +232,11 @@ class BrokerServer:
             delays_ms.append(wait_ms - _steady_ms())
         self._timer = self._loop.call_later(max(0, min(delays_ms)) / 1000, self._on_time) if delays_ms else None
 
-    async def _settle(self) -> None:
-        """Do what is due now, and wait until what it appended is durable."""
+    async def settle(self) -> None:
+        """Do what is due now, and wait until all that was appended is durable and what follows from it is done.
+
+        Raises what ended the broker, if something did.
+        """
         self._on_time()
         while self._syncing is not None and not self._syncing.done():
             await asyncio.wait((self._syncing,))
