@@ -20,6 +20,7 @@ from tests.support.consumers import Diary, fill, poll_until, poll_values, shared
 pytestmark = pytest.mark.timeout(180)
 TP = fencepost.TopicPartition
 
+GROUP_RESOURCE = 32
 CLASSIC_EAGER: dict[str, Any] = {"partition_assignment_strategy": ["range"]}
 STICKY: dict[str, Any] = {"partition_assignment_strategy": ["sticky"]}
 COOPERATIVE: dict[str, Any] = {"partition_assignment_strategy": ["cooperative-sticky"]}
@@ -47,10 +48,18 @@ def closing() -> Iterator[ExitStack]:
 
 
 def member(broker: BrokerUnderTest, group: str, settings: dict[str, Any]) -> fencepost.Consumer:
+    if settings.get("group_protocol") == "consumer":
+        hurry(broker, group)
     return fencepost.Consumer(
         broker.bootstrap_servers,
         **{"group_id": group, "auto_offset_reset": "earliest", "heartbeat_interval_ms": 100, **settings},
     )
+
+
+def hurry(broker: BrokerUnderTest, group: str) -> None:
+    """Heartbeats of a KIP-848 group are the broker's to set: every 5 s unless told otherwise."""
+    with fencepost.Admin(broker.bootstrap_servers) as one:
+        one.alter_configs(group, {"consumer.heartbeat.interval.ms": "200"}, resource_type=GROUP_RESOURCE)
 
 
 class Committing(RebalanceListener):

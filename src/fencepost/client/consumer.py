@@ -18,6 +18,7 @@ from fencepost.client import offsets
 from fencepost.client.cluster import Cluster
 from fencepost.client.consumer_commits import Commits, OnCommit
 from fencepost.client.consumer_fetcher import Fetcher
+from fencepost.client.consumer_interceptors import ConsumerInterceptors
 from fencepost.client.consumer_metrics import ConsumerMetrics
 from fencepost.client.consumer_positions import GROUP_LANE, Positions
 from fencepost.client.fetching import RANGE_FETCH_BYTES, FetchSettings, fetch_range
@@ -93,7 +94,8 @@ class ConsumerCore:
         self._fetcher = Fetcher(
             cluster, self._reading, self._settings, self._arrived, self._metrics, self._positions.out_of_range
         )
-        self._commits = Commits(cluster, config, self._metrics, self._arrived, self.group_metadata)
+        self._interceptors = ConsumerInterceptors(config.interceptors)
+        self._commits = Commits(cluster, config, self._metrics, self._arrived, self.group_metadata, self._interceptors)
         self._group: Member | None = None
         self._settling: TaskHandle | None = None
         self._news: deque[_News] = deque()
@@ -308,15 +310,10 @@ class ConsumerCore:
         records: list[Record] = []
         for fetched in await self.poll_columns(timeout_ms, max_records):
             records.extend(to_records(fetched))
-        if records and self.config.interceptors:
-            chain = [records]
-
-            def consume() -> None:
-                for one in self.config.interceptors:
-                    chain.append(one.on_consume(chain[-1]))
-
-            await self.call_user(consume)
-            return chain[-1]
+        if records and self._interceptors:
+            seen: list[Record] = []
+            await self.call_user(lambda: seen.extend(self._interceptors.consume(records)))
+            return seen
         return records
 
     async def poll_arrow(

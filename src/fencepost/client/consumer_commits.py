@@ -10,14 +10,16 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from fencepost.client.cluster import Cluster
+from fencepost.client.consumer_interceptors import ConsumerInterceptors
 from fencepost.client.consumer_metrics import ConsumerMetrics
 from fencepost.client.group_offsets import commit
 from fencepost.client.runtime import Event
 from fencepost.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
-from fencepost.config import ConsumerConfig, ConsumerInterceptor
+from fencepost.config import ConsumerConfig
 from fencepost.errors import GroupFencedError, KafkaError, KafkaTimeoutError, RetriableError
 from fencepost.protocol.codes import ErrorCode as E
 
@@ -50,6 +52,7 @@ class Commits:
         metrics: ConsumerMetrics,
         arrived: Event,
         identity: Callable[[], GroupMetadata],
+        interceptors: ConsumerInterceptors,
     ) -> None:
         self._cluster = cluster
         self._runtime = cluster.runtime
@@ -57,6 +60,7 @@ class Commits:
         self._metrics = metrics
         self._arrived = arrived
         self._identity = identity
+        self._interceptors = interceptors
         self._orders: deque[_Order] = deque()
         self._working = False
         self._current: _Order | None = None
@@ -108,10 +112,10 @@ class Commits:
         calls: list[Callable[[], object]] = []
         while self._finished:
             order = self._finished.popleft()
-            if order.error is None:
-                calls += [_committed(one, order.positions) for one in self._config.interceptors]
+            if order.error is None and self._interceptors:
+                calls.append(partial(self._interceptors.committed, order.positions))
             if order.callback is not None:
-                calls.append(_answered(order.callback, order.error, order.positions))
+                calls.append(partial(order.callback, order.error, order.positions))
         return calls
 
     async def _work(self) -> None:
@@ -126,7 +130,7 @@ class Commits:
                 if order.automatic:
                     log.warning("auto commit failed: %s", error)
             order.done.set()
-            if order.callback is not None or (order.error is None and self._config.interceptors):
+            if order.callback is not None or (order.error is None and self._interceptors):
                 self._finished.append(order)
                 self._arrived.set()
         self._working, self._current = False, None
@@ -143,11 +147,3 @@ class Commits:
                     raise
                 while self._identity() == group and self._runtime.now_ms() < order.deadline_ms:
                     await self._runtime.sleep_ms(NEW_EPOCH_PAUSE_MS)
-
-
-def _committed(interceptor: ConsumerInterceptor, positions: Committed) -> Callable[[], object]:
-    return lambda: interceptor.on_commit(positions)
-
-
-def _answered(callback: OnCommit, error: KafkaError | None, positions: Committed) -> Callable[[], object]:
-    return lambda: callback(error, positions)

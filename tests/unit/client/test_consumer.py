@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from fencepost.client.consumer import ConsumerCore
+from fencepost.client.consumer_interceptors import ConsumerInterceptor
 from fencepost.client.offsets import EARLIEST, LATEST, OffsetReset
 from fencepost.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
-from fencepost.config import ConsumerInterceptor
 from fencepost.errors import (
     ConfigurationError,
     GroupFencedError,
@@ -269,6 +269,12 @@ def test_an_automatic_commit_covers_what_earlier_polls_gave() -> None:
 def test_interceptors_see_what_is_handed_out_and_committed() -> None:
     broker = broker_with((0, 0, [b"a", b"b"]))
 
+    class Broken(ConsumerInterceptor):
+        def on_consume(self, records: list[Any]) -> list[Any]:
+            raise ZeroDivisionError
+
+        on_commit = on_consume  # type: ignore[assignment]
+
     class Tail(ConsumerInterceptor):
         committed: Any = None
 
@@ -280,7 +286,7 @@ def test_interceptors_see_what_is_handed_out_and_committed() -> None:
 
     async def body(world: World) -> None:
         tail = Tail()
-        core = consumer_of(world, **GROUP, interceptors=[tail])
+        core = consumer_of(world, **GROUP, interceptors=[Broken(), tail])
         await core.assign([PLACE])
         assert await values_of(core, 1) == [b"b"]
         await core.commit()
