@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
-from fencepost.config import CommonConfig, ConsumerConfig, ProducerConfig
+from fencepost.config import ALIASES, CommonConfig, ConsumerConfig, ProducerConfig
 from fencepost.errors import ConfigurationError
 from fencepost.spark import names, plan
 from fencepost.spark.decision_store import DEFAULT_TOPIC
@@ -77,7 +77,7 @@ def client_settings(options: Mapping[str, str], kind: type[ProducerConfig | Cons
         config = kind.from_dotted(given)
     except ConfigurationError as error:
         raise ConfigurationError(f"option kafka.*: {error}") from error
-    common = {key: value for key, value in given.items() if key.replace(".", "_") in _COMMON}
+    common = {key: value for key, value in given.items() if _setting(key) in _COMMON}
     own = {field.name: getattr(config, field.name) for field in fields(config) if field.name not in _COMMON}
     return ClientSettings(tuple(sorted(common.items())), tuple(sorted(own.items())))
 
@@ -102,6 +102,12 @@ def whole(options: Mapping[str, str], name: str, lowest: int) -> int | None:
     if number < lowest:
         raise ConfigurationError(f"option {name}={number}: at least {lowest}")
     return number
+
+
+def _setting(dotted: str) -> str:
+    """The client's name of a setting, whichever of its names is given."""
+    name = dotted.replace(".", "_")
+    return ALIASES.get(name, name)
 
 
 _UNITS_MS: Final = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}

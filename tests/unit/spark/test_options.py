@@ -64,6 +64,14 @@ def test_client_settings_are_the_common_ones_and_the_rest_is_checked() -> None:
     settings = client_settings(given, ProducerConfig)
     assert settings.common == (("bootstrap.servers", "localhost:9092"), ("client.id", "me"))
     assert settings.value("compression_type") == "zstd"
+    # Every name that the client knows for a setting counts, Kafka's and librdkafka's.
+    secured = {"kafka.security.protocol": "SSL", "kafka.ssl.ca.location": "/ca.pem", "kafka.ssl.key.password": "p"}
+    assert {name for name, _ in client_settings({**SERVERS, **secured}, ProducerConfig).common} == {
+        "bootstrap.servers",
+        "security.protocol",
+        "ssl.ca.location",
+        "ssl.key.password",
+    }
     assert client_settings(SERVERS, ConsumerConfig).value("isolation_level") == "read_committed"
-    with pytest.raises(ConfigurationError, match="unknown setting 'group_id'"):
+    with pytest.raises(ConfigurationError, match="unknown setting 'group.id'"):
         client_settings({**SERVERS, "kafka.group.id": "g"}, ProducerConfig)
