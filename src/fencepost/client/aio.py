@@ -140,7 +140,7 @@ class AsyncProducer(ProducerCore):
         except BaseException as error:
             over = self.transactions is not None and self.transactions.error is error
             if isinstance(error, AbortableError) or not over:
-                await self.abort_transaction()
+                await self.abort_after(error)
                 if consumer is not None and isinstance(error, Exception):
                     await consumer.reset_to_committed()
             raise

@@ -200,11 +200,12 @@ class Producer(BlockingClient[ProducerCore]):
                 refuse_after_revocation(revocations, consumer.revocations)
                 self.send_offsets_to_transaction(consumer.positions(), consumer.group_metadata())
             self.commit_transaction()
-        except BaseException as error:
+        except BaseException as raised:
+            error = raised
             transactions = self._core.transactions
             over = transactions is not None and transactions.error is error and not isinstance(error, AbortableError)
             if not over:
-                self.abort_transaction()
+                self._run(lambda core: core.abort_after(error))
                 if consumer is not None and isinstance(error, Exception):
                     consumer.reset_to_committed()
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
@@ -16,10 +17,12 @@ from fencepost.client.transactions import Transactions
 from fencepost.client.txn_states import TxnState
 from fencepost.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from fencepost.config import ProducerConfig
-from fencepost.errors import BufferFullError, ClosedError, KafkaTimeoutError, UsageError
+from fencepost.errors import BufferFullError, ClosedError, KafkaError, KafkaTimeoutError, UsageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+log = logging.getLogger("fencepost.client.producer")
 
 _ENDS_BY_ABORT = (TxnState.IN_TRANSACTION, TxnState.ABORTABLE_ERROR, TxnState.ABORTING)
 
@@ -196,6 +199,21 @@ class ProducerCore:
         transactions = self._transactional()
         await transactions.exclusively(transactions.abort)
         self.sender.metrics.transaction_abort_total += 1
+
+    async def abort_after(self, error: BaseException) -> None:
+        """Abort because of `error`, which the caller raises again.
+
+        Nothing may take the place of a cancellation or Ctrl-C: what the abort has to say is then only logged, above all
+        that the commit which was cut short had taken effect.
+        """
+        try:
+            await self.abort_transaction()
+        except KafkaError as finding:
+            if isinstance(error, Exception):
+                raise
+            log.warning(
+                "after %s in a transaction of %r: %s", type(error).__name__, self.config.transactional_id, finding
+            )
 
     async def send_offsets_to_transaction(
         self,

@@ -149,3 +149,22 @@ def test_a_cancelled_init_can_be_repeated() -> None:
             break
     assert finished[-1]
     assert len(finished) > 4
+
+
+def test_a_cancellation_gets_through_the_transaction_block() -> None:
+    """Whatever the abort finds out: the task that was cancelled ends as cancelled, and the producer goes on."""
+
+    async def body(world: World, producer: ProducerCore, coordinator: Coordinator, steps: int) -> bool:
+        async def block() -> None:
+            try:
+                await producer.commit_transaction()
+            except BaseException as error:
+                await producer.abort_after(error)
+                raise
+
+        cut = await cancelled_after(steps, block())
+        if steps > 0:  # else the block was never entered
+            producer.begin_transaction()
+        return cut
+
+    try_each_step(body)
