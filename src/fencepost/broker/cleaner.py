@@ -79,7 +79,7 @@ class Cleaner:
     def _open_some(self) -> None:
         """Open a few logs that nobody has asked for since the start: they get old all the same."""
         left = _OPENED_AT_ONCE
-        for topic in self._core.topics:
+        for topic in list(self._core.topics):
             for partition in topic.partitions:
                 if partition.opened is None and partition not in self._tried:
                     self._tried.add(partition)
