@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as fn
 
-from fencepost.spark import exactly_once
+from fencepost.spark import behind_latest, exactly_once
 
 
 def text_of(attempt: Callable[[], Any]) -> str:
@@ -81,14 +81,16 @@ def main(arguments: dict[str, str]) -> None:
         row.value.decode() for row in read(subscribe=first, startingTimestamp="1600000001122").select("value").collect()
     ][:1]
 
-    def copy() -> None:
+    def copy() -> list[list[int]]:
         stream = spark.readStream.format("fencepost").options(**common, subscribe=first, startingOffsets="earliest")
         door = exactly_once({**common, "topic": second, "sink.id": "doors/foreach"})
         rows = stream.option("maxOffsetsPerTrigger", "400").load().select("key", "value")
         query = rows.writeStream.foreachBatch(door).option("checkpointLocation", f"{folder}/checkpoint")
-        query.trigger(availableNow=True).start().awaitTermination()
+        started = query.trigger(availableNow=True).start()
+        started.awaitTermination()
+        return [[one.max_offsets_behind_latest for one in behind_latest(told)] for told in started.recentProgress]
 
-    copy()
+    seen["behind"] = copy()
     write(frame.limit(3), **{"sink.id": "doors"})
     copy()
     seen["copied"] = read(subscribe=second).count()

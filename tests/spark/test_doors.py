@@ -65,6 +65,11 @@ def check(seen: dict[str, object]) -> None:
     assert 0 < int(str(seen["up to five"])) <= 15
     assert seen["projected"] == ["999"]
     assert seen["copied"] == 1018
+    # Three batches of at most 400 offsets, from three partitions: less and less is left, and nothing in the end.
+    behind = [one for found in list(seen["behind"]) for one in found]  # type: ignore[call-overload]
+    assert len(behind) >= 3
+    assert behind == sorted(behind, reverse=True)
+    assert behind[0] > 100 and behind[-1] == 0
     assert "a broken row" in str(seen["failed job"])
     assert "sink.id" in str(seen["no name"])
     assert "colour" in str(seen["wrong column"])

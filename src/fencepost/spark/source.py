@@ -98,9 +98,9 @@ class _Source:
         if missing:
             raise ConfigurationError(f"topics that do not exist: {', '.join(missing)}")
         for name, topic in found.items():
-            before = self._topic_ids.setdefault(name, topic.topic_id)
-            if before != topic.topic_id:
-                self._topic_ids[name] = topic.topic_id
+            before = self._topic_ids.get(name)
+            self._topic_ids[name] = topic.topic_id
+            if before is not None and topic.topic_id not in (None, before):
                 self._report_loss(f"topic {name} was deleted and made again: what was not read of it is gone", name)
         return {TopicPartition(name, number) for name, topic in found.items() for number in topic.partitions}
 
