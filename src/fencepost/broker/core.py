@@ -100,6 +100,7 @@ class BrokerCore:
         self.topics.tick(now_ms)
         self.meta.load(self.config.text("cluster.id"), self.new_uuid)
         self.settings.load()
+        self.transactions.settings_changed()
         self.topics.stopped_cleanly = self.meta.stopped_cleanly
         self.topics.load()
         self._load_rights()
