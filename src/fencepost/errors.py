@@ -284,7 +284,7 @@ class ForkedError(UsageError):
 # Wire code -> class. Everything else is RetriableBrokerError or BrokerError by the protocol's retriable flag.
 CODE_CLASSES: Final[dict[int, type[KafkaError]]] = {
     1: OffsetOutOfRangeError,
-    2: RecordRejectedError,  # CORRUPT_MESSAGE
+    2: RecordRejectedError,  # CORRUPT_MESSAGE; of a fetch: `fetch_error`
     7: KafkaTimeoutError,  # REQUEST_TIMED_OUT
     10: RecordRejectedError,  # MESSAGE_TOO_LARGE
     12: ConfigurationError,  # OFFSET_METADATA_TOO_LARGE

@@ -15,7 +15,7 @@ from fencepost.errors import OffsetOutOfRangeError, WakeupError
 from tests.support.brokers import BrokerUnderTest
 from tests.support.consumers import fill, poll_values
 
-pytestmark = pytest.mark.timeout(90)
+pytestmark = pytest.mark.timeout(180)
 TP = fencepost.TopicPartition
 
 

@@ -103,6 +103,7 @@ class ConsumerCore:
         self._woken = False
         self._failure: KafkaError | None = None  # what joining met with, for the next poll to raise
         self._unsettled_ms = self._told_ms = self._runtime.now_ms()
+        self._missing_since_ms: dict[TopicPartition, int] = {}
 
     # --- what to read ---
 
@@ -119,7 +120,7 @@ class ConsumerCore:
         self._check()
         if self._group is not None:
             raise UsageError("assign and subscribe exclude each other; unsubscribe first")
-        self._reading.replace([TopicPartition(*one) for one in partitions], self._runtime.now_ms())
+        self._reading.replace([TopicPartition(*one) for one in partitions])
         self._arrived.set()
 
     async def subscribe(
@@ -146,7 +147,7 @@ class ConsumerCore:
         """Leave the group, read nothing."""
         self._check()
         await self._leave_group()
-        self._reading.replace([], self._runtime.now_ms())
+        self._reading.replace([])
 
     async def _leave_group(self) -> None:
         group, self._group = self._group, None
@@ -179,7 +180,7 @@ class ConsumerCore:
     async def _tell(self, kind: str, partitions: list[TopicPartition]) -> None:
         """In the application's call: take or give up partitions, with its listener told at the right moment."""
         if kind == "assigned":
-            self._reading.take(partitions, self._runtime.now_ms())
+            self._reading.take(partitions)
         elif kind == "revoked" and self.config.enable_auto_commit:
             held = self._reading.positions()
             await self._commits.quietly({one: held[one] for one in partitions if one in held})
@@ -395,14 +396,15 @@ class ConsumerCore:
     def _tell_if_stuck(self) -> None:
         """A warning with the reason when there is no assignment or no position for 10 s, and every 10 s from then."""
         now_ms = self._runtime.now_ms()
+        before = self._missing_since_ms
+        self._missing_since_ms = {one: before.get(one, now_ms) for one in self._reading.missing()}
         if now_ms - self._told_ms < TELL_AFTER_MS:
             return
         if self._group is not None and now_ms - self._unsettled_ms >= TELL_AFTER_MS:
             self._told_ms = now_ms
             waited_s = (now_ms - self._unsettled_ms) // 1000
             log.warning("group %r: not settled for %d s: %s", self.config.group_id, waited_s, self._group.waiting_for())
-        places = self._reading.places
-        late = [one for one in self._reading.missing() if now_ms - places[one].since_ms >= TELL_AFTER_MS]
+        late = [one for one, since_ms in self._missing_since_ms.items() if now_ms - since_ms >= TELL_AFTER_MS]
         if late:
             self._told_ms = now_ms
             log.warning("no position for more than 10 s: %s", self._positions.unfound(late))

@@ -14,15 +14,16 @@ from fencepost.client import retry
 from fencepost.client.cluster import Cluster
 from fencepost.client.consumer_metrics import ConsumerMetrics
 from fencepost.client.fetch_sessions import FetchSession, Wanted
-from fencepost.client.fetching import RETRIABLE, Answer, FetchSettings, close_session, fetch
+from fencepost.client.fetching import RETRIABLE, Answer, FetchSettings, close_session, fetch, fetch_error
 from fencepost.client.runtime import Event
 from fencepost.client.subscription import Place, Reading
 from fencepost.client.types import TopicPartition
-from fencepost.errors import DisconnectedError, KafkaError, KafkaTimeoutError, error_for
+from fencepost.errors import ClosedError, DisconnectedError, KafkaError, KafkaTimeoutError
 from fencepost.protocol.codes import ErrorCode as E
 
 log = logging.getLogger("fencepost.client.consumer")
 
+LOST_NODE_TRIES: Final = 2  # the back-off after a connection was lost: some 80 ms by default
 METADATA: Final = -1  # among the nodes in flight: a metadata refresh
 # Positions of these are looked for again: the offset is not in the log, or the leader's epoch says it may not be.
 OutOfRange = Callable[[TopicPartition], Awaitable[None]]
@@ -51,23 +52,25 @@ class Fetcher:
         self._in_flight: set[int] = set()
         self._not_before_ms: dict[int, int] = {}  # per node: throttled, or backing off
         self._refresh_not_before_ms = 0
-        self._closed = False
+        self._refreshes = 0  # in a row
+        self._stale: set[str] = set()  # topics whose metadata an answer has put in doubt
 
     def wait_ms(self) -> float:
         """Until the first back-off ends; large when there is none."""
         now_ms = self._runtime.now_ms()
-        waits = [at - now_ms for at in self._not_before_ms.values() if at > now_ms]
+        places = [place.not_before_ms for place in self._reading.places.values()]
+        waits = [at - now_ms for at in (*places, *self._not_before_ms.values()) if at > now_ms]
         return min(waits, default=1_000.0)
 
     def start(self) -> None:
         """Send what can be sent now."""
         now_ms = self._runtime.now_ms()
         by_node: dict[int, dict[TopicPartition, Wanted]] = defaultdict(dict)
-        stale = set()
+        stale, self._stale = self._stale, set()
         for one, place in self._reading.places.items():
             if self._cluster.is_stale(one.topic):
                 stale.add(one.topic)
-            if not place.wants_more:
+            if not place.wants_more or now_ms < place.not_before_ms:
                 continue
             node = self._node_of(one, place, now_ms)
             if node < 0:
@@ -79,9 +82,13 @@ class Fetcher:
             if node not in self._in_flight and now_ms >= self._not_before_ms.get(node, 0):
                 self._in_flight.add(node)
                 self._runtime.spawn(self._fetch(node, wanted))
-        if stale and METADATA not in self._in_flight and now_ms >= self._refresh_not_before_ms:
+        if not stale:
+            self._refreshes = 0
+        elif METADATA not in self._in_flight and now_ms >= self._refresh_not_before_ms:
             self._in_flight.add(METADATA)
-            self._runtime.spawn(self._refresh_task(stale))
+            self._runtime.spawn(self._refresh(stale))
+        else:
+            self._stale = stale
 
     def _node_of(self, one: TopicPartition, place: Place, now_ms: int) -> int:
         """The follower the leader named for our rack, while it may be used; else the leader; -1: not known."""
@@ -96,24 +103,24 @@ class Fetcher:
         partition = topic.partitions.get(one.partition) if topic is not None else None
         return partition.leader_epoch if partition is not None else -1
 
-    async def _refresh_task(self, topics: Iterable[str]) -> None:
+    async def _refresh(self, topics: Iterable[str]) -> None:
+        deadline_ms = self._runtime.now_ms() + self._settings.request_timeout_ms
         try:
-            await self._refresh(topics)
+            await self._cluster.refresh_quietly(topics, deadline_ms)
+        except ClosedError:
+            return
         except KafkaError as error:
             log.warning("metadata of %s: %s", ", ".join(sorted(topics)), error)
         finally:
-            self._refresh_not_before_ms = self._runtime.now_ms() + self._pause_ms()
+            self._refresh_not_before_ms = self._runtime.now_ms() + self._pause_ms(self._refreshes)
+            self._refreshes += 1
             self._in_flight.discard(METADATA)
             self._arrived.set()
 
-    async def _refresh(self, topics: Iterable[str]) -> None:
-        if self._closed:
-            return
-        deadline_ms = self._runtime.now_ms() + self._settings.request_timeout_ms
-        await self._cluster.refresh_quietly(topics, deadline_ms)
-
-    def _pause_ms(self) -> int:
-        return round(retry.backoff_ms(2, self._runtime.random(), first_ms=self._cluster.config.retry_backoff_ms))
+    def _pause_ms(self, tries: int) -> int:
+        config = self._cluster.config
+        first_ms, most_ms = config.retry_backoff_ms, config.retry_backoff_max_ms
+        return round(retry.backoff_ms(tries, self._runtime.random(), first_ms=first_ms, most_ms=most_ms))
 
     async def _fetch(self, node: int, wanted: dict[TopicPartition, Wanted]) -> None:
         places = self._reading.places
@@ -132,11 +139,11 @@ class Fetcher:
             if reply.session_error:
                 self._metrics.fetch_session_restarts_total += 1
                 log.debug("broker %d has no fetch session of ours any more (%d)", node, reply.session_error)
-            await self._take(node, session, reply.answers, versions)
+            await self._take(session, reply.answers, versions)
         except (DisconnectedError, KafkaTimeoutError) as error:
             self._metrics.fetch_failed_total += 1
             log.debug("fetch from broker %d failed: %s", node, error)
-            await self._leave_node(node, wanted)
+            self._leave_node(node, wanted)
         except KafkaError as error:
             self._metrics.fetch_failed_total += 1
             for one in wanted:
@@ -148,22 +155,20 @@ class Fetcher:
             self._in_flight.discard(node)
             self._arrived.set()
 
-    async def _leave_node(self, node: int, wanted: Mapping[TopicPartition, Wanted]) -> None:
+    def _leave_node(self, node: int, wanted: Mapping[TopicPartition, Wanted]) -> None:
         """Back off from a broker that cannot be reached; its followers' readers go back to the leader."""
-        self._not_before_ms[node] = self._runtime.now_ms() + self._pause_ms()
+        self._not_before_ms[node] = self._runtime.now_ms() + self._pause_ms(LOST_NODE_TRIES)
         for one in wanted:
             if one in self._reading.places:
                 self._reading.places[one].replica = -1
-        await self._refresh({one.topic for one in wanted})
+        self._stale |= {one.topic for one in wanted}
 
     async def _take(
         self,
-        node: int,
         session: FetchSession,
         answers: Mapping[TopicPartition, Answer],
         versions: Mapping[TopicPartition, int],
     ) -> None:
-        stale: set[str] = set()
         for one, answer in answers.items():
             place = self._reading.places.get(one)
             if place is None or place.version != versions.get(one):
@@ -178,15 +183,15 @@ class Fetcher:
             elif answer.error_code == E.OFFSET_OUT_OF_RANGE:
                 await self._out_of_range(one)
             elif retry.action(retry.FETCH, answer.error_code) in RETRIABLE:
-                place.why = f"fetch: {error_for(answer.error_code)}"
-                stale.add(one.topic)
+                # Only this partition waits: the others of its broker are read on.
+                place.not_before_ms = self._runtime.now_ms() + self._pause_ms(place.tries)
+                place.tries += 1
+                self._stale.add(one.topic)
             else:
-                place.error = error_for(answer.error_code, f"fetch of {one.topic}-{one.partition}")
-        if stale:
-            self._not_before_ms[node] = self._runtime.now_ms() + self._pause_ms()
-            await self._refresh(stale)
+                place.error = fetch_error(answer.error_code, one, place.fetch_offset)
 
     def _take_data(self, place: Place, answer: Answer) -> None:
+        place.tries = 0
         place.high_watermark = answer.high_watermark
         place.last_stable_offset = answer.last_stable_offset
         place.log_start_offset = answer.log_start_offset
@@ -202,7 +207,6 @@ class Fetcher:
 
     async def close(self) -> None:
         """Give the sessions back to brokers that are connected."""
-        self._closed = True
         for node, session in self._sessions.items():
             try:
                 await close_session(self._cluster, node, session, self._settings)

@@ -60,6 +60,7 @@ class Positions:
         self._finding = False
         self._checking = False
         self._not_before_ms = 0
+        self._tries = 0  # looks in a row that left something missing
 
     # --- in the background ---
 
@@ -80,7 +81,9 @@ class Positions:
         return left if left > 0 else 1_000.0
 
     def _back_off(self) -> None:
-        wait_ms = retry.backoff_ms(2, self._runtime.random(), first_ms=self._config.retry_backoff_ms)
+        first_ms, most_ms = self._config.retry_backoff_ms, self._config.retry_backoff_max_ms
+        wait_ms = retry.backoff_ms(self._tries, self._runtime.random(), first_ms=first_ms, most_ms=most_ms)
+        self._tries += 1
         self._not_before_ms = self._runtime.now_ms() + round(wait_ms)
 
     async def _find(self) -> None:
@@ -88,6 +91,8 @@ class Positions:
             await self.find(self._runtime.now_ms() + FIND_PATIENCE_MS)
             if self._reading.missing():
                 self._back_off()
+            else:
+                self._tries = 0
         except RetriableError as error:
             for one in self._reading.missing():
                 self._reading.places[one].why = str(error)

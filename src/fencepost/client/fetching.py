@@ -18,6 +18,7 @@ from fencepost.client.records import Fetched, epochs_of, timestamp_type_of
 from fencepost.client.retry import Action
 from fencepost.client.types import Isolation, TopicPartition
 from fencepost.errors import (
+    BrokerError,
     ConfigurationError,
     DisconnectedError,
     KafkaError,
@@ -76,6 +77,14 @@ class Reply(NamedTuple):
     answers: dict[TopicPartition, Answer]
     throttle_ms: int
     session_error: int = 0  # 70, 71 or 106: nothing was answered, ask again
+
+
+def fetch_error(code: int, one: TopicPartition, offset: int) -> KafkaError:
+    """The exception for a partition's code (not 0)."""
+    what = f"fetch of {one.topic}-{one.partition} at offset {offset}"
+    if code == E.CORRUPT_MESSAGE:
+        return BrokerError(f"{what}: the broker's data is damaged there (CORRUPT_MESSAGE)", code=code)
+    return error_for(code, what)
 
 
 async def fetch(
@@ -230,10 +239,10 @@ async def _fetch_next(
         return None, DisconnectedError(f"broker {leader} left {one.topic}-{one.partition} out of its answer")
     if answer.error_code == 0:
         return answer.fetched, None
-    what = f"{one.topic}-{one.partition} at offset {offset}"
     if answer.error_code == E.OFFSET_OUT_OF_RANGE:
+        what = f"{one.topic}-{one.partition} at offset {offset}"
         raise OffsetOutOfRangeError(f"{what}: not in the log", code=answer.error_code)
-    refused = error_for(answer.error_code, what)
+    refused = fetch_error(answer.error_code, one, offset)
     if retry.action(retry.FETCH, answer.error_code) not in RETRIABLE:
         raise refused
     return None, refused

@@ -187,7 +187,7 @@ class RemoteMember(Member):
                 await self._wake.wait(self._interval_ms)  # until the application was told
                 continue
             if self._late():
-                await self._leave(LEAVE_EPOCH)
+                await self._leave()
                 self._forget(_E.FENCE)
                 return  # the next poll settles, and so joins again
             pause_ms: float = self._interval_ms
@@ -319,11 +319,11 @@ class RemoteMember(Member):
 
     # --- leaving ---
 
-    async def _leave(self, epoch: int) -> None:
+    async def _leave(self) -> None:
         request = ConsumerGroupHeartbeatRequest(
             group_id=self._group_id,
             member_id=self.member_id,
-            member_epoch=epoch,
+            member_epoch=LEAVE_EPOCH if self._config.group_instance_id is None else STATIC_LEAVE_EPOCH,
             instance_id=self._config.group_instance_id,
             topic_partitions=None,
         )
@@ -345,6 +345,6 @@ class RemoteMember(Member):
             self._heartbeats.cancel()
             self._heartbeats = None
         if self.generation_id >= 0:
-            await self._leave(LEAVE_EPOCH if self._config.group_instance_id is None else STATIC_LEAVE_EPOCH)
+            await self._leave()
         self._forget(_E.LEAVE)
         self._owner = None

@@ -89,6 +89,7 @@ SPECIFIC: Final[dict[int, dict[int, Action]]] = {
         E.TRANSACTION_ABORTABLE: Action.PROBE,
         E.INVALID_PRODUCER_ID_MAPPING: Action.PROBE,
     },
+    FETCH: {E.CORRUPT_MESSAGE: Action.REJECT},  # the broker's own data is damaged: asking again cannot help
     INIT_PRODUCER_ID: {
         E.INVALID_PRODUCER_EPOCH: Action.FATAL,
         E.PRODUCER_FENCED: Action.FATAL,

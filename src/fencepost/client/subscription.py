@@ -33,6 +33,7 @@ class Place:
         "high_watermark",
         "last_stable_offset",
         "log_start_offset",
+        "not_before_ms",
         "paused",
         "position",
         "ready",
@@ -40,12 +41,12 @@ class Place:
         "replica_until_ms",
         "resetting",
         "revoking",
-        "since_ms",
+        "tries",
         "version",
         "why",
     )
 
-    def __init__(self, now_ms: int) -> None:
+    def __init__(self) -> None:
         self.position: int | None = None  # of the next record to hand out; None: not known yet
         self.epoch = -1
         self.fetch_offset = -1
@@ -63,7 +64,8 @@ class Place:
         self.log_start_offset = -1
         self.replica = -1  # the follower to fetch from (KIP-392)
         self.replica_until_ms = 0
-        self.since_ms = now_ms  # without a position since then
+        self.tries = 0  # fetches in a row that were refused, and when to fetch again
+        self.not_before_ms = 0
         self.why = "it was not looked for yet"
 
     def go_to(self, offset: int | None, epoch: int = -1) -> None:
@@ -105,11 +107,11 @@ class Reading:
         """In order."""
         return sorted(self.places)
 
-    def take(self, partitions: Iterable[TopicPartition], now_ms: int) -> None:
+    def take(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these too. What was paused when it was given up last, and comes back at once, is paused again."""
         for one in partitions:
             if one not in self.places:
-                self.places[one] = Place(now_ms)
+                self.places[one] = Place()
                 self.places[one].paused = one in self._paused_before
         self._paused_before = set()
         self._turn = deque(sorted(self.places))
@@ -122,12 +124,12 @@ class Reading:
                 self._paused_before.add(one)
         self._turn = deque(sorted(self.places))
 
-    def replace(self, partitions: Iterable[TopicPartition], now_ms: int) -> None:
+    def replace(self, partitions: Iterable[TopicPartition]) -> None:
         """Read exactly these; what stays keeps its position."""
         wanted = list(partitions)
         self.drop([one for one in self.places if one not in wanted])
         self._paused_before = set()
-        self.take(wanted, now_ms)
+        self.take(wanted)
 
     def hold(self, partitions: Iterable[TopicPartition]) -> None:
         """Hand out nothing more of these; `drop` follows."""
