@@ -44,6 +44,8 @@ _INTERNAL_CONFIGS = {
 
 # An internal topic is read whole at every start, and its last segment is never compacted: small ones make it short.
 _INTERNAL_SEGMENT_BYTES = 1 << 20
+# Nobody follows them but the broker itself, at its start: tombstones and markers need not wait for slow readers.
+_INTERNAL_DELETE_RETENTION_MS = 60_000
 
 _FILE = "topics.fencepost"
 _MAGIC, _VERSION = b"FPTC", 1
@@ -248,7 +250,9 @@ class TopicCatalogue:
             min_cleanable_dirty_ratio=float(config.text("min.cleanable.dirty.ratio")),
             min_compaction_lag_ms=config.number("min.compaction.lag.ms"),
             max_compaction_lag_ms=config.number("max.compaction.lag.ms"),
-            delete_retention_ms=config.number("delete.retention.ms"),
+            delete_retention_ms=min(
+                config.number("delete.retention.ms"), _INTERNAL_DELETE_RETENTION_MS if topic.internal else 2**63
+            ),
             producer_id_expiration_ms=self._config.number("producer.id.expiration.ms"),
             fsync=_FSYNC[self._config.text("fsync")],
             producer_state_check="kafka" if self._config.text("producer.state.check") == "kafka" else "strict",

@@ -6,8 +6,10 @@ import errno
 
 import pytest
 
+from fencepost.broker.log import Rejected
 from fencepost.broker.topics import Partition
 from fencepost.check.disk import MemoryDisk
+from fencepost.protocol.batch import iter_batches
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.columns import decode_batches
 from fencepost.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -222,6 +224,38 @@ def test_a_start_reads_what_counts_and_not_what_was() -> None:
     again = driver.ask(InitProducerIdRequest(transactional_id="x" * 5000, transaction_timeout_ms=60_000), 4)
     assert (again.producer_id, again.producer_epoch) == (pair.producer_id, pair.producer_epoch + 1)
     commit_offsets(driver, 1)
+
+
+def test_markers_in_the_offsets_topic_go_soon() -> None:
+    """A transaction that committed offsets leaves a marker; history must not make the start long."""
+    driver = BrokerDriver({"log.cleaner.backoff.ms": 1000, "log.segment.bytes": 20_000})
+    topic = CreatableTopic(name="a", num_partitions=1, replication_factor=1)
+    assert driver.ask(CreateTopicsRequest(topics=[topic]), 7).topics[0].error_code == ErrorCode.NONE
+    pair = driver.ask(InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=60_000), 4)
+    partition = driver.core.groups.offsets_partition("g")
+    for n in range(600):
+        log = partition.log
+        made = keyed(
+            (b"\0\1\0\1g\0\1a\0\0\0\0", b"\0\3" + n.to_bytes(8, "big") + bytes(14)),
+            producer_id=pair.producer_id,
+            epoch=n,
+            transactional=True,
+            timestamp=driver.now_ms,
+        )
+        assert not isinstance(log.append_internal(made, driver.now_ms), Rejected)
+        log.append_marker(pair.producer_id, n + 1, True, 0, driver.now_ms)
+        driver.core.durability.appended(partition)
+        driver.core.durability.when_durable(driver.now_ms, lambda _: None)
+        driver.pass_time(1)
+    for _ in range(4):
+        driver.pass_time(70_000)
+        commit_offsets(driver, 80)  # so that there is something new to compact
+    assert driver.core.metrics.values["compactions"] > 1
+    log = partition.log
+    markers = 0
+    for segment in log.segments[:-1]:
+        markers += sum(header.is_control for header, _ in iter_batches(segment.log.read(0, segment.size)))
+    assert markers < 60
 
 
 def test_old_and_large_segments_go_by_time_and_size() -> None:
