@@ -68,14 +68,14 @@ class BrokerClock:
     def freeze(self) -> None:
         """Let time stand still until `thaw`; `advance` still moves it."""
         if self._is_running():
-            self._run(_frozen)
+            self._run(BrokerServer.freeze)
         else:
             self._clock.freeze()
 
     def thaw(self) -> None:
         """Let time go on from where it stands."""
         if self._is_running():
-            self._run(_thawed)
+            self._run(BrokerServer.thaw)
         else:
             self._clock.thaw()
 
@@ -295,11 +295,3 @@ def _api_key(api: str) -> int:
         names = ", ".join("".join(part.capitalize() for part in name.split("_")) for name in _KEYS)
         raise ValueError(f"there is no API {api!r}; there are {names}")
     return key
-
-
-async def _frozen(server: BrokerServer) -> None:
-    server.freeze()
-
-
-async def _thawed(server: BrokerServer) -> None:
-    server.thaw()

@@ -88,6 +88,7 @@ class BrokerServer:
         self._timer_due: tuple[int | None, int | None] = (None, None)
         self._syncer = ThreadPoolExecutor(_SYNC_THREADS, "fencepost-sync")
         self._syncing: asyncio.Task[None] | None = None
+        self._moving = asyncio.Lock()
         self._lock: IO[str] | None = None
         self.core: BrokerCore
         self.address = (host, port)
@@ -165,39 +166,28 @@ class BrokerServer:
 
         Time goes from one deadline to the next, so that what follows from one happens in its turn.
         """
-        clock = self.clock
-        was_frozen = clock.frozen
-        clock.freeze()
-        try:
-            end_ms = clock.now_ms() + duration_ms
-            stride_ms = max(1, duration_ms // _STRIDES)
-            await self.settle()
-            for _ in range(10 * _STRIDES):
-                due_ms = self.core.next_deadline_ms()
-                if due_ms is None or due_ms > end_ms:
-                    break
-                clock.move_to(max(due_ms, min(end_ms, clock.now_ms() + stride_ms)))
-                await self.settle()
-            else:
-                raise RuntimeError(f"the broker does not come to rest: something is always due at {due_ms}")
-            clock.move_to(end_ms)
-            self.core.housekeep(end_ms)
-            await self.settle()
-        finally:
-            if not was_frozen:
-                clock.thaw()
-            self._timer_due = (None, None)
+        async with self._moving:
+            was_frozen = self.clock.frozen
+            self.clock.freeze()
+            try:
+                await self._advance(self.clock.now_ms() + duration_ms, max(1, duration_ms // _STRIDES))
+            finally:
+                if not was_frozen:
+                    self.clock.thaw()
+                self._timer_due = (None, None)
+                self.pump()
+
+    async def freeze(self) -> None:
+        """Let time stand still."""
+        async with self._moving:
+            self.clock.freeze()
             self.pump()
 
-    def freeze(self) -> None:
-        """Let time stand still."""
-        self.clock.freeze()
-        self.pump()
-
-    def thaw(self) -> None:
+    async def thaw(self) -> None:
         """Let time go on."""
-        self.clock.thaw()
-        self.pump()
+        async with self._moving:
+            self.clock.thaw()
+            self.pump()
 
     def disconnect(self, client_id: str | None) -> int:
         """Reset the connections of that client, or all; returns how many."""
@@ -222,6 +212,21 @@ class BrokerServer:
             self.failed.set_exception(error)
             for client in list(self._clients.values()):
                 client.abort()
+
+    async def _advance(self, end_ms: int, stride_ms: int) -> None:
+        clock = self.clock
+        await self.settle()
+        for _ in range(10 * _STRIDES):
+            due_ms = self.core.next_deadline_ms()
+            if due_ms is None or due_ms > end_ms:
+                break
+            clock.move_to(max(due_ms, min(end_ms, clock.now_ms() + stride_ms)))
+            await self.settle()
+        else:
+            raise RuntimeError(f"the broker does not come to rest: something is always due at {due_ms}")
+        clock.move_to(end_ms)
+        self.core.housekeep(end_ms)
+        await self.settle()
 
     def _set_timer(self, due_ms: int | None, wait_ms: int | None) -> None:
         if self._timer is not None:

@@ -130,6 +130,32 @@ def test_time_keeps_its_distance_over_a_restart_and_passes_while_nothing_runs() 
         broker.clock.advance(-1)
 
 
+def test_several_threads_move_the_clock_and_ask_for_faults(broker: fencepost.Broker) -> None:
+    before_ms, errors = broker.clock.now_ms, []
+
+    def work(number: int) -> None:
+        try:
+            for _ in range(20):
+                broker.clock.advance(10)
+                with broker.faults.fail("Produce", ErrorCode.NOT_LEADER_OR_FOLLOWER, client_id=f"nobody-{number}"):
+                    broker.clock.freeze()
+                broker.clock.thaw()
+        except BaseException as error:  # noqa: BLE001 - it is looked at below
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    with fencepost.Producer(broker.bootstrap_servers) as producer:
+        for thread in threads:
+            thread.start()
+        sent = [producer.send("t", b"%d" % number) for number in range(50)]
+        for thread in threads:
+            thread.join()
+        assert len({each.result().offset for each in sent}) == 50
+    assert errors == []
+    assert broker.clock.now_ms >= before_ms + 4 * 20 * 10_000
+    assert not broker.clock.frozen
+
+
 def test_a_lost_reply_to_end_txn_is_survived(broker: fencepost.Broker) -> None:
     with fencepost.Producer(broker.bootstrap_servers, transactional_id="x") as producer:
         producer.init_transactions()
