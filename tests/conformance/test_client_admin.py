@@ -285,3 +285,26 @@ def wait_until_over(admin: fencepost.Admin, name: str) -> None:
     while admin.describe_transactions([name])[0].state not in {"CompleteAbort", "Empty"}:
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def test_a_group_of_the_consumer_protocol(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
+    """KIP-848: the coordinator assigns, and tells epochs."""
+    topic, group = broker.name("t"), broker.name("g")
+    admin.create_topic(topic, 2)
+    with fencepost.Consumer(broker.bootstrap_servers, group_id=group, group_protocol="consumer") as consumer:
+        consumer.subscribe([topic])
+        until_assigned(consumer)
+        deadline = time.monotonic() + 60
+        while (found := admin.describe_group(group)).state != "Stable":
+            consumer.poll(50)
+            assert time.monotonic() < deadline
+        assert (found.group_type, found.protocol_type, found.protocol) == ("consumer", "consumer", "uniform")
+        assert found.epoch == found.assignment_epoch >= 1
+        (member,) = found.members
+        assert member.subscribed == (topic,)
+        assert set(member.assigned) == set(member.target) == {TP(topic, 0), TP(topic, 1)}
+        assert member.epoch == found.epoch
+        assert [one.group_type.lower() for one in admin.list_groups(types=["consumer"]) if one.group_id == group] == [
+            "consumer"
+        ]
+        assert group not in [one.group_id for one in admin.list_groups(types=["classic"])]
