@@ -124,6 +124,11 @@ class RawClient:
             raise ValueError(f"answer to request {correlation_id}, {self._correlation_id} was asked")
         return memoryview(answer)[start:]
 
+    def send_only(self, api_key: int, version: int, body: bytes) -> None:
+        """A request that is not answered (Produce with acks=0)."""
+        self._correlation_id += 1
+        self._socket.sendall(frame.encode_request_frame(api_key, version, self._correlation_id, self._client_id, body))
+
     def exchange_many(self, api_key: int, version: int, bodies: Sequence[bytes]) -> list[memoryview]:
         """Send them all, then take the answers, which come in the same order."""
         first = self._correlation_id + 1
