@@ -13,6 +13,11 @@ from fencepost.protocol.batch import iter_batches
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.columns import decode_batches
 from fencepost.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from fencepost.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from fencepost.protocol.messages.end_txn import EndTxnRequest
 from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest
 from fencepost.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -274,3 +279,16 @@ def test_old_and_large_segments_go_by_time_and_size() -> None:
     driver.core.housekeep(driver.now_ms)
     assert log.log_start_offset == log.log_end_offset == 30
     assert driver.core.metrics.values["deleted_segments"] == kept
+
+
+def test_records_that_cannot_be_deleted_are_still_there() -> None:
+    driver = driver_with("a")
+    for _ in range(3):
+        assert code(driver, "a", batch()) == 0
+    topic = DeleteRecordsTopic(name="a", partitions=[DeleteRecordsPartition(partition_index=0, offset=2)])
+    driver.disk.fail_next_write()
+    answer = driver.ask(DeleteRecordsRequest(topics=[topic]), 2).topics[0].partitions[0]
+    assert (answer.error_code, answer.low_watermark) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
+    assert driver.ask(fetch("a"), 12).topics[0].partitions[0].log_start_offset == 0
+    answer = driver.ask(DeleteRecordsRequest(topics=[topic]), 2).topics[0].partitions[0]
+    assert (answer.error_code, answer.low_watermark) == (0, 2)

@@ -5,8 +5,11 @@ The state of producers stays.
 
 from __future__ import annotations
 
+import logging
+
 from fencepost.broker.api.common import find_partition
 from fencepost.broker.connection import Call
+from fencepost.broker.recovery_notes import open_log
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -17,6 +20,8 @@ from fencepost.protocol.messages.delete_records import (
 )
 
 __all__ = ["handle"]
+
+_log = logging.getLogger("fencepost.broker.storage")
 
 
 def handle(call: Call, now_ms: int, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
@@ -39,12 +44,24 @@ def _delete(call: Call, name: str, wanted: DeleteRecordsPartition) -> DeleteReco
         code = ErrorCode.POLICY_VIOLATION
     if partition is None or code:
         return DeleteRecordsPartitionResult(partition_index=wanted.partition_index, low_watermark=-1, error_code=code)
-    log = partition.log
+    log = open_log(call.core, partition)
+    if log is None:
+        return _failed(wanted)
     offset = log.high_watermark if wanted.offset == -1 else wanted.offset
     if not 0 <= offset <= log.high_watermark:
         out = ErrorCode.OFFSET_OUT_OF_RANGE
         return DeleteRecordsPartitionResult(partition_index=wanted.partition_index, low_watermark=-1, error_code=out)
     if offset > log.log_start_offset:
-        log.delete_records_before(offset)
+        try:
+            log.delete_records_before(offset)
+        except OSError as error:
+            call.core.metrics.count("storage_errors")
+            _log.error("%s: records cannot be deleted: %s", partition.directory, error)
+            return _failed(wanted)
         call.core.advanced(partition)
     return DeleteRecordsPartitionResult(partition_index=wanted.partition_index, low_watermark=log.log_start_offset)
+
+
+def _failed(wanted: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+    failed = ErrorCode.KAFKA_STORAGE_ERROR
+    return DeleteRecordsPartitionResult(partition_index=wanted.partition_index, low_watermark=-1, error_code=failed)
