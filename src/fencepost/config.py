@@ -43,7 +43,9 @@ CHOICES: dict[str, tuple[object, ...]] = {
     "ssl_truststore_type": ("PEM",),
     "ssl_keystore_type": ("PEM",),
 }
+LEVELS = {"gzip": (1, 9), "lz4": (1, 17), "zstd": (-131_072, 22)}  # Kafka's limits of compression.*.level (KIP-390)
 PARTITIONERS = ("murmur2_random", "consistent_random")
+_LEVEL_NAMES = frozenset(f"compression_{codec}_level" for codec in LEVELS)
 UPPER_CASE = frozenset({"security_protocol", "sasl_mechanism"})  # librdkafka takes them in either case
 
 
@@ -179,8 +181,13 @@ class CommonConfig:
         hints = get_type_hints(cls)
         known = {one.name for one in fields(cls)}
         values: dict[str, Any] = {}
+        chosen = settings.get("compression_type", settings.get("compression"))
         for given, value in settings.items():
             name = ALIASES.get(given, given)
+            if name in _LEVEL_NAMES and "compression_level" in known:
+                if name != f"compression_{chosen}_level":
+                    continue  # of a codec that is not used
+                name = "compression_level"
             if name not in known:
                 raise ConfigurationError(_unknown(given, known, spell))
             values[name] = _convert(name, value, str(hints[name]))
@@ -280,6 +287,12 @@ class ProducerConfig(CommonConfig):
             raise ConfigurationError(
                 f"partitioner={self.partitioner!r}: one of {', '.join(PARTITIONERS)}, or a function"
             )
+        if self.compression_level is not None:
+            lowest, highest = LEVELS.get(self.compression_type, (0, 0))
+            if not lowest <= self.compression_level <= highest or self.compression_type not in LEVELS:
+                allowed = f"{lowest} to {highest}" if self.compression_type in LEVELS else "none is possible"
+                codec = self.compression_type
+                raise ConfigurationError(f"compression_level={self.compression_level} of {codec}: {allowed}")
         if self.enable_idempotence and self.retries < 1:
             raise ConfigurationError("retries=0 needs enable_idempotence=False")
         if self.transactional_id is not None and (self.acks != -1 or not self.enable_idempotence):

@@ -141,3 +141,18 @@ def test_public_names_exist() -> None:
         assert getattr(fencepost, name) is not None
     with pytest.raises(AttributeError):
         _ = fencepost.Nothing
+
+
+def test_compression_levels_by_kafkas_names() -> None:
+    """KIP-390: each codec has a setting of its own; that of the codec in use counts."""
+    given = {"bootstrap.servers": "x", "compression.gzip.level": "9", "compression.zstd.level": "-3"}
+    assert ProducerConfig.from_dotted({**given, "compression.type": "zstd"}).compression_level == -3
+    assert ProducerConfig.from_dotted({**given, "compression.type": "gzip"}).compression_level == 9
+    assert ProducerConfig.from_dotted({**given, "compression.type": "lz4"}).compression_level is None
+    assert ProducerConfig.from_dotted(given).compression_level is None
+
+
+@pytest.mark.parametrize(("codec", "level"), [("gzip", 10), ("gzip", 0), ("lz4", 18), ("zstd", 23), ("snappy", 1)])
+def test_compression_levels_that_do_not_exist(codec: str, level: int) -> None:
+    with pytest.raises(errors.ConfigurationError, match="compression_level"):
+        ProducerConfig.make({"bootstrap_servers": "x", "compression_type": codec, "compression_level": level})
