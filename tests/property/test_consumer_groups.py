@@ -6,15 +6,25 @@ Three planted defects show that the checks can fail.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from fencepost.broker.group import consumer_decide, consumer_reconcile
-from tests.support.group_world import REBALANCE_MS, SESSION_MS, ConsumerActor, GroupWorld
+from fencepost.protocol.consumer_group_log import TopicIdPartition
+from tests.support.classic_actor import ClassicActor
+from tests.support.group_world import GROUP, REBALANCE_MS, SESSION_MS, ConsumerActor, GroupWorld
 from tests.unit.broker.group.group_driver import FakeTopics
 
 TOPICS = ("ta", "tb")
@@ -144,3 +154,102 @@ def test_that_who_leaves_must_raise_the_epoch_is_found(monkeypatch: pytest.Monke
     monkeypatch.setattr(consumer_decide, "fence", lambda draft, member: draft.remove(member))
     with pytest.raises(AssertionError):
         run_state_machine_as_test(ConsumerGroupMachine, settings=HUNT)
+
+
+# Groups that go over between the protocols
+
+
+class MixedGroupMachine(RuleBasedStateMachine):
+    """Consumers of both protocols come and go, so that the group is classic, mixed, of the newer protocol, and back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = GroupWorld(FakeTopics(ta=3, tb=2))
+        self.classic: list[ClassicActor] = []
+        self.joined = 0
+        self.eager = False
+
+    @initialize(eager=st.booleans())
+    def choose(self, eager: bool) -> None:
+        self.eager = eager
+
+    @rule(classic=st.booleans())
+    def join(self, classic: bool) -> None:
+        self.joined += 1
+        if len(self.classic) + len(self.world.consumers) >= MOST_CONSUMERS:
+            return
+        if classic:
+            self.classic.append(ClassicActor(f"c{self.joined}", TOPICS, self.eager))
+        else:
+            self.world.consumers.append(ConsumerActor(f"m{self.joined}", TOPICS))
+
+    @rule(which=st.integers(0, MOST_CONSUMERS))
+    def step(self, which: int) -> None:
+        if which < len(self.classic):
+            self.classic[which].step(self.world.driver)
+        elif self.world.consumers:
+            self.world.beat(self.world.consumers[which % len(self.world.consumers)])
+
+    @rule(rounds=st.integers(1, 6))
+    def everybody_steps(self, rounds: int) -> None:
+        for _ in range(rounds):
+            for actor in self.classic:
+                actor.step(self.world.driver)
+                self.no_partition_has_two_owners()
+            for consumer in self.world.consumers:
+                self.world.beat(consumer)
+                self.no_partition_has_two_owners()
+
+    @rule(which=st.integers(0, MOST_CONSUMERS), politely=st.booleans())
+    def go(self, which: int, politely: bool) -> None:
+        if which < len(self.classic):
+            actor = self.classic.pop(which)
+            if politely:
+                actor.leave(self.world.driver)
+        elif self.world.consumers:
+            consumer = self.world.consumers.pop(which % len(self.world.consumers))
+            if politely:
+                self.world.ask(consumer, -1)
+
+    @rule(for_ms=st.sampled_from([500, 2_000, REBALANCE_MS]))
+    def wait(self, for_ms: int) -> None:
+        self.world.driver.wait(for_ms)
+
+    def live(self) -> list[Any]:
+        """Those whom the coordinator counts as members in their present generation."""
+        group = self.world.group
+        if group is not None:
+            return [one for one in (*self.classic, *self.world.consumers) if one.member_id in group.members]
+        classic = self.world.driver.coordinator._classic.find(GROUP)
+        return [] if classic is None else [one for one in self.classic if one.member_id in classic.members]
+
+    @invariant()
+    def no_partition_has_two_owners(self) -> None:
+        own = Counter(partition for one in self.live() for partition in one.owned)
+        assert not [partition for partition, count in own.items() if count > 1]
+        assert not self.world.owned_twice()
+
+    def teardown(self) -> None:
+        everybody = [*self.classic, *self.world.consumers]
+        if not everybody:
+            return
+        for _ in range(120):
+            self.everybody_steps(1)
+            self.world.driver.wait(1_000)
+            found = [self.world.topics.find(name) for name in TOPICS]
+            everything = {TopicIdPartition(one[0], i) for one in found if one is not None for i in range(one[1])}
+            mixed = self.world.group is not None
+            whole = everything == frozenset().union(*(one.owned for one in everybody))
+            if whole and mixed == bool(self.world.consumers) and len(self.live()) == len(everybody):
+                return
+        raise AssertionError(f"some have no owner, or the group is of the wrong kind: {everybody}")
+
+
+def test_groups_go_over_between_the_protocols_without_two_owners() -> None:
+    run_state_machine_as_test(MixedGroupMachine, settings=PROFILE)
+
+
+def test_a_defect_in_mixed_groups_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumer_decide, "reconcile", _assigned_at_once)
+    with pytest.raises(AssertionError):
+        run_state_machine_as_test(MixedGroupMachine, settings=HUNT)

@@ -22,7 +22,8 @@ from tests.unit.broker.group.group_driver import Driver, FakeTopics
 GROUP = "g"
 SESSION_MS = 10_000
 REBALANCE_MS = 6_000
-REJOINS = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID)
+# The last one: the group went on as a classic one without the member.
+REJOINS = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND)
 Partitions = frozenset[TopicIdPartition]
 
 

@@ -148,13 +148,22 @@ class GroupCoordinator:
         """Do what is due: end sessions and phases of rebalances, expire offsets."""
         out: GroupResult[None] = GroupResult(None)
         expire = False
+        # A consumer group is only what its records say, so there is one decision about it until these are replayed.
+        decided: set[str] = set()
+        later: list[Deadline] = []
         for deadline in self._deadlines.pop_due(now_ms):
             if deadline.kind == DeadlineKind.OFFSETS:
                 expire = True
             elif deadline.kind in (DeadlineKind.CONSUMER_SESSION, DeadlineKind.REVOCATION):
+                if deadline.group_id in decided:
+                    later.append(deadline)
+                    continue
+                decided.add(deadline.group_id)
                 self._consumer.on_deadline(now_ms, deadline, out)
             else:
                 self._classic.on_deadline(now_ms, deadline, out)
+        for deadline in later:
+            self._deadlines.set(deadline, now_ms)
         if expire:
             self._deadlines.set(_OFFSETS, now_ms + self._config.offsets_retention_check_interval_ms)
             self._expire_offsets(now_ms, out)
