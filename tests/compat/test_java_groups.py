@@ -186,3 +186,27 @@ def test_cooperative_sticky_in_a_classic_group(java: JavaConsumers, client: RawC
     java.stop("a")
     java.until(java.shares(4))
     java.stop("b")
+
+
+@pytest.mark.parametrize("assignor", ["RangeAssignor", "CooperativeStickyAssignor"])
+def test_a_group_goes_over_to_the_consumer_protocol_and_back(
+    java: JavaConsumers, client: RawClient, broker: Broker, assignor: str
+) -> None:
+    name = f"over-{assignor}"
+    topic = client.create_topic(f"j-{name}", 6)
+    group = {"bootstrap_servers": broker.bootstrap_servers, "group_id": f"g-{name}"}
+    strategy = f"org.apache.kafka.clients.consumer.{assignor}"
+    classic = {"group_protocol": "classic", "partition_assignment_strategy": strategy, "heartbeat_interval_ms": "200"}
+    java.start("old", topic, **group, **classic)
+    java.until(java.shares(6))
+    java.start("new", topic, **group, group_protocol="consumer")
+    java.until(java.shares(3, 3))
+    java.stop("old")
+    java.until(java.shares(6))
+    java.start("older", topic, **group, **classic)
+    java.until(java.shares(3, 3))
+    assert sorted(member.member_type for member in describe(client, f"g-{name}").members) == [0, 1]
+    java.stop("new")
+    java.until(java.shares(6))
+    assert describe(client, f"g-{name}").error_code != 0
+    java.stop("older")

@@ -218,8 +218,9 @@ class MixedGroupMachine(RuleBasedStateMachine):
     def live(self) -> list[Any]:
         """Those whom the coordinator counts as members in their present generation."""
         group = self.world.group
+        everybody: list[Any] = [*self.classic, *self.world.consumers]
         if group is not None:
-            return [one for one in (*self.classic, *self.world.consumers) if one.member_id in group.members]
+            return [one for one in everybody if one.member_id in group.members]
         classic = self.world.driver.coordinator._classic.find(GROUP)
         return [] if classic is None else [one for one in self.classic if one.member_id in classic.members]
 
@@ -230,7 +231,7 @@ class MixedGroupMachine(RuleBasedStateMachine):
         assert not self.world.owned_twice()
 
     def teardown(self) -> None:
-        everybody = [*self.classic, *self.world.consumers]
+        everybody: list[Any] = [*self.classic, *self.world.consumers]
         if not everybody:
             return
         for _ in range(120):

@@ -14,6 +14,7 @@ from fencepost.broker.group.records import GroupRecord
 from fencepost.broker.internal_records import encode_internal_batch
 from fencepost.protocol.batch import set_base_offset_and_leader_epoch
 from tests.support.apache_kafka import run_kafka_class
+from tests.support.classic_actor import ClassicActor
 from tests.support.group_world import GROUP, ConsumerActor, GroupWorld
 from tests.unit.broker.group.group_driver import Driver, FakeTopics, topic_id
 
@@ -95,3 +96,18 @@ def test_kafkas_offsets_decoder_reads_our_consumer_groups(tmp_path: Path) -> Non
 
 def key_of(read: list[tuple[Any, Any]], kind: str) -> Any:
     return next(key for key, _ in read if key["type"] == kind)
+
+
+@pytest.mark.kafka
+def test_kafkas_offsets_decoder_reads_classic_members_of_a_consumer_group(tmp_path: Path) -> None:
+    world = GroupWorld(FakeTopics(t=2))
+    classic = ClassicActor("c", ("t",))
+    for _ in range(4):
+        classic.step(world.driver)
+    world.beat(ConsumerActor("a", ("t",)))
+    read = dump(world.driver, tmp_path)
+    assert len(read) == len(world.driver.log)
+    (member,) = [v["data"] for k, v in read if k["type"] == "5" and k["data"]["memberId"] == classic.member_id]
+    (protocol,) = member["classicMemberMetadata"]["supportedProtocols"]
+    assert (protocol["name"], member["classicMemberMetadata"]["sessionTimeoutMs"]) == ("cooperative", 10_000)
+    assert read[-1][0]["type"] in {"3", "5", "6", "7", "8"}
