@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
@@ -13,6 +15,7 @@ from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages import alter_configs as ac
 from fencepost.protocol.messages import describe_configs as dc
 from fencepost.protocol.messages import incremental_alter_configs as ic
+from fencepost.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from tests.support.brokers import BrokerUnderTest, Killable
 from tests.support.raw_client import RawClient
 
@@ -334,6 +337,22 @@ def test_settings_of_a_group(broker: BrokerUnderTest, client: RawClient) -> None
     assert (code, message) == (40, f"Invalid value x for configuration {key}: Not a number of type INT")
     assert change(client, GROUP, group, (key, DELETE, None)) == OK
     eventually(client, group, key, ("5000", 5, [default]), GROUP)
+
+
+def test_a_group_s_settings_count_for_its_members(broker: BrokerUnderTest, client: RawClient) -> None:
+    group, topic = broker.name("g"), client.create_topic(broker.name("t"))
+    assert change(client, GROUP, group, ("consumer.heartbeat.interval.ms", SET, "6000")) == OK
+    eventually(client, group, "consumer.heartbeat.interval.ms", ("6000", 8, ANY), GROUP)
+    for name, expected_ms in ((group, 6000), (broker.name("other"), 5000)):
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=name,
+            member_id=str(uuid.uuid4()),
+            rebalance_timeout_ms=60_000,
+            subscribed_topic_names=[topic],
+            topic_partitions=[],
+        )
+        answer = client.settled(lambda asked=request: client.call(asked, 1))  # type: ignore[misc]
+        assert (answer.error_code, answer.heartbeat_interval_ms) == (0, expected_ms)
 
 
 def test_changes_count_at_once(broker: BrokerUnderTest, client: RawClient) -> None:
