@@ -307,9 +307,11 @@ class RawClient:
             time.sleep(0.02)
         return described
 
-    def settled(self, ask: Callable[[], Answer], passing: frozenset[int] = PASSING) -> Answer:
+    def settled(
+        self, ask: Callable[[], Answer], passing: frozenset[int] = PASSING, patience_s: float = PATIENCE_S
+    ) -> Answer:
         """Ask again while `error_code` is a passing one."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + patience_s
         while (answer := ask()).error_code in passing and time.monotonic() < deadline:  # type: ignore[attr-defined]
             time.sleep(0.02)
         return answer
