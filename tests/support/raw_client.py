@@ -307,11 +307,9 @@ class RawClient:
             time.sleep(0.02)
         return described
 
-    def settled(
-        self, ask: Callable[[], Answer], passing: frozenset[int] = PASSING, patience_s: float = PATIENCE_S
-    ) -> Answer:
+    def settled(self, ask: Callable[[], Answer], passing: frozenset[int] = PASSING) -> Answer:
         """Ask again while `error_code` is a passing one."""
-        deadline = time.monotonic() + patience_s
+        deadline = time.monotonic() + PATIENCE_S
         while (answer := ask()).error_code in passing and time.monotonic() < deadline:  # type: ignore[attr-defined]
             time.sleep(0.02)
         return answer

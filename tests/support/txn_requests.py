@@ -23,7 +23,7 @@ from fencepost.protocol.messages.write_txn_markers import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
-from tests.support.raw_client import PASSING, PATIENCE_S, Producer, RawClient
+from tests.support.raw_client import PASSING, Producer, RawClient
 
 
 def add_partitions(
@@ -84,16 +84,9 @@ def add_offsets(client: RawClient, name: str, me: Producer, group: str, version:
 
 
 def commit_offsets(
-    client: RawClient,
-    name: str,
-    me: Producer,
-    group: str,
-    topic: str,
-    offset: int = 5,
-    version: int = 5,
-    patience_s: float = PATIENCE_S,
+    client: RawClient, name: str, me: Producer, group: str, topic: str, offset: int = 5, version: int = 5
 ) -> int:
-    """TxnOffsetCommit of partition 0 without a member; passing answers are waited out for so long."""
+    """TxnOffsetCommit of partition 0 without a member."""
     partition = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
     request = TxnOffsetCommitRequest(
         transactional_id=name,
@@ -106,7 +99,7 @@ def commit_offsets(
     def ask() -> Any:
         return client.call(request, version).topics[0].partitions[0]
 
-    return int(client.settled(ask, patience_s=patience_s).error_code)
+    return int(client.settled(ask).error_code)
 
 
 def end_once(client: RawClient, name: str, me: Producer, *, commit: bool, version: int = 5) -> EndTxnResponse:
