@@ -47,6 +47,7 @@ from fencepost.protocol.messages import (
     offset_for_leader_epoch,
     sync_group,
     txn_offset_commit,
+    update_features,
     write_txn_markers,
 )
 from tests.support.raw_client import Producer, RawClient
@@ -476,6 +477,11 @@ def delete_acl(client: RawClient, names: Names) -> Codes:
     )
     answer = client.call(delete_acls.DeleteAclsRequest(filters=[doomed]), 3)
     return [answer.filter_results[0].error_code, len(answer.filter_results[0].matching_acls)]
+
+
+def update_features_(client: RawClient, names: Names) -> Codes:
+    request = update_features.UpdateFeaturesRequest(timeout_ms=30_000, validate_only=True)
+    return [client.call(request, 1).error_code]
 
 
 def consumer_heartbeat(client: RawClient, names: Names) -> Codes:
