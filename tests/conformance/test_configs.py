@@ -16,6 +16,7 @@ from fencepost.protocol.messages import alter_configs as ac
 from fencepost.protocol.messages import describe_configs as dc
 from fencepost.protocol.messages import incremental_alter_configs as ic
 from fencepost.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from fencepost.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.support.brokers import BrokerUnderTest, Killable
 from tests.support.raw_client import RawClient
 
@@ -394,9 +395,14 @@ def test_changes_survive_a_restart(killable: tuple[BrokerUnderTest, Killable]) -
         assert change(client, TOPIC, topic, ("retention.ms", SET, "12345")) == OK
         assert change(client, BROKER, "1", ("message.max.bytes", SET, "2000000")) == OK
         assert change(client, GROUP, "g", ("consumer.heartbeat.interval.ms", SET, "6000")) == OK
+        down = FeatureUpdateKey(feature="transaction.version", max_version_level=1, upgrade_type=2)
+        request = UpdateFeaturesRequest(timeout_ms=30_000, feature_updates=[down])
+        assert client.call(request, 2).error_code == 0
     running.kill9()
     running.restart()
     with broker.connect() as client:
         assert setting(client, TOPIC, topic, "retention.ms")[:2] == ("12345", 1)
         assert setting(client, TOPIC, topic, "max.message.bytes")[:2] == ("2000000", 2)
         assert setting(client, GROUP, "g", "consumer.heartbeat.interval.ms")[:2] == ("6000", 8)
+        levels = {each.name: each.max_version_level for each in client.api_versions().finalized_features}
+        assert levels["transaction.version"] == 1

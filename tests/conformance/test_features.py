@@ -8,7 +8,6 @@ import pytest
 
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from tests.support.brokers import BrokerUnderTest, Killable
 from tests.support.raw_client import RawClient
 
 pytestmark = pytest.mark.timeout(120)
@@ -109,14 +108,3 @@ def test_downwards_never_means_up(restored: RawClient) -> None:
         f"{ALL}Invalid update version 2 for feature {FEATURE}. Can't downgrade to a newer version.",
     )
     assert update(restored, ("metadata.version", 29, SAFE))[0] == 95
-
-
-def test_a_level_survives_a_restart(killable: tuple[BrokerUnderTest, Killable]) -> None:
-    broker, running = killable
-    with broker.connect() as client:
-        assert update(client, (FEATURE, 1, SAFE)) == (0, None)
-        shows(client, 1)
-    running.kill9()
-    running.restart()
-    with broker.connect() as client:
-        shows(client, 1)

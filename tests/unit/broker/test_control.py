@@ -179,6 +179,61 @@ def test_a_fault_of_one_topic_and_client_is_not_another_s(broker: fencepost.Brok
         struck.wait(2)
 
 
+PASSING = {
+    "Metadata": ErrorCode.LEADER_NOT_AVAILABLE,
+    "FindCoordinator": ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    "InitProducerId": ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    "Produce": ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    "EndTxn": ErrorCode.CONCURRENT_TRANSACTIONS,
+    "TxnOffsetCommit": ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    "JoinGroup": ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    "SyncGroup": ErrorCode.REBALANCE_IN_PROGRESS,
+    "OffsetFetch": ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    "ListOffsets": ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    "Fetch": ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    "ApiVersions": None,
+}
+
+
+@pytest.mark.parametrize("kind", ["refused", "reset before", "reset after"])
+@pytest.mark.parametrize("api", PASSING)
+def test_a_copying_transaction_gets_over_one_failure_of_any_request(
+    broker: fencepost.Broker, admin: fencepost.Admin, api: str, kind: str
+) -> None:
+    """Each kind of request fails twice somewhere in the life of a consumer and a transactional producer."""
+    admin.create_topic("out", 1)
+    with fencepost.Producer(broker.bootstrap_servers) as source:
+        source.send("t", b"v").result()
+    code = PASSING[api]
+    if kind == "refused" and code is not None:
+        fault = broker.faults.fail(api, code, times=2)
+    elif kind == "reset after":
+        fault = broker.faults.drop_reply(api, times=2)
+    else:
+        fault = broker.faults.drop_request(api, times=2)
+    with (
+        fencepost.Producer(broker.bootstrap_servers, transactional_id="copy") as producer,
+        fencepost.Consumer(broker.bootstrap_servers, group_id="g", auto_offset_reset="earliest") as consumer,
+    ):
+        producer.init_transactions()
+        consumer.subscribe(["t"])
+        done = False
+        deadline = time.monotonic() + 60
+        while not done and time.monotonic() < deadline:
+            records = consumer.poll(1000)
+            if records:
+                try:
+                    with producer.transaction(consumer):
+                        for record in records:
+                            producer.send("out", record.value)
+                    done = True
+                except errors.AbortableError:
+                    continue
+    assert done
+    assert [record.value for record in read_all(broker, "out")] == [b"v"]
+    assert fault.hits > 0
+
+
 def test_everybody_is_disconnected_and_comes_back(broker: fencepost.Broker) -> None:
     with fencepost.Producer(broker.bootstrap_servers, client_id="me") as producer:
         producer.send("t", b"1").result()
