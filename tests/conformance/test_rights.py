@@ -8,11 +8,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from random import Random
 from typing import Any
 
 import pytest
 
-from fencepost.broker.acl.model import Operation, Pattern, Permission, ResourceType
+from fencepost.broker.acl.authorizer import Acls, Policy, Who, authorize
+from fencepost.broker.acl.model import Binding, Operation, Pattern, Permission, ResourceType
 from fencepost.protocol.messages import create_acls, delete_acls, describe_acls, find_coordinator, metadata
 from fencepost.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from tests.conformance.conftest import ARMS
@@ -284,6 +286,16 @@ def _until_changed(ask: Callable[[], Codes], before: Codes, expected: Codes) -> 
 
 # --- how rights are given, shown and taken away ---
 
+OPERATIONS_OF_TOPICS = [
+    Op.READ,
+    Op.WRITE,
+    Op.CREATE,
+    Op.DELETE,
+    Op.ALTER,
+    Op.DESCRIBE,
+    Op.DESCRIBE_CONFIGS,
+    Op.ALTER_CONFIGS,
+]
 ACL_KINDS = [
     ({}, [0, 0]),
     ({"resource_type": ResourceType.CLUSTER}, [42, 0]),
@@ -389,6 +401,73 @@ def test_a_denial_by_prefix_beats_a_permission_for_all(world: Secured) -> None:
         assert _until_changed(lambda: ask.fetch(client, names), [0], [29]) == [29]
         # What is denied is reading, which would have implied DESCRIBE; DESCRIBE itself is still among ALL.
         assert ask.list_offsets_(client, names) == [0]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_any_mix_of_bindings_means_the_same_to_both(world: Secured, seed: int) -> None:
+    """What Metadata says that users may do with topics is what our authorizer makes of the bindings."""
+    rng = Random(seed)
+    base = world.name("mix")
+    users = [world.user() for _ in range(3)]
+    topics = [f"{base}{end}" for end in ("", "-a", "-a-b", "-b")]
+    kinds = [Operation.ALL, *OPERATIONS_OF_TOPICS]
+
+    def binding() -> Binding:
+        # The broker is shared, so no binding may name what other tests use.
+        name = rng.choice(topics)
+        prefix = Pattern.PREFIXED if rng.random() < 0.5 else Pattern.LITERAL
+        if prefix is Pattern.PREFIXED:
+            name = name[: rng.randint(len(base), len(name))]
+        return Binding(
+            TOPIC,
+            prefix,
+            name,
+            f"User:{rng.choice([*users, '*'])}",
+            rng.choice(["*", "*", "127.0.0.1", "10.0.0.1"]),
+            rng.choice(kinds),
+            Permission.DENY if rng.random() < 0.25 else Permission.ALLOW,
+        )
+
+    bindings = [binding() for _ in range(rng.randint(3, 15))]
+    expected = {user: _expected(Acls(bindings), user, topics) for user in users}
+    with world.connect(ADMIN) as admin:
+        for topic in topics:
+            admin.create_topic(topic)
+        creations = [
+            create_acls.AclCreation(
+                resource_type=each.resource_type,
+                resource_name=each.name,
+                resource_pattern_type=each.pattern,
+                principal=each.principal,
+                host=each.host,
+                operation=each.operation,
+                permission_type=each.permission,
+            )
+            for each in bindings
+        ]
+        results = admin.call(create_acls.CreateAclsRequest(creations=creations), 3).results
+        assert [result.error_code for result in results] == [0] * len(bindings)
+    for user in users:
+        with world.connect(user) as client:
+            deadline = time.monotonic() + PATIENCE_S
+            while (found := ask.operations_of(client, topics)) != expected[user] and time.monotonic() < deadline:
+                time.sleep(0.02)
+            assert found == expected[user], bindings
+
+
+def _expected(acls: Acls, user: str, topics: Sequence[str]) -> dict[str, int]:
+    """Bits of the operations by topic; 29 for one that may not be seen."""
+    who, policy = Who(f"User:{user}", "127.0.0.1"), Policy(frozenset(), allow_without_acl=False)
+
+    def may(operation: Operation, topic: str) -> bool:
+        return authorize(acls, policy, who, operation, TOPIC, topic)
+
+    return {
+        topic: sum(1 << each for each in OPERATIONS_OF_TOPICS if may(each, topic))
+        if may(Operation.DESCRIBE, topic)
+        else 29
+        for topic in topics
+    }
 
 
 def test_a_fetch_session_does_not_outlive_a_right(world: Secured) -> None:

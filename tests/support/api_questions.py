@@ -186,6 +186,16 @@ def operations(client: RawClient, names: Names) -> Codes:
     return [answer.topics[0].topic_authorized_operations, answer.cluster_authorized_operations]
 
 
+def operations_of(client: RawClient, topics: Sequence[str]) -> dict[str, int]:
+    """By topic the bits of what the client may do with it, or an error code."""
+    asked = [metadata.MetadataRequestTopic(name=name) for name in topics]
+    request = metadata.MetadataRequest(
+        topics=asked, include_topic_authorized_operations=True, allow_auto_topic_creation=False
+    )
+    answer = client.call(request, 10).topics
+    return {topic.name: topic.error_code or topic.topic_authorized_operations for topic in answer}
+
+
 def describe_cluster_(client: RawClient, names: Names) -> Codes:
     request = describe_cluster.DescribeClusterRequest(include_cluster_authorized_operations=True, endpoint_type=1)
     answer = client.call(request, 1)

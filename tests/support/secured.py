@@ -17,7 +17,7 @@ from tests.support.raw_client import RawClient
 
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 ADMIN, PASSWORD = "admin", "the admin's"
-USERS: Mapping[str, str] = {ADMIN: PASSWORD, **{f"user{number}": f"secret{number}" for number in range(80)}}
+USERS: Mapping[str, str] = {ADMIN: PASSWORD, **{f"user{number}": f"secret{number}" for number in range(110)}}
 SETTINGS: Mapping[str, str | int | bool] = {
     "authorizer.class.name": AUTHORIZER,
     "super.users": f"User:{ADMIN};User:ANONYMOUS",
