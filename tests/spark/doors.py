@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from fencepost.spark import behind_latest, exactly_once
@@ -24,8 +24,8 @@ def text_of(attempt: Callable[[], Any]) -> str:
     return ""
 
 
-def main(arguments: dict[str, str]) -> None:
-    spark = (
+def session() -> SparkSession:
+    made: SparkSession = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")  # starts sooner
@@ -33,12 +33,13 @@ def main(arguments: dict[str, str]) -> None:
         .config("spark.driver.host", "127.0.0.1")
         .getOrCreate()
     )
-    spark.sparkContext.setLogLevel("ERROR")
-    first, second, folder = arguments["first"], arguments["second"], arguments["folder"]
-    common = {"kafka.bootstrap.servers": arguments["servers"]}
-    seen: dict[str, Any] = {}
+    made.sparkContext.setLogLevel("ERROR")
+    return made
 
-    frame = spark.range(1000).select(
+
+def rows_of(spark: SparkSession) -> DataFrame:
+    """A thousand rows with all columns that the sink takes from them."""
+    return spark.range(1000).select(
         fn.concat(fn.lit("k"), fn.col("id") % 7).alias("key"),
         fn.col("id").cast("string").alias("value"),
         fn.array(fn.struct(fn.lit("n").alias("key"), fn.col("id").cast("string").cast("binary").alias("value"))).alias(
@@ -46,6 +47,15 @@ def main(arguments: dict[str, str]) -> None:
         ),
         fn.timestamp_millis(fn.lit(1_600_000_000_123) + fn.col("id")).alias("timestamp"),
     )
+
+
+def main(arguments: dict[str, str]) -> None:
+    spark = session()
+    first, second, folder = arguments["first"], arguments["second"], arguments["folder"]
+    common = {"kafka.bootstrap.servers": arguments["servers"]}
+    seen: dict[str, Any] = {}
+
+    frame = rows_of(spark)
 
     def write(frame: Any, **options: str) -> None:
         frame.write.format("fencepost").mode("append").options(**common, topic=first, **options).save()
@@ -77,9 +87,8 @@ def main(arguments: dict[str, str]) -> None:
     seen["assigned"] = read(assign=json.dumps({first: [0]})).select("partition").distinct().collect()[0][0]
     ends = json.dumps({first: {"0": 5, "1": 5, "2": 5}})
     seen["up to five"] = read(subscribe=first, endingOffsets=ends).count()
-    seen["projected"] = [
-        row.value.decode() for row in read(subscribe=first, startingTimestamp="1600000001122").select("value").collect()
-    ][:1]
+    late = read(subscribe=first, startingTimestamp="1600000001122", startingOffsetsByTimestampStrategy="latest")
+    seen["projected"] = [row.value.decode() for row in late.select("value").collect()][:1]
 
     def copy() -> list[list[int]]:
         stream = spark.readStream.format("fencepost").options(**common, subscribe=first, startingOffsets="earliest")
