@@ -3,6 +3,7 @@ is being written."""
 
 from __future__ import annotations
 
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -116,6 +117,19 @@ def test_java(broker: fencepost.Broker, tmp_path: Path) -> None:
             check(broker, read, sessions=True)
     except Unavailable as reason:
         pytest.skip(str(reason))
+
+
+@pytest.mark.go
+def test_franz_go(broker: fencepost.Broker, tmp_path: Path) -> None:
+    binary = str(tmp_path / "read")
+    source = Path(__file__).with_name("franz_go")
+    subprocess.run(["go", "build", "-o", binary, "./read"], cwd=source, check=True)
+
+    def read(level: str, number: int) -> list[str]:
+        arguments = [binary, broker.bootstrap_servers, "t", level, str(number)]
+        return subprocess.run(arguments, capture_output=True, text=True, check=True, timeout=90).stdout.split()
+
+    check(broker, read, sessions=True)
 
 
 def test_librdkafka_which_knows_no_sessions(broker: fencepost.Broker) -> None:
