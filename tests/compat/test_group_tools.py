@@ -9,7 +9,7 @@ import pytest
 from fencepost.broker.embedded import Broker
 from fencepost.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from tests.compat.kafka_tools import KafkaTools
-from tests.conformance.test_consumer_groups import commit_as
+from tests.conformance.consumer_groups import commit_as
 from tests.conformance.test_groups import join, sync
 from tests.conformance.test_offsets import commit
 from tests.support.apache_kafka import Unavailable

@@ -14,53 +14,26 @@ from fencepost.broker.group.consumer_group import ConsumerGroup
 from fencepost.broker.group.records import GroupRecord
 from fencepost.broker.group.replay import GroupStore
 from fencepost.broker.partitioning import coordinator_partition
-from fencepost.client.assignors_wire import Subscription, decode_assignment, encode_assignment, encode_subscription
-from fencepost.client.types import TopicPartition
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.columns import decode_batches
 from fencepost.protocol.messages.consumer_group_heartbeat import TopicPartitions
 from fencepost.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from fencepost.protocol.messages.delete_groups import DeleteGroupsRequest
 from fencepost.protocol.messages.describe_groups import DescribeGroupsRequest
-from fencepost.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from fencepost.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from fencepost.protocol.messages.list_groups import ListGroupsRequest
 from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from fencepost.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
 from fencepost.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from fencepost.protocol.messages.offset_fetch import (
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
-)
-from fencepost.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from tests.conformance.test_groups import heartbeat, join, sync
-from tests.conformance.test_offsets import commit, fetch, send_offset
+from tests.conformance.consumer_groups import alone, commit_as, listed, stable
+from tests.conformance.test_groups import join, sync
+from tests.conformance.test_offsets import commit, fetch
 from tests.support.brokers import BrokerUnderTest, Killable
 from tests.support.group_member import RawMember, describe, topic_id, until
 from tests.support.raw_client import RawClient
 
 pytestmark = pytest.mark.timeout(120)
-
-
-def stable(client: RawClient, group: str) -> bool:
-    return describe(client, group).group_state == "Stable"
-
-
-def alone(broker: BrokerUnderTest, client: RawClient, partitions: int = 4) -> tuple[RawMember, str]:
-    """A member that has a new topic to itself."""
-    topic = client.create_topic(broker.name("t"), partitions)
-    member = RawMember(client, broker.name("g"), [topic])
-    member.until(lambda: len(member.owned) == partitions)
-    return member, topic
 
 
 # Coming and going
@@ -296,11 +269,6 @@ def test_a_group_is_of_one_kind(broker: BrokerUnderTest, client: RawClient) -> N
     assert (shown.error_code, shown.group_state) == (0, "Dead")
 
 
-def listed(client: RawClient, **filters: list[str]) -> dict[str, tuple[str, str, str]]:
-    groups = client.call(ListGroupsRequest(**filters), 5).groups
-    return {group.group_id: (group.protocol_type, group.group_state, group.group_type) for group in groups}
-
-
 def test_groups_are_listed_by_type_and_state(broker: BrokerUnderTest, client: RawClient) -> None:
     member, _ = alone(broker, client)
     member.until(lambda: stable(client, member.group))
@@ -360,211 +328,6 @@ def test_offsets_of_subscribed_topics_are_not_deleted(broker: BrokerUnderTest, c
     answer = client.call(OffsetDeleteRequest(group_id=member.group, topics=topics), 0)
     errors = {one.name: one.partitions[0].error_code for one in answer.topics}
     assert (answer.error_code, errors) == (0, {topic: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC, other: 0})
-
-
-# Offsets
-
-
-def commit_as(member: RawMember, topic: str, partition: int, offset: int, epoch: int, **fields: Any) -> int:
-    version = fields.pop("version", 9)
-    wanted = OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)
-    named = OffsetCommitRequestTopic(name=topic, partitions=[wanted])
-    if version >= 10:
-        named = OffsetCommitRequestTopic(topic_id=topic_id(member.client, topic), partitions=[wanted])
-    said = {"member_id": member.member_id, **fields}
-    request = OffsetCommitRequest(group_id=member.group, generation_id_or_member_epoch=epoch, topics=[named], **said)
-    return int(member.client.call(request, version).topics[0].partitions[0].error_code)
-
-
-def fetch_as(member: RawMember, topic: str, epoch: int, member_id: str | None, version: int = 9) -> tuple[int, int]:
-    """(error of the group, offset of partition 0)."""
-    named = OffsetFetchRequestTopics(name=topic, partition_indexes=[0])
-    if version >= 10:
-        named = OffsetFetchRequestTopics(topic_id=topic_id(member.client, topic), partition_indexes=[0])
-    wanted = OffsetFetchRequestGroup(group_id=member.group, member_id=member_id, member_epoch=epoch, topics=[named])
-    (found,) = member.client.call(OffsetFetchRequest(groups=[wanted]), version).groups
-    return found.error_code, found.topics[0].partitions[0].committed_offset if found.topics else -1
-
-
-def test_offsets_are_committed_by_members_in_their_epoch(broker: BrokerUnderTest, client: RawClient) -> None:
-    member, topic = alone(broker, client)
-    member.until(lambda: stable(client, member.group))
-    epoch = member.epoch
-    assert commit_as(member, topic, 0, 1, epoch) == 0
-    assert commit_as(member, topic, 0, 2, epoch, version=10) == 0
-    assert commit_as(member, topic, 0, 9, epoch, version=8) == ErrorCode.UNSUPPORTED_VERSION
-    assert commit_as(member, topic, 0, 9, epoch + 1) == ErrorCode.STALE_MEMBER_EPOCH
-    assert commit_as(member, topic, 0, 9, epoch, member_id="stranger") == ErrorCode.UNKNOWN_MEMBER_ID
-    assert commit_as(member, topic, 0, 9, -1, member_id="") == ErrorCode.UNKNOWN_MEMBER_ID
-    assert commit_as(member, topic, 7, 9, epoch) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert fetch_as(member, topic, epoch, member.member_id) == (0, 2)
-    assert fetch_as(member, topic, epoch, member.member_id, 10) == (0, 2)
-    assert fetch_as(member, topic, -1, None) == (0, 2)
-    assert fetch_as(member, topic, epoch + 1, member.member_id) == (ErrorCode.STALE_MEMBER_EPOCH, -1)
-    assert fetch_as(member, topic, epoch - 1, member.member_id) == (ErrorCode.STALE_MEMBER_EPOCH, -1)
-    assert fetch_as(member, topic, epoch, "stranger") == (ErrorCode.UNKNOWN_MEMBER_ID, -1)
-    assert fetch(client, member.group, topic) == (0, 2)
-
-
-def test_an_old_epoch_commits_what_the_member_has_had_since(broker: BrokerUnderTest, client: RawClient) -> None:
-    """A commit may be under way while a heartbeat raises the epoch: it is as good as before where nothing moved."""
-    first, topic = alone(broker, client)
-    first.until(lambda: stable(client, first.group))
-    old = first.epoch
-    before = first.owned
-    second = RawMember(client, first.group, [topic])
-    first.until(lambda: len(second.owned) == 2, second)
-    first.until(lambda: stable(client, first.group), second)
-    assert first.epoch > old
-    kept = min(index for _, index in first.owned)
-    lost = min(index for _, index in before - first.owned)
-    assert commit_as(first, topic, kept, 1, old) == 0
-    assert commit_as(first, topic, kept, 1, old - 1) == ErrorCode.STALE_MEMBER_EPOCH
-    assert commit_as(first, topic, lost, 1, old) == ErrorCode.STALE_MEMBER_EPOCH
-    assert commit_as(first, topic, lost, 1, first.epoch) == 0  # its own epoch is not checked further
-
-
-def test_transactional_offsets_know_member_epochs(broker: BrokerUnderTest, client: RawClient) -> None:
-    member, topic = alone(broker, client)
-    member.until(lambda: stable(client, member.group))
-    name = broker.name("tx")
-    producer = client.start_producer(name)
-    where = (client, name, producer, member.group, topic)
-    wrong = send_offset(*where, 1, generation=member.epoch + 1, member=member.member_id)
-    assert wrong == ErrorCode.ILLEGAL_GENERATION
-    wrong = send_offset(*where, 1, generation=member.epoch, member="stranger")
-    assert wrong == ErrorCode.UNKNOWN_MEMBER_ID
-    assert send_offset(*where, 3, generation=member.epoch, member=member.member_id) == 0
-    assert client.end_transaction(name, producer, commit=True).error_code == 0
-    member.until(lambda: fetch(client, member.group, topic) == (0, 3))
-
-
-# Groups that go over from one protocol to the other while they have members
-
-
-class ClassicMember:
-    """A consumer of the classic protocol, by raw requests, with cooperative rebalances: what it owns it says."""
-
-    def __init__(self, client: RawClient, group: str, topic: str) -> None:
-        self.client = client
-        self.group = group
-        self.topic = topic
-        self.member_id = ""
-        self.generation = -1
-        self.owned: frozenset[int] = frozenset()
-
-    def ask_to_join(self) -> JoinGroupResponse:
-        wanted = Subscription([self.topic], [TopicPartition(self.topic, index) for index in sorted(self.owned)])
-        protocol = JoinGroupRequestProtocol(name="cooperative-sticky", metadata=encode_subscription(wanted))
-        request = JoinGroupRequest(
-            group_id=self.group,
-            session_timeout_ms=30_000,
-            rebalance_timeout_ms=30_000,
-            member_id=self.member_id,
-            protocol_type="consumer",
-            protocols=[protocol],
-        )
-        answer: JoinGroupResponse = self.client.call(request, 9)
-        return answer
-
-    def join(self) -> JoinGroupResponse:
-        answer = self.ask_to_join()
-        if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
-            self.member_id = answer.member_id
-            answer = self.ask_to_join()
-        assert (answer.error_code, answer.member_id) == (0, self.member_id)
-        self.generation = answer.generation_id
-        return answer
-
-    def sync(self, *given: tuple[str, bytes], generation: int | None = None) -> int:
-        request = SyncGroupRequest(
-            group_id=self.group,
-            generation_id=self.generation if generation is None else generation,
-            member_id=self.member_id,
-            protocol_type="consumer",
-            protocol_name="cooperative-sticky",
-            assignments=[SyncGroupRequestAssignment(member_id=name, assignment=share) for name, share in given],
-        )
-        answer = self.client.call(request, 5)
-        if not answer.error_code:
-            self.owned = frozenset(one.partition for one in decode_assignment(bytes(answer.assignment)))
-        return int(answer.error_code)
-
-    def heartbeat(self) -> int:
-        return heartbeat(self.client, self.group, self.generation, self.member_id)
-
-    def follow(self) -> None:
-        """What a consumer does at its next heartbeat."""
-        if self.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS:
-            self.join()
-            assert self.sync() in (0, ErrorCode.REBALANCE_IN_PROGRESS)
-
-    def leave(self) -> int:
-        request = LeaveGroupRequest(group_id=self.group, members=[MemberIdentity(member_id=self.member_id)])
-        return int(self.client.call(request, 4).members[0].error_code)
-
-
-def classic_group(broker: BrokerUnderTest, client: RawClient) -> ClassicMember:
-    """A stable classic group: one member with four partitions."""
-    topic = client.create_topic(broker.name("t"), 4)
-    member = ClassicMember(client, broker.name("g"), topic)
-    member.join()
-    share = encode_assignment([TopicPartition(topic, index) for index in range(4)])
-    assert member.sync((member.member_id, share)) == 0 and len(member.owned) == 4
-    return member
-
-
-def test_a_classic_group_goes_over_with_its_members(broker: BrokerUnderTest, client: RawClient) -> None:
-    old = classic_group(broker, client)
-    new = RawMember(client, old.group, [old.topic])
-    new.beat()
-    assert not new.told
-    assert old.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
-    assert old.sync() == ErrorCode.REBALANCE_IN_PROGRESS
-    assert old.sync(generation=old.generation + 5) == ErrorCode.ILLEGAL_GENERATION
-    shown = {one.member_id: one.member_type for one in describe(client, old.group).members}
-    assert shown == {old.member_id: 0, new.member_id: 1}
-    answer = old.join()
-    assert (answer.leader, answer.protocol_name, list(answer.members)) == ("", "cooperative-sticky", [])
-    until(lambda: len(new.owned) == 2, old.follow, new.follow)
-    assert len(old.owned) == 2 and not {(topic_id(client, old.topic), index) for index in old.owned} & new.owned
-    until(lambda: stable(client, old.group), old.follow, new.follow)
-    assert old.generation == new.epoch == describe(client, old.group).group_epoch
-    assert commit_classic(old, new.epoch + 1) == ErrorCode.ILLEGAL_GENERATION
-    assert commit_classic(old, new.epoch) == 0
-    assert old.leave() == 0
-    assert old.heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID
-    new.until(lambda: len(new.owned) == 4)
-    assert [one.member_type for one in describe(client, old.group).members] == [1]
-
-
-def test_a_consumer_group_without_members_of_its_protocol_is_classic_again(
-    broker: BrokerUnderTest, client: RawClient
-) -> None:
-    new, topic = alone(broker, client)
-    old = ClassicMember(client, new.group, topic)
-    old.join()
-    assert old.sync() in (0, ErrorCode.REBALANCE_IN_PROGRESS) and not old.owned
-    until(lambda: len(old.owned) == 2, old.follow, new.follow)
-    assert new.leave() == 0
-    assert describe(client, new.group).error_code == ErrorCode.GROUP_ID_NOT_FOUND
-    assert old.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
-    answer = old.join()
-    assert (answer.leader, len(answer.members)) == (old.member_id, 1)
-    share = encode_assignment([TopicPartition(topic, index) for index in range(4)])
-    assert old.sync((old.member_id, share)) == 0 and len(old.owned) == 4
-    assert listed(client)[new.group][2].lower() == "classic"
-
-
-def commit_classic(member: ClassicMember, generation: int) -> int:
-    partition = OffsetCommitRequestPartition(partition_index=min(member.owned), committed_offset=1)
-    request = OffsetCommitRequest(
-        group_id=member.group,
-        generation_id_or_member_epoch=generation,
-        member_id=member.member_id,
-        topics=[OffsetCommitRequestTopic(name=member.topic, partitions=[partition])],
-    )
-    return int(member.client.call(request, 8).topics[0].partitions[0].error_code)
 
 
 # Recovery
