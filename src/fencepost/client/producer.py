@@ -100,7 +100,12 @@ class ProducerCore:
             self.check_sending()
         if self.interceptors:
             record = self.interceptors.send(OutgoingRecord(topic, value, key, partition, headers, timestamp_ms))
-            return self.accumulator.append(*record_fields(record), self.interceptors.acknowledging(on_delivery))
+            tell = self.interceptors.acknowledging(on_delivery)
+            try:
+                return self.accumulator.append(*record_fields(record), tell)
+            except KafkaError as error:
+                self.interceptors.acknowledging(None)(error, None)  # the caller is told by the exception
+                raise
         return self.accumulator.append(topic, value, key, partition, headers, timestamp_ms, on_delivery)
 
     def append_table(self, topic: str | None, data: pa.RecordBatch | pa.Table, partition: int | None) -> list[Chunk]:

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from fencepost.client.interceptors import OutgoingRecord
 from fencepost.client.metrics import PrometheusCollector
 from fencepost.client.types import RecordMetadata
-from fencepost.errors import ConfigurationError, KafkaError, KafkaTimeoutError, ProduceFailedError
+from fencepost.errors import ConfigurationError, KafkaError, KafkaTimeoutError, ProduceFailedError, RecordRejectedError
 from fencepost.protocol.produce_wire import ProduceResponse
 from tests.unit.client.scripted import CutConnection, World, run
 
@@ -57,6 +57,8 @@ def test_interceptors_in_their_order_and_failing_ones_left_out() -> None:
         world.broker.refuse_produce(10)
         refused = await world.fate(producer.append("t", b"too large"))
         assert isinstance(refused, ProduceFailedError)
+        with pytest.raises(RecordRejectedError):
+            producer.append("t", b"x" * 2_000_000, on_delivery=lambda error, metadata: told.append((error, metadata)))
         await producer.close()
 
     run(body)
@@ -65,6 +67,7 @@ def test_interceptors_in_their_order_and_failing_ones_left_out() -> None:
     for one in (first, second):
         assert [(metadata is None, error is None) for metadata, error in one.acknowledged] == [
             (False, True),
+            (True, False),
             (True, False),
         ]
         assert one.closed == 1
