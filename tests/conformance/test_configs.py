@@ -406,3 +406,13 @@ def test_changes_survive_a_restart(killable: tuple[BrokerUnderTest, Killable]) -
         assert setting(client, GROUP, "g", "consumer.heartbeat.interval.ms")[:2] == ("6000", 8)
         levels = {each.name: each.max_version_level for each in client.api_versions().finalized_features}
         assert levels["transaction.version"] == 1
+
+
+def test_what_kafka_takes_otherwise(broker: BrokerUnderTest, client: RawClient) -> None:
+    topic = client.create_topic(broker.name("t"))
+    small = change(client, TOPIC, topic, ("segment.bytes", SET, "1000"))
+    assert small[0] == (0 if broker.is_ours else ErrorCode.INVALID_CONFIG)
+    unknown = change(client, TOPIC, topic, ("retention.ms", 9, "1"))
+    assert unknown[0] == (ErrorCode.INVALID_REQUEST if broker.is_ours else ErrorCode.UNKNOWN_SERVER_ERROR)
+    for kind in (8, 16):  # loggers, client metrics
+        assert describe(client, kind, "1").error_code == (ErrorCode.INVALID_REQUEST if broker.is_ours else 0)

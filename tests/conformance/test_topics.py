@@ -277,3 +277,12 @@ def test_the_cluster_and_its_log_directory(broker: BrokerUnderTest, client: RawC
     assert found.error_code == 0
     sizes = {each.partition_index: each.partition_size for topic in found.topics for each in topic.partitions}
     assert sizes[0] > 1000 and sizes[1] == 0
+
+
+def test_the_broker_s_own_topics_stay_as_they_are(broker: BrokerUnderTest, client: RawClient) -> None:
+    """Kafka lets its own topics grow, and even go."""
+    code, _ = grow(client, "__consumer_offsets", 200, validate_only=True)
+    assert code == (ErrorCode.INVALID_PARTITIONS if broker.is_ours else 0)
+    if broker.is_ours:
+        ((_, code, message),) = delete(client, ("__consumer_offsets", None))
+        assert (code, message) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "The broker's own topics cannot be deleted.")
