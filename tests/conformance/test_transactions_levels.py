@@ -138,6 +138,24 @@ def test_level_0_and_the_new_end(level_0: BrokerUnderTest) -> None:
                 assert stuck.error_code == ErrorCode.CONCURRENT_TRANSACTIONS
 
 
+def test_level_0_and_the_new_end_of_an_open_transaction(level_0: BrokerUnderTest) -> None:
+    """35 at both; ours has changed nothing and the older EndTxn commits, Kafka's id is stuck with its records open."""
+    with level_0.connect() as client:
+        topic, name, me = begun(level_0, client)
+        assert add_partition(client, name, me, topic) == 0
+        assert client.produce(topic, [b"x"], transactional_id=name, producer=me, sequence=0, version=11).error_code == 0
+        assert end_once(client, name, me, commit=True).error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert client.describe_transaction(name).transaction_state == "Ongoing"
+        older = end_once(client, name, me, commit=True, version=4)
+        if level_0.is_ours:
+            assert older.error_code == 0
+            client.wait_for_state(name, "CompleteCommit")
+            assert client.fetch(topic, committed=True).values == [b"x"]
+        else:
+            assert older.error_code == ErrorCode.CONCURRENT_TRANSACTIONS
+            assert client.init_producer_id(name).error_code == ErrorCode.CONCURRENT_TRANSACTIONS
+
+
 def test_a_marker_of_version_2_on_the_older_levels(level_0: BrokerUnderTest) -> None:
     """Where nothing is open it is taken."""
     with level_0.connect() as client:
