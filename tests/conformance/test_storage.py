@@ -11,8 +11,9 @@ import pytest
 
 import fencepost
 from fencepost.broker.embedded import Broker
+from fencepost.protocol.batch import iter_batches
 from fencepost.protocol.codes import ErrorCode
-from fencepost.protocol.columns import encode_batch
+from fencepost.protocol.columns import decode_batches, encode_batch
 from tests.support.batches import keyed
 from tests.support.brokers import BrokerUnderTest
 from tests.support.raw_client import RawClient
@@ -89,6 +90,85 @@ def test_records_before_an_offset_are_deleted_for_good(
     admin.delete_records({partition: -1})
     assert client.fetch(topic, 10).result.log_start_offset == 10
     assert client.produce(topic, [b"next"]).base_offset == 10
+
+
+Shape = tuple[int, int, int, bool, bool]
+
+
+def read_all(client: RawClient, topic: str) -> tuple[list[tuple[int, bytes | None, bytes | None]], list[Shape]]:
+    """(offset, key, value) of all committed records; base offset, last offset delta, count, control, delete horizon of
+    all batches."""
+    rows: list[tuple[int, bytes | None, bytes | None]] = []
+    shapes: list[Shape] = []
+    offset, end = 0, client.end_offset(topic)
+    while offset < end:
+        result = client.fetch(topic, offset, committed=True).result
+        assert result.error_code == 0
+        for header, _ in iter_batches(result.records, allow_partial=True):
+            shapes.append(
+                (
+                    header.base_offset,
+                    header.last_offset_delta,
+                    header.record_count,
+                    header.is_control,
+                    header.has_delete_horizon,
+                )
+            )
+        columns = decode_batches(result.records, start_offset=offset, aborted=result.aborted)
+        rows += [(row[0], row[2], row[3]) for row in columns.records()]
+        offset = columns.next_offset
+    return rows, shapes
+
+
+@pytest.mark.slow
+def test_both_brokers_compact_alike(broker: BrokerUnderTest, client: RawClient) -> None:
+    """Records of all kinds; then every batch that is left, with its offsets, counts and delete horizon."""
+    topic = client.create_topic(
+        broker.name("compacted"), cleanup_policy="compact", segment_ms="600000", min_cleanable_dirty_ratio="0.001"
+    )
+    start = now_ms()
+
+    def produce(*records: tuple[bytes, bytes | None], timestamp: int = start) -> None:
+        assert client.produce(topic, keyed(*records, timestamp=timestamp)).error_code == 0
+
+    def transaction(name: str, *records: tuple[bytes, bytes | None], commit: bool) -> None:
+        name = broker.name(name)
+        me = client.start_producer(name)
+        made = keyed(
+            *records, producer_id=me.producer_id, epoch=me.epoch, sequence=0, transactional=True, timestamp=start
+        )
+        assert client.produce(topic, made, transactional_id=name).error_code == 0
+        assert client.end_transaction(name, me, commit=commit).error_code == 0
+
+    produce((b"a", b"1"), (b"b", b"1"))
+    transaction("aborted", (b"a", b"aborted"), commit=False)
+    transaction("committed", (b"c", b"1"), (b"a", b"2"), commit=True)
+    until(lambda: client.end_offset(topic, committed=True) == 7)
+    given = client.settled(lambda: client.init_producer_id(None))
+    produce((b"b", None))
+    lone = keyed((b"e", b"1"), producer_id=given.producer_id, epoch=given.producer_epoch, sequence=0, timestamp=start)
+    assert client.produce(topic, lone).error_code == 0
+    produce((b"a", b"3"), (b"d", b"1"), (b"e", b"2"))
+    produce((b"z", b"1"), timestamp=start + 1_200_000)  # a new segment; what is before it can be compacted
+    until(lambda: len(read_all(client, topic)[0]) == 6)
+    rows, shapes = read_all(client, topic)
+    assert rows == [
+        (4, b"c", b"1"),
+        (7, b"b", None),
+        (9, b"a", b"3"),
+        (10, b"d", b"1"),
+        (11, b"e", b"2"),
+        (12, b"z", b"1"),
+    ]
+    assert shapes == [
+        (3, 0, 1, True, False),  # the abort: its batch was there in this round
+        (4, 1, 1, False, False),  # one of two records of the committed transaction
+        (6, 0, 1, True, False),
+        (7, 0, 1, False, True),  # the tombstone, with its delete horizon
+        (8, 0, 0, False, False),  # the last batch of an idempotent producer, emptied
+        (9, 2, 3, False, False),
+        (12, 0, 1, False, False),
+    ]
 
 
 @pytest.fixture
