@@ -7,7 +7,7 @@ Columns taken, by name: `value`, `key` (binary or string), `partition` (integer,
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,9 @@ from fencepost.config import ProducerConfig
 from fencepost.errors import ConfigurationError, RecordRejectedError
 from fencepost.protocol.batch import HEADER_BYTES
 from fencepost.protocol.columns import encode_arrow
+
+PIECE_BYTES: Final = 4 * 1024 * 1024
+FRAMING_BYTES: Final = 6  # of a record on the wire, beyond Arrow's own offsets: a guess that is mostly right
 
 
 class Target(NamedTuple):
@@ -55,6 +58,17 @@ def by_topic(data: pa.RecordBatch | pa.Table) -> Iterator[tuple[str, pa.Table]]:
         raise ConfigurationError("the column 'topic' has nulls")
     for topic in pc.unique(topics).to_pylist():
         yield str(topic), table.filter(pc.equal(topics, topic))
+
+
+def in_pieces(table: pa.Table) -> Iterator[pa.Table]:
+    """Slices of a few megabytes (no copies): a large table is encoded as it is sent, not all at once before."""
+    size = table.nbytes
+    if size <= 2 * PIECE_BYTES:
+        yield table
+        return
+    rows = max(1, len(table) * PIECE_BYTES // size)
+    for start in range(0, len(table), rows):
+        yield table.slice(start, rows)
 
 
 def encode_table(
@@ -103,9 +117,9 @@ def _encode(table: pa.Table, target: Target, config: ProducerConfig) -> list[byt
 
 def _even_share(table: pa.Table, most: int) -> int:
     """A limit that makes batches about equally large, instead of full ones and a small rest."""
-    size = table.nbytes + RECORD_OVERHEAD * len(table)
+    size = table.nbytes + FRAMING_BYTES * len(table)
     batches = -(-size // most)
-    return min(most, int(size // batches) + HEADER_BYTES + RECORD_OVERHEAD)
+    return min(most, int(size // batches * 1.02) + HEADER_BYTES + RECORD_OVERHEAD)
 
 
 def _as_milliseconds(timestamps: Any) -> Any:

@@ -109,13 +109,17 @@ class ProducerCore:
         return self.accumulator.append(topic, value, key, partition, headers, timestamp_ms, on_delivery)
 
     def append_table(self, topic: str | None, data: pa.RecordBatch | pa.Table, partition: int | None) -> list[Chunk]:
-        """Take Arrow data without waiting; one chunk for each topic. Raises ConfigurationError."""
-        from fencepost.client.arrow_input import by_topic, check_table
+        """Take Arrow data without waiting; a chunk for every few megabytes of a topic. Raises ConfigurationError."""
+        from fencepost.client.arrow_input import by_topic, check_table, in_pieces
 
         self.check_sending()
         parts = by_topic(data) if topic is None else [(topic, data)]
         tables = [(name, check_table(part, partition)) for name, part in parts if len(part)]
-        return [self.accumulator.append_table(name, table, table.nbytes) for name, table in tables]
+        return [
+            self.accumulator.append_table(name, piece, piece.nbytes)
+            for name, table in tables
+            for piece in in_pieces(table)
+        ]
 
     async def flush(self, timeout_ms: float | None = None) -> None:
         """Wait until everything sent before has its fate. Raises KafkaTimeoutError."""
