@@ -113,16 +113,20 @@ def settle(
     member_id: str,
     wants: MemberValue,
     owned: frozenset[TopicIdPartition] | None,
-    may_see: Callable[[str], bool],
+    may_see: Callable[[str], bool] | None,
 ) -> ConsumerMember:
-    """All that follows once it is clear who asks for what and has what; the member as it is from now on."""
+    """All that follows once it is clear who asks for what and has what; the member as it is from now on.
+
+    Without `may_see` regular expressions are left as they are: whose rights would count?
+    """
     group_id = draft.group.group_id
     known = draft.group.members.get(member_id)
     subscribed = known is None or _subscription(wants) != _subscription(known.wants)
     if known is None or wants != known.wants:
         draft.write(MemberKey(group_id, member_id), wants)
     if subscribed or draft.topics_changed:
-        subscribed = draft.look_up(may_see) or subscribed
+        if may_see is not None:
+            subscribed = draft.look_up(may_see) or subscribed
         draft.next_epoch(forced=subscribed)
     draft.assign()
     group = draft.group

@@ -158,7 +158,6 @@ class ConsumerGroups:
             out.replies.append((token, member))
             return
         out.records.extend(draft.records)
-        self._seen_topics[group.group_id] = self._topics.version
         self._touch(now_ms, group.group_id, member)
         self._deadlines.cancel(Deadline(DeadlineKind.REVOCATION, group.group_id, member.member_id))
         answer = Joined(

@@ -154,7 +154,7 @@ def join_classic(draft: Draft, request: Join, new_id: str, topics: Topics) -> Co
         server_assignor=None,
         classic=ClassicProtocols(request.session_timeout_ms, tuple(request.protocols)),
     )
-    return settle(draft, member_id, wants, _by_id(subscription.owned, topics), lambda _: True)
+    return settle(draft, member_id, wants, _by_id(subscription.owned, topics), None)
 
 
 def must_rejoin(group: ConsumerGroup, member: ConsumerMember) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from fencepost.broker.group.config import GroupConfig, MemberTiming
 from fencepost.broker.group.records import GroupRecord
 from fencepost.broker.group.replay import MismatchedRecord
-from fencepost.broker.group.requests import LeavingMember
+from fencepost.broker.group.requests import ConsumerHeartbeat, LeavingMember
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.consumer_group_log import (
     ConsumerGroupKey,
@@ -17,6 +17,7 @@ from fencepost.protocol.consumer_group_log import (
     CurrentAssignmentValue,
     TargetValue,
 )
+from tests.support.classic_actor import ClassicActor
 from tests.support.group_world import GROUP, REBALANCE_MS, SESSION_MS, ConsumerActor, GroupWorld
 from tests.unit.broker.group.group_driver import FakeTopics
 
@@ -188,3 +189,33 @@ def test_records_that_do_not_fit_together_are_refused() -> None:
         store.replay(GroupRecord(ConsumerGroupKey(GROUP), TargetValue(1)), 0)
     with pytest.raises(MismatchedRecord):
         store.replay(GroupRecord(CurrentAssignmentKey(GROUP, "a"), CurrentAssignmentValue(1, 0, 9, {}, {})), 0)
+
+
+def test_a_regular_expression_stands_only_for_topics_that_its_member_may_see() -> None:
+    w = world(t=1, secret=1)
+    request = ConsumerHeartbeat(
+        group_id=GROUP,
+        member_id="a",
+        member_epoch=0,
+        rebalance_timeout_ms=REBALANCE_MS,
+        topic_regex=".*",
+        owned=frozenset(),
+        may_see=lambda name: name != "secret",
+    )
+
+    def heartbeat(epoch: int) -> int:
+        reply = w.driver.done(
+            w.driver.coordinator.consumer_heartbeat(w.driver.now_ms, replace(request, member_epoch=epoch))
+        )
+        assert not reply.error_code
+        return reply.member_epoch
+
+    epoch = heartbeat(0)
+    assert w.group is not None and w.group.regexes[".*"].topics == ("t",)
+    w.topics.change("u", 1)
+    classic = ClassicActor("c", ("t",))  # its join is not the moment to look: it has other rights
+    classic.step(w.driver)
+    classic.step(w.driver)
+    assert w.group.regexes[".*"].topics == ("t",)
+    heartbeat(epoch)
+    assert w.group.regexes[".*"].topics == ("t", "u")
