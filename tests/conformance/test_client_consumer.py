@@ -13,7 +13,7 @@ import pytest
 import fencepost
 from fencepost.errors import OffsetOutOfRangeError, WakeupError
 from tests.support.brokers import BrokerUnderTest
-from tests.support.consumers import fill, poll_values
+from tests.support.consumers import FILLED_MS, fill, poll_values
 
 pytestmark = pytest.mark.timeout(180)
 TP = fencepost.TopicPartition
@@ -36,7 +36,7 @@ def test_seeking(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
         assert consumer.position(place) == 30
         consumer.seek(place, 90)
         assert poll_values(consumer, 10) == list(range(90, 100))
-        consumer.seek_to_timestamp(1050)
+        consumer.seek_to_timestamp(FILLED_MS + 50)
         assert consumer.poll(5000)[0].offset == 50
         consumer.seek_to_end()
         assert consumer.position(place) == 100
@@ -145,8 +145,8 @@ def test_arrow_has_sparks_columns(broker: BrokerUnderTest, admin: fencepost.Admi
     topic = broker.name("t")
     admin.create_topic(topic, 1)
     with fencepost.Producer(broker.bootstrap_servers) as producer:
-        producer.send(topic, b"v", key=b"k", headers=[("h", b"1")], timestamp_ms=1_500)
-        producer.send(topic, None, timestamp_ms=2_500)
+        producer.send(topic, b"v", key=b"k", headers=[("h", b"1")], timestamp_ms=FILLED_MS)
+        producer.send(topic, None, timestamp_ms=FILLED_MS + 1)
     with fencepost.Consumer(broker.bootstrap_servers, auto_offset_reset="earliest") as consumer:
         consumer.assign([TP(topic, 0)])
         table = consumer.poll_arrow(5000, headers=True)
@@ -162,7 +162,7 @@ def test_arrow_has_sparks_columns(broker: BrokerUnderTest, admin: fencepost.Admi
         0,
         0,
     )
-    assert first["timestamp"].timestamp() == 1.5
+    assert first["timestamp"].timestamp() == FILLED_MS / 1000
     assert (first["timestampType"], first["headers"]) == (0, [{"key": "h", "value": b"1"}])
     assert (second["key"], second["value"], second["offset"]) == (None, None, 1)
 

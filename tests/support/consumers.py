@@ -10,13 +10,15 @@ from fencepost.client.rebalance import RebalanceListener
 from tests.support.brokers import BrokerUnderTest
 
 PATIENCE_S = 60
+# Of record 0, in ms. Not long ago: retention takes what is a week old, however new it is in the log.
+FILLED_MS = int(time.time() * 1000) - 60_000
 
 
 def fill(broker: BrokerUnderTest, topic: str, count: int, partitions: int = 1, first: int = 0) -> None:
-    """Records `first` to `first + count - 1`, one partition after the other in turn."""
+    """Records `first` to `first + count - 1`, one partition after the other in turn, a millisecond apart."""
     with fencepost.Producer(broker.bootstrap_servers) as producer:
         for number in range(first, first + count):
-            producer.send(topic, b"%d" % number, partition=number % partitions, timestamp_ms=1000 + number)
+            producer.send(topic, b"%d" % number, partition=number % partitions, timestamp_ms=FILLED_MS + number)
 
 
 def poll_values(consumer: fencepost.Consumer, count: int, seconds: float = PATIENCE_S) -> list[int]:
