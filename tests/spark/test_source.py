@@ -28,7 +28,7 @@ from fencepost.errors import ConfigurationError, DataLossError
 from fencepost.protocol.columns import encode_batch
 from fencepost.spark import wire
 from fencepost.spark.runner import Link
-from fencepost.spark.source import BatchReader, StreamReader, source_schema
+from fencepost.spark.source import BatchReader, StreamReader, UnlimitedStreamReader, source_schema
 
 HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 SCHEMA = StructType(
@@ -456,6 +456,23 @@ def test_what_retention_takes_under_a_running_task_is_loud(broker: Broker) -> No
     with pytest.raises(DataLossError, match="offsets 0 to 3"):
         values(strict, parts)
     assert values(careless, parts) == ["4", "5"]
+
+
+def test_the_reader_for_pyspark_4_1_takes_everything_and_still_notices_losses(broker: Broker) -> None:
+    topic = Topic(broker)
+    topic.write(0, ["a", "b"])
+    options = topic.options(startingOffsets="earliest")
+    reader = UnlimitedStreamReader(options, SCHEMA)
+    end = reader.latestOffset()
+    assert end == {topic.name: {"0": 2, "1": 0}}
+    assert values(reader, reader.partitions(reader.initialOffset(), end)) == ["a", "b"]
+    with pytest.raises(DataLossError, match="offsets 2 to 4"):
+        reader.partitions({topic.name: {"0": 5, "1": 0}}, end)
+    with pytest.raises(DataLossError):
+        reader.partitions({topic.name: {"0": 2, "1": 0, "2": 7}}, end)
+    for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger"):
+        with pytest.raises(ConfigurationError, match=rf"{name} needs PySpark 4\.2"):
+            UnlimitedStreamReader({**options, name.lower(): "5"}, SCHEMA)
 
 
 def test_a_stream_has_no_end(broker: Broker) -> None:

@@ -42,7 +42,14 @@ from fencepost.spark.source_options import SourceOptions
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["BatchReader", "RangePartition", "StreamReader", "source_schema", "stream_reader"]
+__all__ = [
+    "BatchReader",
+    "RangePartition",
+    "StreamReader",
+    "UnlimitedStreamReader",
+    "source_schema",
+    "stream_reader",
+]
 
 log = logging.getLogger("fencepost.spark")
 
