@@ -31,6 +31,8 @@ class Cleaner:
     def __init__(self, core: BrokerCore) -> None:
         self._core = core
         self._round: tuple[Partition, Compaction, Iterator[Sequence[File]]] | None = None
+        self._is_syncing = False
+        self._is_eager = False
         self._damaged: set[Partition] = set()
         self._tried: set[Partition] = set()
 
@@ -50,9 +52,15 @@ class Cleaner:
                     self._core.metrics.count("storage_errors")
                     _log.exception("%s: retention failed", partition.directory)
 
-    def compact(self, now_ms: int) -> None:
-        """Begin a round if there is something worth it and none is under way."""
-        if self._round is not None or not self._core.config.flag("log.cleaner.enable"):
+    def compact(self, now_ms: int, *, eager: bool = False) -> None:
+        """Begin a round if there is something worth it and none is under way. `eager`: do all there is to do without
+        letting requests in between (only a sync is waited for), as when somebody moves the clock."""
+        self._is_eager = eager or (self._is_eager and self._round is not None)
+        if self._round is not None:
+            if eager:
+                self._step(now_ms)
+            return
+        if not self._core.config.flag("log.cleaner.enable"):
             return
         best: tuple[Partition, Plan] | None = None
         for partition in self._open_partitions():
@@ -96,11 +104,13 @@ class Cleaner:
 
     def _step(self, now_ms: int) -> None:
         """Do the next piece of the round that is under way."""
-        if self._round is None:
+        if self._round is None or self._is_syncing:
             return
         partition, compaction, steps = self._round
         try:
             files = next(steps, None)
+            while self._is_eager and files is not None and not files:
+                files = next(steps, None)
         except Abandoned as reason:
             _log.info("%s: compaction gave up: %s", partition.directory, reason)
             self._end(partition, compaction)
@@ -111,11 +121,13 @@ class Cleaner:
             if files is None:
                 self._finished(now_ms, partition, compaction)
             elif files:
+                self._is_syncing = True
                 self._core.durability.also(files, self._synced)
             else:
                 self._core.timers.at(now_ms + _PAUSE_MS, self._step)
 
     def _synced(self, now_ms: int, error: OSError | None) -> None:
+        self._is_syncing = False
         if error is None:
             self._step(now_ms)
         elif self._round is not None:
@@ -136,7 +148,7 @@ class Cleaner:
             compaction.records_kept,
             compaction.records_read,
         )
-        self.compact(now_ms)
+        self.compact(now_ms, eager=self._is_eager)
 
     def _failed(self, partition: Partition, error: Exception) -> None:
         self._core.metrics.count("compaction_failures")

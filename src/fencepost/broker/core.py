@@ -218,6 +218,7 @@ class BrokerCore:
         """Delete at once what is too old or too much, which otherwise happens now and then."""
         self.topics.tick(now_ms)
         self._clean_logs(now_ms)
+        self.cleaner.compact(now_ms, eager=True)
         self._settle(now_ms)
 
     def advanced(self, partition: Partition) -> None:

@@ -6,6 +6,7 @@ import errno
 
 import pytest
 
+import fencepost
 from fencepost.broker.log import Rejected
 from fencepost.broker.topics import Partition
 from fencepost.check.disk import MemoryDisk
@@ -28,6 +29,7 @@ from fencepost.protocol.messages.offset_commit import (
 )
 from tests.support.batches import keyed
 from tests.support.broker_driver import BrokerDriver, batch, fetch, produce
+from tests.support.raw_client import RawClient
 
 NOW = 1_700_000_000_000
 
@@ -292,3 +294,21 @@ def test_records_that_cannot_be_deleted_are_still_there() -> None:
     assert driver.ask(fetch("a"), 12).topics[0].partitions[0].log_start_offset == 0
     answer = driver.ask(DeleteRecordsRequest(topics=[topic]), 2).topics[0].partitions[0]
     assert (answer.error_code, answer.low_watermark) == (0, 2)
+
+
+def test_whoever_moves_the_clock_need_not_wait_for_compaction() -> None:
+    configs = {"log.segment.bytes": 2000, "log.cleaner.min.cleanable.ratio": "0.0", "log.cleanup.policy": "compact"}
+    with fencepost.Broker(configs, fsync="commit") as broker, RawClient(broker.bootstrap_servers) as client:
+        broker.clock.freeze()
+        topic = client.create_topic("t")
+        for n in range(100):
+            made = keyed((b"k%d" % (n % 3), b"v%d" % n * 9), timestamp=broker.clock.now_ms)
+            assert client.produce(topic, made).error_code == 0
+        broker.clock.advance(0.001)
+        got: list[int] = []
+        offset = 0
+        while offset < 100:
+            columns = decode_batches(client.fetch(topic, offset).result.records, start_offset=offset)
+            got += columns.offsets.tolist()
+            offset = columns.next_offset
+        assert len(got) < 40 and got[-3:] == [97, 98, 99]
