@@ -215,6 +215,12 @@ class MixedGroupMachine(RuleBasedStateMachine):
     def wait(self, for_ms: int) -> None:
         self.world.driver.wait(for_ms)
 
+    @rule()
+    def start_again(self) -> None:
+        self.world.restart()
+        for actor in self.classic:
+            actor.reconnect()
+
     def live(self) -> list[Any]:
         """Those whom the coordinator counts as members in their present generation."""
         group = self.world.group

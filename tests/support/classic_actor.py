@@ -57,6 +57,11 @@ class ClassicActor:
     def leave(self, driver: Driver) -> None:
         driver.leave(LeavingMember(self.member_id))
 
+    def reconnect(self) -> None:
+        """The coordinator has started again: what waited there is asked for again."""
+        if self.phase in (Phase.JOINING, Phase.SYNCING):
+            self.phase = Phase.OUT
+
     def forget(self, *, everything: bool) -> None:
         """Lost its place: what it had is not its own any more."""
         self.held, self.generation, self.phase = frozenset(), -1, Phase.OUT
