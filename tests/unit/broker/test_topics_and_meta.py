@@ -85,7 +85,7 @@ def test_a_damaged_catalogue_is_noticed(position: int) -> None:
     [
         ({"name": "a"}, ErrorCode.TOPIC_ALREADY_EXISTS),
         ({"name": "b/c"}, ErrorCode.INVALID_TOPIC_EXCEPTION),
-        ({"name": "__consumer_offsets"}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ({"name": "__consumer_offsets"}, ErrorCode.TOPIC_ALREADY_EXISTS),
         ({"num_partitions": 0}, ErrorCode.INVALID_PARTITIONS),
         ({"replication_factor": 2}, ErrorCode.INVALID_REPLICATION_FACTOR),
         ({"configs": [CreatableTopicConfig(name="no.such", value="1")]}, ErrorCode.INVALID_CONFIG),
