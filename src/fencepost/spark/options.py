@@ -49,6 +49,7 @@ NOT_YOURS: Final[Mapping[str, str]] = {
     "key.deserializer": _BYTES,
     "value.deserializer": _BYTES,
 }
+_AS_IT_IS: Final[Mapping[str, tuple[str, ...]]] = {"enable.idempotence": ("true",), "acks": ("all", "-1")}
 
 Settings = tuple[tuple[str, str], ...]  # Kafka's dotted names, sorted; hashable and picklable
 
@@ -69,7 +70,7 @@ def client_settings(options: Mapping[str, str], kind: type[ProducerConfig | Cons
     """The kafka.* options. Raises ConfigurationError for unknown ones and those the connector decides itself."""
     given = {key[len("kafka.") :]: value for key, value in options.items() if key.lower().startswith("kafka.")}
     for name, why in NOT_YOURS.items():
-        if name in given:
+        if name in given and given[name].strip().lower() not in _AS_IT_IS.get(name, ()):
             raise ConfigurationError(f"kafka.{name} cannot be set: {why}")
     if not given.get("bootstrap.servers"):
         raise ConfigurationError("option kafka.bootstrap.servers is missing")

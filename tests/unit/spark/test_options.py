@@ -47,7 +47,8 @@ def test_level_timeout_and_topic() -> None:
         {"require.level": "best"},
         {"delivery": "at-least-once", "require.level": "resume"},
         {"kafka.transactional.id": "x"},
-        {"kafka.enable.idempotence": "true"},
+        {"kafka.enable.idempotence": "false"},
+        {"kafka.acks": "1"},
         {"kafka.linger.ms": "soon"},
         {"kafka.no.such.setting": "1"},
         {"kafka.bootstrap.servers": ""},
@@ -57,6 +58,12 @@ def test_level_timeout_and_topic() -> None:
 def test_wrong_options_are_named(wrong: dict[str, str]) -> None:
     with pytest.raises(ConfigurationError):
         SinkOptions.parse({**SERVERS, "sink.id": "s", **wrong})
+
+
+def test_what_is_so_anyway_may_be_said() -> None:
+    said = {"kafka.enable.idempotence": "true", "kafka.acks": "all", "kafka.linger.ms": "50"}
+    assert SinkOptions.parse({**SERVERS, "sink.id": "s", **said}).exactly_once
+    assert SinkOptions.parse({**SERVERS, "sink.id": "s", "kafka.acks": "-1"}).exactly_once
 
 
 def test_client_settings_are_the_common_ones_and_the_rest_is_checked() -> None:
@@ -73,5 +80,5 @@ def test_client_settings_are_the_common_ones_and_the_rest_is_checked() -> None:
         "ssl.key.password",
     }
     assert client_settings(SERVERS, ConsumerConfig).value("isolation_level") == "read_committed"
-    with pytest.raises(ConfigurationError, match="unknown setting 'group.id'"):
+    with pytest.raises(ConfigurationError, match=r"unknown setting 'group\.id'"):
         client_settings({**SERVERS, "kafka.group.id": "g"}, ProducerConfig)
