@@ -13,10 +13,10 @@ from fencepost.client.connection import Connection, ConnectionConfig
 from fencepost.client.sasl_login import Login
 from fencepost.client.tls import openssl_name
 from fencepost.config import AdminConfig, jaas_options
-from fencepost.errors import AuthenticationError, ConfigurationError
+from fencepost.errors import AuthenticationError, ConfigurationError, ProduceFailedError
 from fencepost.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
 from fencepost.protocol.messages.sasl_handshake import SaslHandshakeResponse
-from tests.unit.client.scripted import OFFERED, ScriptedBroker, World, run
+from tests.unit.client.scripted import OFFERED, CutConnection, ScriptedBroker, World, run
 
 # RFC 7677, section 3.
 NONCE = "rOprNGfwEbeRWgbNEkqO"
@@ -252,3 +252,29 @@ def test_a_token_is_used_again_while_it_lives() -> None:
     broker = run(body, sasl_broker())
     assert len(broker.asked(36)) == 20
     assert len(made) == 3, "each serves for 80 % of its 10 s"
+
+
+def test_a_password_that_was_changed_ends_the_producer_at_once() -> None:
+    """Not after delivery_timeout_ms: the same credentials will not be taken the next time either."""
+
+    def cut(version: int, request: Any) -> Any:
+        raise CutConnection
+
+    async def body(world: World) -> None:
+        settings = {"security_protocol": "SASL_PLAINTEXT", "sasl_username": "alice", "sasl_password": "old"}
+        producer = world.producer(**settings)
+        assert (await world.fate(producer.append("t", b"v"))).offset == 0
+        refused = SaslAuthenticateResponse(error_code=58, error_message="Invalid credentials")
+        world.broker.scripts[36] = [lambda _, __: refused] * 1000
+        world.broker.scripts[0].append(cut)
+        begun_ms = world.runtime.now_ms()
+        failed = await world.fate(producer.append("t", b"v"))
+        assert isinstance(failed, ProduceFailedError)
+        assert isinstance(failed.__cause__, AuthenticationError)
+        assert world.runtime.now_ms() - begun_ms < 5000
+        with pytest.raises(AuthenticationError, match="Invalid credentials"):
+            producer.append("t", b"v")
+        await producer.close()
+
+    broker = run(body, sasl_broker())
+    assert len(broker.asked(36)) < 10
