@@ -458,6 +458,9 @@ def test_a_consumer_that_waits_says_why(caplog: pytest.LogCaptureFixture) -> Non
         broker.scripts[11] += [lambda version, request: None] * 2
         await core.subscribe([TOPIC])
         await core.poll(21_000)
+        begun = world.runtime.now_ms()
+        await core.commit({PLACE: 1})
+        assert world.runtime.now_ms() - begun < 1000, "a parked join stands in nobody's way"
 
     with caplog.at_level(logging.WARNING, "fencepost.client.consumer"):
         run(body, broker)
