@@ -13,5 +13,5 @@ def test_what_was_told_is_there_after_every_kill(fsync: str, rounds: int) -> Non
     summary = run(rounds, seed=20 + rounds, fsync=fsync)
     assert summary.anomalies == []
     assert summary.rounds == rounds
-    assert summary.transactions[Outcome.COMMITTED] > 50 and summary.records_read > 100
-    assert summary.verified.batches > 50
+    assert summary.transactions[Outcome.COMMITTED] > 20 and summary.records_read > 20
+    assert summary.verified.batches > 10

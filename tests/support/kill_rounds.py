@@ -271,6 +271,7 @@ def run(rounds: int, seed: int, fsync: str, *, say: bool = False) -> Summary:
         for actor in actors:
             actor.start()
         for number in range(rounds):
+            wait_for_work(actors, chance.randint(2, 12))
             kill_and_start(broker, chance, summary)
             summary.rounds += 1
             if any(actor.error for actor in actors):
@@ -278,7 +279,7 @@ def run(rounds: int, seed: int, fsync: str, *, say: bool = False) -> Summary:
             if say and number % 10 == 9:
                 sys.stdout.write(f"round {number + 1}: {sum(len(actor.history) for actor in actors)} transactions\n")
                 sys.stdout.flush()
-        time.sleep(0.5)
+        wait_for_work(actors, 60)
         stop.set()
         for actor in actors:
             actor.join(2 * PATIENCE_MS / 1000)
@@ -290,6 +291,16 @@ def run(rounds: int, seed: int, fsync: str, *, say: bool = False) -> Summary:
         broker.stop()
     summary.seconds = time.monotonic() - began
     return summary
+
+
+def wait_for_work(actors: list[Actor], wanted: int) -> None:
+    """Let the actors begin that many transactions, however slow the machine is: a kill has to meet work."""
+    enough = sum(len(actor.history) for actor in actors) + wanted
+    deadline = time.monotonic() + PATIENCE_MS / 1000
+    while sum(len(actor.history) for actor in actors) < enough and not any(actor.error for actor in actors):
+        if time.monotonic() > deadline:
+            raise AssertionError("nobody gets anything done")
+        time.sleep(0.01)
 
 
 def kill_and_start(broker: FencepostProcess, chance: random.Random, summary: Summary) -> None:
