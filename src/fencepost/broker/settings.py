@@ -165,6 +165,14 @@ _BROKER = (
         "group.initial.rebalance.delay.ms", Kind.INT, "0", "How long an empty group waits for more members.", 0, _I32
     ),
     _broker(
+        "group.consumer.assignment.interval.ms",
+        Kind.INT,
+        "0",
+        "Kept for clients; assignments of consumer groups are made at once.",
+        0,
+        _I32,
+    ),
+    _broker(
         "group.consumer.assignors",
         Kind.LIST,
         "uniform,range",
@@ -185,6 +193,14 @@ _BROKER = (
         "bidirectional",
         "Which way a group with members may change between the classic and the consumer protocol (an upgrade).",
         choices=("disabled", "upgrade", "downgrade", "bidirectional"),
+    ),
+    _broker(
+        "group.consumer.regex.refresh.interval.ms",
+        Kind.INT,
+        "600000",
+        "Kept for clients; regular expressions are looked up whenever topics have changed.",
+        10_000,
+        _I32,
     ),
     _broker("group.consumer.session.timeout.ms", Kind.INT, "45000", "Session timeout of consumer groups.", 1, _I32),
     _broker("group.max.session.timeout.ms", Kind.INT, "1800000", "Longest session timeout of a group member.", 1, _I32),
