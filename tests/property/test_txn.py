@@ -268,12 +268,6 @@ class Walk:
             if commit:
                 self.commits_answered.add(transaction)
 
-    def force_terminate(self, name: str, _lost: bool) -> None:
-        result = self.broker.core.force_terminate(self.broker.now_ms, name)
-        reply = self.perform(name, result)
-        if reply.error_code == 0:
-            self.nobody_has_the_pair(name)
-
     def time_passes(self, _name: str, _lost: bool) -> None:
         self.broker.now_ms += self.draw.choice([100, 1_000, 30_000, 600_000])
         for result in self.broker.core.on_time(self.broker.now_ms):
@@ -330,7 +324,7 @@ class Walk:
 
     def step(self) -> None:
         kinds = (self.init, self.produce, self.end, self.write_some_markers, self.time_passes, self.crash)
-        kind = self.draw.choices((*kinds, self.force_terminate), (4, 8, 6, 6, 2, 1, 1))[0]
+        kind = self.draw.choices(kinds, (4, 8, 6, 6, 2, 1))[0]
         name, lost = self.draw.choice(IDS), self.draw.random() < 0.1
         self.steps.append(f"{kind.__name__}({name}, lost={lost})")
         kind(name, lost)

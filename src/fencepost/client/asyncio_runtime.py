@@ -184,8 +184,8 @@ async def open_tls(
         if refused is not None:
             raise StreamRefused(f"{host}:{port}: {refused}") from error
         raise StreamClosed(
-            f"{host}:{port}: closed during the TLS handshake ({str(error) or type(error).__name__}); a plaintext listener "
-            "does that (security_protocol), and a broker that is just stopping"
+            f"{host}:{port}: closed during the TLS handshake ({str(error) or type(error).__name__}); "
+            "a plaintext listener does that (security_protocol), and a broker that is just stopping"
         ) from error
 
 
