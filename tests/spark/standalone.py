@@ -34,6 +34,16 @@ class Standalone:
         self.url = f"spark://127.0.0.1:{self._port}"
 
     def __enter__(self) -> Self:
+        started = False
+        try:
+            self._start_all()
+            started = True
+        finally:
+            if not started:  # nobody else would end what has begun
+                self._end_all()
+        return self
+
+    def _start_all(self) -> None:
         master = ["--host", "127.0.0.1", "--port", str(self._port), "--webui-port", "0"]
         log = self._start("master", "org.apache.spark.deploy.master.Master", master)
         self._wait(log, "I have been elected leader", 1)
@@ -42,7 +52,6 @@ class Standalone:
             own += ["--work-dir", str(self._folder / host), self.url]
             self._start(host, "org.apache.spark.deploy.worker.Worker", own)
         self._wait(log, "Registering worker", len(WORKERS))
-        return self
 
     def _start(self, name: str, main: str, arguments: list[str]) -> Path:
         log = self._folder / f"{name}.log"
@@ -76,6 +85,9 @@ class Standalone:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._end_all()
+
+    def _end_all(self) -> None:
         for process in reversed(self._processes):
             try:
                 os.killpg(process.pid, signal.SIGKILL)
