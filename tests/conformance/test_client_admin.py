@@ -21,6 +21,7 @@ from tests.support.brokers import BrokerUnderTest
 
 pytestmark = pytest.mark.timeout(90)
 TP = fencepost.TopicPartition
+KEEPS_OLD_RECORDS = {"retention.ms": "-1"}  # a busy machine may meet the hour of retention in between
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ def test_topics(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
 
 def test_offsets_by_time(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
     topic = broker.name("t")
-    admin.create_topic(topic, 1)
+    admin.create_topic(topic, 1, configs=KEEPS_OLD_RECORDS)
     with fencepost.Producer(broker.bootstrap_servers, linger_ms=0) as producer:
         for number in range(5):
             producer.send(topic, b"v", timestamp_ms=1000 * number).result(10)
@@ -196,7 +197,7 @@ def test_records_are_deleted_below_an_offset(broker: BrokerUnderTest, admin: fen
 
 def test_committed_offsets_are_altered_reset_and_deleted(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
     topic, group = broker.name("t"), broker.name("g")
-    admin.create_topic(topic, 2)
+    admin.create_topic(topic, 2, configs=KEEPS_OLD_RECORDS)
     with fencepost.Producer(broker.bootstrap_servers, linger_ms=0) as producer:
         for number in range(4):
             producer.send(topic, b"v", partition=0, timestamp_ms=1000 * number).result(60)

@@ -39,7 +39,7 @@ def admin(broker: BrokerUnderTest) -> Iterator[fencepost.Admin]:
 
 def new_topic(admin: fencepost.Admin, broker: BrokerUnderTest, partitions: int = 1) -> str:
     topic = broker.name("t")
-    admin.create_topic(topic, partitions)
+    admin.create_topic(topic, partitions, configs={"retention.ms": "-1"})  # records from 1970 stay
     return topic
 
 
