@@ -69,14 +69,13 @@ class Broker:
         """HOST:PORT for clients. Raises RuntimeError when the broker does not run."""
         if self._thread is None:
             raise RuntimeError("the broker does not run")
-        return f"{self._address[0]}:{self._address[1]}"
+        return self._listeners[0].address
 
     def listener(self, name: str) -> str:
         """HOST:PORT of the listener of that name. Raises RuntimeError when the broker does not run, KeyError."""
         if self._thread is None:
             raise RuntimeError("the broker does not run")
-        found = {listener.name: listener for listener in self._listeners}[name]
-        return f"{found.host}:{found.port}"
+        return {listener.name: listener for listener in self._listeners}[name].address
 
     @property
     def data_dir(self) -> str:

@@ -39,6 +39,11 @@ class Listener:
     users: Mapping[str, str] = field(default_factory=dict, repr=False)
     max_reauth_ms: int = 0
 
+    @property
+    def address(self) -> str:
+        """Where it listens, as clients write it: HOST:PORT, an IPv6 address in brackets."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
 
 def listeners_of(config: BrokerConfig, host: str, port: int) -> list[Listener]:
     """The listeners that the settings ask for; without `listeners` it is one at `host` and `port`.

@@ -110,8 +110,7 @@ async def _serve(server: BrokerServer, metrics_host: str, metrics_port: int | No
         loop.add_signal_handler(number, end.set)
     await server.start()
     for place, listener in enumerate(server.listeners):
-        host = f"[{listener.host}]" if ":" in listener.host else listener.host
-        sys.stdout.write(f"listening on {host}:{listener.port}{f' as {listener.name}' if place else ''}\n")
+        sys.stdout.write(f"listening on {listener.address}{f' as {listener.name}' if place else ''}\n")
     sys.stdout.flush()
     ended = asyncio.ensure_future(end.wait())
     end_metrics = None
