@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from uuid import UUID
 
 from fencepost.broker.acl.model import CLUSTER_NAME, Operation, ResourceType
 from fencepost.broker.connection import Call
 from fencepost.broker.core import BROKER_ID, BrokerCore
+from fencepost.broker.log.partition import PartitionLog
 from fencepost.broker.topics import Partition, Topic
 from fencepost.protocol.codes import ErrorCode
 
@@ -18,10 +20,13 @@ __all__ = [
     "find_partition",
     "leader_epoch_error",
     "may_see",
+    "open_log",
     "wrong_replicas",
 ]
 
 MOST_PARTITIONS = 100_000
+
+_log = logging.getLogger("fencepost.broker.api")
 
 
 def cluster_operations(call: Call) -> int:
@@ -51,6 +56,16 @@ def find_partition(
     if not 0 <= index < len(topic.partitions):
         return None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic
     return topic.partitions[index], ErrorCode.NONE, topic
+
+
+def open_log(call: Call, partition: Partition) -> PartitionLog | None:
+    """The partition's log. None, told and counted, when the disk does not let it be opened: KAFKA_STORAGE_ERROR."""
+    try:
+        return partition.log
+    except OSError as error:
+        call.core.metrics.count("storage_errors")
+        _log.error("API %d: %s", call.api_key, error)
+        return None
 
 
 def leader_epoch_error(current_leader_epoch: int) -> int:

@@ -5,8 +5,9 @@ Kafka answers a question for a later epoch with (-1, -1), and so do we.
 
 from __future__ import annotations
 
-from fencepost.broker.api.common import find_partition, leader_epoch_error
+from fencepost.broker.api.common import find_partition, leader_epoch_error, open_log
 from fencepost.broker.connection import Call
+from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -37,4 +38,7 @@ def _answer(call: Call, name: str, wanted: OffsetForLeaderPartition) -> EpochEnd
         return EpochEndOffset(error_code=code, partition=wanted.partition)
     if wanted.leader_epoch != 0:
         return EpochEndOffset(partition=wanted.partition)
-    return EpochEndOffset(partition=wanted.partition, leader_epoch=0, end_offset=partition.log.high_watermark)
+    log = open_log(call, partition)
+    if log is None:
+        return EpochEndOffset(error_code=ErrorCode.KAFKA_STORAGE_ERROR, partition=wanted.partition)
+    return EpochEndOffset(partition=wanted.partition, leader_epoch=0, end_offset=log.high_watermark)

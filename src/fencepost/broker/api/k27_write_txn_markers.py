@@ -7,6 +7,7 @@ transaction version.
 
 from __future__ import annotations
 
+from fencepost.broker.api.common import open_log
 from fencepost.broker.connection import Call
 from fencepost.broker.log.results import Rejected
 from fencepost.broker.topics import CONSUMER_OFFSETS
@@ -55,8 +56,11 @@ def _write(call: Call, now_ms: int, marker: WritableTxnMarker, name: str, index:
     partition = core.topics.partition(name, index)
     if partition is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    log = open_log(call, partition)
+    if log is None:
+        return ErrorCode.KAFKA_STORAGE_ERROR
     producer_id, epoch, commit = marker.producer_id, marker.producer_epoch, marker.transaction_result
-    appended = partition.log.append_marker(
+    appended = log.append_marker(
         producer_id,
         epoch,
         commit,

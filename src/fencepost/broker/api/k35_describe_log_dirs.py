@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from fencepost.broker.api.common import open_log
 from fencepost.broker.connection import Call
-from fencepost.broker.topics import Topic
+from fencepost.broker.topics import Partition, Topic
 from fencepost.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -37,15 +38,22 @@ def handle(call: Call, now_ms: int, request: DescribeLogDirsRequest) -> Describe
 
 
 def _describe(call: Call, topic: Topic, indexes: Iterable[int]) -> DescribeLogDirsTopic:
-    """A partition that nobody has written to or read from yet has no files: its size is 0."""
+    """A partition that nobody has written to or read from yet has no files: its size is 0.
+
+    One whose log cannot be opened is left out, as Kafka leaves out what is offline.
+    """
     wanted = set(indexes)
-    files = call.core.files
+    sizes = [(one.index, _size(call, one)) for one in topic.partitions if one.index in wanted]
     partitions = [
-        DescribeLogDirsPartition(
-            partition_index=partition.index,
-            partition_size=partition.log.size_bytes if files.exists(partition.directory) else 0,
-        )
-        for partition in topic.partitions
-        if partition.index in wanted
+        DescribeLogDirsPartition(partition_index=index, partition_size=size)
+        for index, size in sizes
+        if size is not None
     ]
     return DescribeLogDirsTopic(name=topic.name, partitions=partitions)
+
+
+def _size(call: Call, partition: Partition) -> int | None:
+    if not call.core.files.exists(partition.directory):
+        return 0
+    log = open_log(call, partition)
+    return None if log is None else log.size_bytes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fencepost.broker.api.common import open_log
 from fencepost.broker.connection import Call
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.describe_producers import (
@@ -35,6 +36,9 @@ def _describe(call: Call, name: str, index: int) -> PartitionResponse:
             error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             error_message="This server does not host this topic-partition.",
         )
+    log = open_log(call, partition)
+    if log is None:
+        return PartitionResponse(partition_index=index, error_code=ErrorCode.KAFKA_STORAGE_ERROR)
     producers = [
         ProducerState(
             producer_id=state.producer_id,
@@ -44,7 +48,7 @@ def _describe(call: Call, name: str, index: int) -> PartitionResponse:
             coordinator_epoch=state.coordinator_epoch,
             current_txn_start_offset=state.txn_first_offset,
         )
-        for state in partition.log.producers
+        for state in log.producers
         if not state.shrunk  # expired: Kafka would know nothing of it
     ]
     return PartitionResponse(partition_index=index, active_producers=producers)
