@@ -340,6 +340,12 @@ def test_settings_of_a_group(broker: BrokerUnderTest, client: RawClient) -> None
     eventually(client, group, key, ("5000", 5, [default]), GROUP)
 
 
+def test_sessions_of_consumer_groups_have_no_limits_here(broker: BrokerUnderTest, client: RawClient) -> None:
+    """Kafka has `group.consumer.min.session.timeout.ms` (the one here: 1 s, by default 45 s) and such."""
+    group, key = broker.name("g"), "consumer.session.timeout.ms"
+    assert change(client, GROUP, group, (key, SET, "500"))[0] == (0 if broker.is_ours else ErrorCode.INVALID_CONFIG)
+
+
 def test_a_group_s_settings_count_for_its_members(broker: BrokerUnderTest, client: RawClient) -> None:
     group, topic = broker.name("g"), client.create_topic(broker.name("t"))
     assert change(client, GROUP, group, ("consumer.heartbeat.interval.ms", SET, "6000")) == OK
