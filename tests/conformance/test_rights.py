@@ -57,9 +57,6 @@ class Case:
     before: Callable[[RawClient, Names], None] | None = None
 
 
-# --- the table ---
-
-
 def _simple(
     name: str,
     ask: Callable[[RawClient, Names], Codes],
@@ -242,6 +239,7 @@ CASES = [
     _simple("describe_acls", ask.describe_acls_, [31, 0], Op.DESCRIBE, CLUSTER, [0, 0]),
     _simple("create_acl", ask.create_acl, [31], Op.ALTER, CLUSTER, [0]),
     _simple("delete_acl", ask.delete_acl, [31, 0], Op.ALTER, CLUSTER, [0, 0]),
+    _simple("elect_leaders", ask.elect_leaders_, [31, 31], Op.ALTER, CLUSTER, [0, 84]),
     _simple("update_features", ask.update_features_, [31], Op.ALTER, CLUSTER, [0]),
     Case(
         "consumer_heartbeat",

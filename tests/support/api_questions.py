@@ -31,6 +31,7 @@ from fencepost.protocol.messages import (
     describe_producers,
     describe_topic_partitions,
     describe_transactions,
+    elect_leaders,
     end_txn,
     find_coordinator,
     heartbeat,
@@ -492,6 +493,12 @@ def delete_acl(client: RawClient, names: Names) -> Codes:
 def update_features_(client: RawClient, names: Names) -> Codes:
     request = update_features.UpdateFeaturesRequest(timeout_ms=30_000, validate_only=True)
     return [client.call(request, 1).error_code]
+
+
+def elect_leaders_(client: RawClient, names: Names) -> Codes:
+    wanted = [elect_leaders.TopicPartitions(topic=names.topic, partitions=[0])]
+    answer = client.call(elect_leaders.ElectLeadersRequest(topic_partitions=wanted), 2)
+    return [answer.error_code, answer.replica_election_results[0].partition_result[0].error_code]
 
 
 def consumer_heartbeat(client: RawClient, names: Names) -> Codes:

@@ -25,7 +25,9 @@ _LISTED_BY = {
     "filter_results": ("filters",),
     "groups": ("groups", "group_ids"),
     "members": ("members",),
+    "partition_result": ("partitions",),
     "partitions": ("partitions", "partition_indexes"),
+    "replica_election_results": ("topic_partitions",),
     "responses": ("topics", "topic_names", "resources", "transactions"),
     "results": ("topics", "groups_names", "resources", "creations"),
     "results_by_partition": ("partitions",),
@@ -37,7 +39,7 @@ _LISTED_BY = {
     "markers": ("markers",),
 }
 # What a plain value in a request's list is called in the response.
-_IDENTITIES = ("partition_index", "group_id", "key", "transactional_id", "name")
+_IDENTITIES = ("partition_index", "partition_id", "group_id", "key", "transactional_id", "name")
 # These say something else than what was asked for.
 _UNLIKE = {
     ("DescribeLogDirsResponse", "results"),

@@ -108,6 +108,7 @@ RULES: Mapping[int, Rule] = {
     35: Rule((_DESCRIBE_CLUSTER,)),
     37: Rule(each=Each(Operation.ALTER, _TOPIC, "topics", "results")),
     42: Rule(each=Each(Operation.DELETE, _GROUP, "groups_names", "results", name="")),
+    43: Rule((_ALTER_CLUSTER,)),
     44: Rule(each=Each(Operation.ALTER_CONFIGS, None, "resources", "responses", "resource_name")),
     47: Rule(
         (_on(_GROUP, Operation.DELETE, "group_id"),),

@@ -60,6 +60,7 @@ _TABLE = (
     Api(36, "sasl_authenticate", 0, 2),
     Api(37, "create_partitions", 0, 3),
     Api(42, "delete_groups", 0, 2),
+    Api(43, "elect_leaders", 0, 2),
     Api(44, "incremental_alter_configs", 0, 1),
     Api(47, "offset_delete", 0, 0),
     Api(57, "update_features", 0, 2),
