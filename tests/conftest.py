@@ -71,7 +71,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test that starts somebody else's processes gets one second try in CI; the summary shows it as RERUN."""
+    """The longest files come first, so that of several processes none is left alone with them at the end.
+
+    A test that starts somebody else's processes gets one second try in CI; the summary shows it as RERUN.
+    """
+    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
     if not in_ci():
         return
     for item in items:
