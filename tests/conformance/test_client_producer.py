@@ -104,6 +104,21 @@ def test_keyed_records_keep_their_order_per_partition(broker: BrokerUnderTest, a
         assert mine == sorted(mine)
 
 
+def test_nothing_passes_the_first_batch_of_a_new_partition(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
+    """Kafka names a leader before it leads (code 6), and takes any sequence from a producer it does not know."""
+    for _ in range(20):
+        topic = new_topic(admin, broker, 4)
+        with fencepost.Producer(broker.bootstrap_servers, batch_size=500, linger_ms=0) as producer:
+            sent = [producer.send(topic, b"%d" % number, partition=number % 4) for number in range(400)]
+            producer.flush()
+            assert [one.exception(0) for one in sent] == [None] * 400
+        found = [int(value) for value in read_all(broker, topic, 4)]
+        assert sorted(found) == list(range(400))
+        for partition in range(4):
+            mine = [number for number in found if number % 4 == partition]
+            assert mine == sorted(mine)
+
+
 def test_arrow_rows(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
     topic, other = new_topic(admin, broker, 3), new_topic(admin, broker)
     keys = [b"k%d" % number if number % 5 else None for number in range(1000)]

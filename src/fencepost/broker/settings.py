@@ -171,6 +171,7 @@ _BROKER = (
         "Kept for clients; assignments of consumer groups are made at once.",
         0,
         _I32,
+        dynamic=True,
     ),
     _broker(
         "group.consumer.assignors",

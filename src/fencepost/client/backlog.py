@@ -92,7 +92,9 @@ class Backlog:
             key = (batch.topic, batch.partition)
             queue = self.queues.get(key)
             if queue is None:
-                queue = self.queues[key] = PartitionQueue(batch.topic, batch.partition)
+                queue = self.queues[key] = PartitionQueue(
+                    batch.topic, batch.partition, idempotent=self._config.enable_idempotence
+                )
             queue.pending.append(batch)
             self.active[key] = queue
 

@@ -17,6 +17,7 @@ class PartitionQueue:
     __slots__ = (
         "gap",
         "in_flight",
+        "introduced",
         "last_acked_offset",
         "last_acked_sequence",
         "next_sequence",
@@ -26,7 +27,8 @@ class PartitionQueue:
         "topic",
     )
 
-    def __init__(self, topic: str, partition: int) -> None:
+    def __init__(self, topic: str, partition: int, *, idempotent: bool = True) -> None:
+        self.introduced = not idempotent  # the broker knows our producer id in this partition
         self.topic = topic
         self.partition = partition
         self.pending: deque[Batch] = deque()
@@ -38,8 +40,14 @@ class PartitionQueue:
         self.gap = False  # a numbered batch was refused for good: those behind it take new numbers
 
     def sendable(self, now_ms: int, *, only_retries: bool) -> Batch | None:
-        """The next batch, if it may go out now. With `only_retries`: only if it may have been appended already."""
-        if not self.pending or now_ms < self.not_before_ms or len(self.in_flight) >= MOST_IN_FLIGHT:
+        """The next batch, if it may go out now. With `only_retries`: only if it may have been appended already.
+
+        The first batch of a producer id goes alone: Apache Kafka takes any sequence from an id that a partition does
+        not know. Were the first one refused (the leader is not ready yet) and the second taken, the first could never
+        follow.
+        """
+        most = MOST_IN_FLIGHT if self.introduced else 1
+        if not self.pending or now_ms < self.not_before_ms or len(self.in_flight) >= most:
             return None
         if self.gap:
             if self.in_flight:
@@ -86,6 +94,7 @@ class PartitionQueue:
     def acknowledged(self, batch: Batch, base_offset: int) -> None:
         """The broker has it (base_offset -1: as a duplicate, or it does not say)."""
         self.in_flight.remove(batch)
+        self.introduced = True
         if batch.sequence >= 0:
             self.last_acked_sequence = add_sequence(batch.sequence, batch.count - 1)
         if base_offset >= 0:
@@ -98,8 +107,9 @@ class PartitionQueue:
         unresolved = [one for one in (*self.in_flight, *self.pending) if one is not batch and one.sequence >= 0]
         return any(_before(one.sequence, batch.sequence) for one in unresolved)
 
-    def restart(self) -> None:
-        """A new producer id or epoch: sequences from 0, also for what waits."""
+    def restart(self, *, same_id: bool) -> None:
+        """A new producer id, or a new epoch of the same: sequences from 0, also for what waits."""
+        self.introduced = self.introduced and same_id
         self.next_sequence = 0
         self.last_acked_sequence = -1
         self.gap = False

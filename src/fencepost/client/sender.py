@@ -1,9 +1,9 @@
 """The producer's sender: one task that turns chunks into batches and batches into Produce requests.
 
-Per partition, batches go out in order, at most five at a time. After a retriable failure everything in flight of that
-partition comes back first; then the failed ones are sent again, one at a time, with their sequences. A batch whose fate
-is unknown when its time is up makes the producer id unusable (a gap would follow): it is replaced once everything else
-that may have been appended has its answer.
+Per partition, batches go out in order, at most five at a time, the first of a producer id alone. After a retriable
+failure everything in flight of that partition comes back first; then the failed ones are sent again, one at a time,
+with their sequences. A batch whose fate is unknown when its time is up makes the producer id unusable (a gap would
+follow): it is replaced once everything else that may have been appended has its answer.
 """
 
 from __future__ import annotations
@@ -164,9 +164,10 @@ class Sender:
 
     def take_identity(self, producer_id: int, epoch: int) -> None:
         """Go on with a new producer id or epoch: sequences start at 0. Nothing may be in flight."""
+        same_id = producer_id == self.producer_id
         self.producer_id, self.epoch = producer_id, epoch
         for queue in self._queues.values():
-            queue.restart()
+            queue.restart(same_id=same_id)
         self._wake.set()
 
     def stop(self) -> None:
