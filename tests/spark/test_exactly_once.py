@@ -22,6 +22,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from fencepost import Admin
 from fencepost.broker.embedded import Broker
+from tests.support.apache_kafka import ApacheKafka
 
 HERE = Path(__file__).parent
 SOURCES = HERE.parents[1] / "src"
@@ -133,10 +134,19 @@ def own_broker() -> Iterator[Broker]:
         yield broker
 
 
+@pytest.fixture(scope="module")
+def kafka_without_two_phase() -> Iterator[ApacheKafka]:
+    """An Apache Kafka as most are: no two-phase commit."""
+    with ApacheKafka({"transaction.two.phase.commit.enable": False, "unstable.api.versions.enable": False}) as kafka:
+        yield kafka
+
+
 @pytest.fixture(params=["fencepost", pytest.param("kafka", marks=pytest.mark.kafka)])
 def copy(request: pytest.FixtureRequest, tmp_path: Path) -> Copy:
-    """Our broker gives the strongest level; Apache Kafka 4.3.1 the second."""
-    if request.param == "fencepost":
+    """Our broker gives the strongest level; Apache Kafka 4.3.1 the second, or as it comes the third."""
+    if request.param == "kafka without two-phase commit":
+        made = Copy(request.getfixturevalue("kafka_without_two_phase").bootstrap_servers, tmp_path, level="resume")
+    elif request.param == "fencepost":
         servers = request.getfixturevalue("own_broker").bootstrap_servers
         made = Copy(servers, tmp_path, level="keep-prepared")
     else:
@@ -187,6 +197,18 @@ def test_killed_at_a_step_and_restarted(copy: Copy, step: str, when: str, nth: i
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_killed_around_preparing_at_the_strongest_level(copy: Copy, when: str) -> None:
     test_killed_at_a_step_and_restarted(copy, "Prepare", when, 5)
+
+
+@pytest.mark.slow
+@pytest.mark.kafka
+@pytest.mark.parametrize("copy", ["kafka without two-phase commit"], indirect=True)
+@pytest.mark.parametrize(
+    ("step", "when", "nth"),
+    [("ListTransactions", "after", 2), ("WriteDecision", "after", 2), ("EndTransactions", "before", 3)],
+)
+def test_killed_at_a_step_and_restarted_in_time(copy: Copy, step: str, when: str, nth: int) -> None:
+    """Level C: whole, as long as the restart comes before the transactions time out."""
+    test_killed_at_a_step_and_restarted(copy, step, when, nth)
 
 
 @pytest.mark.slow
