@@ -107,13 +107,18 @@ def test_a_decision_can_be_made_only_once_with_a_claim(bench: Bench) -> None:
     assert bench.committed() == [0]
 
 
-def test_without_two_phase_commit_the_level_is_resume_and_a_loss_is_loud() -> None:
-    settings = {
-        "transaction.two.phase.commit.enable": False,
-        "transaction.abort.timed.out.transaction.cleanup.interval.ms": 100,
-    }
-    with Broker(settings) as broker:
-        bench = Bench(broker.bootstrap_servers, Level.RESUME, timeout_ms=1000)
+WITHOUT_TWO_PHASE: dict[str, str | int | bool] = {
+    "transaction.two.phase.commit.enable": False,
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": 100,
+}
+
+
+@pytest.mark.parametrize("broker", [Broker, pytest.param(ApacheKafka, marks=pytest.mark.kafka)])
+def test_without_two_phase_commit_the_level_is_resume_and_a_loss_is_loud(
+    broker: type[Broker | ApacheKafka],
+) -> None:
+    with broker(WITHOUT_TWO_PHASE) as running:
+        bench = Bench(running.bootstrap_servers, Level.RESUME, timeout_ms=1000)
         with pytest.raises(LevelUnavailableError, match="TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
             bench.runner.open(bench.sink, Level.TWO_PHASE)
         good = [bench.task(bench.open(), 0)]
