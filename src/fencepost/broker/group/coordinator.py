@@ -32,7 +32,7 @@ from fencepost.broker.group.classic import ClassicGroups
 from fencepost.broker.group.config import GroupConfig, MemberTiming
 from fencepost.broker.group.consumer_decide import Refusal
 from fencepost.broker.group.consumer_draft import Topics, tombstones
-from fencepost.broker.group.consumer_group import ConsumerGroup, ConsumerMember
+from fencepost.broker.group.consumer_group import ConsumerGroup
 from fencepost.broker.group.consumer_groups import ConsumerGroups
 from fencepost.broker.group.consumer_mixed import all_classic, to_classic
 from fencepost.broker.group.deadlines import Deadline, DeadlineKind, Deadlines
@@ -292,17 +292,9 @@ class GroupCoordinator:
 
     def commit_offsets(self, now_ms: int, request: CommitOffsets) -> GroupResult[list[PartitionError]]:
         """OffsetCommit v2-10. An empty group id is allowed, as Kafka has always done."""
-        consumer_group = self._consumer.find(request.group_id)
-        if consumer_group is not None:
-            verdict = consumer_decide.check_commit(
-                consumer_group,
-                request.member_id,
-                request.group_instance_id,
-                request.generation_id,
-                transactional=False,
-                api_version=request.api_version,
-            )
-            return self._commit_in_consumer_group(now_ms, request, verdict)
+        done = self._commit_in_consumer_group(now_ms, request)
+        if done is not None:
+            return done
         group = self._classic.find(request.group_id)
         error = self._check_commit(group, request)
         if error:
@@ -318,17 +310,9 @@ class GroupCoordinator:
         self, now_ms: int, request: CommitTransactionalOffsets
     ) -> GroupResult[list[PartitionError]]:
         """TxnOffsetCommit v0-5. Below v3 there is neither member nor generation: leave them at their defaults."""
-        consumer_group = self._consumer.find(request.group_id)
-        if consumer_group is not None:
-            verdict = consumer_decide.check_commit(
-                consumer_group,
-                request.member_id,
-                request.group_instance_id,
-                request.generation_id,
-                transactional=True,
-                api_version=request.api_version,
-            )
-            return self._commit_in_consumer_group(now_ms, request, verdict)
+        done = self._commit_in_consumer_group(now_ms, request)
+        if done is not None:
+            return done
         group = self._classic.find(request.group_id)
         if not request.group_id:
             error = ErrorCode.INVALID_GROUP_ID
@@ -468,10 +452,20 @@ class GroupCoordinator:
         self,
         now_ms: int,
         request: CommitOffsets | CommitTransactionalOffsets,
-        verdict: ErrorCode | ConsumerMember | None,
-    ) -> GroupResult[list[PartitionError]]:
-        """Commit what the verdict lets through: everything, nothing, or what the member has had since its old epoch."""
+    ) -> GroupResult[list[PartitionError]] | None:
+        """Commit everything, nothing, or what the member has had since its old epoch. None: not a consumer group."""
+        group = self._consumer.find(request.group_id)
+        if group is None:
+            return None
         transactional = isinstance(request, CommitTransactionalOffsets)
+        verdict = consumer_decide.check_commit(
+            group,
+            request.member_id,
+            request.group_instance_id,
+            request.generation_id,
+            transactional=transactional,
+            api_version=request.api_version,
+        )
         refused: dict[tuple[str, int], ErrorCode] = {}
         if isinstance(verdict, ErrorCode):
             refused = {(wanted.topic, wanted.partition): verdict for wanted in request.offsets}
