@@ -28,12 +28,15 @@ lint: venv
 
 TYPED = src tests tools $(foreach folder,bench examples,$(if $(wildcard $(folder)/*.py),$(folder)))
 
-# Much of a test run is waiting for Java to start. A file stays in one process, which shares its brokers and sessions.
-PARALLEL = -n 2 --dist loadfile --no-loadscope-reorder
+# Much of a test run is waiting, for Java to start and for timeouts: three processes, also on two cores.
+# A file stays in one process, which shares its brokers and sessions.
+WORKERS ?= 3
+PARALLEL = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-# All three always run, so that one red line does not hide the others; pytest comes last, its summary is the last line.
+# All three always run, so that one red line does not hide the others; pytest comes last, its summary is the last line,
+# also when the run is ended: the shell waits for it.
 test: venv
-	@failed=""; \
+	@trap : TERM; failed=""; \
 	echo "==> ruff"; $(PY) -m ruff check . || failed="$$failed ruff"; \
 	echo "==> mypy"; $(PY) -m mypy $(TYPED) || failed="$$failed mypy"; \
 	if [ -n "$$failed" ]; then echo "==> red so far:$$failed"; fi; \

@@ -8,10 +8,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from bench import brokers, columns, common, consume, pipeline, produce
+from bench import brokers, columns, common, consume, messages, pipeline, produce
 
 SIZES = (100, 1_000)
-ROWS = ["columns", "brokers", "produce", "consume", "pipeline"]
+ROWS = ["columns", "messages", "brokers", "produce", "consume", "pipeline"]
 BROKERS = {"fencepost": "Fencepost's broker", "kafka": "Apache Kafka 4.3.1"}
 
 
@@ -42,6 +42,9 @@ def main() -> None:
     if "columns" in only:
         print("record batches in memory, beside aiokafka's")
         columns.main()
+    if "messages" in only:
+        print("\nmessages of the control plane, beside kio's")
+        messages.main()
     if "brokers" in only:
         print("\nthe two brokers, asked by the same client")
         print("\n".join(brokers.measure(options.quick)), flush=True)

@@ -23,10 +23,11 @@ import psutil
 import fencepost
 from bench.common import Contest, new_topic
 from fencepost.protocol import fetch_wire, frame, produce_wire
-from fencepost.protocol.columns import encode_batch
-from tests.support.apache_kafka import DEFAULT_JVM_OPTIONS, ApacheKafka
+from fencepost.protocol.records.columns import encode_batch
+from tests.support.apache_kafka import ApacheKafka
 
 OURS, KAFKA = "Fencepost's broker", "Apache Kafka 4.3.1"
+JVM_OPTIONS = ("-Xms128m", "-Xmx512m", "-XX:+UseG1GC", "-Dorg.apache.logging.log4j.level=WARN")
 IN_FLIGHT = 5
 PRODUCE_VERSION, FETCH_VERSION = 9, 11
 BATCH_RECORDS, RECORD_BYTES = 250, 1_000
@@ -166,7 +167,7 @@ def ours() -> Iterator[Running]:
 @contextmanager
 def apache_kafka() -> Iterator[Running]:
     """One node; its data directory is formatted before the clock runs."""
-    node = ApacheKafka(jvm_options=DEFAULT_JVM_OPTIONS)
+    node = ApacheKafka(jvm_options=JVM_OPTIONS)
     with node:
         node.stop(keep_data=True)
         begun = time.perf_counter()

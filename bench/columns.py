@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fencepost.protocol.columns import decode_batches, encode_arrow, encode_batch
+from fencepost.protocol.records.columns import encode_arrow, encode_batch
+from fencepost.protocol.records.decoding import decode_batches
 
 ROUNDS = 9
 BATCH_BYTES = 1_000_000
@@ -27,7 +28,8 @@ import time
 start = time.perf_counter()
 import numpy
 numpy_there = time.perf_counter()
-from fencepost.protocol.columns import decode_batches, encode_batch
+from fencepost.protocol.records.columns import encode_batch
+from fencepost.protocol.records.decoding import decode_batches
 decode_batches(encode_batch(values=[b"x"])).values()
 print(f"{numpy_there - start:.3f} {time.perf_counter() - numpy_there:.3f}")
 """

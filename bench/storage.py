@@ -15,9 +15,9 @@ import time
 import psutil
 
 import fencepost
+from fencepost.broker.disk.system_files import SystemFiles
 from fencepost.broker.log import Appended, LogConfig, PartitionLog
-from fencepost.broker.system_files import SystemFiles
-from fencepost.protocol.batch import seal
+from fencepost.protocol.records.batch import seal
 from tests.support.brokers import FencepostProcess
 
 _BATCH_BYTES = 1 << 20

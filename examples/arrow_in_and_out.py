@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fencepost import Consumer, Producer
+from fencepost.errors import AbortableError, RetriableError
 
 
 def lengths(table: pa.Table) -> pa.Table:
@@ -38,9 +39,13 @@ def copy(bootstrap_servers: str, source: str, target: str, group: str, idle_s: f
             if len(table) == 0:
                 continue
             result = lengths(table)
-            with producer.transaction(consumer):
-                producer.send_arrow(target, result)
-            written += len(result)
+            try:
+                with producer.transaction(consumer):
+                    producer.send_arrow(target, result)
+            except (AbortableError, RetriableError) as error:
+                print(f"not committed, the rows will be read again: {error}")
+            else:
+                written += len(result)
             last = time.monotonic()
     return written
 

@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Sequence
 
 from fencepost import AsyncConsumer, AsyncProducer, Record
-from fencepost.errors import AbortableError
+from fencepost.errors import AbortableError, RetriableError
 
 log = logging.getLogger("asyncio_service")
 Handler = Callable[[bytes], Awaitable[bytes]]
@@ -50,8 +50,8 @@ async def serve(
             try:
                 async with producer.transaction(consumer):
                     await asyncio.gather(*(_reply(producer, replies, record, handler) for record in records))
-            except AbortableError as error:
-                log.info("aborted, the requests will be read again: %s", error)
+            except (AbortableError, RetriableError) as error:
+                log.info("not committed, the requests will be read again: %s", error)
             else:
                 served += len(records)
     return served

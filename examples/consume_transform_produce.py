@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Callable, Sequence
 
 from fencepost import Consumer, Producer
-from fencepost.errors import AbortableError, CommitFailedError
+from fencepost.errors import AbortableError, RetriableError
 
 log = logging.getLogger("consume_transform_produce")
 POLL_MS = 500
@@ -74,8 +74,8 @@ def copy(
                     for record in records:
                         if record.value is not None:
                             producer.send(target, transform(record.value), key=record.key)
-            except (CommitFailedError, AbortableError) as error:
-                log.info("a transaction was aborted, its records will be read again: %s", error)
+            except (AbortableError, RetriableError) as error:
+                log.info("a transaction failed, its records will be read again: %s", error)
             else:
                 copied += len(records)
     return copied

@@ -13,7 +13,13 @@ import time
 from collections.abc import Callable, Sequence
 
 from fencepost import Producer
-from fencepost.errors import AbortableError, ProducerFencedError, TransactionTimedOutError
+from fencepost.errors import (
+    AbortableError,
+    ProducerFencedError,
+    RetriableError,
+    TransactionCommittedError,
+    TransactionTimedOutError,
+)
 
 
 def write_all(producer: Producer, topic: str, values: Sequence[bytes], work: Callable[[bytes], object]) -> int:
@@ -32,13 +38,26 @@ def write_all(producer: Producer, topic: str, values: Sequence[bytes], work: Cal
                 work(value)
                 producer.commit_transaction()
                 break
-            except AbortableError as error:
+            except (AbortableError, RetriableError) as error:
                 cause = error.__cause__ if error.__cause__ is not None else error
                 why = "it timed out" if isinstance(cause, TransactionTimedOutError) else str(cause)
+                if not aborted(producer):
+                    break  # it is committed: only the answer was lost
                 print(f"transaction aborted ({why}), beginning again")
-                producer.abort_transaction()
                 repeated += 1
     return repeated
+
+
+def aborted(producer: Producer) -> bool:
+    """Abort, however long the coordinator cannot be reached. False: the transaction is committed after all."""
+    while True:
+        try:
+            producer.abort_transaction()
+            return True
+        except TransactionCommittedError:
+            return False
+        except RetriableError as error:
+            print(f"the abort was not answered, trying again: {error}")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -13,7 +13,7 @@ import argparse
 from collections.abc import Sequence
 
 from fencepost import Consumer, Producer, Record
-from fencepost.errors import CommitFailedError, FatalError
+from fencepost.errors import CommitFailedError, FatalError, RetriableError, TransactionCommittedError
 
 
 def transfer(consumer: Consumer, producer: Producer, records: Sequence[Record], target: str) -> bool:
@@ -30,6 +30,7 @@ def transfer(consumer: Consumer, producer: Producer, records: Sequence[Record], 
             producer.send(target, record.value, key=record.key)
         producer.send_offsets_to_transaction(consumer.positions(), consumer.group_metadata())
     except FatalError:
+        consumer.forget_positions()
         raise
     except Exception as error:  # noqa: BLE001 (whatever it was, this transaction must not be committed)
         failure = error
@@ -41,10 +42,18 @@ def transfer(consumer: Consumer, producer: Producer, records: Sequence[Record], 
             return True
     except CommitFailedError as error:
         failure = error
+
+    # 3. Put the consumer back, which cannot fail; then abort, however long it takes.
     print(f"aborting: {failure}")
-    producer.abort_transaction()
-    consumer.reset_to_committed()
-    return False
+    consumer.forget_positions()
+    while True:
+        try:
+            producer.abort_transaction()
+            return False
+        except TransactionCommittedError:
+            return True  # only the answer to the commit was lost
+        except RetriableError as error:
+            print(f"the coordinator does not answer: {error}")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

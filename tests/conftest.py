@@ -9,10 +9,12 @@ from __future__ import annotations
 import functools
 import os
 import shutil
+import signal
 from collections.abc import Generator, Iterator
 
 import pytest
 
+from tests.support import run_report
 from tests.support.apache_kafka import ApacheKafka, Unavailable, unavailable_reason
 
 MOST_SECOND_TRIES = 5
@@ -68,6 +70,10 @@ class Watched:
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[watched] = Watched()
     config.pluginmanager.register(config.stash[watched])
+    run_report.watch(config)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell starts what runs in the background so, and every process started here would inherit it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

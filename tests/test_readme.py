@@ -78,7 +78,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Copy]:
     yield made
     for process in made.served:
         process.send_signal(signal.SIGTERM)
-    assert [process.wait(30) for process in made.served] == [0] * len(made.served)
+    assert [process.wait(120) for process in made.served] == [0] * len(made.served)
 
 
 @pytest.mark.slow
@@ -135,7 +135,7 @@ def serve(command: str, copy: Copy) -> None:
             ["bash", "-c", f"exec {command}"], cwd=copy.folder, env=copy.environ, stdout=file, stderr=subprocess.STDOUT
         )
     copy.served.append(process)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while "listening" not in log.read_text():
         assert process.poll() is None, f"$ {command}\n{log.read_text()}"
         assert time.monotonic() < deadline, f"$ {command}\nnever said that it listens:\n{log.read_text()}"

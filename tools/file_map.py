@@ -1,20 +1,16 @@
-"""Write DESIGN.md's file map: each module of src with the first sentence of its docstring.
+"""Print the file map: each module of src with the first sentence of its docstring.
 
-`python tools/file_map.py` rewrites the section; with `--check` it only says whether the section is as it would be
-written. Tests, tools and the like are one line each, kept here.
+Tests, tools and the like are one line each, kept here.
 """
 
 from __future__ import annotations
 
-import argparse
 import ast
 import re
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-DESIGN = ROOT / "DESIGN.md"
-SECTION = re.compile(r"^## File map\n.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 
 GENERATED = "src/fencepost/protocol/messages/"
 ELSEWHERE = (
@@ -44,8 +40,8 @@ def has_code(path: Path) -> bool:
 
 
 def render() -> str:
-    """The whole section."""
-    lines = ["## File map", ""]
+    """The whole map, a line for each module."""
+    lines: list[str] = []
     folder = ""
     for path in sorted((ROOT / "src").rglob("*.py"), key=lambda found: (found.parent, found.name)):
         name = path.relative_to(ROOT).as_posix()
@@ -59,23 +55,8 @@ def render() -> str:
         lines.append(f"- `{name}` {summary(path)}")
     lines += ["", "**elsewhere**", ""]
     lines += [f"- `{name}` {what}" for name, what in ELSEWHERE if (ROOT / name).is_dir()]
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)) + "\n"
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="compare with what is there, change nothing")
-    check = parser.parse_args().check
-    design = DESIGN.read_text()
-    without = SECTION.sub("", design).rstrip() + "\n\n"
-    written = without + render()
-    if check:
-        if written != design:
-            print("DESIGN.md: the file map is stale; run tools/file_map.py", file=sys.stderr)
-        return 0 if written == design else 1
-    DESIGN.write_text(written)
-    return 0
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).lstrip("\n") + "\n"
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.stdout.write(render())

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from fencepost import config as config
+    from fencepost import errors as errors
     from fencepost.broker.embedded import Broker as Broker
     from fencepost.client.aio import AsyncAdmin as AsyncAdmin
+    from fencepost.client.aio import AsyncConsumer as AsyncConsumer
     from fencepost.client.aio import AsyncProducer as AsyncProducer
     from fencepost.client.blocking import Admin as Admin
+    from fencepost.client.blocking import Consumer as Consumer
     from fencepost.client.blocking import Producer as Producer
-    from fencepost.client.consumer_aio import AsyncConsumer as AsyncConsumer
-    from fencepost.client.consumer_blocking import Consumer as Consumer
     from fencepost.client.prepared import PreparedTransaction as PreparedTransaction
     from fencepost.client.rebalance import RebalanceListener as RebalanceListener
     from fencepost.client.records import Record as Record
@@ -30,10 +32,10 @@ if TYPE_CHECKING:
 _HOMES = {
     "Admin": "fencepost.client.blocking",
     "AsyncAdmin": "fencepost.client.aio",
-    "AsyncConsumer": "fencepost.client.consumer_aio",
+    "AsyncConsumer": "fencepost.client.aio",
     "AsyncProducer": "fencepost.client.aio",
     "Broker": "fencepost.broker.embedded",
-    "Consumer": "fencepost.client.consumer_blocking",
+    "Consumer": "fencepost.client.blocking",
     "GroupMetadata": "fencepost.client.types",
     "Isolation": "fencepost.client.types",
     "OffsetAndMetadata": "fencepost.client.types",
@@ -44,6 +46,8 @@ _HOMES = {
     "RecordMetadata": "fencepost.client.types",
     "TopicPartition": "fencepost.client.types",
 }
+
+_MODULES = ("config", "errors")
 
 __all__ = [
     "Admin",
@@ -62,10 +66,14 @@ __all__ = [
     "RecordMetadata",
     "TopicPartition",
     "__version__",
+    "config",
+    "errors",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"fencepost.{name}")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -75,4 +83,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return sorted({*globals(), *_HOMES, *_MODULES})

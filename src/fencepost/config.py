@@ -10,15 +10,19 @@ milliseconds, sizes bytes. The fields below are the documentation of each settin
 from __future__ import annotations
 
 import difflib
+import logging
 import re
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Self, TypedDict, get_type_hints
+from typing import Any, ClassVar, Self, get_type_hints
 
 from fencepost.errors import ConfigurationError
+from fencepost.protocol.records.compression import MAX_DECOMPRESSED_BYTES
 
-# Where Kafka's own name differs from ours.
+log = logging.getLogger("fencepost.client")
+
+# Where Kafka's own name, or another client's, differs from ours.
 ALIASES: dict[str, str] = {
     "transaction_two_phase_commit_enable": "two_phase_commit",
     "fetch_wait_max_ms": "fetch_max_wait_ms",
@@ -30,7 +34,62 @@ ALIASES: dict[str, str] = {
     "ssl_certificate_pem": "ssl_keystore_certificate_chain",
     "ssl_key_pem": "ssl_keystore_key",
     "enable_ssl_certificate_verification": "ssl_verify",
+    # librdkafka's
+    "metadata_broker_list": "bootstrap_servers",
+    "socket_timeout_ms": "request_timeout_ms",
+    "queue_buffering_max_ms": "linger_ms",
+    "message_max_bytes": "max_request_size",
+    "message_timeout_ms": "delivery_timeout_ms",
+    "message_send_max_retries": "retries",
+    "request_required_acks": "acks",
+    "fetch_message_max_bytes": "max_partition_fetch_bytes",
+    # aiokafka's and kafka-python's
+    "sasl_plain_username": "sasl_username",
+    "sasl_plain_password": "sasl_password",
+    "ssl_certfile": "ssl_certificate_location",
+    "ssl_keyfile": "ssl_key_location",
+    "ssl_password": "ssl_key_password",
+    "ssl_ciphers": "ssl_cipher_suites",
 }
+
+# Settings of other clients that nothing here depends on: taken with a warning, so that configurations may stay as they
+# are; with what there is instead.
+FOREIGN: dict[str, str] = {
+    "debug": "the logger fencepost.client at DEBUG",
+    "log_level": "the level of the logger fencepost",
+    "error_cb": "errors are raised, and logged by fencepost.client",
+    "throttle_cb": "metrics() counts it",
+    "stats_cb": "metrics()",
+    "statistics_interval_ms": "metrics()",
+    "enable_partition_eof": "Consumer.lag()",
+    "api_version": "asked of each broker",
+    "api_version_request": "asked of each broker",
+    "broker_version_fallback": "asked of each broker",
+    "queue_buffering_max_messages": "buffer_memory",
+    "queue_buffering_max_kbytes": "buffer_memory, in bytes",
+    "batch_num_messages": "batch_size",
+    "topic_metadata_refresh_interval_ms": "metadata_max_age_ms",
+}
+FOREIGN.update(
+    dict.fromkeys(
+        (
+            "broker_address_family",
+            "broker_address_ttl",
+            "client_dns_lookup",
+            "log_cb",
+            "log_connection_close",
+            "logger",
+            "queued_max_messages_kbytes",
+            "queued_min_messages",
+            "socket_keepalive_enable",
+            "socket_max_fails",
+            "socket_nagle_disable",
+            "socket_receive_buffer_bytes",
+            "socket_send_buffer_bytes",
+        ),
+        "",
+    )
+)
 
 CHOICES: dict[str, tuple[object, ...]] = {
     "acks": (-1, 0, 1),
@@ -49,99 +108,13 @@ _LEVEL_NAMES = frozenset(f"compression_{codec}_level" for codec in LEVELS)
 UPPER_CASE = frozenset({"security_protocol", "sasl_mechanism"})  # librdkafka takes them in either case
 
 
-class CommonSettings(TypedDict, total=False):
-    """Keyword arguments of every client."""
-
-    client_id: str
-    request_timeout_ms: int
-    default_api_timeout_ms: int
-    socket_connection_setup_timeout_ms: int
-    reconnect_backoff_ms: int
-    reconnect_backoff_max_ms: int
-    retry_backoff_ms: int
-    retry_backoff_max_ms: int
-    metadata_max_age_ms: int
-    max_response_bytes: int
-    allow_auto_create_topics: bool
-    security_protocol: str
-    sasl_mechanism: str
-    sasl_username: str | None
-    sasl_password: str | None
-    sasl_jaas_config: str | None
-    sasl_oauth_token_provider: Callable[[], Any] | None
-    ssl_context: ssl.SSLContext | None
-    ssl_verify: bool
-    ssl_endpoint_identification_algorithm: str
-    ssl_truststore_location: str | None
-    ssl_truststore_certificates: str | None
-    ssl_truststore_type: str
-    ssl_keystore_location: str | None
-    ssl_keystore_certificate_chain: str | None
-    ssl_keystore_key: str | None
-    ssl_keystore_type: str
-    ssl_certificate_location: str | None
-    ssl_key_location: str | None
-    ssl_key_password: str | None
-    ssl_enabled_protocols: str
-    ssl_cipher_suites: str
-
-
-class ProducerSettings(CommonSettings, total=False):
-    """Keyword arguments of Producer and AsyncProducer."""
-
-    acks: int | str
-    linger_ms: float
-    batch_size: int
-    buffer_memory: int
-    max_block_ms: int
-    delivery_timeout_ms: int
-    max_request_size: int
-    max_in_flight_requests_per_connection: int
-    compression_type: str
-    compression_level: int | None
-    enable_idempotence: bool
-    transactional_id: str | None
-    transaction_timeout_ms: int
-    two_phase_commit: bool
-    retries: int
-    partitioner: str | Callable[[str, bytes | None, bytes | None, int], int | None]
-    partitioner_ignore_keys: bool
-    partitioner_adaptive_partitioning_enable: bool
-    interceptors: Sequence[Any]
-
-
-class ConsumerSettings(CommonSettings, total=False):
-    """Keyword arguments of Consumer and AsyncConsumer."""
-
-    group_id: str | None
-    group_instance_id: str | None
-    auto_offset_reset: str
-    enable_auto_commit: bool
-    auto_commit_interval_ms: int
-    isolation_level: str
-    fetch_min_bytes: int
-    fetch_max_wait_ms: int
-    fetch_max_bytes: int
-    max_partition_fetch_bytes: int
-    max_poll_records: int
-    max_poll_interval_ms: int
-    session_timeout_ms: int
-    heartbeat_interval_ms: int
-    partition_assignment_strategy: Sequence[str]
-    check_crcs: bool
-    client_rack: str
-    group_protocol: str
-    group_remote_assignor: str | None
-    interceptors: Sequence[Any]
-
-
 @dataclass(frozen=True, kw_only=True)
 class CommonConfig:
     """What every client has."""
 
     at_least_one: ClassVar[frozenset[str]] = frozenset({"request_timeout_ms", "default_api_timeout_ms"})
 
-    bootstrap_servers: str | Sequence[str]
+    bootstrap_servers: str | Sequence[str] = field(kw_only=False)  # "host:port,...", or a list of these
     client_id: str = "fencepost"
     request_timeout_ms: int = 30_000
     default_api_timeout_ms: int = 60_000
@@ -151,6 +124,7 @@ class CommonConfig:
     retry_backoff_ms: int = 20
     retry_backoff_max_ms: int = 1_000
     metadata_max_age_ms: int = 300_000
+    topic_metadata_propagation_max_ms: int = 5_000  # how long a topic may be unknown before that is believed
     max_response_bytes: int = 256 * 1024 * 1024
     allow_auto_create_topics: bool = True
     security_protocol: str = "PLAINTEXT"
@@ -184,6 +158,8 @@ class CommonConfig:
         chosen = settings.get("compression_type", settings.get("compression"))
         for given, value in settings.items():
             name = ALIASES.get(given, given)
+            if name not in known and _has_no_effect(given, value, settings, spell):
+                continue
             if name in _LEVEL_NAMES and "compression_level" in known:
                 if name != f"compression_{chosen}_level":
                     continue  # of a codec that is not used
@@ -192,7 +168,7 @@ class CommonConfig:
                 raise ConfigurationError(_unknown(given, known, spell))
             values[name] = _convert(name, value, str(hints[name]))
         if "bootstrap_servers" not in values:
-            raise ConfigurationError("bootstrap_servers is missing")
+            raise ConfigurationError(f"{spell('bootstrap_servers')} is missing")
         config = cls(**values)
         config.check()
         return config
@@ -200,8 +176,10 @@ class CommonConfig:
     @classmethod
     def from_dotted(cls, settings: Mapping[str, Any]) -> Self:
         """From Kafka's dotted names; text values are converted. Raises ConfigurationError."""
+        given = {key.replace(".", "_"): key for key in settings}
         return cls.make(
-            {key.replace(".", "_"): value for key, value in settings.items()}, spell=lambda name: name.replace("_", ".")
+            {name: settings[key] for name, key in given.items()},
+            spell=lambda name: given.get(name, name.replace("_", ".")),
         )
 
     def check(self) -> None:
@@ -259,7 +237,7 @@ class AdminConfig(CommonConfig):
 class ProducerConfig(CommonConfig):
     """A producer. Idempotent by default; with a transactional id, transactional."""
 
-    acks: int = -1  # "all" is -1
+    acks: int | str = -1  # "all" is -1
     linger_ms: float = 5.0  # how long a record may wait for company
     batch_size: int = 262_144  # bytes of keys and values after which a batch is closed
     buffer_memory: int = 67_108_864
@@ -280,6 +258,11 @@ class ProducerConfig(CommonConfig):
     partitioner_ignore_keys: bool = False
     partitioner_adaptive_partitioning_enable: bool = True
     interceptors: Sequence[Any] = ()  # of fencepost.client.interceptors.ProducerInterceptor
+
+    @property
+    def required_acks(self) -> int:
+        """`acks` as it is on the wire."""
+        return int(self.acks)
 
     def check(self) -> None:
         super().check()
@@ -324,6 +307,7 @@ class ConsumerConfig(CommonConfig):
     fetch_max_wait_ms: int = 500
     fetch_max_bytes: int = 52_428_800
     max_partition_fetch_bytes: int = 4_194_304
+    max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES  # of one batch; of what waits to be handed out about as much
     max_poll_records: int = 10_000
     max_poll_interval_ms: int = 300_000
     session_timeout_ms: int = 45_000
@@ -333,7 +317,7 @@ class ConsumerConfig(CommonConfig):
     client_rack: str = ""
     group_protocol: str = "classic"  # "consumer": KIP-848, the broker assigns and sets the session's times
     group_remote_assignor: str | None = None  # "uniform" or "range"; None: the broker's choice
-    interceptors: Sequence[Any] = ()  # of fencepost.client.consumer_interceptors.ConsumerInterceptor
+    interceptors: Sequence[Any] = ()  # of fencepost.client.interceptors.ConsumerInterceptor
 
     def check(self) -> None:
         super().check()
@@ -345,6 +329,8 @@ class ConsumerConfig(CommonConfig):
             raise ConfigurationError("heartbeat_interval_ms must be below session_timeout_ms")
         if self.max_poll_records < 1:
             raise ConfigurationError("max_poll_records must be at least 1")
+        if self.max_decompressed_bytes < 1:
+            raise ConfigurationError("max_decompressed_bytes must be at least 1")
 
 
 _JAAS_OPTION = re.compile(r"""(\w+)\s*=\s*("(?:[^"\\]|\\.)*"|'[^']*'|[^\s;"']+)""")
@@ -359,6 +345,21 @@ def jaas_options(text: str) -> dict[str, str]:
     return found
 
 
+def _has_no_effect(given: str, value: Any, settings: Mapping[str, Any], spell: Callable[[str], str]) -> bool:
+    """Whether it is another client's setting that may be left out; says so. Raises ConfigurationError."""
+    if given == "enable_auto_offset_store":
+        if str(value).lower() == "false" and str(settings.get("enable_auto_commit", False)).lower() == "true":
+            raise ConfigurationError(
+                f"{spell(given)}=False: there is no store_offsets(), so automatic commits would go beyond what was "
+                f"stored; say {spell('enable_auto_commit')}=False and commit(...) what is done"
+            )
+    elif given not in FOREIGN:
+        return False
+    instead = FOREIGN.get(given)
+    log.warning("setting %s has no effect here%s", spell(given), f"; instead: {instead}" if instead else "")
+    return True
+
+
 def _unknown(given: str, known: set[str], spell: Callable[[str], str]) -> str:
     near = difflib.get_close_matches(given, [*known, *ALIASES], n=1, cutoff=0.6)
     return f"unknown setting {spell(given)!r}" + (f"; did you mean {spell(near[0])!r}?" if near else "")
@@ -368,6 +369,8 @@ def _convert(name: str, value: Any, hint: str) -> Any:
     """The value in the setting's type; text is read as Kafka's properties files are."""
     if name == "acks" and value == "all":
         value = -1
+    if name == "bootstrap_servers":
+        return _servers(value)
     wanted = hint.removeprefix("<class '").removesuffix("'>")
     optional = "None" in wanted
     try:
@@ -384,6 +387,19 @@ def _convert(name: str, value: Any, hint: str) -> Any:
     if name in CHOICES and converted not in CHOICES[name]:
         raise ConfigurationError(f"{name}={value!r}: one of {', '.join(map(str, CHOICES[name]))}")
     return converted
+
+
+def _servers(value: Any) -> str | tuple[str, ...]:
+    """Addresses, not yet parsed."""
+    if isinstance(value, Mapping):
+        raise ConfigurationError(
+            "settings in a dict are for from_config, as in Producer.from_config({'bootstrap.servers': ...}); "
+            "the constructor takes addresses and keyword arguments, as in Producer('localhost:9092', linger_ms=20)"
+        )
+    servers = value if isinstance(value, str) else tuple(value) if isinstance(value, Sequence) else ()
+    if isinstance(value, bytes) or not servers or not all(isinstance(one, str) for one in servers):
+        raise ConfigurationError(f'bootstrap_servers={value!r:.80}: "host:port,host:port", or a list of "host:port"')
+    return servers
 
 
 def _typed(value: Any, wanted: str, optional: bool) -> Any:

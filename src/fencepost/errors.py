@@ -9,12 +9,13 @@ What to do is said by the branch, not by the leaf::
     |   |-- BufferFullError                the producer's buffer stayed full for max_block_ms
     |   |-- UnstableOffsetsError           transactional offsets are still pending (88)
     |   `-- RetriableBrokerError           any other retriable wire code
+    |       `-- UnknownTopicOrPartitionError
     |-- AbortableError                     abort the transaction, go on with the same producer
-    |   |-- TransactionTimedOutError       the broker aborted it (timeout); proven by InitProducerId
+    |   |-- TransactionTimedOutError       the coordinator aborted it because its time was over
     |   |-- InvalidProducerEpochError      a partition leader saw an old epoch (47 on Produce)
     |   |-- TransactionAbortableError      the broker says: abort (120)
     |   |-- GroupFencedError               the consumer behind the offsets left its group (22, 25, 82)
-    |   |-- RecordRejectedError            too large, malformed, invalid topic ...
+    |   |-- RecordRejectedError            too large, malformed ...
     |   `-- CommitFailedError              what commit_transaction() raises; `__cause__` is the abortable cause
     |-- ApplicationRecoverableError        close this client, open a new one, start from committed positions
     |   |-- InvalidProducerIdMappingError  the transactional id expired at the broker (49)
@@ -25,12 +26,15 @@ What to do is said by the branch, not by the leaf::
     |   |-- PreparedTransactionLostError   a decided transaction is no longer there
     |   |-- UnsupportedVersionError        the broker does not speak what is needed
     |   |-- ProtocolError                  the broker answered with something that is not Kafka
+    |   |   `-- CorruptRecordError         fetched records cannot be read; seek() steps over them
+    |   |       `-- DecompressionLimitError  they decompress to more than max_decompressed_bytes
     |   |-- BrokerError                    any other wire code
     |   |-- ConfigurationError             a setting or an argument that cannot work
-    |   |   `-- InvalidTopicError, GroupConfigurationError
+    |   |   |-- InvalidTopicError          TopicAlreadyExistsError
+    |   |   `-- GroupConfigurationError
     |   `-- AuthorizationError             Topic-, Group-, TransactionalId-, ClusterAuthorizationError
     |       `-- AuthenticationError
-    |-- ProduceFailedError                 a record was not delivered; given to send()'s future and callback
+    |-- ProduceFailedError                 records were not delivered; of a delivery, a callback, flush() or close()
     |-- OffsetOutOfRangeError              a position that is not in the log
     |   `-- LogTruncationError             a new leader's log ends before what was read already (KIP-320)
     |-- WakeupError                        consumer.wakeup() interrupted a poll
@@ -46,6 +50,9 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
+from fencepost.protocol.codes import ErrorCode as E
+from fencepost.protocol.codes import describe, retriable
+
 
 class KafkaError(Exception):
     """Base of all. `code` is the wire error code, or None when there was none."""
@@ -56,6 +63,11 @@ class KafkaError(Exception):
         super().__init__(message)
         if code is not None:
             self.code = code
+
+    @property
+    def may_have_taken_effect(self) -> bool:
+        """Whether the request was sent, and nobody knows what became of it."""
+        return False
 
 
 class RetriableError(KafkaError):
@@ -69,6 +81,10 @@ class KafkaTimeoutError(RetriableError, TimeoutError):
         super().__init__(message, code=code)
         self.outcome_unknown = outcome_unknown
 
+    @property
+    def may_have_taken_effect(self) -> bool:
+        return self.outcome_unknown
+
 
 class DisconnectedError(RetriableError):
     """The connection was lost or could not be made. `sent`: the request had been written, its outcome is unknown."""
@@ -76,6 +92,10 @@ class DisconnectedError(RetriableError):
     def __init__(self, message: str = "", *, code: int | None = None, sent: bool = False) -> None:
         super().__init__(message, code=code)
         self.sent = sent
+
+    @property
+    def may_have_taken_effect(self) -> bool:
+        return self.sent
 
 
 class BufferFullError(RetriableError):
@@ -88,6 +108,10 @@ class UnstableOffsetsError(RetriableError):
 
 class RetriableBrokerError(RetriableError):
     """The broker answered with a retriable code until the time allowed ran out."""
+
+
+class UnknownTopicOrPartitionError(RetriableBrokerError):
+    """The brokers know no such topic or partition (3), nor did they for `topic_metadata_propagation_max_ms`."""
 
 
 class AbortableError(KafkaError):
@@ -124,6 +148,10 @@ class CommitFailedError(AbortableError):
     def __init__(self, message: str = "", *, code: int | None = None, outcome_unknown: bool = False) -> None:
         super().__init__(message, code=code)
         self.outcome_unknown = outcome_unknown
+
+    @property
+    def may_have_taken_effect(self) -> bool:
+        return self.outcome_unknown
 
 
 class ApplicationRecoverableError(KafkaError):
@@ -184,6 +212,34 @@ class ProtocolError(FatalError):
     """Bytes came that are not what Kafka's protocol says."""
 
 
+class CorruptRecordError(ProtocolError):
+    """Records that were fetched cannot be read; `__cause__` tells why. Those before them have been handed out.
+
+    `offset` is the first that cannot be read, and still the position: the same is met again until
+    `seek((topic, partition), next_offset)` steps over it (-1: where the next ones begin is not known).
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        code: int | None = None,
+        topic: str = "",
+        partition: int = -1,
+        offset: int = -1,
+        next_offset: int = -1,
+    ) -> None:
+        super().__init__(message, code=code)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.next_offset = next_offset
+
+
+class DecompressionLimitError(CorruptRecordError):
+    """The records of one batch decompress to more than the consumer's max_decompressed_bytes."""
+
+
 class BrokerError(FatalError):
     """A wire error code without a class of its own."""
 
@@ -193,7 +249,11 @@ class ConfigurationError(FatalError, ValueError):
 
 
 class InvalidTopicError(ConfigurationError):
-    """A topic name or topic setting the broker refuses (17, 36, 37, 38, 40)."""
+    """A topic name or topic setting the broker refuses (17, 37, 38); TopicAlreadyExistsError (36)."""
+
+
+class TopicAlreadyExistsError(InvalidTopicError):
+    """There is a topic of this name already (36)."""
 
 
 class GroupConfigurationError(ConfigurationError):
@@ -233,11 +293,29 @@ class FailureType(Enum):
 
 
 class ProduceFailedError(KafkaError):
-    """A record was not delivered. `failure_type` says why in one word, `__cause__` in full."""
+    """Records were not delivered. `failure_type` says why in one word, `__cause__` in full.
 
-    def __init__(self, message: str = "", *, failure_type: FailureType, code: int | None = None) -> None:
+    Given to a record's delivery and callback; raised by flush() and close() for the `records` nobody has looked at.
+    `outcome_unknown`: outside a transaction, they were sent without an acknowledgement and may be in the log.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        failure_type: FailureType,
+        code: int | None = None,
+        records: int = 1,
+        outcome_unknown: bool = False,
+    ) -> None:
         super().__init__(message, code=code)
         self.failure_type = failure_type
+        self.records = records
+        self.outcome_unknown = outcome_unknown
+
+    @property
+    def may_have_taken_effect(self) -> bool:
+        return self.outcome_unknown
 
 
 class OffsetOutOfRangeError(KafkaError):
@@ -283,62 +361,63 @@ class ForkedError(UsageError):
 
 # Wire code -> class. Everything else is RetriableBrokerError or BrokerError by the protocol's retriable flag.
 CODE_CLASSES: Final[dict[int, type[KafkaError]]] = {
-    1: OffsetOutOfRangeError,
-    2: RecordRejectedError,  # CORRUPT_MESSAGE; of a fetch: `fetch_error`
-    7: KafkaTimeoutError,  # REQUEST_TIMED_OUT
-    10: RecordRejectedError,  # MESSAGE_TOO_LARGE
-    12: ConfigurationError,  # OFFSET_METADATA_TOO_LARGE
-    17: InvalidTopicError,
-    18: RecordRejectedError,  # RECORD_LIST_TOO_LARGE
-    21: ConfigurationError,  # INVALID_REQUIRED_ACKS
-    22: GroupFencedError,  # ILLEGAL_GENERATION
-    23: GroupConfigurationError,
-    24: GroupConfigurationError,
-    25: GroupFencedError,  # UNKNOWN_MEMBER_ID
-    26: GroupConfigurationError,
-    27: GroupFencedError,  # REBALANCE_IN_PROGRESS
-    29: TopicAuthorizationError,
-    30: GroupAuthorizationError,
-    31: ClusterAuthorizationError,
-    32: RecordRejectedError,  # INVALID_TIMESTAMP
-    33: AuthenticationError,
-    34: AuthenticationError,
-    35: UnsupportedVersionError,
-    36: InvalidTopicError,  # TOPIC_ALREADY_EXISTS
-    37: InvalidTopicError,  # INVALID_PARTITIONS
-    38: InvalidTopicError,  # INVALID_REPLICATION_FACTOR
-    40: ConfigurationError,  # INVALID_CONFIG
-    42: ConfigurationError,  # INVALID_REQUEST
-    43: UnsupportedVersionError,  # UNSUPPORTED_FOR_MESSAGE_FORMAT
-    44: ConfigurationError,  # POLICY_VIOLATION
-    45: DataLossError,  # OUT_OF_ORDER_SEQUENCE_NUMBER
-    47: InvalidProducerEpochError,
-    49: InvalidProducerIdMappingError,
-    50: ConfigurationError,  # INVALID_TRANSACTION_TIMEOUT
-    53: TransactionalIdAuthorizationError,
-    58: AuthenticationError,
-    59: DataLossError,  # UNKNOWN_PRODUCER_ID
-    69: GroupConfigurationError,
-    76: UnsupportedVersionError,  # UNSUPPORTED_COMPRESSION_TYPE
-    82: GroupFencedError,  # FENCED_INSTANCE_ID
-    87: RecordRejectedError,  # INVALID_RECORD
-    88: UnstableOffsetsError,
-    90: ProducerFencedError,
-    110: GroupFencedError,  # FENCED_MEMBER_EPOCH
-    111: GroupFencedError,  # UNRELEASED_INSTANCE_ID
-    112: GroupConfigurationError,  # UNSUPPORTED_ASSIGNOR
-    113: GroupFencedError,  # STALE_MEMBER_EPOCH
-    128: GroupConfigurationError,  # INVALID_REGULAR_EXPRESSION
-    120: TransactionAbortableError,
+    E.OFFSET_OUT_OF_RANGE: OffsetOutOfRangeError,
+    E.CORRUPT_MESSAGE: RecordRejectedError,  # of a fetch: `fetch_error`
+    E.UNKNOWN_TOPIC_OR_PARTITION: UnknownTopicOrPartitionError,
+    E.REQUEST_TIMED_OUT: KafkaTimeoutError,
+    E.MESSAGE_TOO_LARGE: RecordRejectedError,
+    E.OFFSET_METADATA_TOO_LARGE: ConfigurationError,
+    E.INVALID_TOPIC_EXCEPTION: InvalidTopicError,
+    E.RECORD_LIST_TOO_LARGE: RecordRejectedError,
+    E.INVALID_REQUIRED_ACKS: ConfigurationError,
+    E.ILLEGAL_GENERATION: GroupFencedError,
+    E.INCONSISTENT_GROUP_PROTOCOL: GroupConfigurationError,
+    E.INVALID_GROUP_ID: GroupConfigurationError,
+    E.UNKNOWN_MEMBER_ID: GroupFencedError,
+    E.INVALID_SESSION_TIMEOUT: GroupConfigurationError,
+    E.REBALANCE_IN_PROGRESS: GroupFencedError,
+    E.TOPIC_AUTHORIZATION_FAILED: TopicAuthorizationError,
+    E.GROUP_AUTHORIZATION_FAILED: GroupAuthorizationError,
+    E.CLUSTER_AUTHORIZATION_FAILED: ClusterAuthorizationError,
+    E.INVALID_TIMESTAMP: RecordRejectedError,
+    E.UNSUPPORTED_SASL_MECHANISM: AuthenticationError,
+    E.ILLEGAL_SASL_STATE: AuthenticationError,
+    E.UNSUPPORTED_VERSION: UnsupportedVersionError,
+    E.TOPIC_ALREADY_EXISTS: TopicAlreadyExistsError,
+    E.INVALID_PARTITIONS: InvalidTopicError,
+    E.INVALID_REPLICATION_FACTOR: InvalidTopicError,
+    E.INVALID_CONFIG: ConfigurationError,
+    E.INVALID_REQUEST: ConfigurationError,
+    E.UNSUPPORTED_FOR_MESSAGE_FORMAT: UnsupportedVersionError,
+    E.POLICY_VIOLATION: ConfigurationError,
+    E.OUT_OF_ORDER_SEQUENCE_NUMBER: DataLossError,
+    E.INVALID_PRODUCER_EPOCH: InvalidProducerEpochError,
+    E.INVALID_PRODUCER_ID_MAPPING: InvalidProducerIdMappingError,
+    E.INVALID_TRANSACTION_TIMEOUT: ConfigurationError,
+    E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: TransactionalIdAuthorizationError,
+    E.SASL_AUTHENTICATION_FAILED: AuthenticationError,
+    E.UNKNOWN_PRODUCER_ID: TransactionAbortableError,  # of a coordinator; of a partition: PartitionQueue.loss
+    E.GROUP_ID_NOT_FOUND: GroupConfigurationError,
+    E.UNSUPPORTED_COMPRESSION_TYPE: UnsupportedVersionError,
+    E.FENCED_INSTANCE_ID: GroupFencedError,
+    E.INVALID_RECORD: RecordRejectedError,
+    E.UNSTABLE_OFFSET_COMMIT: UnstableOffsetsError,
+    E.PRODUCER_FENCED: ProducerFencedError,
+    E.FENCED_MEMBER_EPOCH: GroupFencedError,
+    E.UNRELEASED_INSTANCE_ID: GroupFencedError,
+    E.UNSUPPORTED_ASSIGNOR: GroupConfigurationError,
+    E.STALE_MEMBER_EPOCH: GroupFencedError,
+    E.TRANSACTION_ABORTABLE: TransactionAbortableError,
+    E.INVALID_REGULAR_EXPRESSION: GroupConfigurationError,
 }
 
 
 def error_for(code: int, context: str = "", detail: str | None = None) -> KafkaError:
     """The exception for a wire `code` (not 0): "<context>: <NAME> (<code>): <the broker's own words>"."""
-    from fencepost.protocol.codes import describe, retriable
-
     cls = CODE_CLASSES.get(code) or (RetriableBrokerError if retriable(code) else BrokerError)
     words = describe(code)
+    if code == E.UNSTABLE_OFFSET_COMMIT and not detail:
+        detail = "a transaction that has not ended holds them"
     message = f"{context}: {words}" if context else words
     if detail:
         message = f"{message}: {detail}"

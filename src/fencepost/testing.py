@@ -140,7 +140,7 @@ def read_all(broker: Broker, topic: str, *, committed: bool = True, timeout_s: f
     With `committed`, those of aborted and of open transactions are left out. Raises TimeoutError.
     """
     from fencepost import Admin, Consumer
-    from fencepost.client.offsets import EARLIEST, LATEST
+    from fencepost.client.net.list_offsets import EARLIEST, LATEST
     from fencepost.client.records import to_records
     from fencepost.client.types import Isolation
 

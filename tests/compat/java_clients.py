@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.support.apache_kafka import Unavailable, jars_folder, java_command
+from tests.support.apache_kafka import SHORT_LIVED, Unavailable, jars_folder, java_command
 
 SOURCES = Path(__file__).with_name("java")
 OLDEST = "2.0.1"
@@ -33,9 +33,17 @@ class JavaClients:
         against = jars / f"kafka-clients-{OLDEST}.jar"
         sources = [str(source) for source in sorted(SOURCES.glob("*.java"))]
         subprocess.run([compiler, "-nowarn", "-d", str(self._folder), "-cp", str(against), *sources], check=True)
-        frugal = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
         self._process = subprocess.Popen(
-            [java_command(), *frugal, "-cp", str(self._folder), "Launcher", str(jars), str(self._folder)],
+            [
+                java_command(),
+                *SHORT_LIVED,
+                "-Xmx256m",
+                "-cp",
+                str(self._folder),
+                "Launcher",
+                str(jars),
+                str(self._folder),
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

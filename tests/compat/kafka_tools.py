@@ -9,10 +9,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from tests.support.apache_kafka import Unavailable, jars_folder, java_command
+from tests.support.apache_kafka import TOOL, Unavailable, jars_folder, java_command
 
 SOURCE = Path(__file__).with_name("java_tools") / "Tools.java"
-OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.apache.logging.log4j.level=ERROR")
 
 
 class Ran(NamedTuple):
@@ -35,7 +34,7 @@ class KafkaTools:
             raise Unavailable("Kafka's tools are driven by a small program, and there is no `javac` in PATH")
         subprocess.run([compiler, "-nowarn", "-d", str(self._folder), "-cp", classpath, str(SOURCE)], check=True)
         self._process = subprocess.Popen(
-            [java_command(), *OPTIONS, "-cp", f"{self._folder}:{classpath}", "Tools"],
+            [java_command(), *TOOL, "-cp", f"{self._folder}:{classpath}", "Tools"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

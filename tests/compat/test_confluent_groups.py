@@ -13,8 +13,6 @@ from fencepost.broker.embedded import Broker
 from tests.support.group_member import describe
 from tests.support.raw_client import RawClient
 
-pytestmark = pytest.mark.timeout(180)
-
 PATIENCE_S = 60.0
 
 

@@ -56,7 +56,7 @@ class Kit:
         wanted = admin_api.NewTopic(
             name, partitions, 1, config={key.replace("_", "."): value for key, value in config.items()}
         )
-        self.admin.create_topics([wanted])[name].result(10)
+        self.admin.create_topics([wanted])[name].result(120)
         return name
 
     def producer(self, **config: Any) -> Any:
@@ -81,7 +81,7 @@ class Kit:
         consumer.assign([TopicPartition(topic, index, OFFSET_BEGINNING) for index in range(partitions)])
         found: list[Any] = []
         ended: set[int] = set()
-        give_up = time.monotonic() + 20
+        give_up = time.monotonic() + 120
         while len(ended) < partitions:
             assert time.monotonic() < give_up, "the end was not reached"
             message = consumer.poll(0.2)
@@ -119,7 +119,7 @@ def test_round_trip(kit: Kit, codec: str) -> None:
         producer.produce(
             topic, str(number), key=f"k{number}", partition=number % 2, timestamp=1_700_000_000_000, headers=headers
         )
-    assert producer.flush(10) == 0
+    assert producer.flush(120) == 0
     found = kit.read(topic, 2)
     assert sorted(int(message.value()) for message in found) == list(range(500))
     for message in found:
@@ -133,7 +133,7 @@ def test_nulls_and_empty_values_are_told_apart(kit: Kit) -> None:
     topic, producer = kit.topic(), kit.producer()
     producer.produce(topic)
     producer.produce(topic, b"", key=b"")
-    assert producer.flush(10) == 0
+    assert producer.flush(120) == 0
     assert [(message.key(), message.value()) for message in kit.read(topic)] == [(None, None), (b"", b"")]
 
 
@@ -141,14 +141,14 @@ def test_idempotent_producer_keeps_order(kit: Kit) -> None:
     topic, producer = kit.topic(), kit.producer(enable_idempotence=True, linger_ms=0, batch_num_messages=7)
     for number in range(1000):
         producer.produce(topic, str(number))
-    assert producer.flush(10) == 0
+    assert producer.flush(120) == 0
     assert values(kit.read(topic)) == [str(number).encode() for number in range(1000)]
 
 
 def test_a_batch_that_is_too_large(kit: Kit) -> None:
     topic, producer, errors = kit.topic(max_message_bytes="2000"), kit.producer(), []
     producer.produce(topic, b"x" * 5000, on_delivery=lambda error, _: errors.append(error))
-    producer.flush(10)
+    producer.flush(120)
     assert [error.code() for error in errors] == [KafkaError.MSG_SIZE_TOO_LARGE]
 
 
@@ -160,7 +160,7 @@ def test_transactions(kit: Kit) -> None:
         for index in range(2):
             producer.produce(topic, f"{turn}", partition=index)
         if turn % 2:
-            producer.flush(10)
+            producer.flush(120)
             producer.abort_transaction(10)
         else:
             producer.commit_transaction(10)
@@ -173,9 +173,9 @@ def test_an_open_transaction_is_not_seen_and_hides_what_follows(kit: Kit) -> Non
     producer.init_transactions(10)
     producer.begin_transaction()
     producer.produce(topic, b"open")
-    assert producer.flush(10) == 0
+    assert producer.flush(120) == 0
     other.produce(topic, b"after")
-    assert other.flush(10) == 0
+    assert other.flush(120) == 0
     assert kit.read(topic) == []
     assert values(kit.read(topic, isolation="read_uncommitted")) == [b"open", b"after"]
     producer.commit_transaction(10)
@@ -188,7 +188,7 @@ def test_a_second_producer_fences_the_first(kit: Kit) -> None:
     first.init_transactions(10)
     first.begin_transaction()
     first.produce(topic, b"zombie")
-    assert first.flush(10) == 0
+    assert first.flush(120) == 0
     second.init_transactions(10)
     second.begin_transaction()
     second.produce(topic, b"new")
@@ -203,7 +203,7 @@ def test_a_timed_out_producer_goes_on_after_an_abort(kit: Kit) -> None:
     producer.init_transactions(10)
     producer.begin_transaction()
     producer.produce(topic, b"late")
-    assert producer.flush(10) == 0
+    assert producer.flush(120) == 0
     time.sleep(1.3)
     with pytest.raises(KafkaException) as caught:
         producer.commit_transaction(10)
@@ -220,7 +220,7 @@ def test_offsets_are_committed_with_the_transaction(kit: Kit) -> None:
     plain = kit.producer()
     for number in range(20):
         plain.produce(source, str(number))
-    assert plain.flush(10) == 0
+    assert plain.flush(120) == 0
     consumer, producer = kit.consumer(group_id=group), kit.producer(transactional_id=kit.name())
     consumer.subscribe([source])
     producer.init_transactions(10)
@@ -275,31 +275,31 @@ def wait_for(condition: Callable[[], bool], seconds: float = 15) -> None:
 
 def test_admin(kit: Kit) -> None:
     admin, topic = kit.admin, kit.topic(2, retention_ms="100000")
-    admin.create_partitions([admin_api.NewPartitions(topic, 3)])[topic].result(10)
-    assert len(admin.list_topics(topic, timeout=10).topics[topic].partitions) == 3
+    admin.create_partitions([admin_api.NewPartitions(topic, 3)])[topic].result(120)
+    assert len(admin.list_topics(topic, timeout=300).topics[topic].partitions) == 3
     change = admin_api.ConfigEntry("retention.ms", "5", incremental_operation=admin_api.AlterConfigOpType.SET)
     resource = admin_api.ConfigResource(admin_api.ConfigResource.Type.TOPIC, topic, incremental_configs=[change])
-    admin.incremental_alter_configs([resource])[resource].result(10)
-    assert admin.describe_configs([resource])[resource].result(10)["retention.ms"].value == "5"
+    admin.incremental_alter_configs([resource])[resource].result(120)
+    assert admin.describe_configs([resource])[resource].result(120)["retention.ms"].value == "5"
     assert (
-        fails(lambda: admin.create_topics([admin_api.NewTopic(topic, 1, 1)])[topic].result(10))
+        fails(lambda: admin.create_topics([admin_api.NewTopic(topic, 1, 1)])[topic].result(120))
         == KafkaError.TOPIC_ALREADY_EXISTS
     )
-    admin.delete_topics([topic])[topic].result(10)
-    wait_for(lambda: topic not in admin.list_topics(timeout=10).topics)
+    admin.delete_topics([topic])[topic].result(120)
+    wait_for(lambda: topic not in admin.list_topics(timeout=300).topics)
 
 
 def test_offsets_by_time_and_deleted_records(kit: Kit) -> None:
     topic, producer = kit.topic(), kit.producer()
     for number in range(100):
         producer.produce(topic, str(number), timestamp=1_700_000_000_000 + 1000 * number)
-    assert producer.flush(10) == 0
+    assert producer.flush(120) == 0
     partition = TopicPartition(topic, 0)
     found = kit.admin.list_offsets({partition: admin_api.OffsetSpec.for_timestamp(1_700_000_050_001)})[
         partition
-    ].result(10)
+    ].result(120)
     assert (found.offset, found.timestamp) == (51, 1_700_000_051_000)
-    kit.admin.delete_records([TopicPartition(topic, 0, 40)])[TopicPartition(topic, 0, 40)].result(10)
+    kit.admin.delete_records([TopicPartition(topic, 0, 40)])[TopicPartition(topic, 0, 40)].result(120)
     assert kit.consumer().get_watermark_offsets(partition, 10) == (40, 100)
     assert values(kit.read(topic))[0] == b"40"
 
@@ -309,15 +309,15 @@ def test_groups_are_listed_described_and_deleted(kit: Kit) -> None:
     consumer = kit.consumer(group_id=group)
     consumer.subscribe([topic])
     wait_for(lambda: sizes(consumer) == [1])
-    described = kit.admin.describe_consumer_groups([group])[group].result(10)
+    described = kit.admin.describe_consumer_groups([group])[group].result(120)
     assert (described.state.name, len(described.members)) == ("STABLE", 1)
     consumer.commit(offsets=[TopicPartition(topic, 0, 3)], asynchronous=False)
-    assert fails(lambda: kit.admin.delete_consumer_groups([group])[group].result(10)) == KafkaError.NON_EMPTY_GROUP
+    assert fails(lambda: kit.admin.delete_consumer_groups([group])[group].result(120)) == KafkaError.NON_EMPTY_GROUP
     kit.consumers.remove(consumer)
     consumer.close()
-    assert group in [listed.group_id for listed in kit.admin.list_consumer_groups().result(10).valid]
-    kit.admin.delete_consumer_groups([group])[group].result(10)
-    assert group not in [listed.group_id for listed in kit.admin.list_consumer_groups().result(10).valid]
+    assert group in [listed.group_id for listed in kit.admin.list_consumer_groups().result(120).valid]
+    kit.admin.delete_consumer_groups([group])[group].result(120)
+    assert group not in [listed.group_id for listed in kit.admin.list_consumer_groups().result(120).valid]
 
 
 def test_acls() -> None:
@@ -330,13 +330,13 @@ def test_acls() -> None:
     with Broker(settings) as broker:
         admin = admin_api.AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
         rule = admin_api.AclBinding(kinds.TOPIC, "t", literal, "User:a", "*", operation.READ, permission.ALLOW)
-        admin.create_acls([rule])[rule].result(10)
+        admin.create_acls([rule])[rule].result(120)
         wanted = admin_api.AclBindingFilter(
             kinds.TOPIC, "t", literal, None, None, admin_api.AclOperation.ANY, admin_api.AclPermissionType.ANY
         )
-        assert admin.describe_acls(wanted).result(10) == [rule]
-        assert admin.delete_acls([wanted])[wanted].result(10) == [rule]
-        assert admin.describe_acls(wanted).result(10) == []
+        assert admin.describe_acls(wanted).result(120) == [rule]
+        assert admin.delete_acls([wanted])[wanted].result(120) == [rule]
+        assert admin.describe_acls(wanted).result(120) == []
 
 
 def consumer_protocol(kit: Kit) -> None:
@@ -349,11 +349,11 @@ def consumer_protocol(kit: Kit) -> None:
 def scram(kit: Kit) -> None:
     credential = admin_api.ScramCredentialInfo(admin_api.ScramMechanism.SCRAM_SHA_256, 4096)
     wanted = admin_api.UserScramCredentialUpsertion("u", credential, b"secret")
-    kit.admin.alter_user_scram_credentials([wanted])["u"].result(10)
+    kit.admin.alter_user_scram_credentials([wanted])["u"].result(120)
 
 
 def elect_leaders(kit: Kit) -> None:
-    kit.admin.elect_leaders(ElectionType.PREFERRED, [TopicPartition(kit.topic(), 0)]).result(10)
+    kit.admin.elect_leaders(ElectionType.PREFERRED, [TopicPartition(kit.topic(), 0)]).result(120)
 
 
 LATER = {"consumer-protocol": consumer_protocol, "scram": scram, "elect-leaders": elect_leaders}

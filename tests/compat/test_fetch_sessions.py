@@ -14,7 +14,7 @@ import fencepost
 from tests.compat.kafka_tools import KafkaTools
 from tests.support.apache_kafka import Unavailable
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.slow
 
 PARTITIONS = 6
 ROUNDS = 60
@@ -127,7 +127,7 @@ def test_franz_go(broker: fencepost.Broker, tmp_path: Path) -> None:
 
     def read(level: str, number: int) -> list[str]:
         arguments = [binary, broker.bootstrap_servers, "t", level, str(number)]
-        return subprocess.run(arguments, capture_output=True, text=True, check=True, timeout=90).stdout.split()
+        return subprocess.run(arguments, capture_output=True, text=True, check=True, timeout=300).stdout.split()
 
     check(broker, read, sessions=True)
 

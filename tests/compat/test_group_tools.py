@@ -16,7 +16,7 @@ from tests.support.apache_kafka import Unavailable
 from tests.support.group_member import RawMember
 from tests.support.raw_client import RawClient
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.java
 
 
 class Desk:

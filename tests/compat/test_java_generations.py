@@ -1,9 +1,10 @@
 """Java clients of every age on transaction.version 0, 1 and 2: what an application sees when its transaction times out.
 
-Each release is in the generation whose answers design 5.1 gives it: A (2.0, 2.4), B (2.5, 2.6), C (2.8, 3.9, and 4.3
-below transaction.version 2), D (4.3). Its application does what most do: it aborts what cannot be committed and begins
-again with the same producer. `t0` and `t1` are its next two transactions. A refusal is always told and never half a
-transaction; which of the two next ones commits follows from what that client does with the code it is sent.
+Each release is in the generation whose answers R1 of docs/observed.md gives it: A (2.0, 2.4), B (2.5, 2.6), C (2.8,
+3.9, and 4.3 below transaction.version 2), D (4.3). Its application does what most do: it aborts what cannot be
+committed and begins again with the same producer. `t0` and `t1` are its next two transactions. A refusal is always told
+and never half a transaction; which of the two next ones commits follows from what that client does with the code it is
+sent.
 """
 
 from __future__ import annotations
@@ -144,7 +145,7 @@ def test_commits_aborts_and_offsets(seen: Seen, level: int, release: str) -> Non
 
 
 def test_apache_kafka_fences_them_all(apache_kafka: ApacheKafka, tmp_path: Path) -> None:
-    """The same applications at Kafka 4.3.1: a timeout is fatal for every release (observed answers, section 4)."""
+    """The same applications at Kafka 4.3.1: a timeout is fatal for every release (K40 to K43)."""
     releases = ["2.0.1", "2.5.1", "3.9.1", "4.3.1"]
     with JavaClients(tmp_path) as java, fencepost.Admin(apache_kafka.bootstrap_servers) as admin:
         for release in releases:

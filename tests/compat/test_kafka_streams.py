@@ -13,7 +13,7 @@ import pytest
 
 import fencepost
 from fencepost.broker.embedded import Broker
-from tests.support.apache_kafka import Unavailable, jars_folder, java_command
+from tests.support.apache_kafka import SHORT_LIVED, Unavailable, jars_folder, java_command
 from tests.support.raw_client import RawClient
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
@@ -61,7 +61,7 @@ def test_counts_are_exact(tmp_path: Path) -> None:
         running: list[subprocess.Popen[bytes]] = []
 
         def start(name: str) -> None:
-            frugal = ("-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.apache.logging.log4j.level=OFF")
+            frugal = (*SHORT_LIVED, "-Xmx192m", "-Dorg.apache.logging.log4j.level=OFF")
             command = [java_command(), *frugal, "-cp", jars, "Counter", servers, "counter", "words", "counts"]
             running.append(
                 subprocess.Popen([*command, str(tmp_path / name)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -44,7 +44,7 @@ class Librdkafka:
         self._producer.produce(
             self._topic, value, partition=partition, on_delivery=lambda error, _: failed.append(error)
         )
-        assert self._producer.flush(60) == 0
+        assert self._producer.flush(120) == 0
         if failed[0] is not None:
             raise KafkaException(failed[0])
 
@@ -121,7 +121,7 @@ class Ours:
         self.close = self._producer.close
 
     def send(self, partition: int, value: str) -> None:
-        self._producer.send(self._topic, value.encode(), partition=partition).result(60)
+        self._producer.send(self._topic, value.encode(), partition=partition).result(120)
 
 
 CLIENTS: dict[str, Callable[[str, str], Client]] = {
@@ -139,7 +139,7 @@ def servers() -> Iterator[str]:
 
 
 def await_abort(servers: str, transactional_id: str) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     with fencepost.Admin(servers) as admin:
         while admin.describe_transactions([transactional_id])[0].state != "CompleteAbort":
             assert time.monotonic() < deadline
@@ -233,7 +233,7 @@ def test_kafka_python_after_a_failed_delivery(servers: str) -> None:
         await_abort(servers, topic)
         assert told(lambda: client.send(0, "late")) == "InvalidProducerEpochError"
         assert told(client.commit) == "KafkaError"
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while told(lambda: transaction(client, "again")) != "ok":
             assert time.monotonic() < deadline
             time.sleep(0.1)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import fencepost
-from fencepost.client.admin_acls import Acl, AclFilter, AclOperation, AclPermission, PatternType, ResourceType
+from fencepost.client.admin.acls import Acl, AclFilter, AclOperation, AclPermission, PatternType, ResourceType
 from fencepost.errors import KafkaError
 from tests.support.apache_kafka import AUTHORIZER_PROPERTIES, ApacheKafka
 from tests.support.brokers import BrokerUnderTest

@@ -9,17 +9,16 @@ import pytest
 
 import fencepost
 from fencepost import errors as fencepost_errors
-from fencepost.client.admin import ConfigSource
-from fencepost.client.admin_transactions import EndResult
+from fencepost.client.admin.core import ConfigSource
+from fencepost.client.admin.transactions import EndResult
 from fencepost.errors import (
-    InvalidTopicError,
     ProducerFencedError,
     RetriableBrokerError,
+    TopicAlreadyExistsError,
     TransactionCommittedError,
 )
 from tests.support.brokers import BrokerUnderTest
 
-pytestmark = pytest.mark.timeout(90)
 TP = fencepost.TopicPartition
 KEEPS_OLD_RECORDS = {"retention.ms": "-1"}  # a busy machine may meet the hour of retention in between
 
@@ -31,7 +30,7 @@ def admin(broker: BrokerUnderTest) -> Iterator[fencepost.Admin]:
 
 
 def wait_for_state(admin: fencepost.Admin, name: str, state: str) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while admin.describe_transactions([name])[0].state != state:
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -40,7 +39,7 @@ def wait_for_state(admin: fencepost.Admin, name: str, state: str) -> None:
 def test_topics(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
     topic = broker.name("t")
     admin.create_topic(topic, 2, 1, {"retention.ms": "123456"})
-    with pytest.raises(InvalidTopicError, match="TOPIC_ALREADY_EXISTS"):
+    with pytest.raises(TopicAlreadyExistsError, match="TOPIC_ALREADY_EXISTS"):
         admin.create_topic(topic, 2)
     admin.create_topic(topic, 2, exist_ok=True)
     assert topic in admin.list_topics()
@@ -52,7 +51,7 @@ def test_topics(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
     admin.create_partitions(topic, 3)
     assert admin.partitions_of([topic]) == [TP(topic, 0), TP(topic, 1), TP(topic, 2)]
     admin.delete_topic(topic)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while topic in admin.list_topics():
         assert time.monotonic() < deadline
     with pytest.raises(RetriableBrokerError):
@@ -65,7 +64,7 @@ def test_offsets_by_time(broker: BrokerUnderTest, admin: fencepost.Admin) -> Non
     admin.create_topic(topic, 1, configs=KEEPS_OLD_RECORDS)
     with fencepost.Producer(broker.bootstrap_servers, linger_ms=0) as producer:
         for number in range(5):
-            producer.send(topic, b"v", timestamp_ms=1000 * number).result(10)
+            producer.send(topic, b"v", timestamp_ms=1000 * number).result(120)
     place = TP(topic, 0)
 
     def at(timestamp: int) -> int:
@@ -91,7 +90,7 @@ def test_ending_a_transaction_from_elsewhere(broker: BrokerUnderTest, admin: fen
     producer = fencepost.Producer(broker.bootstrap_servers, transactional_id=name)
     producer.init_transactions()
     producer.begin_transaction()
-    producer.send(topic, b"v").result(10)
+    producer.send(topic, b"v").result(120)
     me = (producer.producer_id, producer.producer_epoch)
     (known,) = admin.describe_producers([TP(topic, 0)])[TP(topic, 0)]
     assert (known.producer_id, known.producer_epoch, known.transaction_start_offset) == (*me, 0)
@@ -172,7 +171,7 @@ def test_log_directories(broker: BrokerUnderTest, admin: fencepost.Admin) -> Non
     topic = broker.name("t")
     admin.create_topic(topic, 2)
     with fencepost.Producer(broker.bootstrap_servers, linger_ms=0) as producer:
-        producer.send(topic, b"v" * 1000, partition=1).result(60)
+        producer.send(topic, b"v" * 1000, partition=1).result(120)
     (directory,) = admin.describe_log_dirs()
     assert (directory.broker, directory.error_code) == (1, 0)
     assert directory.path
@@ -187,7 +186,7 @@ def test_records_are_deleted_below_an_offset(broker: BrokerUnderTest, admin: fen
     admin.create_topic(topic, 1)
     with fencepost.Producer(broker.bootstrap_servers, linger_ms=0) as producer:
         for _ in range(5):
-            producer.send(topic, b"v").result(60)
+            producer.send(topic, b"v").result(120)
     assert admin.delete_records({TP(topic, 0): 3}) == {TP(topic, 0): 3}
     assert admin.list_offsets({TP(topic, 0): -2})[TP(topic, 0)].offset == 3
     with pytest.raises(fencepost_errors.OffsetOutOfRangeError):
@@ -200,7 +199,7 @@ def test_committed_offsets_are_altered_reset_and_deleted(broker: BrokerUnderTest
     admin.create_topic(topic, 2, configs=KEEPS_OLD_RECORDS)
     with fencepost.Producer(broker.bootstrap_servers, linger_ms=0) as producer:
         for number in range(4):
-            producer.send(topic, b"v", partition=0, timestamp_ms=1000 * number).result(60)
+            producer.send(topic, b"v", partition=0, timestamp_ms=1000 * number).result(120)
     first, second = TP(topic, 0), TP(topic, 1)
     admin.alter_group_offsets(group, {first: 2, second: fencepost.OffsetAndMetadata(0, "by hand")})
     assert admin.group_offsets(group)[second].metadata == "by hand"
@@ -223,7 +222,7 @@ def test_committed_offsets_are_altered_reset_and_deleted(broker: BrokerUnderTest
 
 
 def until_assigned(consumer: fencepost.Consumer) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while not consumer.assignment():
         consumer.poll(100)
         assert time.monotonic() < deadline
@@ -282,7 +281,7 @@ def test_producers_are_fenced_and_transactions_terminated(broker: BrokerUnderTes
 
 
 def wait_until_over(admin: fencepost.Admin, name: str) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while admin.describe_transactions([name])[0].state not in {"CompleteAbort", "Empty"}:
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -295,7 +294,7 @@ def test_a_group_of_the_consumer_protocol(broker: BrokerUnderTest, admin: fencep
     with fencepost.Consumer(broker.bootstrap_servers, group_id=group, group_protocol="consumer") as consumer:
         consumer.subscribe([topic])
         until_assigned(consumer)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while (found := admin.describe_group(group)).state != "Stable":
             consumer.poll(50)
             assert time.monotonic() < deadline

@@ -14,7 +14,6 @@ from fencepost.errors import ConfigurationError, KafkaError, UsageError
 from tests.support.brokers import BrokerUnderTest
 from tests.support.consumers import FILLED_MS, fill, poll_until, poll_values
 
-pytestmark = pytest.mark.timeout(180)
 TP = fencepost.TopicPartition
 
 

@@ -34,7 +34,7 @@ def librdkafkas(servers: str, partitioner: str) -> list[int]:
 
     for key in KEYS:
         producer.produce("t", b"v", key=key, on_delivery=delivered)
-    assert producer.flush(60) == 0
+    assert producer.flush(120) == 0
     return [chosen[key] for key in KEYS]
 
 
@@ -44,9 +44,9 @@ def test_keys_go_where_librdkafka_sends_them(servers: str, partitioner: str) -> 
     assert len(set(expected)) == PARTITIONS
     with fencepost.Producer(servers, partitioner=partitioner) as producer:
         sent = [producer.send("t", b"v", key=key) for key in KEYS]
-        assert [one.result(60).partition for one in sent] == expected
+        assert [one.result(120).partition for one in sent] == expected
         table = pa.table({"key": pa.array(KEYS, pa.binary()), "value": pa.array([b"v"] * len(KEYS), pa.binary())})
-        appended = producer.send_arrow("t", table).result(60)
+        appended = producer.send_arrow("t", table).result(120)
     counted = {partition: expected.count(partition) for partition in range(PARTITIONS)}
     assert {one.partition: one.records for one in appended} == counted
 
@@ -60,13 +60,13 @@ def test_a_function_may_choose(servers: str) -> None:
 
     with fencepost.Producer(servers, partitioner=by_value) as producer:
         sent = [producer.send("t", b"3"), producer.send("t", b"5", key=b"k"), producer.send("t", b"5", partition=1)]
-        assert [one.result(60).partition for one in sent] == [3, 5, 1]
+        assert [one.result(120).partition for one in sent] == [3, 5, 1]
         assert asked == [("t", None, b"3", PARTITIONS), ("t", b"k", b"5", PARTITIONS)]
-        assert producer.send("t", b"any").result(60).partition in range(PARTITIONS)
+        assert producer.send("t", b"any").result(120).partition in range(PARTITIONS)
         with pytest.raises(ProduceFailedError, match="partition 99"):
-            producer.send("t", b"99").result(60)
+            producer.send("t", b"99").result(120)
         with pytest.raises(ProduceFailedError, match="column 'partition'"):
-            producer.send_arrow("t", pa.table({"value": [b"v"]})).result(60)
+            producer.send_arrow("t", pa.table({"value": [b"v"]})).result(120)
 
 
 def test_a_function_that_fails_rejects_the_record(servers: str) -> None:
@@ -77,13 +77,13 @@ def test_a_function_that_fails_rejects_the_record(servers: str) -> None:
         fencepost.Producer(servers, partitioner=broken) as producer,
         pytest.raises(ProduceFailedError, match="nowhere"),
     ):
-        producer.send("t", b"v").result(60)
+        producer.send("t", b"v").result(120)
 
 
 def test_keys_may_be_ignored(servers: str) -> None:
     with fencepost.Producer(servers, partitioner_ignore_keys=True) as producer:
         sent = [producer.send("t", b"v", key=key) for key in KEYS]
-        assert len({one.result(60).partition for one in sent}) == 1, "one sticky partition for so few bytes"
+        assert len({one.result(120).partition for one in sent}) == 1, "one sticky partition for so few bytes"
 
 
 def test_an_unknown_partitioner() -> None:

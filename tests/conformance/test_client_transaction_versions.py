@@ -50,7 +50,7 @@ def committed(broker: BrokerUnderTest, topic: str, partitions: int) -> list[byte
 
 
 def wait_until_over(admin: fencepost.Admin, name: str) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while admin.describe_transactions([name])[0].state not in {"CompleteCommit", "CompleteAbort", "Empty"}:
         assert time.monotonic() < deadline
         time.sleep(0.02)

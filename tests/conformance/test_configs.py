@@ -10,7 +10,7 @@ from unittest.mock import ANY
 
 import pytest
 
-from fencepost.broker.settings import BROKER_SETTINGS, TOPIC_SETTINGS
+from fencepost.broker.settings.table import BROKER_SETTINGS, TOPIC_SETTINGS
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages import alter_configs as ac
 from fencepost.protocol.messages import describe_configs as dc
@@ -19,8 +19,6 @@ from fencepost.protocol.messages.consumer_group_heartbeat import ConsumerGroupHe
 from fencepost.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.support.brokers import BrokerUnderTest, Killable
 from tests.support.raw_client import RawClient
-
-pytestmark = pytest.mark.timeout(120)
 
 TOPIC, BROKER, GROUP = 2, 4, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
@@ -89,6 +87,7 @@ def test_the_broker_s_settings_are_of_kafka_s_type_and_as_changeable(
     # Ours alone; and which of Kafka's we do not change at run time although Kafka can.
     own = {"cluster.id", "fsync", "fsync.interval.ms", "producer.state.check", "transaction.version"}
     fixed = {"listeners", "listener.security.protocol.map", "sasl.enabled.mechanisms", "log.cleaner.backoff.ms"}
+    fixed |= {"max.connections", "max.connections.per.ip"}
     lists = {"advertised.listeners", "listeners"}
     checked = 0
     for key, expected in BROKER_SETTINGS.items():

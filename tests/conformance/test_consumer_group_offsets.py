@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -15,8 +13,6 @@ from tests.conformance.test_offsets import fetch, send_offset
 from tests.support.brokers import BrokerUnderTest
 from tests.support.group_member import RawMember, topic_id
 from tests.support.raw_client import RawClient
-
-pytestmark = pytest.mark.timeout(120)
 
 
 def fetch_as(member: RawMember, topic: str, epoch: int, member_id: str | None, version: int = 9) -> tuple[int, int]:

@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from fencepost.broker.group.consumer_group import ConsumerGroup
-from fencepost.broker.group.records import GroupRecord
-from fencepost.broker.group.replay import GroupStore
-from fencepost.broker.partitioning import coordinator_partition
+from fencepost.broker.coordinator.group.consumer.group import ConsumerGroup
+from fencepost.broker.coordinator.group.records import GroupRecord
+from fencepost.broker.coordinator.group.replay import GroupStore
+from fencepost.broker.coordinator.partitioning import coordinator_partition
 from fencepost.protocol.codes import ErrorCode
-from fencepost.protocol.columns import decode_batches
 from fencepost.protocol.messages.consumer_group_heartbeat import TopicPartitions
 from fencepost.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from fencepost.protocol.messages.delete_groups import DeleteGroupsRequest
@@ -26,15 +25,13 @@ from fencepost.protocol.messages.offset_delete import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
+from fencepost.protocol.records.decoding import decode_batches
 from tests.conformance.consumer_groups import alone, commit_as, listed, stable
 from tests.conformance.test_groups import join, sync
 from tests.conformance.test_offsets import commit, fetch
 from tests.support.brokers import BrokerUnderTest, Killable
 from tests.support.group_member import RawMember, describe, topic_id, until
 from tests.support.raw_client import RawClient
-
-pytestmark = pytest.mark.timeout(120)
-
 
 # Coming and going
 

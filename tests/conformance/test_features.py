@@ -10,8 +10,6 @@ from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.support.raw_client import RawClient
 
-pytestmark = pytest.mark.timeout(120)
-
 FEATURE = "transaction.version"
 UPGRADE, SAFE, UNSAFE = 1, 2, 3
 ALL = "The update failed for all features since the following feature had an error: "

@@ -10,14 +10,12 @@ import pytest
 
 from fencepost.protocol import fetch_wire
 from fencepost.protocol.codes import ErrorCode
-from fencepost.protocol.columns import encode_batch
 from fencepost.protocol.fetch_wire import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from fencepost.protocol.messages import delete_topics as dt
 from fencepost.protocol.messages import metadata as md
+from fencepost.protocol.records.columns import encode_batch
 from tests.support.brokers import BrokerUnderTest
 from tests.support.raw_client import RawClient
-
-pytestmark = pytest.mark.timeout(120)
 
 BY_NAME, BY_ID = 12, 17
 Results = dict[int, tuple[int, int, int]]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.heartbeat import HeartbeatRequest
 from fencepost.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
@@ -12,8 +10,6 @@ from fencepost.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRe
 from tests.conformance.test_offsets import fetch, send_offset
 from tests.support.brokers import BrokerUnderTest
 from tests.support.raw_client import RawClient
-
-pytestmark = pytest.mark.timeout(90)
 
 
 def ask_to_join(client: RawClient, group: str, member: str = "", instance: str | None = None) -> JoinGroupResponse:

@@ -41,8 +41,6 @@ from tests.support.brokers import BrokerUnderTest
 from tests.support.group_member import topic_id, until
 from tests.support.raw_client import Producer, RawClient
 
-pytestmark = pytest.mark.timeout(90)
-
 
 def commit(client: RawClient, group: str, topic: str, offset: int, version: int = 8) -> int:
     partition = OffsetCommitRequestPartition(
@@ -141,7 +139,7 @@ def test_a_plain_commit_after_a_pending_one(broker: BrokerUnderTest, client: Raw
 
 
 def test_offsets_are_enlisted_explicitly_before_v5(broker: BrokerUnderTest, client: RawClient) -> None:
-    """Section 5: TxnOffsetCommit without AddOffsetsToTxn is 48 for v3, 120 for v4; v5 enlists the group itself."""
+    """K50: TxnOffsetCommit without AddOffsetsToTxn is 48 for v3, 120 for v4; v5 enlists the group itself."""
     topic, group, name = client.create_topic(broker.name("t")), broker.name("g"), broker.name("txn")
     me = client.start_producer(name)
     assert send_offset(client, name, me, group, topic, 5, version=3) == ErrorCode.INVALID_TXN_STATE
@@ -159,7 +157,7 @@ def test_offsets_are_enlisted_explicitly_before_v5(broker: BrokerUnderTest, clie
 
 
 def test_who_may_not_send_offsets(broker: BrokerUnderTest, client: RawClient) -> None:
-    """Section 6: generation 3 without members: 22; old epoch: 47; foreign producer id or unknown id: 49."""
+    """K64: generation 3 without members: 22; old epoch: 47; foreign producer id or unknown id: 49."""
     topic, group, name = client.create_topic(broker.name("t")), broker.name("g"), broker.name("txn")
     me = client.start_producer(name)
     assert send_offset(client, name, me, group, topic, 5, generation=3) == ErrorCode.ILLEGAL_GENERATION
@@ -263,7 +261,7 @@ def test_odd_commits(broker: BrokerUnderTest, client: RawClient) -> None:
 
 @pytest.mark.parametrize("how", ["offset", "group"])
 def test_what_is_deleted_while_it_pends_is_not_committed(broker: BrokerUnderTest, client: RawClient, how: str) -> None:
-    """Section 6: OffsetDelete and DeleteGroups are taken, and the later commit of the transaction shows no offset."""
+    """K62: OffsetDelete and DeleteGroups are taken, and the later commit of the transaction shows no offset."""
     topic, group, name = client.create_topic(broker.name("t")), broker.name("g"), broker.name("txn")
     me = client.start_producer(name)
     assert send_offset(client, name, me, group, topic, 5) == 0

@@ -12,7 +12,7 @@ from tests.conformance.test_offsets import commit, send_offset
 from tests.support.apache_kafka import run_kafka_class
 from tests.support.raw_client import RawClient
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 DUMP = "org.apache.kafka.tools.DumpLogSegments"
 

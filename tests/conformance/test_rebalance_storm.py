@@ -94,7 +94,7 @@ class Storm:
         self.calm_still()
         for member in self._members:
             member.send_signal(signal.SIGTERM)
-        return [member.wait(60) for member in self._members + self._leaving]
+        return [member.wait(120) for member in self._members + self._leaving]
 
     def calm_still(self) -> None:
         for _, member in self._still:
@@ -159,7 +159,7 @@ def test_a_rebalance_storm(broker: BrokerUnderTest, storm: tuple[Storm, str, str
         raging.one_more_thing(choice, time.monotonic())
         raging.check()
     stop_feeding.set()
-    feeder.join(60)
+    feeder.join(120)
     raging.calm()
 
     deadline = time.monotonic() + SETTLE_S

@@ -236,7 +236,7 @@ def test_consume_transform_produce(broker: BrokerUnderTest, admin: fencepost.Adm
     for stop in stops:
         stop.set()
     for thread in threads:
-        thread.join(60)
+        thread.join(120)
     assert sum(counts) == 400
     assert sorted(values_of(broker, target)) == sorted(value.upper() for value in values)
 
@@ -253,7 +253,7 @@ def test_consume_transform_produce_as_a_program(broker: BrokerUnderTest, admin: 
         try:
             wait_for(lambda: len(values_of(broker, target)) == 2, "both records were copied")
             process.send_signal(signal.SIGTERM)
-            output, _ = process.communicate(timeout=60)
+            output, _ = process.communicate(timeout=300)
         finally:
             process.kill()
     assert process.returncode == 0
@@ -284,7 +284,7 @@ def test_the_two_phase_template(broker: BrokerUnderTest, admin: fencepost.Admin)
         consumer.subscribe([source])
         producer.init_transactions()
         copied = 0
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while copied < 3 and time.monotonic() < deadline:
             records = consumer.poll(500)
             if records:
@@ -359,7 +359,7 @@ def test_every_example_shows_its_options() -> None:
             [sys.executable, str(program), "--help"],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
             check=True,
             env={**os.environ, "COLUMNS": "100"},
         )

@@ -6,11 +6,9 @@ import pytest
 
 from fencepost.broker.embedded import Broker
 from fencepost.protocol.codes import ErrorCode
-from fencepost.protocol.columns import encode_batch
+from fencepost.protocol.records.columns import encode_batch
 from tests.support.brokers import BrokerUnderTest
 from tests.support.raw_client import Producer, RawClient
-
-pytestmark = pytest.mark.timeout(90)
 
 
 def a_producer(client: RawClient) -> Producer:
@@ -122,7 +120,7 @@ def test_an_unknown_producer_in_mid_sequence(broker: BrokerUnderTest, client: Ra
 
 
 def test_a_transactional_id_without_a_transactional_batch(broker: BrokerUnderTest, client: RawClient) -> None:
-    """Section 5: a plain append, and the transaction stays Empty."""
+    """K53: a plain append, and the transaction stays Empty."""
     topic = client.create_topic(broker.name("plain"))
     name = broker.name("txn")
     me = client.start_producer(name)

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from fencepost.broker.acl.authorizer import Acls, Policy, Who, authorize, authorize_any
-from fencepost.broker.acl.model import Binding, Operation, Pattern, Permission, ResourceType
+from fencepost.broker.security.acls import Binding, Operation, Pattern, Permission, ResourceType
+from fencepost.broker.security.authorizer import Acls, Policy, Who, authorize, authorize_any
 from fencepost.protocol.messages import create_acls, delete_acls, describe_acls, find_coordinator, metadata
 from fencepost.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from tests.conformance.conftest import ARMS

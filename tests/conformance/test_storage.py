@@ -5,20 +5,20 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
 import fencepost
 from fencepost.broker.embedded import Broker
-from fencepost.protocol.batch import iter_batches
 from fencepost.protocol.codes import ErrorCode
-from fencepost.protocol.columns import decode_batches, encode_batch
+from fencepost.protocol.records.batch import iter_batches
+from fencepost.protocol.records.columns import encode_batch
+from fencepost.protocol.records.decoding import decode_batches
 from tests.support.batches import keyed
 from tests.support.brokers import BrokerUnderTest
 from tests.support.raw_client import RawClient
 
-pytestmark = pytest.mark.timeout(120)
 PATIENCE_S = 60
 
 
@@ -31,8 +31,9 @@ def until(wanted: Callable[[], bool]) -> None:
 
 
 @pytest.fixture
-def admin(broker: BrokerUnderTest) -> fencepost.Admin:
-    return fencepost.Admin(broker.bootstrap_servers)
+def admin(broker: BrokerUnderTest) -> Iterator[fencepost.Admin]:
+    with fencepost.Admin(broker.bootstrap_servers) as made:
+        yield made
 
 
 def now_ms() -> int:

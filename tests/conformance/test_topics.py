@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from fencepost.protocol.codes import ErrorCode
-from fencepost.protocol.columns import encode_batch
 from fencepost.protocol.messages import create_partitions as cp
 from fencepost.protocol.messages import create_topics as ct
 from fencepost.protocol.messages import delete_records as dr
@@ -20,10 +19,9 @@ from fencepost.protocol.messages import describe_log_dirs as ld
 from fencepost.protocol.messages import describe_topic_partitions as tp
 from fencepost.protocol.messages import list_offsets as lo
 from fencepost.protocol.messages import metadata as md
+from fencepost.protocol.records.columns import encode_batch
 from tests.support.brokers import BrokerUnderTest
 from tests.support.raw_client import RawClient
-
-pytestmark = pytest.mark.timeout(120)
 
 ILLEGAL = "contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
 NO_BROKER = "The manual partition assignment includes broker 2, but no such broker is registered."

@@ -16,8 +16,6 @@ from fencepost.protocol.messages.list_transactions import ListTransactionsReques
 from tests.support.brokers import BrokerUnderTest
 from tests.support.raw_client import Producer, RawClient
 
-pytestmark = pytest.mark.timeout(90)
-
 
 def add_partitions(client: RawClient, name: str, me: Producer, topics: list[str], version: int = 3) -> dict[str, int]:
     request = AddPartitionsToTxnRequest(
@@ -73,7 +71,7 @@ def test_a_commit_takes_all_partitions_or_none(broker: BrokerUnderTest, client: 
 
 
 def test_end_txn_v5_is_repeatable_and_exclusive(broker: BrokerUnderTest, client: RawClient) -> None:
-    """Section 2: the same request again has the same answer, the opposite one 48, the next epoch 48."""
+    """K22, K24: the same request again has the same answer, the opposite one 48, the next epoch 48."""
     topic, name = client.create_topic(broker.name("t")), broker.name("txn")
     me = client.start_producer(name)
     client.produce(topic, [b"x"], transactional_id=name, producer=me, sequence=0)
@@ -104,7 +102,7 @@ def test_a_late_end_txn_never_touches_the_next_transaction(broker: BrokerUnderTe
 
 
 def test_an_empty_transaction(broker: BrokerUnderTest, client: RawClient) -> None:
-    """Section 5: v5 commit on Empty is 48, v5 abort on Empty gives the next epoch and may be repeated."""
+    """K51: v5 commit on Empty is 48, v5 abort on Empty gives the next epoch and may be repeated."""
     name = broker.name("txn")
     me = client.start_producer(name)
     assert client.end_transaction(name, me, commit=True).error_code == ErrorCode.INVALID_TXN_STATE
@@ -137,7 +135,7 @@ def test_a_new_producer_fences_the_old_one(broker: BrokerUnderTest, client: RawC
 
 
 def test_init_again(broker: BrokerUnderTest, client: RawClient) -> None:
-    """Section 1, nothing open: each init takes the next epoch; a retry with the old pair does not take another."""
+    """K15: each init takes the next epoch; a retry with the old pair does not take another."""
     name = broker.name("txn")
     first = client.start_producer(name)
     second = client.start_producer(name)
@@ -162,7 +160,7 @@ def test_what_init_refuses(broker: BrokerUnderTest, client: RawClient) -> None:
 
 
 def test_partitions_are_enlisted_explicitly_before_v12(broker: BrokerUnderTest, client: RawClient) -> None:
-    """Section 5: not added is 48 up to v10 and 120 with v11; AddPartitionsToTxn v3 adds."""
+    """K50: not added is 48 up to v10 and 120 with v11; AddPartitionsToTxn v3 adds."""
     topic, name = client.create_topic(broker.name("t")), broker.name("txn")
     me = client.start_producer(name)
 
@@ -202,7 +200,7 @@ def test_what_produce_refuses_in_a_transaction(broker: BrokerUnderTest, client: 
 
 
 def test_a_plain_batch_inside_an_open_transaction(broker: BrokerUnderTest, client: RawClient) -> None:
-    """Section 7: a non-transactional batch from a producer id with an open transaction there is 48."""
+    """K77: a non-transactional batch from a producer id with an open transaction there is 48."""
     topic, name = client.create_topic(broker.name("t")), broker.name("txn")
     me = client.start_producer(name)
     client.produce(topic, [b"x"], transactional_id=name, producer=me, sequence=0)
@@ -210,7 +208,7 @@ def test_a_plain_batch_inside_an_open_transaction(broker: BrokerUnderTest, clien
 
 
 def test_a_transaction_times_out(broker: BrokerUnderTest, client: RawClient) -> None:
-    """Section 4: aborted with the next epoch, which InitProducerId(old pair) gives out, repeatably.
+    """K44: aborted with the next epoch, which InitProducerId(old pair) gives out, repeatably.
 
     Old epoch: EndTxn v5 commit 48 at Kafka and 120 at ours, abort 0 with the next epoch; Produce 47 at Kafka and, from
     a client that speaks v12, 120 at ours: abortable, because ours can tell a timeout from a fencing (KIP-588).
@@ -234,7 +232,7 @@ def test_a_transaction_times_out(broker: BrokerUnderTest, client: RawClient) -> 
 
 
 def test_no_late_batch_joins_a_finished_transaction(broker: BrokerUnderTest, client: RawClient) -> None:
-    """Section 10: Kafka 4.3.1 lets a batch of the old epoch in until the marker is there; ours never does.
+    """K32: Kafka 4.3.1 lets a batch of the old epoch in until the marker is there; ours never does.
 
     So after EndTxn is answered, what a reader sees of the transaction may grow with Kafka (36 of 36 such batches were
     seen joining), and does not with ours.
@@ -258,7 +256,7 @@ def test_no_late_batch_joins_a_finished_transaction(broker: BrokerUnderTest, cli
 
 
 def test_what_the_admin_sees(broker: BrokerUnderTest, client: RawClient) -> None:
-    """Section 8."""
+    """K80 to K83."""
     topic, name = client.create_topic(broker.name("t")), broker.name("txn")
     before = int(time.time() * 1000)
     me = client.start_producer(name, timeout_ms=54_321)

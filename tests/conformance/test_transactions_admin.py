@@ -1,4 +1,4 @@
-"""What administrators see and do: lists, descriptions, markers by hand. Expected: Kafka 4.3.1, sections 8 and 10."""
+"""What administrators see and do: lists, descriptions, markers by hand. Expected: Kafka 4.3.1 (K80 to K83, K33)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from fencepost.protocol.messages.list_transactions import ListTransactionsReques
 from tests.support.brokers import BrokerUnderTest
 from tests.support.raw_client import Producer, RawClient
 from tests.support.txn_requests import producers, write_marker
-
-pytestmark = pytest.mark.timeout(90)
 
 
 def opened(broker: BrokerUnderTest, client: RawClient) -> tuple[str, str, Producer]:
@@ -56,7 +54,7 @@ def test_lists_by_age(broker: BrokerUnderTest, client: RawClient) -> None:
     for everything in (0, -1, -77):
         assert listed(client, names, duration_filter=everything) == names
     assert listed(client, names, duration_filter=3_600_000) == [empty]
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while listed(client, names, duration_filter=50) != names:
         assert time.monotonic() < deadline
 

@@ -1,4 +1,4 @@
-"""EndTxn in every version, by whoever has the pair. Expected answers: Apache Kafka 4.3.1 as observed, section 2.
+"""EndTxn in every version, by whoever has the pair. Expected answers: Apache Kafka 4.3.1 (K20 to K27).
 
 Versions up to 4 keep the producer's epoch, so that a late one cannot be told from one that is meant; v5 raises it.
 """
@@ -12,7 +12,6 @@ from tests.support.brokers import BrokerUnderTest
 from tests.support.raw_client import Producer, RawClient
 from tests.support.txn_requests import add_partition, producers
 
-pytestmark = pytest.mark.timeout(90)
 STATE = {True: "CompleteCommit", False: "CompleteAbort"}
 
 
@@ -127,7 +126,7 @@ def test_am_i_still_the_owner(broker: BrokerUnderTest, client: RawClient) -> Non
 
 
 def test_enlisted_without_a_record(broker: BrokerUnderTest, client: RawClient) -> None:
-    """Section 5: v5 commit with partitions added and nothing written: 0, and the marker is written all the same."""
+    """K52: v5 commit with partitions added and nothing written: 0, and the marker is written all the same."""
     topic, name = client.create_topic(broker.name("t")), broker.name("txn")
     me = client.start_producer(name)
     assert add_partition(client, name, me, topic) == 0

@@ -1,19 +1,19 @@
-"""The last epochs of a producer id, reached one by one. Expected answers: Apache Kafka 4.3.1 as observed, section 1."""
+"""The last epochs of a producer id, reached one by one. Expected answers: Apache Kafka 4.3.1 (K18)."""
 
 from __future__ import annotations
 
 import pytest
 
 from fencepost.protocol import codec
-from fencepost.protocol.batch import iter_batches
 from fencepost.protocol.codes import ErrorCode
-from fencepost.protocol.control import parse_marker
 from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest
+from fencepost.protocol.records.batch import iter_batches
+from fencepost.protocol.records.markers import parse_marker
 from tests.support.brokers import BrokerUnderTest
 from tests.support.raw_client import Producer, RawClient
 from tests.support.txn_requests import producers
 
-pytestmark = [pytest.mark.timeout(240), pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 LAST = 32_766  # the last epoch that a client is given; 32767 is only ever in a marker
 AT_ONCE = 1000

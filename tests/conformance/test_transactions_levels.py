@@ -1,4 +1,4 @@
-"""transaction.version 0 and 1, where the version of the request decides. Expected: Kafka 4.3.1, sections 4 and 5.
+"""transaction.version 0 and 1, where the version of the request decides. Expected: Kafka 4.3.1 (K44, K50, K56).
 
 Level 1 answers the new requests as level 2 does. Level 0 has no implicit enlisting; Kafka lets EndTxn v5 through there
 and is then stuck, ours refuses it and nothing has changed.
@@ -17,7 +17,6 @@ from tests.support.brokers import Arm, BrokerUnderTest
 from tests.support.raw_client import Producer, RawClient
 from tests.support.txn_requests import add_partition, batched, commit_offsets, end_once, write_marker
 
-pytestmark = pytest.mark.timeout(120)
 ARMS = [pytest.param("fencepost", id="fencepost"), pytest.param("kafka", id="kafka", marks=pytest.mark.kafka)]
 
 

@@ -1,7 +1,7 @@
 """A transaction that timed out, and one whose producer was fenced: every request of the old epoch, in every version.
 
-Kafka 4.3.1 (observed, section 4) answers both alike, by the version of the request. Ours answers a timeout so that the
-client's generation can go on (design 5.1); a fenced producer gets Kafka's own answers.
+Kafka 4.3.1 answers both alike (K43), by the version of the request. Ours answers a timeout so that the
+client's generation can go on (R1); a fenced producer gets Kafka's own answers.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from fencepost.protocol.codes import ErrorCode
 from tests.support.brokers import BrokerUnderTest
 from tests.support.raw_client import Producer, RawClient
 from tests.support.txn_requests import add_offsets, add_partition, commit_offsets
-
-pytestmark = pytest.mark.timeout(90)
 
 OLD_EPOCH, FENCED = int(ErrorCode.INVALID_PRODUCER_EPOCH), int(ErrorCode.PRODUCER_FENCED)
 UNKNOWN, ABORTABLE = int(ErrorCode.UNKNOWN_PRODUCER_ID), int(ErrorCode.TRANSACTION_ABORTABLE)

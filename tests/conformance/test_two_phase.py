@@ -10,7 +10,6 @@ from fencepost.protocol.codes import ErrorCode
 from tests.support.brokers import BrokerUnderTest, Killable
 from tests.support.raw_client import Closed, Producer, RawClient
 
-pytestmark = pytest.mark.timeout(90)
 NEVER_MS = 2**31 - 1
 
 
@@ -40,7 +39,7 @@ def test_another_connection_ends_what_was_prepared(broker: BrokerUnderTest, clie
 
 @pytest.mark.parametrize("timeout_ms", [NEVER_MS, 900_001, 1, 0, -1])
 def test_a_two_phase_producer_has_no_timeout(broker: BrokerUnderTest, client: RawClient, timeout_ms: int) -> None:
-    """Section 1: whatever the client asks is ignored, not validated."""
+    """K11: whatever the client asks is ignored, not validated."""
     name = broker.name("txn")
     given = client.settled(lambda: client.init_producer_id(name, two_phase=True, timeout_ms=timeout_ms))
     assert (given.error_code, given.producer_epoch) == (0, 0)
@@ -84,7 +83,7 @@ def test_a_plain_init_aborts_what_is_prepared(broker: BrokerUnderTest, client: R
 
 
 def test_a_zombie_cannot_abort_what_another_prepared(broker: BrokerUnderTest, client: RawClient) -> None:
-    """Section 1: Kafka aborts the open transaction and answers 51; ours looks at the pair first: 90."""
+    """K16: Kafka aborts the open transaction and answers 51; ours looks at the pair first: 90."""
     topic, name = client.create_topic(broker.name("t")), broker.name("txn")
     zombie = client.start_producer(name, two_phase=True)
     pair = prepare(client, topic, name, [b"x"])
@@ -137,7 +136,7 @@ def test_keeping_nothing(broker: BrokerUnderTest, client: RawClient) -> None:
 
 @pytest.mark.slow
 def test_what_is_prepared_survives_kill_9(killable: tuple[BrokerUnderTest, Killable]) -> None:
-    """Section 2, restart: Ongoing without timeout, invisible, then committed or aborted by the stored pair."""
+    """K30: Ongoing without timeout, invisible, then committed or aborted by the stored pair."""
     broker, process = killable
     names = {commit: broker.name("txn") for commit in (True, False)}
     with broker.connect() as client:
@@ -168,7 +167,7 @@ def test_what_is_prepared_survives_kill_9(killable: tuple[BrokerUnderTest, Killa
 
 
 def patiently_connected(broker: BrokerUnderTest) -> RawClient:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while True:
         try:
             client = broker.connect()

@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 from fencepost.protocol import codec, fetch_wire, frame, produce_wire
-from fencepost.protocol.batch import iter_batches, verify_crc
-from fencepost.protocol.columns import decode_batches
+from fencepost.protocol.records.batch import iter_batches, verify_crc
+from fencepost.protocol.records.decoding import decode_batches
 from tests.golden.load import exchanges
 from tests.golden.scenario import CODECS, RECORDS, TOPIC_LIBRDKAFKA, TOPIC_TRANSACTIONS
 from tests.support.recording_proxy import Exchange

@@ -7,9 +7,10 @@ from itertools import accumulate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fencepost.protocol.batch import CODECS, HEADER_BYTES, iter_batches, parse_header, seal, verify_crc
-from fencepost.protocol.columns import Columns, Record, decode_batches, encode_batch, encode_batches
 from fencepost.protocol.errors import CorruptBatch, ProtocolError
+from fencepost.protocol.records.batch import CODECS, HEADER_BYTES, iter_batches, parse_header, seal, verify_crc
+from fencepost.protocol.records.columns import Columns, Record, encode_batch, encode_batches
+from fencepost.protocol.records.decoding import decode_batches
 
 int64s = st.integers(-(2**62), 2**62 - 1)
 strings = st.none() | st.binary(max_size=200)
@@ -37,6 +38,7 @@ def plain(found: Record) -> tuple[int, bytes | None, bytes | None, list[tuple[st
     return timestamp, key, value, list(found_headers)
 
 
+@settings(deadline=None)  # the first example loads the kernels
 @given(st.lists(st.tuples(records, codecs), min_size=1, max_size=4), st.integers(0, 2**40), st.integers(-3, 100))
 def test_what_is_encoded_is_decoded(batches: list[tuple[Rows, str]], first: int, skipped: int) -> None:
     starts = [first, *(first + ended for ended in accumulate(len(rows) for rows, _ in batches))]
@@ -87,10 +89,7 @@ def check_inside(columns: Columns) -> None:
             for start, length in zip(starts.tolist(), lengths.tolist(), strict=True)
         )
     assert len(columns.keys()) == len(columns.values()) == len(columns)
-    try:
-        columns.all_headers()
-    except CorruptBatch:
-        return  # a header's key that is not UTF-8 shows when it is looked at
+    columns.all_headers()
 
 
 @settings(max_examples=400)

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from fencepost.broker.log import Appended, LogConfig, PartitionLog
-from fencepost.broker.log.compaction import Abandoned, Compaction, plan
+from fencepost.broker.log.cleaning.compaction import Abandoned, Compaction, plan
 from fencepost.check.disk import MemoryDisk, PowerCut
-from fencepost.protocol.columns import decode_batches
+from fencepost.protocol.records.decoding import decode_batches
 from tests.support.batches import keyed
 
 DIRECTORY = "topic-0"

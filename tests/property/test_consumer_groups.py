@@ -21,11 +21,11 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from fencepost.broker.group import consumer_decide, consumer_reconcile
-from fencepost.protocol.consumer_group_log import TopicIdPartition
+from fencepost.broker.coordinator.group.consumer import decide, reconciliation
+from fencepost.protocol.logs.consumer_group_log import TopicIdPartition
 from tests.support.classic_actor import ClassicActor
 from tests.support.group_world import GROUP, REBALANCE_MS, SESSION_MS, ConsumerActor, GroupWorld
-from tests.unit.broker.group.group_driver import FakeTopics
+from tests.unit.broker.coordinator.group.group_driver import FakeTopics
 
 TOPICS = ("ta", "tb")
 MOST_CONSUMERS = 5
@@ -134,24 +134,24 @@ def test_no_partition_has_two_owners_and_in_the_end_each_has_one() -> None:
 
 def _assigned_at_once(member: Any, target: Any, epoch: int, owned: Any, owners: Any) -> Any:
     """Defect: what others still have is handed out."""
-    return consumer_reconcile.reconcile(member, target, epoch, owned, {})
+    return reconciliation.reconcile(member, target, epoch, owned, {})
 
 
 def _not_asked_back(member: Any, target: Any, epoch: int, owned: Any, owners: Any) -> Any:
     """Defect: what the target takes from a member is free at once."""
-    return consumer_reconcile.reconcile(member, target, epoch, frozenset(), owners)
+    return reconciliation.reconcile(member, target, epoch, frozenset(), owners)
 
 
 @pytest.mark.parametrize("defect", [_assigned_at_once, _not_asked_back])
 def test_a_planted_defect_is_found(monkeypatch: pytest.MonkeyPatch, defect: Any) -> None:
-    monkeypatch.setattr(consumer_decide, "reconcile", defect)
+    monkeypatch.setattr(decide, "reconcile", defect)
     with pytest.raises(AssertionError):
         run_state_machine_as_test(ConsumerGroupMachine, settings=HUNT)
 
 
 def test_that_who_leaves_must_raise_the_epoch_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Defect: nothing is assigned anew after a leave; what the member had stays with nobody."""
-    monkeypatch.setattr(consumer_decide, "fence", lambda draft, member: draft.remove(member))
+    monkeypatch.setattr(decide, "fence", lambda draft, member: draft.remove(member))
     with pytest.raises(AssertionError):
         run_state_machine_as_test(ConsumerGroupMachine, settings=HUNT)
 
@@ -256,7 +256,61 @@ def test_groups_go_over_between_the_protocols_without_two_owners() -> None:
     run_state_machine_as_test(MixedGroupMachine, settings=PROFILE)
 
 
+def test_a_restart_in_the_middle_of_going_back_leaves_no_partition_without_an_owner() -> None:
+    """The last consumer of the newer protocol leaves, and the coordinator restarts before the classic one rejoined."""
+    machine = MixedGroupMachine()
+    machine.choose(eager=False)
+    machine.join(classic=True)
+    machine.everybody_steps(rounds=3)
+    machine.join(classic=False)
+    machine.everybody_steps(rounds=6)
+    machine.go(which=1, politely=True)
+    machine.start_again()
+    assert [one.name for one in machine.live()] == ["c1"]
+    machine.teardown()
+
+
+def test_what_was_not_given_back_has_an_owner_while_a_group_goes_back_and_forth() -> None:
+    """The newer members' sessions end while the classic one rejoins; another new one comes before it is done."""
+    machine = MixedGroupMachine()
+
+    def is_classic() -> bool:
+        return machine.world.group is None
+
+    machine.choose(eager=False)
+    machine.join(classic=True)
+    machine.everybody_steps(rounds=3)
+    machine.join(classic=False)
+    machine.everybody_steps(rounds=1)
+    machine.wait(for_ms=REBALANCE_MS)
+    machine.step(which=0)
+    machine.wait(for_ms=REBALANCE_MS)
+    assert is_classic()
+    machine.join(classic=False)
+    for _ in range(10):
+        machine.everybody_steps(rounds=1)  # looks for partitions with two owners after every step
+    assert not is_classic()
+    machine.teardown()
+
+
+def test_what_was_to_be_given_back_in_a_rebalance_that_a_restart_interrupts_has_one_owner() -> None:
+    """A classic member never hears that it is to give partitions back; then a consumer of the newer protocol comes."""
+    machine = MixedGroupMachine()
+    machine.choose(eager=False)
+    machine.join(classic=True)
+    machine.everybody_steps(rounds=2)
+    machine.join(classic=True)
+    machine.join(classic=True)
+    machine.everybody_steps(rounds=4)
+    machine.start_again()
+    assert [len(one.held) for one in machine.classic] == [5, 0, 0], "the first was to hold everything still"
+    machine.join(classic=False)
+    for _ in range(10):
+        machine.everybody_steps(rounds=1)
+    machine.teardown()
+
+
 def test_a_defect_in_mixed_groups_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(consumer_decide, "reconcile", _assigned_at_once)
+    monkeypatch.setattr(decide, "reconcile", _assigned_at_once)
     with pytest.raises(AssertionError):
         run_state_machine_as_test(MixedGroupMachine, settings=HUNT)

@@ -1,6 +1,6 @@
 """Random lives of groups: joins, syncs, heartbeats, leaves, commits, transactions, deletions, restarts and time.
 
-What must hold in each (properties.md P9, P10, P19; KIP-345): generations of a group never go back while the broker
+What must hold in each (KIP-345 among it): generations of a group never go back while the broker
 lives; a commit that is accepted comes from the current generation or from an empty group; every parked request is
 answered exactly once, and none waits when the dust has settled; a pending offset is never shown to a stable fetch;
 the log alone gives the same persisted state; nothing is left over when everybody is gone.
@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from fencepost.broker.group.config import GroupConfig
-from fencepost.broker.group.requests import LeavingMember, Synced
+from fencepost.broker.coordinator.group.config import GroupConfig
+from fencepost.broker.coordinator.group.requests import LeavingMember, Synced
 from fencepost.protocol.codes import ErrorCode
-from tests.unit.broker.group.group_driver import Driver, subscription
+from tests.unit.broker.coordinator.group.group_driver import Driver, subscription
 
 SEEDS = 60
 STEPS = 250

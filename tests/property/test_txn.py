@@ -2,7 +2,7 @@
 
 The machine plays the whole broker around the coordinator: partitions that keep what was appended and what markers made
 of it. It knows nothing of the coordinator's rules but this: who was given which pair last, which batches were accepted,
-and what was answered. Checked (properties.md P2, P4, P10, P11, P12, P15):
+and what was answered. Checked:
 
 * replaying the recorded log gives the running state; a decision changes nothing by itself;
 * only the pair handed out last ends or extends a transaction; a late EndTxn v5 touches no later one;
@@ -21,7 +21,10 @@ from typing import Any
 
 import pytest
 
-from fencepost.broker.txn.model import (
+from fencepost.broker.coordinator.txn.decide_end import EndRequest
+from fencepost.broker.coordinator.txn.decide_enlist import EnlistRequest
+from fencepost.broker.coordinator.txn.decide_init import InitRequest
+from fencepost.broker.coordinator.txn.model import (
     MarkerWrite,
     ProducerPair,
     Result,
@@ -29,8 +32,8 @@ from fencepost.broker.txn.model import (
     Transaction,
     TransactionRecord,
 )
-from fencepost.broker.txn.states import PREPARED, TxnState
-from tests.unit.broker.txn.txn_harness import Harness
+from fencepost.broker.coordinator.txn.states import PREPARED, TxnState
+from tests.unit.broker.coordinator.txn.txn_harness import Harness
 
 OLD = "old"
 """An id whose client is of the generation before transaction.version 2: EndTxn v4 keeps the epoch."""
@@ -129,7 +132,7 @@ class Walk:
         self.count(result, before, lost)
         if not lost:
             return self.perform(name, result)
-        assert self.broker.core.transaction(name) is before
+        assert self.broker.core.transaction(name) == before
         kept = len(self.broker.log)
         self.broker.run(result)
         del self.broker.log[kept:]
@@ -158,16 +161,15 @@ class Walk:
         named, keep = self.draw.random() < 0.5, self.draw.random() < 0.4 and name != OLD
         pair = self.pair_of(name) if named else ProducerPair(-1, -1)
         before = self.broker.core.transaction(name)
-        result = self.broker.core.init_producer_id(
-            self.broker.now_ms,
+        request = InitRequest(
             name,
             timeout_ms=self.draw.choice([1_000, 30_000]),
+            producer=pair,
             api_version=4 if name == OLD else 6,
-            producer_id=pair.producer_id,
-            producer_epoch=pair.epoch,
             keep_prepared=keep,
             enable_two_phase=self.draw.random() < 0.4 and name != OLD,
         )
+        result = self.broker.core.init_producer_id(self.broker.now_ms, request)
         reply = self.ask(name, result, lost)
         if reply is None:
             return
@@ -186,7 +188,7 @@ class Walk:
                 assert self.broker.at(name).partitions == before.partitions
         elif reply.error_code == 90:
             assert named
-            assert self.broker.core.transaction(name) is before
+            assert self.broker.core.transaction(name) == before
             assert pair != self.latest.get(name)
         else:
             assert reply.error_code == 51
@@ -207,7 +209,8 @@ class Walk:
         if name == OLD and self.add_partitions(pair, wanted) != 0:
             return
         version = 11 if name == OLD else 12
-        result = self.broker.core.enlist_for_produce(self.broker.now_ms, name, *pair, wanted, produce_version=version)
+        request = EnlistRequest(name, pair, wanted, version)
+        result = self.broker.core.enlist_for_produce(self.broker.now_ms, request)
         verdict = self.ask(name, result, lost)
         if verdict is None:
             return
@@ -223,7 +226,7 @@ class Walk:
             log.batches[pair.producer_id].append(Batch(self.open[name]))
 
     def add_partitions(self, pair: ProducerPair, wanted: list[TopicPartition]) -> int:
-        result = self.broker.core.add_partitions(self.broker.now_ms, OLD, *pair, wanted, api_version=3)
+        result = self.broker.core.add(self.broker.now_ms, EnlistRequest(OLD, pair, wanted, 3))
         self.answers[f"Add {int(result.reply.error_code)}"] += 1
         if result.records:
             assert pair == self.latest[OLD]
@@ -241,13 +244,14 @@ class Walk:
         pair, commit = self.pair_of(name), self.draw.random() < 0.5
         before = self.broker.core.transaction(name)
         transaction = self.open.get(name)
-        result = self.broker.core.end_txn(self.broker.now_ms, name, *pair, commit, api_version=4 if name == OLD else 5)
+        request = EndRequest(name, pair, commit, 4 if name == OLD else 5)
+        result = self.broker.core.end_txn(self.broker.now_ms, request)
         reply = self.ask(name, result, lost)
         if reply is None:
             return
         if pair != self.latest.get(name):
             assert result.records == (), "a late EndTxn changed something"
-            assert self.broker.core.transaction(name) is before
+            assert self.broker.core.transaction(name) == before
         if reply.error_code != 0:
             return
         if name == OLD:

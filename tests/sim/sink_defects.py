@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from fencepost.check import spark_tasks
 from fencepost.errors import KafkaTimeoutError
-from fencepost.spark import plan
-from fencepost.spark.decision import Decision, Winner
 from fencepost.spark.errors import SupersededError
-from fencepost.spark.steps import StepRunner
+from fencepost.spark.sink import plan
+from fencepost.spark.sink.decision import Decision, Winner
+from fencepost.spark.sink.steps import StepRunner
 
 
 def a_commit_that_claims(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,7 +32,7 @@ def a_commit_that_claims(monkeypatch: pytest.MonkeyPatch) -> None:
 def _with_claim(message: Any, claim: Any) -> Any:
     if not isinstance(message, plan.Prepared):
         return message
-    return plan.Prepared(claim, message.query_id, message.batch_id, message.transactional_id, message.pair)
+    return replace(message, claim=claim)
 
 
 def an_open_that_reads_before_it_claims(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +106,41 @@ def a_commit_that_decides_last(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan, "commit_batch", commit)
 
 
+def a_batch_that_is_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes under a decided number is dropped unseen."""
+    honest = plan.commit_batch
+
+    def commit(sink: str, batch_id: int, messages: Sequence[Any]) -> plan.Plan[bool]:
+        return honest(sink, batch_id, messages, plan.SameBatch.NUMBER)
+
+    monkeypatch.setattr(plan, "commit_batch", commit)
+
+
+def commits_that_do_not_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch is decided although the brokers have aborted it."""
+    honest = plan.commit_batch
+
+    def commit(sink: str, batch_id: int, messages: Sequence[Any]) -> plan.Plan[bool]:
+        pairs = {one.transactional_id: one.pair for one in messages if isinstance(one, plan.Prepared)}
+        steps = honest(sink, batch_id, messages)
+        observation: Any = None
+        while True:
+            try:
+                step = steps.send(observation)
+            except StopIteration as stop:
+                done: bool = stop.value
+                return done
+            if isinstance(step, plan.DescribeWinners):
+                ids = step.transactional_ids
+                observation = tuple(plan.Seen(pairs[one], "Ongoing", None, None, is_late=False) for one in ids)
+            else:
+                observation = yield step
+
+    monkeypatch.setattr(plan, "commit_batch", commit)
+
+
 def a_loss_that_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """What cannot be committed counts as committed."""
+    commits_that_do_not_look(monkeypatch)
     monkeypatch.setattr(plan, "_CONTRADICTS", frozenset())
     monkeypatch.setattr(plan, "_COMMITTED", frozenset(range(-1, 200)))

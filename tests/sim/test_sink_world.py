@@ -13,14 +13,16 @@ import pytest
 from fencepost.check.net import NetworkFaults
 from fencepost.check.sink_world import SinkFaults, SinkReport, run_sink_world
 from fencepost.check.spark_driver import SparkFaults
-from fencepost.spark.plan import Level
+from fencepost.spark.sink.plan import Level
 from tests.sim import sink_defects
 
 SEEDS_FILE = Path(__file__).with_name("sink_seeds.txt")
 ROWS = 60
 
 
-def storm(level: Level, *, transaction_timeout_ms: int = 20_000, crash_interval_ms: float = 0.0) -> SinkFaults:
+def storm(
+    level: Level, *, transaction_timeout_ms: int = 20_000, crash_interval_ms: float = 0.0, damage_chance: float = 0.0
+) -> SinkFaults:
     """Everything at once."""
     return SinkFaults(
         level=level,
@@ -34,6 +36,7 @@ def storm(level: Level, *, transaction_timeout_ms: int = 20_000, crash_interval_
             twin_chance=0.3,
             broken_rows_chance=0.1,
             stop_chance=0.1,
+            damage_chance=damage_chance,
         ),
         network=NetworkFaults(
             slow_chance=0.05,
@@ -89,8 +92,32 @@ def test_the_output_is_the_input_when_the_broker_loses_power(level: Level) -> No
     assert report.crashes > 1
 
 
-def test_a_decided_transaction_that_timed_out_is_lost_aloud() -> None:
+@pytest.mark.parametrize("level", Level)
+def test_the_output_is_the_input_when_checkpoints_lose_batches_and_are_repaired(level: Level) -> None:
+    told: set[str] = set()
+    wanted = {"BatchChangedError", "CheckpointRolledBackError"}
+    for seed in range(501, 531):
+        report = run_sink_world(seed, rows=ROWS, faults=storm(level, damage_chance=0.5))
+        check_whole(report)
+        told |= report.ends.keys()
+        if seed > 504 and wanted <= told:
+            break
+    assert wanted <= told
+
+
+@pytest.mark.parametrize("level", [Level.KEEP_PREPARED, Level.RESUME])
+def test_a_batch_that_took_longer_than_its_transactions_may_is_repeated(level: Level) -> None:
+    ends: set[str] = set()
+    for seed in range(3, 9):
+        report = run_sink_world(seed, rows=ROWS, faults=storm(level, transaction_timeout_ms=3_000))
+        check_whole(report)
+        ends |= report.ends.keys()
+    assert "BatchTimedOutError" in ends
+
+
+def test_a_decided_transaction_that_timed_out_is_lost_aloud(monkeypatch: pytest.MonkeyPatch) -> None:
     """Level resume with a transaction timeout shorter than what a commit worker stands still for."""
+    sink_defects.commits_that_do_not_look(monkeypatch)  # so that it happens often enough
     lost = 0
     for seed in range(1, 13):
         report = run_sink_world(seed, rows=ROWS, faults=storm(Level.RESUME, transaction_timeout_ms=3_000))
@@ -119,12 +146,16 @@ def test_the_same_seed_is_the_same_run() -> None:
 PLANTED: list[tuple[Callable[[pytest.MonkeyPatch], None], Level, range, set[str]]] = [
     (sink_defects.a_commit_that_claims, Level.KEEP_PREPARED, range(1, 7), {"sink_duplicate"}),
     (sink_defects.an_open_that_reads_before_it_claims, Level.KEEP_PREPARED, range(1, 25), {"sink_duplicate"}),
-    (sink_defects.an_abort_that_does_not_ask, Level.KEEP_PREPARED, range(1, 25), {"sink_contradiction"}),
-    (sink_defects.task_ids_made_of_partitions, Level.KEEP_PREPARED, range(1, 7), {"sink_missing"}),
-    (sink_defects.ends_that_are_not_waited_for, Level.RESUME, range(1, 12), {"sink_missing"}),
+    (sink_defects.an_abort_that_does_not_ask, Level.TWO_PHASE, range(1, 25), {"sink_contradiction"}),
+    (sink_defects.task_ids_made_of_partitions, Level.KEEP_PREPARED, range(1, 7), {"sink_contradiction"}),
+    (sink_defects.ends_that_are_not_waited_for, Level.RESUME, range(1, 40), {"sink_missing"}),
     (sink_defects.a_commit_that_decides_last, Level.KEEP_PREPARED, range(1, 7), {"sink_duplicate"}),
+    (sink_defects.a_batch_that_is_its_number, Level.KEEP_PREPARED, range(1, 12), {"sink_missing"}),
     (sink_defects.a_loss_that_is_not_told, Level.RESUME, range(1, 25), {"sink_missing"}),
 ]
+
+
+DAMAGED = (sink_defects.a_batch_that_is_its_number,)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +170,7 @@ def test_a_planted_defect_is_found(
 ) -> None:
     plant(monkeypatch)
     for seed in seeds:
-        report = run_sink_world(seed, faults=storm(level))
+        report = run_sink_world(seed, faults=storm(level, damage_chance=0.5 * (plant in DAMAGED)))
         if expected <= {anomaly.check for anomaly in report.anomalies}:
             return
     pytest.fail(f"not found in seeds {seeds}")

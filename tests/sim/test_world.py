@@ -5,16 +5,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fencepost.broker.cleaner import Cleaner
-from fencepost.broker.group.replay import GroupStore
+from fencepost.broker.coordinator.group.replay import GroupStore
 from fencepost.broker.log import Appended
 from fencepost.broker.log.partition import PartitionLog
+from fencepost.broker.topics.cleaner import Cleaner
 from fencepost.check.disk import MemoryDisk
 from fencepost.check.history import Outcome
 from fencepost.check.scheduler import SimulationStuck
@@ -45,7 +46,7 @@ def test_random_transactions_are_exactly_once_under_drawn_faults(seed: int) -> N
     report = run_world(seed, steps=STEPS)
     assert report.anomalies == []
     assert report.steps == STEPS
-    outcomes = report.outcomes()
+    outcomes = Counter(transaction.outcome for transaction in report.history.transactions)
     assert outcomes[Outcome.COMMITTED] > 50
     assert outcomes[Outcome.ABORTED] > 20
     assert len(report.history.reads) > 300
@@ -90,7 +91,8 @@ def found_in(seeds: range) -> set[str]:
     found = set()
     for seed in seeds:
         try:
-            report: Report = run_world(seed, steps=400, faults=STORMY)
+            # Without a defect they end within 15 s of simulated time; with one, some would go on for hours.
+            report: Report = run_world(seed, steps=400, faults=STORMY, within_ms=60_000)
         except (SimulationStuck, KafkaError):
             found.add("stuck")
         else:
@@ -106,7 +108,7 @@ def a_broker_that_takes_every_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
     def anything_goes(*args: Any, **kwargs: Any) -> None:
         return None
 
-    monkeypatch.setattr("fencepost.broker.log.producer_table.check_batch", anything_goes)
+    monkeypatch.setattr("fencepost.broker.log.producers.table.check_batch", anything_goes)
 
 
 def a_broker_that_hides_what_was_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +136,7 @@ def a_broker_that_loses_markers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 PLANTED: list[tuple[Callable[[pytest.MonkeyPatch], None], set[str]]] = [
-    (a_disk_that_lies_about_syncing, {"lost_write"}),
+    (a_disk_that_lies_about_syncing, {"lost_write", "stuck"}),  # or it is known that something is damaged, and refused
     (a_broker_that_takes_every_sequence, {"duplicate"}),
     (a_broker_that_hides_what_was_aborted, {"aborted_read"}),
     (a_broker_that_forgets_offsets, {"lost_offset"}),

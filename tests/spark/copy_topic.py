@@ -1,6 +1,7 @@
 """The query under test, as a program: copies topic to topic, exactly once, until all that is there is copied.
 
 python copy_topic.py '{"servers": "...", "source": "in", "target": "out", "sink": "s", "checkpoint": "...", ...}'
+python copy_topic.py --serve      such objects from stdin, one a line; the answer to each is one line on stdout
 """
 
 from __future__ import annotations
@@ -9,14 +10,13 @@ import json
 import os
 import sys
 import time
+import traceback
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 
-def main(arguments: dict[str, str]) -> None:
-    if "folder" in arguments:
-        Path(arguments["folder"], "driver.pid").write_text(str(os.getpid()))
+def session(arguments: dict[str, str]) -> SparkSession:
     spark = (
         SparkSession.builder.master(arguments.get("master", "local[2]"))
         .config("spark.ui.enabled", "false")
@@ -27,6 +27,12 @@ def main(arguments: dict[str, str]) -> None:
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def copy(spark: SparkSession, arguments: dict[str, str]) -> str:
+    """What there is to tell of it."""
+    told = ""
     reader = (
         spark.readStream.format("fencepost")
         .option("kafka.bootstrap.servers", arguments["servers"])
@@ -53,13 +59,34 @@ def main(arguments: dict[str, str]) -> None:
         time.sleep(seconds)
         started.stop()
     if stops:
-        print(f"stopped {len(stops)} times", flush=True)
+        told += f"stopped {len(stops)} times\n"
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
     progress = [json.loads(one.json) for one in query.recentProgress]
-    print("batches", sum(1 for one in progress if one["numInputRows"]), flush=True)
+    return told + f"batches {sum(1 for one in progress if one['numInputRows'])}\n"
+
+
+def main(arguments: dict[str, str]) -> None:
+    if "folder" in arguments:
+        Path(arguments["folder"], "driver.pid").write_text(str(os.getpid()))
+    spark = session(arguments)
+    print(copy(spark, arguments), end="", flush=True)
+    spark.stop()
+
+
+def serve() -> None:
+    spark = session({"master": "local[3]"})
+    for line in sys.stdin:
+        try:
+            answer = {"told": copy(spark, json.loads(line))}
+        except Exception as error:  # noqa: BLE001 - whatever it is, the test tells it
+            answer = {"failed": "".join(traceback.format_exception(error))}
+        print(json.dumps({"answer": answer}), flush=True)
     spark.stop()
 
 
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    if sys.argv[1] == "--serve":
+        serve()
+    else:
+        main(json.loads(sys.argv[1]))

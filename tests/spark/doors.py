@@ -49,6 +49,48 @@ def rows_of(spark: SparkSession) -> DataFrame:
     )
 
 
+def several_frames(spark: SparkSession, arguments: dict[str, str], write: Callable[..., None]) -> dict[str, str]:
+    """foreachBatch with two frames of each batch, and with a batch write."""
+    common = {"kafka.bootstrap.servers": arguments["servers"]}
+    first, folder = arguments["first"], arguments["folder"]
+    seen: dict[str, str] = {}
+
+    def stream_of(topic: str) -> DataFrame:
+        found = spark.readStream.format("fencepost").options(**common, subscribe=topic, startingOffsets="earliest")
+        return found.load().select("key", "value")
+
+    def run(writer: Any, name: str) -> None:
+        writer.option("checkpointLocation", f"{folder}/{name}").trigger(availableNow=True).start().awaitTermination()
+
+    def twice(*sinks: str) -> Callable[[DataFrame, int], None]:
+        doors = [exactly_once({**common, "topic": arguments["third"], "sink.id": one}) for one in sinks]
+
+        def write_both(frame: DataFrame, batch_id: int) -> None:
+            for door in doors:
+                door(frame.where("cast(key as string) = 'k1'"), batch_id)
+
+        return write_both
+
+    def write_plainly(frame: DataFrame, batch_id: int) -> None:
+        write(frame.limit(20), **{"sink.id": f"plain-{batch_id}"})
+
+    def broken_row(frame: DataFrame, batch_id: int) -> None:
+        rows = frame.withColumn("value", fn.expr("if(cast(value as string) = '999', raise_error('broken'), value)"))
+        exactly_once({**common, "topic": arguments["third"], "sink.id": "doors/broken"})(rows, batch_id)
+
+    # Nobody opens this sink again: what its other tasks have written must not stay open.
+    seen["failed frame"] = text_of(lambda: run(stream_of(first).writeStream.foreachBatch(broken_row), "broken"))
+    twice_to_one = stream_of(first).writeStream.foreachBatch(twice("doors/a", "doors/a"))
+    seen["one sink twice"] = text_of(lambda: run(twice_to_one, "twice"))
+    # The batch comes again in the same process, after its first frame is written: now to two sinks.
+    seen["two sinks"] = text_of(
+        lambda: run(stream_of(first).writeStream.foreachBatch(twice("doors/a", "doors/b")), "twice")
+    )
+    plainly = stream_of(first).writeStream.foreachBatch(write_plainly)
+    seen["batch write in a batch"] = text_of(lambda: run(plainly, "plainly"))
+    return seen
+
+
 def main(arguments: dict[str, str]) -> None:
     spark = session()
     first, second, folder = arguments["first"], arguments["second"], arguments["folder"]
@@ -99,6 +141,9 @@ def main(arguments: dict[str, str]) -> None:
         started.awaitTermination()
         return [[one.max_offsets_behind_latest for one in behind_latest(told)] for told in started.recentProgress]
 
+    seen.update(several_frames(spark, arguments, write))
+    written = [read(subscribe=one).where("cast(key as string) = 'k1'").count() for one in (first, arguments["third"])]
+    seen["rows of a frame, rows of two sinks"] = written
     seen["behind"] = copy()
     write(frame.limit(3), **{"sink.id": "doors"})
     copy()

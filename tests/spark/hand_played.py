@@ -6,15 +6,26 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 
-from fencepost.broker.internal_records import encode_internal_batch, read_internal_records
 from fencepost.client.types import Isolation, TopicPartition
-from fencepost.protocol.batch import set_producer
-from fencepost.spark import names, plan, wire
-from fencepost.spark.plan import Level
-from fencepost.spark.runner import Link, SinkLink
-from fencepost.spark.steps import SinkConfig
+from fencepost.protocol.records.batch import set_producer
+from fencepost.protocol.records.small import encode_pairs
+from fencepost.protocol.records.walk import pairs_of
+from fencepost.spark.sink import names, plan, wire
+from fencepost.spark.sink.decision import Content
+from fencepost.spark.sink.plan import Level
+from fencepost.spark.sink.runner import Link, SinkLink
+from fencepost.spark.sink.steps import SinkConfig
 
-QUERY = "8c1f-query"
+
+def decide(runner: SinkLink, steps: plan.Plan[bool]) -> None:
+    """Carry a commit up to its decision, and no further."""
+    step = next(steps)
+    while True:
+        answer = runner._link.io.run(runner._steps.perform(step))
+        if isinstance(step, plan.WriteDecision):
+            assert answer == 0
+            return
+        step = steps.send(answer)
 
 
 class Bench:
@@ -25,6 +36,7 @@ class Bench:
     ) -> None:
         self.servers, self.level, self.settings = servers, level, dict(settings or {})
         self.sink = f"bench/{uuid.uuid4().hex[:8]}"
+        self.query = f"{uuid.uuid4().hex[:8]}-query"
         self.topic = f"out-{uuid.uuid4().hex[:8]}"
         self.link = Link({"bootstrap.servers": servers, **self.settings})
         self._make_topic()
@@ -44,9 +56,9 @@ class Bench:
         return opened
 
     def task(self, opened: plan.Opened, batch_id: int) -> plan.Message:
-        def write(step: plan.Step) -> None:
+        def write(step: plan.Step) -> Content:
             assert isinstance(step, plan.WriteRows)
-            batch = encode_internal_batch([(b"k", b"%d" % batch_id)], int(time.time() * 1000))
+            batch = encode_pairs([(b"k", b"%d" % batch_id)], int(time.time() * 1000))
             set_producer(batch, step.pair.producer_id, step.pair.epoch, 0, True)
             cluster = self.link.admin.cluster
             deadline_ms = cluster.runtime.now_ms() + 20_000
@@ -54,10 +66,15 @@ class Bench:
                 wire.produce_batch(cluster, step.transactional_id, self.topic, 0, batch, deadline_ms)
             )
             assert code == 0
+            return Content(1, batch_id)
 
         own: dict[type, Callable[[plan.Step], object]] = {plan.HasRows: lambda _: True, plan.WriteRows: write}
-        own[plan.Drain] = lambda _: None
-        return self.runner.run_task(plan.write_task(opened, QUERY, batch_id), own)
+        own[plan.Drain] = lambda _: Content(1, batch_id)
+        return self.runner.run_task(plan.write_task(opened, self.query, batch_id), own)
+
+    def decide(self, batch_id: int, messages: list[plan.Message]) -> None:
+        """Carry a commit up to its decision, and then the process dies."""
+        decide(self.runner, plan.commit_batch(self.sink, batch_id, messages))
 
     def committed(self) -> list[int]:
         """The batch number of every committed record."""
@@ -70,14 +87,14 @@ class Bench:
             deadline_ms = cluster.runtime.now_ms() + 20_000
             found = []
             async for header, batch in wire.committed_batches(cluster, self.topic, 0, 0, end, deadline_ms):
-                found += [int(value or b"-1") for _, _, value in read_internal_records(header, batch)]
+                found += [int(value or b"-1") for _, _, value in pairs_of(header, batch)]
             return found
 
         return self.link.io.run(read())
 
     def wait_for_markers(self) -> None:
         """Until the sink's own transaction, the latest decision, is complete."""
-        until = time.monotonic() + 20
+        until = time.monotonic() + 120
         while time.monotonic() < until:
             own = names.sink_id(self.sink)
             (found,) = self.link.io.run(self.link.admin.describe_transactions([own]))

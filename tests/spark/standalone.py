@@ -20,6 +20,21 @@ import pyspark
 
 WORKERS = ("127.0.0.2", "127.0.0.3")
 START_S = 120
+# A copy of a task as soon as another one of the batch has ended.
+SPECULATION = {
+    "spark.executor.memory": "512m",
+    "spark.executor.cores": "1",
+    "spark.task.maxFailures": "8",
+    "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+    "spark.scheduler.maxRegisteredResourcesWaitingTime": "60s",
+    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.multiplier": "1.1",
+    "spark.speculation.quantile": "0.1",
+    "spark.speculation.minTaskRuntime": "100ms",
+    "spark.speculation.efficiency.enabled": "false",
+}
 
 
 class Standalone:

@@ -12,24 +12,10 @@ from pathlib import Path
 import pytest
 
 from fencepost.broker.embedded import Broker
-from tests.spark.standalone import Standalone
-from tests.spark.test_exactly_once import HERE, SOURCES, Copy
+from tests.spark.copying import HERE, SOURCES, Copy
+from tests.spark.standalone import SPECULATION, Standalone
 
 RECORDS = 3000
-SETTINGS = {
-    "spark.executor.memory": "512m",
-    "spark.executor.cores": "1",
-    "spark.task.maxFailures": "8",
-    "spark.scheduler.minRegisteredResourcesRatio": "1.0",
-    "spark.scheduler.maxRegisteredResourcesWaitingTime": "60s",
-    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.speculation": "true",
-    "spark.speculation.interval": "100ms",
-    "spark.speculation.multiplier": "1.1",
-    "spark.speculation.quantile": "0.1",
-    "spark.speculation.minTaskRuntime": "100ms",
-    "spark.speculation.efficiency.enabled": "false",
-}
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -56,11 +42,11 @@ def test_copies_and_lost_executors_change_nothing(copy: Copy) -> None:
     }
     with Standalone(copy.folder, environment) as cluster:
         began = time.monotonic()
-        copy.run_to_the_end(master=cluster.url, settings=json.dumps(SETTINGS))
+        copy.run_alone_to_the_end(master=cluster.url, settings=json.dumps(SPECULATION))
         print(f"{time.monotonic() - began:.0f} s")
     assert (copy.folder / "slow.began").exists()
     assert (copy.folder / "executor.killed").exists()
     # The copy's transaction, and the lost executor's, are aborted by the next run; here it has no data of its own.
     copy.produce(RECORDS, 10)
-    copy.run_to_the_end()
+    copy.run_alone_to_the_end()
     copy.check(RECORDS + 10)

@@ -11,27 +11,27 @@ from pathlib import Path
 import pytest
 
 from fencepost.broker.embedded import Broker
-from fencepost.spark.runner import Link
+from fencepost.spark.sink.runner import Link
 
 HERE = Path(__file__).parent
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(280)
 def test_every_door(tmp_path: Path) -> None:
     with Broker({"transaction.two.phase.commit.enable": True}) as broker:
         link = Link({"bootstrap.servers": broker.bootstrap_servers})
-        for topic in ("doors-1", "doors_2"):
+        for topic in ("doors-1", "doors_2", "doors-third"):
             link.io.run(link.admin.create_topic(topic, 3))
         arguments = {
             "servers": broker.bootstrap_servers,
             "first": "doors-1",
             "second": "doors_2",
+            "third": "doors-third",
             "folder": str(tmp_path),
         }
         environment = dict(os.environ, PYSPARK_PYTHON=sys.executable, PYTHONPATH=str(HERE.parents[1] / "src"))
         command = [sys.executable, str(HERE / "doors.py"), json.dumps(arguments)]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=250, check=False)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
         assert done.returncode == 0, done.stderr[-6000:]
         seen = json.loads(done.stdout.splitlines()[-1])
         left_open = link.io.run(link.admin.list_transactions(states=("Ongoing",)))
@@ -73,3 +73,9 @@ def check(seen: dict[str, object]) -> None:
     assert "a broken row" in str(seen["failed job"])
     assert "sink.id" in str(seen["no name"])
     assert "colour" in str(seen["wrong column"])
+    assert "broken" in str(seen["failed frame"])
+    assert "second frame of batch 0" in str(seen["one sink twice"])
+    assert seen["two sinks"] == ""
+    of_a_frame, of_two_sinks = list(seen["rows of a frame, rows of two sinks"])  # type: ignore[call-overload]
+    assert of_two_sinks == 2 * of_a_frame > 200
+    assert "exactly_once()" in str(seen["batch write in a batch"])

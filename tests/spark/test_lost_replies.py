@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from fencepost.broker.embedded import Broker
-from fencepost.client.connection import Connection
+from fencepost.client.net.connection import Connection
 from fencepost.errors import DisconnectedError, KafkaError
-from fencepost.spark import plan
-from fencepost.spark.plan import Level
+from fencepost.spark.sink import plan
+from fencepost.spark.sink.plan import Level
 from tests.spark.hand_played import Bench
 
 REQUESTS = {

@@ -14,12 +14,12 @@ import pytest
 
 from fencepost import Admin
 from fencepost.broker.embedded import Broker
-from fencepost.client.admin_acls import Acl, AclFilter, AclOperation, PatternType, ResourceType
+from fencepost.client.admin.acls import Acl, AclFilter, AclOperation, PatternType, ResourceType
 from fencepost.errors import AuthorizationError, KafkaError
-from fencepost.spark.decision_store import DEFAULT_TOPIC
 from fencepost.spark.errors import LevelUnavailableError
-from fencepost.spark.plan import Prepared
-from fencepost.spark.sink import StreamWriter
+from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
+from fencepost.spark.sink.plan import Prepared
+from fencepost.spark.sink.writer import StreamWriter
 
 COLUMNS = [("value", "string")]
 USERS = {"admin": "password-of-admin", "job": "password-of-job"}
@@ -77,7 +77,7 @@ def write_a_batch(broker: Broker, missing: str | None) -> None:
         admin.create_acls([one for name, one in rules(topic).items() if name != missing])
     given = options(broker, topic)
     writer: StreamWriter = pickle.loads(pickle.dumps(StreamWriter(given, COLUMNS)))
-    message = writer.write_partition(iter([pa.record_batch({"value": ["a"]})]), "query", 0, 0)
+    message = writer.write_partition(iter([pa.record_batch({"value": ["a"]})]), "query", 0)
     assert isinstance(message.message, Prepared)
     StreamWriter(given, COLUMNS).commit([message], 0)
     pickle.dumps(StreamWriter(given, COLUMNS))  # the next batch's open, which reads the decision

@@ -10,11 +10,13 @@ import pytest
 
 from fencepost.broker.embedded import Broker
 from fencepost.errors import ConfigurationError, PreparedTransactionLostError
-from fencepost.spark import plan
-from fencepost.spark.errors import LevelUnavailableError, SupersededError
-from fencepost.spark.plan import AbortOutcome, Level
-from fencepost.spark.runner import resolve_sink
-from tests.spark.hand_played import QUERY, Bench
+from fencepost.spark.errors import BatchTimedOutError, LevelUnavailableError, SupersededError
+from fencepost.spark.sink import plan
+from fencepost.spark.sink.decision import Content
+from fencepost.spark.sink.plan import AbortOutcome, Level
+from fencepost.spark.sink.repair import settle_lost_batch
+from fencepost.spark.sink.runner import resolve_sink
+from tests.spark.hand_played import Bench
 from tests.support.apache_kafka import ApacheKafka
 
 
@@ -44,26 +46,27 @@ def test_a_batch_is_invisible_until_it_is_committed_and_there_once_afterwards(be
     assert bench.open_ids() == []
 
 
-def test_the_next_open_aborts_losers_and_later_tasks_skip_what_is_decided(bench: Bench) -> None:
+def test_losers_do_not_outlive_their_batch_and_later_tasks_skip_what_is_decided(bench: Bench) -> None:
     opened = bench.open()
     winner, loser = bench.task(opened, 0), bench.task(opened, 0)
-    bench.runner.run(plan.commit_batch(bench.sink, 0, [winner]))
     assert isinstance(loser, plan.Prepared)
-    assert bench.open_ids() == [loser.transactional_id]
+    bench.runner.run(plan.commit_batch(bench.sink, 0, [winner]))
+    assert bench.open_ids() == []
+    late = bench.task(opened, 0)  # a speculative copy that only now gets to write
+    assert isinstance(late, plan.Prepared)
+    assert bench.open_ids() == [late.transactional_id]
     again = bench.open()
     assert bench.open_ids() == []
-    assert again.decided == ((QUERY, 0),)
-    assert bench.task(again, 0) == plan.Skipped(QUERY, 0)
+    once = Content(1, 0)
+    assert again.decided == (plan.Decided(bench.query, 0, once),)
+    assert bench.task(again, 0) == plan.Skipped(bench.query, 0, once, once)
     assert bench.committed() == [0]
 
 
 def test_a_decided_batch_is_completed_by_the_next_open(bench: Bench) -> None:
     opened = bench.open()
     message = bench.task(opened, 0)
-    steps = plan.commit_batch(bench.sink, 0, [message])
-    decide = steps.send(None)
-    assert isinstance(decide, plan.WriteDecision)
-    assert bench.link.io.run(bench.runner._steps.perform(decide)) == 0  # and then the process dies
+    bench.decide(0, [message])
     assert len(bench.open_ids()) == 1
     resolved = resolve_sink(bench.servers, bench.sink)
     assert isinstance(message, plan.Prepared)
@@ -93,6 +96,23 @@ def test_abort_settles_whether_the_batch_was_decided(bench: Bench) -> None:
     assert bench.committed() == [0]
 
 
+def test_a_claim_is_over_when_it_was_used_or_taken(bench: Bench) -> None:
+    """What a task asks before and after it writes: has its batch ended without it?"""
+    for end in ("commit", "abort", "newer run"):
+        opened = bench.open()
+        claim = opened.claim
+        assert not bench.runner.is_over(bench.sink, claim)
+        messages = [bench.task(opened, {"commit": 0, "abort": 1, "newer run": 2}[end])]
+        assert not bench.runner.is_over(bench.sink, claim)
+        if end == "commit":
+            bench.another_process().run(plan.commit_batch(bench.sink, 0, messages))
+        elif end == "abort":
+            bench.another_process().run(plan.abort_batch(bench.sink, messages))
+        else:
+            bench.open()
+        assert bench.runner.is_over(bench.sink, claim), end
+
+
 def test_a_decision_can_be_made_only_once_with_a_claim(bench: Bench) -> None:
     opened = bench.open()
     first, second = [bench.task(opened, 0)], [bench.task(opened, 0)]
@@ -118,20 +138,85 @@ def test_without_two_phase_commit_the_level_is_resume_and_a_loss_is_loud(
     broker: type[Broker | ApacheKafka],
 ) -> None:
     with broker(WITHOUT_TWO_PHASE) as running:
-        bench = Bench(running.bootstrap_servers, Level.RESUME, timeout_ms=1000)
+        bench = Bench(running.bootstrap_servers, Level.RESUME, timeout_ms=8000)
         with pytest.raises(LevelUnavailableError, match="TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
             bench.runner.open(bench.sink, Level.TWO_PHASE)
         good = [bench.task(bench.open(), 0)]
         bench.runner.run(plan.commit_batch(bench.sink, 0, good))
-        late = [bench.task(bench.open(), 1)]
-        until = time.monotonic() + 20
-        while bench.open_ids() and time.monotonic() < until:
-            time.sleep(0.05)
-        with pytest.raises(PreparedTransactionLostError):
-            bench.runner.run(plan.commit_batch(bench.sink, 1, late))
-        with pytest.raises(PreparedTransactionLostError):  # and for every later run, until a person has looked
-            bench.open()
+        bench.decide(1, [bench.task(bench.open(), 1)])  # and then nobody comes in time
+        wait_until_none_is_open(bench)
+        for _ in range(2):  # and for every later run, until a person has looked
+            with pytest.raises(PreparedTransactionLostError):
+                bench.open()
         assert bench.committed() == [0]
+
+
+@pytest.mark.parametrize("lost", ["accept", "again"])
+@pytest.mark.parametrize("broker", [Broker, pytest.param(ApacheKafka, marks=pytest.mark.kafka)])
+def test_a_batch_that_is_lost_in_part_is_settled_by_a_person(broker: type[Broker | ApacheKafka], lost: str) -> None:
+    with broker(WITHOUT_TWO_PHASE) as running:
+        bench = Bench(running.bootstrap_servers, Level.RESUME, timeout_ms=8000)
+        opened = bench.open()
+        there, gone = bench.task(opened, 0), bench.task(opened, 0)
+        bench.decide(0, [there, gone])
+        assert isinstance(there, plan.Prepared)
+        assert isinstance(gone, plan.Prepared)
+        bench.runner.run(ending(plan.End(there.transactional_id, there.pair, commit=True)))
+        wait_until_none_is_open(bench)
+        with pytest.raises(PreparedTransactionLostError, match="1 of 2"):
+            bench.open()
+        with pytest.raises(ConfigurationError, match=f"no decision of query 'q'; it has: {bench.query}"):
+            settle_lost_batch(bench.servers, bench.sink, "q", lost=lost)
+        settled = settle_lost_batch(bench.servers, bench.sink, bench.query, lost=lost)
+        assert (settled.committed, settled.lost) == ((there.transactional_id,), (gone.transactional_id,))
+        opened = bench.open()
+        bench.runner = bench.another_process(timeout_ms=900_000)
+        replayed = [bench.task(opened, 0), bench.task(opened, 0)]
+        assert bench.runner.run(plan.commit_batch(bench.sink, 0, replayed)) is (lost == "again")
+        assert bench.committed() == ([0] if lost == "accept" else [0, 0, 0])
+        bench.runner.run(plan.commit_batch(bench.sink, 1, [bench.task(bench.open(), 1)]))
+        assert bench.committed()[-1] == 1
+
+
+def ending(end: plan.End) -> plan.Plan[None]:
+    assert (yield plan.EndTransactions((end,))) == (0,)
+
+
+def wait_until_none_is_open(bench: Bench) -> None:
+    until = time.monotonic() + 120
+    while bench.open_ids() and time.monotonic() < until:
+        time.sleep(0.05)
+    assert bench.open_ids() == []
+
+
+@pytest.mark.parametrize("broker", [Broker, pytest.param(ApacheKafka, marks=pytest.mark.kafka)])
+def test_without_two_phase_commit_a_batch_that_took_too_long_is_repeated_and_not_decided(
+    broker: type[Broker | ApacheKafka],
+) -> None:
+    with broker(WITHOUT_TWO_PHASE) as running:
+        bench = Bench(running.bootstrap_servers, Level.RESUME, timeout_ms=2000)
+        opened = bench.open()
+        messages = [bench.task(opened, 0)]
+        wait_until_none_is_open(bench)
+        with pytest.raises(BatchTimedOutError, match=r"(Prepare|Complete)Abort.*transaction\.timeout\.ms is 2000"):
+            bench.runner.run(plan.commit_batch(bench.sink, 0, messages))
+        assert bench.runner.run(plan.abort_batch(bench.sink, messages)) is AbortOutcome.ABORTED
+        again = bench.another_process(timeout_ms=900_000)
+        bench.runner = again
+        assert again.run(plan.commit_batch(bench.sink, 0, [bench.task(bench.open(), 0)]))
+        assert bench.committed() == [0]
+
+
+@pytest.mark.parametrize("broker", [Broker, pytest.param(ApacheKafka, marks=pytest.mark.kafka)])
+def test_a_batch_that_is_about_to_be_timed_out_is_not_decided(broker: type[Broker | ApacheKafka]) -> None:
+    with broker({"transaction.two.phase.commit.enable": False}) as running:
+        bench = Bench(running.bootstrap_servers, Level.RESUME, timeout_ms=40_000)
+        messages = [bench.task(bench.open(), 0)]
+        time.sleep(31)  # three quarters and a bit; the coordinator's clock counts
+        with pytest.raises(BatchTimedOutError, match="Ongoing"):
+            bench.runner.run(plan.commit_batch(bench.sink, 0, messages))
+        assert bench.open_ids() == []
+        assert bench.committed() == []
 
 
 def test_the_brokers_longest_timeout_is_taken_unless_another_was_asked_for() -> None:
@@ -179,13 +264,12 @@ def test_what_was_decided_is_finished_after_the_brokers_level_changed(tmp_path: 
         bench.runner.run(plan.commit_batch(bench.sink, 0, [bench.task(bench.open(), 0)]))
         opened = bench.open()
         decided, loser = bench.task(opened, 1), bench.task(opened, 1)
-        decide = plan.commit_batch(bench.sink, 1, [decided]).send(None)
-        assert bench.link.io.run(bench.runner._steps.perform(decide)) == 0
+        bench.decide(1, [decided])
         port = int(broker.bootstrap_servers.rpartition(":")[2])
     with Broker(settings(after), data_dir=str(tmp_path), port=port):
         bench.level = after
         opened = bench.open()
-        assert dict(opened.decided) == {QUERY: 1}
+        assert opened.decided == (plan.Decided(bench.query, 1, Content(1, 1)),)
         assert isinstance(loser, plan.Prepared)
         assert bench.open_ids() == []
         bench.runner = bench.another_process()

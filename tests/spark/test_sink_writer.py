@@ -3,25 +3,43 @@
 from __future__ import annotations
 
 import pickle
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StructType
 
+from fencepost import Consumer, TopicPartition
 from fencepost.broker.embedded import Broker
-from fencepost.errors import ConfigurationError, UsageError
-from fencepost.spark import names
-from fencepost.spark.errors import SupersededError
-from fencepost.spark.plan import Nothing, Prepared, Skipped
-from fencepost.spark.runner import Link
-from fencepost.spark.sink import BatchWriter, StreamWriter, TaskMessage
+from fencepost.errors import ConfigurationError, KafkaTimeoutError, RecordRejectedError, UsageError
+from fencepost.protocol.codes import ErrorCode
+from fencepost.spark import exactly_once
+from fencepost.spark.errors import (
+    BatchChangedError,
+    BatchTimedOutError,
+    CheckpointRolledBackError,
+    SupersededError,
+    UnfinishedSinkError,
+)
+from fencepost.spark.sink import names, plan
+from fencepost.spark.sink.decision import Decision, Pair, Winner, decode_value, encode_value
+from fencepost.spark.sink.plan import Nothing, Prepared, Skipped
+from fencepost.spark.sink.runner import Link, SinkLink, resolve_sink
+from fencepost.spark.sink.steps import SinkConfig
+from fencepost.spark.sink.writer import BatchWriter, SinkWriter, StreamWriter, TaskMessage
+from fencepost.spark.source.reader import BatchReader, StreamReader
+from tests.spark.hand_played import decide
 
 COLUMNS = [("key", "string"), ("value", "string")]
 QUERY = "5b91-query"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def broker() -> Iterator[Broker]:
     with Broker({"transaction.two.phase.commit.enable": True}) as broker:
         yield broker
@@ -61,7 +79,7 @@ def test_only_pickling_claims_and_only_once(broker: Broker) -> None:
     assert pickle.dumps(planned) == sent  # PySpark pickles it twice: into the function, and by itself
     assert sink.epoch() == 0
     in_a_task: StreamWriter = pickle.loads(sent)
-    message = in_a_task.write_partition(rows(10), QUERY, 0, 0)
+    message = in_a_task.write_partition(rows(10), QUERY, 0)
     assert pickle.dumps(in_a_task) == sent
     assert sink.epoch() == 0
     assert isinstance(message.message, Prepared)
@@ -75,14 +93,45 @@ def test_only_pickling_claims_and_only_once(broker: Broker) -> None:
 def test_the_messages_survive_pickling_and_a_replayed_batch_is_skipped(broker: Broker) -> None:
     sink = Sink(broker)
     first: StreamWriter = pickle.loads(pickle.dumps(sink.writer()))
-    messages = [first.write_partition(rows(count), QUERY, 0, count) for count in (5, 0)]
+    messages = [first.write_partition(rows(count), QUERY, 0) for count in (5, 0)]
     assert [type(one.message) for one in messages] == [Prepared, Nothing]
     sink.writer().commit(pickle.loads(pickle.dumps(messages)), 0)
     again: StreamWriter = pickle.loads(pickle.dumps(sink.writer()))
-    replayed = again.write_partition(rows(5), QUERY, 0, 0)
-    assert replayed == TaskMessage(Skipped(QUERY, 0))
-    sink.writer().commit([replayed, replayed], 0)
+    replayed = again.write_partition(rows(5), QUERY, 0)
+    assert isinstance(messages[0].message, Prepared)
+    content = messages[0].message.content
+    assert content.rows == 5
+    assert replayed == TaskMessage(Skipped(QUERY, 0, content, content))
+    sink.writer().commit([replayed, again.write_partition(rows(0), QUERY, 0)], 0)
+    with pytest.raises(BatchChangedError, match="5 rows"):
+        sink.writer().commit([replayed, replayed], 0)
+    sink.writer().commit([again.write_partition(rows(1), QUERY, 1)], 1)
+    behind: StreamWriter = pickle.loads(pickle.dumps(sink.writer()))
+    with pytest.raises(CheckpointRolledBackError):
+        behind.write_partition(rows(5), QUERY, 0)
     assert sink.link.io.run(sink.link.admin.list_transactions(states=("Ongoing",))) == []
+
+
+def test_a_batch_that_an_older_release_decided_is_skipped_by_its_number_and_it_is_said(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    sink = Sink(broker)
+    writer: StreamWriter = pickle.loads(pickle.dumps(sink.writer()))
+    message = writer.write_partition(rows(5), QUERY, 0).message
+    assert isinstance(message, Prepared)
+    decision = Decision(sink.name, QUERY, 0, (Winner(message.transactional_id, message.pair),))
+    assert decode_value(encode_value(decision)).content is None  # version 1
+    runner = SinkLink(sink.link, SinkConfig())
+    assert runner.run(writing(message.claim, decision)) == 0
+    again: StreamWriter = pickle.loads(pickle.dumps(sink.writer()))
+    with caplog.at_level("INFO", "fencepost.spark"):
+        sink.writer().commit([again.write_partition(rows(3), QUERY, 0)], 0)
+    assert "batch 0 was written by an older release, which did not note its rows: skipped by its number" in caplog.text
+
+
+def writing(claim: Pair, decision: Decision) -> plan.Plan[int]:
+    code: int = yield plan.WriteDecision(claim, decision)
+    return code
 
 
 def test_batch_writes_count_on(broker: Broker) -> None:
@@ -100,7 +149,7 @@ def test_at_least_once_claims_nothing(broker: Broker) -> None:
     sink = Sink(broker)
     options = {**sink.options, "delivery": "at-least-once"}
     writer: StreamWriter = pickle.loads(pickle.dumps(StreamWriter(options, COLUMNS)))
-    message = writer.write_partition(rows(3), QUERY, 0, 0)
+    message = writer.write_partition(rows(3), QUERY, 0)
     assert message == TaskMessage(None)
     StreamWriter(options, COLUMNS).commit([message], 0)
     StreamWriter(options, COLUMNS).abort([message, None], 0)
@@ -112,14 +161,14 @@ def test_what_cannot_work_is_said_before_anything_is_opened(broker: Broker) -> N
     with pytest.raises(ConfigurationError, match="colour"):
         StreamWriter(sink.options, [*COLUMNS, ("colour", "string")])
     with pytest.raises(UsageError, match="pickling"):
-        sink.writer().write_partition(rows(1), QUERY, 0, 0)
+        sink.writer().write_partition(rows(1), QUERY, 0)
     with pytest.raises(UsageError, match="query and batch"):
         pickle.loads(pickle.dumps(sink.writer())).write(rows(1))
     assert sink.epoch() == 0
 
 
 def test_a_topic_that_does_not_exist_is_said_before_anything_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fencepost.spark.runner.TOPIC_PATIENCE_MS", 500)
+    monkeypatch.setattr("fencepost.spark.sink.runner.TOPIC_PATIENCE_MS", 500)
     with Broker({"auto.create.topics.enable": False}) as strict:
         sink = Sink(strict)
         with pytest.raises(ConfigurationError, match="topic 'nowhere' does not exist"):
@@ -130,13 +179,303 @@ def test_a_topic_that_does_not_exist_is_said_before_anything_is_opened(monkeypat
     with Broker({"auto.create.topics.enable": True}) as generous:
         sink = Sink(generous)
         writer = pickle.loads(pickle.dumps(StreamWriter({**sink.options, "topic": "made-for-me"}, COLUMNS)))
-        assert isinstance(writer.write_partition(rows(1), QUERY, 0, 0).message, Prepared)
+        assert isinstance(writer.write_partition(rows(1), QUERY, 0).message, Prepared)
+
+
+def test_an_epoch_of_continuous_processing_is_refused_by_name(broker: Broker) -> None:
+    with pytest.raises(ConfigurationError, match=r"nothing is written.*trigger\(continuous=\.\.\.\)"):
+        Sink(broker).writer().commit([None, None], 0)
+
+
+def test_continuous_processing_is_refused_where_its_checkpoint_can_be_seen(broker: Broker, tmp_path: Path) -> None:
+    """A micro-batch is in Spark's offset log before its writer is made; an epoch is when it ends."""
+    sink = Sink(broker)
+    sink.options["checkpointlocation"] = str(tmp_path)
+    (tmp_path / "metadata").write_text('{"id": "q"}')
+    with pytest.raises(ConfigurationError, match=r"nothing is planned.*trigger\(continuous=\.\.\.\)"):
+        pickle.dumps(sink.writer())
+    assert sink.epoch() == -1
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "0").write_text("v1")
+    pickle.dumps(sink.writer())
+    assert sink.epoch() == 0
+
+
+def open_ids(sink: Sink) -> list[str]:
+    listed = sink.link.io.run(sink.link.admin.list_transactions(states=("Ongoing",)))
+    return [one.transactional_id for one in listed]
+
+
+@pytest.mark.parametrize("late", ["before it has written", "when it has written"])
+@pytest.mark.parametrize("ends", ["commit", "abort", "newer run"])
+def test_a_copy_that_is_late_leaves_nothing_open(broker: Broker, late: str, ends: str) -> None:
+    """Spark kills it with its worker, so that it may never come to end its transaction."""
+    sink = Sink(broker)
+    writer: StreamWriter = pickle.loads(pickle.dumps(sink.writer()))
+    message = writer.write_partition(rows(5), QUERY, 0)
+
+    def end_the_batch() -> None:
+        if ends == "newer run":
+            pickle.dumps(sink.writer())
+        else:
+            end = sink.writer().commit if ends == "commit" else sink.writer().abort
+            end([message], 0)
+
+    def rows_of_the_copy() -> Iterator[pa.RecordBatch]:
+        yield from rows(5)
+        assert late == "when it has written"  # otherwise it reads no further
+        end_the_batch()  # few rows are sent at the end: its transaction is open from then on
+        yield from rows(5)
+
+    if late == "before it has written":
+        end_the_batch()
+    with pytest.raises(SupersededError, match="over without this task attempt"):
+        writer.write_partition(rows_of_the_copy(), QUERY, 0)
+    assert open_ids(sink) == []
+    assert committed_rows(sink) == (5 if ends == "commit" else 0)
+
+
+def test_a_batch_write_whose_tasks_all_die_leaves_nothing_open(broker: Broker) -> None:
+    """Killed workers send no messages: the job's writer knows its claim, and what was begun under it."""
+    sink = Sink(broker)
+    writer: BatchWriter = pickle.loads(pickle.dumps(BatchWriter(sink.options, COLUMNS)))
+    message = writer.write_partition(rows(5), "batch", 0).message
+    assert isinstance(message, Prepared)
+    assert open_ids(sink) == [message.transactional_id]
+    writer.abort([None, None])
+    assert open_ids(sink) == []
+    decided: BatchWriter = pickle.loads(pickle.dumps(BatchWriter(sink.options, COLUMNS)))
+    decided.commit([decided.write_partition(rows(5), "batch", 0)])
+    decided.abort([None])  # late, and without effect
+    assert committed_rows(sink) == 5
+
+
+class BrokenFrame:
+    """A data frame for foreachBatch, one of whose tasks fails when another one has written. Spark's part is played."""
+
+    schema = StructType().add("key", "string").add("value", "string")
+
+    def __init__(self) -> None:
+        self.sparkSession = self.sparkContext = self
+
+    def getLocalProperty(self, name: str) -> str:  # noqa: N802 - PySpark's name
+        return name
+
+    def mapInArrow(self, write: Callable[[Iterator[pa.RecordBatch]], Iterator[Any]], _: str) -> BrokenFrame:  # noqa: N802
+        self.write = write
+        return self
+
+    def collect(self) -> list[Any]:
+        assert [one.num_rows for one in self.write(rows(5))] == [1]
+        raise RuntimeError("a task has failed for good")
+
+
+def test_a_frame_whose_job_fails_leaves_nothing_open(broker: Broker) -> None:
+    sink = Sink(broker)
+    for batch in range(2):
+        with pytest.raises(RuntimeError, match="failed for good"):
+            exactly_once(sink.options)(BrokenFrame(), batch)  # type: ignore[arg-type]
+        assert open_ids(sink) == []
+    assert committed_rows(sink) == 0
+
+
+@pytest.mark.parametrize("settings", [{"transaction.two.phase.commit.enable": True}, {}])
+def test_a_task_that_is_too_slow_says_so(settings: dict[str, bool]) -> None:
+    with Broker({**settings, "transaction.max.timeout.ms": 1000}) as slow:
+        sink = Sink(slow)
+
+        def slowly() -> Iterator[pa.RecordBatch]:
+            yield pa.record_batch({"key": ["k"] * 10, "value": ["x" * 1_000_000] * 10})
+            wait_until_none_is_open(sink)
+            yield from rows(5)
+
+        with pytest.raises(BatchTimedOutError, match=r"longer than kafka\.transaction\.timeout\.ms=1000"):
+            pickle.loads(pickle.dumps(sink.writer())).write_partition(slowly(), QUERY, 0)
+        assert committed_rows(sink) == 0
+
+
+def wait_until_none_is_open(sink: Sink) -> None:
+    """Of the task's, whose first megabytes have to be sent first."""
+    until = time.monotonic() + 30
+    was_open = False
+    while time.monotonic() < until and not (was_open and not open_ids(sink)):
+        was_open = was_open or bool(open_ids(sink))
+        time.sleep(0.05)
 
 
 def test_two_queries_with_one_sink_id_hear_of_each_other(broker: Broker) -> None:
     sink = Sink(broker)
     first: StreamWriter = pickle.loads(pickle.dumps(sink.writer()))
-    message = first.write_partition(rows(1), QUERY, 0, 0)
+    message = first.write_partition(rows(1), QUERY, 0)
     pickle.dumps(sink.writer())  # another query plans its batch
     with pytest.raises(SupersededError, match=r"two queries have the same sink\.id"):
         sink.writer().commit([message], 0)
+
+
+def decide_without_completing(sink: Sink, batch_id: int) -> None:
+    """A batch whose driver died between its decision and its completion."""
+    writer: StreamWriter = pickle.loads(pickle.dumps(sink.writer()))
+    message = writer.write_partition(rows(5), QUERY, batch_id).message
+    decide(writer._link(), plan.commit_batch(sink.name, batch_id, [message]))
+
+
+def committed_rows(sink: Sink) -> int:
+    places = [TopicPartition(sink.name, 0), TopicPartition(sink.name, 1)]
+    with Consumer(sink.options["kafka.bootstrap.servers"], auto_offset_reset="earliest") as consumer:
+        consumer.assign(places)
+        ends = sink.link.io.run(sink.link.admin.list_offsets(dict.fromkeys(places, -1)))
+        found = 0
+        while any(consumer.position(one) < ends[one].offset for one in places):
+            found += len(consumer.poll(1000))
+        return found
+
+
+def test_at_least_once_does_not_begin_over_open_transactions(broker: Broker) -> None:
+    sink = Sink(broker)
+    decide_without_completing(sink, 0)
+    options = {**sink.options, "delivery": "at-least-once"}
+    for _ in range(2):
+        with pytest.raises(UnfinishedSinkError, match=f"fencepost transactions resolve {sink.name}"):
+            pickle.dumps(StreamWriter(options, COLUMNS))
+    resolve_sink(options["kafka.bootstrap.servers"], sink.name)
+    pickle.dumps(StreamWriter(options, COLUMNS))
+    assert committed_rows(sink) == 5
+
+
+def test_a_batch_is_not_written_again_under_another_name(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    sink = Sink(broker)
+    decide_without_completing(sink, 3)
+    renamed = {**sink.options, "sink.id": f"{sink.name}-renamed"}
+    writer: StreamWriter = pickle.loads(pickle.dumps(StreamWriter(renamed, COLUMNS)))
+    assert f"sink {sink.name!r} has 1 open transactions on topic {sink.name!r}" in caplog.text
+    message = writer.write_partition(rows(5), QUERY, 3)
+    for _ in range(2):
+        with pytest.raises(UnfinishedSinkError, match=f"batch 3 of query {QUERY} was written by sink {sink.name!r}"):
+            StreamWriter(renamed, COLUMNS).commit([message], 3)
+    StreamWriter(renamed, COLUMNS).abort([message], 3)
+    # As the message says: under the old name the batch is skipped, and the next one may go by the new name.
+    old: StreamWriter = pickle.loads(pickle.dumps(sink.writer()))
+    skipped = old.write_partition(rows(5), QUERY, 3)
+    assert isinstance(skipped.message, Skipped)
+    sink.writer().commit([skipped], 3)
+    writer = pickle.loads(pickle.dumps(StreamWriter(renamed, COLUMNS)))
+    StreamWriter(renamed, COLUMNS).commit([writer.write_partition(rows(7), QUERY, 4)], 4)
+    assert committed_rows(sink) == 5 + 7
+
+
+def test_a_copied_checkpoint_may_write_what_the_other_query_wrote(broker: Broker) -> None:
+    sink, copy = Sink(broker), Sink(broker)
+    decide_without_completing(sink, 3)
+    options = {**copy.options, "query.copied": "true"}
+    writer: StreamWriter = pickle.loads(pickle.dumps(StreamWriter(options, COLUMNS)))
+    StreamWriter(options, COLUMNS).commit([writer.write_partition(rows(7), QUERY, 3)], 3)
+    assert committed_rows(copy) == 7
+
+
+def test_two_sinks_of_one_query_may_decide_the_same_batch(broker: Broker) -> None:
+    """As two functions for foreachBatch do, which use the writer without Spark's commit."""
+    one, other = Sink(broker), Sink(broker)
+    for sink in (one, other):
+        writer: SinkWriter = pickle.loads(pickle.dumps(SinkWriter(sink.options, COLUMNS)))
+        writer.commit_messages([writer.write_partition(rows(2), QUERY, 0)], 0)
+    assert (committed_rows(one), committed_rows(other)) == (2, 2)
+
+
+def test_a_checkpoint_is_one_sink_however_it_is_spelled(broker: Broker) -> None:
+    sink = Sink(broker)
+    del sink.options["sink.id"]
+    for number, text in enumerate(("/data/cp", "/data/cp/", "file:/data/cp", "file:///data/cp")):
+        options = {**sink.options, "checkpointlocation": text}
+        writer: StreamWriter = pickle.loads(pickle.dumps(StreamWriter(options, COLUMNS)))
+        message = writer.write_partition(rows(1), QUERY, number)
+        assert isinstance(message.message, Prepared)
+        assert names.parse(message.message.transactional_id.rpartition("/")[0]) == names.SinkId("/data/cp")
+        StreamWriter(options, COLUMNS).commit([message], number)
+    assert committed_rows(sink) == 4
+
+
+def test_a_sink_that_was_named_by_another_spelling_keeps_its_name(broker: Broker) -> None:
+    sink = Sink(broker)
+    sink.options["sink.id"] = sink.name = "file:/data/cp"  # as it was named when every spelling was a name
+    sink.options["topic"] = "respelled"
+    sink.link.io.run(sink.link.admin.create_topic("respelled", 2))
+    decide_without_completing(sink, 0)
+    options = {**sink.options, "checkpointlocation": "file:/data/cp"}
+    del options["sink.id"]
+    writer: StreamWriter = pickle.loads(pickle.dumps(StreamWriter(options, COLUMNS)))
+    skipped = writer.write_partition(rows(5), QUERY, 0)
+    assert isinstance(skipped.message, Skipped)
+    message = writer.write_partition(rows(2), QUERY, 1)
+    StreamWriter(options, COLUMNS).commit([message], 1)
+    sink.name = "respelled"
+    assert committed_rows(sink) == 7
+
+
+def small_topic(sink: Sink) -> None:
+    sink.link.io.run(sink.link.admin.create_topic("small", 2, configs={"max.message.bytes": "20000"}))
+    sink.options["topic"] = "small"
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+def test_batches_are_cut_as_the_topics_max_message_bytes_asks(broker: Broker, codec: str) -> None:
+    sink = Sink(broker)
+    small_topic(sink)
+    options = {**sink.options, "kafka.compression.type": codec}
+    writer: StreamWriter = pickle.loads(pickle.dumps(StreamWriter(options, COLUMNS)))
+    chance = Random(1)
+    values = [f"{n}-{chance.randbytes(100).hex()}" for n in range(3000)]
+    batches = [
+        pa.record_batch({"key": [f"k{n}" for n in range(1500)], "value": part})
+        for part in (values[:1500], values[1500:])
+    ]
+    message = writer.write_partition(iter(batches), QUERY, 0)
+    StreamWriter(options, COLUMNS).commit([message], 0)
+    sink.name = "small"
+    assert committed_rows(sink) == 3000
+
+
+def test_a_row_that_is_too_large_for_its_topic_is_named(broker: Broker) -> None:
+    sink = Sink(broker)
+    small_topic(sink)
+    writer: StreamWriter = pickle.loads(pickle.dumps(sink.writer()))
+    frame = pa.record_batch({"key": ["a", "b"], "value": ["x" * 100, "y" * 30_000]})
+    with pytest.raises(RecordRejectedError, match="MESSAGE_TOO_LARGE"):
+        writer.write_partition(iter([frame]), QUERY, 0)
+
+
+def test_rows_without_keys_spread_over_all_partitions(broker: Broker) -> None:
+    sink = Sink(broker)
+    sink.link.io.run(sink.link.admin.create_topic("wide", 12))
+    options = {**sink.options, "topic": "wide", "delivery": "at-least-once"}
+    writer: StreamWriter = pickle.loads(pickle.dumps(StreamWriter(options, [("value", "string")])))
+    for number in range(150):  # the chance that one of twelve is never taken is 3e-5
+        writer.write_partition(iter([pa.record_batch({"value": ["v"] * 3})]), QUERY, number)
+    places = {TopicPartition("wide", number): -1 for number in range(12)}
+    ends = sink.link.io.run(sink.link.admin.list_offsets(places))
+    assert sum(one.offset for one in ends.values()) == 450
+    assert min(one.offset for one in ends.values()) > 0
+
+
+def test_what_the_broker_refuses_is_named_when_time_runs_out(broker: Broker) -> None:
+    sink = Sink(broker)
+    options = {**sink.options, "kafka.delivery.timeout.ms": "1500"}
+    writer: StreamWriter = pickle.loads(pickle.dumps(StreamWriter(options, COLUMNS)))
+    with broker.faults.fail("Produce", ErrorCode.KAFKA_STORAGE_ERROR, times=None, topic=sink.name) as full:
+        with pytest.raises(KafkaTimeoutError, match="KAFKA_STORAGE_ERROR"):
+            writer.write_partition(rows(3), QUERY, 0)
+        assert full.hits > 1
+
+
+def test_wrong_servers_are_told_soon_where_a_job_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fencepost.spark.sink.runner.FIRST_CONTACT_MS", 300)
+    wrong = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", "sink.id": "s", "subscribe": "t"}
+    source = {key: value for key, value in wrong.items() if key not in ("topic", "sink.id")}
+    sink = {key: value for key, value in wrong.items() if key != "subscribe"}
+    beginnings: list[Callable[[], object]] = [
+        lambda: pickle.dumps(BatchWriter(sink, COLUMNS)),
+        BatchReader(source, StructType([])).partitions,
+        StreamReader({**source, "startingoffsets": "earliest"}, StructType([])).initialOffset,
+    ]
+    for begin in beginnings:
+        with pytest.raises(KafkaTimeoutError, match=r"bootstrap\.servers=127\.0\.0\.1:1: no broker can be reached"):
+            begin()

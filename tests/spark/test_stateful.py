@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import Producer
 
 from fencepost.broker.embedded import Broker
+from tests.spark.copying import PARTITIONS, Copy
 from tests.spark.stateful import WINDOW_S
-from tests.spark.test_exactly_once import PARTITIONS, Copy
 
 RECORDS = 600
 START_S = 1_600_000_000
@@ -38,7 +38,7 @@ def produce(copy: Copy) -> None:
             partition=number % PARTITIONS,
             timestamp=(START_S + number) * 1000,
         )
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
 
 
 def test_windows_and_a_join_survive_kills(copy: Copy) -> None:
@@ -51,10 +51,10 @@ def test_windows_and_a_join_survive_kills(copy: Copy) -> None:
     killed = 0
     for kill in kills:
         process = copy.run(kill, script="stateful.py")
-        assert process.wait(400) == -9, copy.output.read_text()[-6000:]
+        assert process.wait(600) == -9, copy.output.read_text()[-6000:]
         killed += "windows are done" in copy.output.read_text()
     assert killed == 1  # once in each of the two queries
-    copy.run_to_the_end(script="stateful.py")
+    copy.run_alone_to_the_end(script="stateful.py")
     windows = Counter(f"window {START_S + first} {WINDOW_S}" for first in range(0, RECORDS, WINDOW_S))
     pairs = Counter(f"pair {number}" for number in [*range(RECORDS), RECORDS + LATE_S, RECORDS + LATE_S + 1])
     copy.check_values(windows + pairs)

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import io
+import json
+import uuid
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from fencepost import Admin, Producer
 from fencepost.broker.embedded import Broker
-from fencepost.broker.internal_records import encode_internal_batch
 from fencepost.cli.main import main
-from fencepost.protocol.batch import set_producer
-from fencepost.spark import names, plan, wire
-from fencepost.spark.plan import Level
-from tests.spark.hand_played import QUERY, Bench
+from fencepost.errors import ConfigurationError
+from fencepost.protocol.records.batch import set_producer
+from fencepost.protocol.records.small import encode_pairs
+from fencepost.spark.errors import UnfinishedSinkError
+from fencepost.spark.sink import names, plan, wire
+from fencepost.spark.sink.plan import Level
+from fencepost.spark.sink.runner import resolve_sink
+from tests.spark.hand_played import Bench
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +40,7 @@ def decided_and_loser(bench: Bench) -> tuple[plan.Prepared, plan.Prepared]:
     """A decided transaction that was never completed, and one that no decision names."""
     opened = bench.open()
     decided, loser = bench.task(opened, 0), bench.task(opened, 0)
-    decide = plan.commit_batch(bench.sink, 0, [decided]).send(None)
-    assert bench.link.io.run(bench.runner._steps.perform(decide)) == 0
+    bench.decide(0, [decided])
     assert isinstance(decided, plan.Prepared) and isinstance(loser, plan.Prepared)
     return decided, loser
 
@@ -43,23 +51,26 @@ def test_list_describe_abort_and_resolve(broker: Broker, capsys: pytest.CaptureF
     at = ["--bootstrap-servers", broker.bootstrap_servers]
 
     assert command("list", *at) == 0
-    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
-    assert f"decided, batch 0 of query {QUERY}" in lines[decided.transactional_id]
+    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line}
+    assert f"decided, batch 0 of query {bench.query}" in lines[decided.transactional_id]
     assert f"sink {bench.sink}: not decided" in lines[loser.transactional_id]
     assert names.sink_id(bench.sink) not in lines
     assert command("list", "--all", *at) == 0
     assert f"sink {bench.sink}: its own" in capsys.readouterr().out
 
-    assert command("describe", decided.transactional_id, "nobody", *at) == 0
+    assert command("describe", decided.transactional_id, "nobody", *at) == 1
     out = capsys.readouterr().out
-    assert f"end with: {decided.pair}" in out
+    kept = replace(decided.pair, epoch=decided.pair.epoch + 1)  # before it was decided it was kept
+    assert f"end with: {kept}" in out
     assert f"partitions: {bench.topic}-0" in out
-    assert "nobody\n  state: unknown to the brokers (105)" in out
+    assert "nobody\n  state: unknown to the brokers: TRANSACTIONAL_ID_NOT_FOUND (105)" in out
+    assert "  age: " in out
+    assert "timeout: none: it waits for a decision" in out
 
     assert command("abort", decided.transactional_id, *at) == 1
     assert "use resolve" in capsys.readouterr().err
-    assert command("abort", loser.transactional_id, *at) == 0
-    assert command("abort", loser.transactional_id, *at) == 1
+    assert command("abort", loser.transactional_id, "--yes", *at) == 0  # a loser is never prepared
+    assert command("abort", loser.transactional_id, "--yes", *at) == 1
     assert "not open: CompleteAbort" in capsys.readouterr().err
 
     assert command("resolve", bench.sink, *at) == 0
@@ -71,7 +82,7 @@ def test_list_describe_abort_and_resolve(broker: Broker, capsys: pytest.CaptureF
 def test_no_decision_topic_is_made_by_looking(capsys: pytest.CaptureFixture[str]) -> None:
     with Broker() as broker:
         assert command("list", "-b", broker.bootstrap_servers) == 0
-        assert capsys.readouterr().out == "TRANSACTIONAL ID  STATE  SPARK\n"
+        assert capsys.readouterr().out == "TRANSACTIONAL ID  STATE  AGE  PARTITIONS  SPARK\n"
         bench = Bench(broker.bootstrap_servers, Level.KEEP_PREPARED)
         assert bench.link.io.run(bench.link.admin.list_topics()) == [bench.topic]
 
@@ -91,7 +102,7 @@ class Stranger:
     def leave(self, transactional_id: str, number: int) -> None:
         bench = self.bench
         owner = bench.link.io.run(bench.link.admin.init_producer_id(transactional_id))
-        batch = encode_internal_batch([(b"k", b"%d" % number)], 1_600_000_000_000)
+        batch = encode_pairs([(b"k", b"%d" % number)], 1_600_000_000_000)
         set_producer(batch, owner.producer_id, owner.producer_epoch, 0, True)
         cluster = bench.link.admin.cluster
         deadline_ms = cluster.runtime.now_ms() + 20_000
@@ -108,22 +119,47 @@ def test_what_a_flink_sink_left_is_finished_by_its_checkpoint(
 ) -> None:
     stranger = Stranger(broker)
     flink = stranger.bench.topic
-    for number, name in enumerate((f"{flink}-0-7", f"{flink}-1-7", f"{flink}-0-8", f"{flink}-0-10", f"{flink}-eu-0-7")):
-        stranger.leave(name, number)
-    command_line = ["finish-flink", flink, "--checkpoint", "8", *stranger.at]
+    numbers = ("0-4710", "1-4710", "0-4711", "0-4713", "eu-0-4710")
+    for number, name in enumerate(numbers):
+        stranger.leave(f"{flink}-{name}", number)
+    command_line = ["finish-flink", flink, "--checkpoint", "4711", *stranger.at]
     before = stranger.open_ids()
     assert command(*command_line) == 0
     told = capsys.readouterr().out.splitlines()
     assert told[-1] == "3 to commit, 1 to abort"
-    assert told[:-1] == [*(f"would commit {flink}-{one}" for one in ("0-7", "1-7", "0-8")), f"would abort {flink}-0-10"]
+    assert told[:-1] == [*(f"would commit {flink}-{one}" for one in numbers[:3]), f"would abort {flink}-0-4713"]
     assert stranger.open_ids() == before
     assert command(*command_line, "--apply") == 0
     assert capsys.readouterr().out.endswith("3 committed, 1 aborted\n")
-    assert before - stranger.open_ids() == {f"{flink}-{one}" for one in ("0-7", "1-7", "0-8", "0-10")}
+    assert before - stranger.open_ids() == {f"{flink}-{one}" for one in numbers[:4]}
     assert command("list", "--prefix", f"{flink}-eu", *stranger.at) == 0
-    assert f"{flink}-eu-0-7" in capsys.readouterr().out
-    assert command("abort", f"{flink}-eu-0-7", *stranger.at) == 0
+    assert f"{flink}-eu-0-4710" in capsys.readouterr().out
+    assert command("abort", f"{flink}-eu-0-4710", "--yes", *stranger.at) == 0
     assert stranger.bench.committed() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "checkpoint"),
+    [(("0-0", "0-1"), "4711"), (("0-1",), "4711"), (("0-3",), "5"), (("0-31", "1-30"), "3")],
+)
+def test_pooled_names_of_a_flink_sink_are_not_taken_for_checkpoints(
+    broker: Broker, capsys: pytest.CaptureFixture[str], numbers: tuple[str, ...], checkpoint: str
+) -> None:
+    """POOLING takes the smallest free number: of 0-0 and 0-1 either may be what the savepoint lists."""
+    stranger = Stranger(broker)
+    ids = {f"{stranger.bench.topic}-{one}" for one in numbers}
+    for number, one in enumerate(sorted(ids)):
+        stranger.leave(one, number)
+    command_line = ["finish-flink", stranger.bench.topic, "--checkpoint", checkpoint, *stranger.at]
+    for more in ((), ("--apply",)):
+        assert command(*command_line, *more) == 1
+        out, err = capsys.readouterr()
+        assert "TransactionNamingStrategy.POOLING" in err and "commit" not in out
+        assert "start the job from the savepoint, stop it with a new one" in err
+    assert ids <= stranger.open_ids()
+    assert command(*command_line, "--named-by-checkpoint") == 0
+    to_commit = sum(int(one.rpartition("-")[2]) <= int(checkpoint) for one in numbers)
+    assert f"{to_commit} to commit, {len(numbers) - to_commit} to abort" in capsys.readouterr().out
 
 
 def test_commit_is_for_strangers_and_for_what_is_decided(broker: Broker, capsys: pytest.CaptureFixture[str]) -> None:
@@ -132,11 +168,156 @@ def test_commit_is_for_strangers_and_for_what_is_decided(broker: Broker, capsys:
     decided, loser = decided_and_loser(bench)
     assert command("commit", loser.transactional_id, *at) == 1
     assert "will be written again" in capsys.readouterr().err
-    assert command("commit", decided.transactional_id, *at) == 0
-    assert command("commit", decided.transactional_id, *at) == 1
+    assert command("commit", decided.transactional_id, "--yes", *at) == 0
+    assert command("commit", decided.transactional_id, "--yes", *at) == 1
     assert "not open: CompleteCommit" in capsys.readouterr().err
-    assert command("abort", loser.transactional_id, *at) == 0
+    assert command("abort", loser.transactional_id, "--yes", "--even-if-prepared", *at) == 0
     stranger = Stranger(broker)
     stranger.leave(f"{bench.topic}-7", 5)
-    assert command("commit", f"{bench.topic}-7", *at) == 0
+    assert command("commit", f"{bench.topic}-7", "--yes", *at) == 0
     assert (bench.committed(), stranger.bench.committed()) == ([0], [5])
+
+
+class Prepared:
+    """What a program left that keeps the state of a prepared transaction elsewhere, and a record behind it."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.at = ["-b", broker.bootstrap_servers]
+        self.topic = f"orders-{uuid.uuid4().hex[:8]}"
+        self.id = f"{self.topic}-book"
+        with Admin(broker.bootstrap_servers) as admin:
+            admin.create_topic(self.topic, 2)
+        self.producer = Producer(broker.bootstrap_servers, transactional_id=self.id, two_phase_commit=True)
+        with self.producer as producer:
+            producer.init_transactions()
+            producer.begin_transaction()
+            producer.send(self.topic, b"book", partition=1)
+            self.state = producer.prepare_transaction()
+        with Producer(broker.bootstrap_servers) as other:
+            for number in range(5):
+                other.send(self.topic, b"later %d" % number, partition=1)
+
+    def is_open(self) -> bool:
+        with Admin(self.at[1]) as admin:
+            (found,) = admin.describe_transactions([self.id])
+        return found.state == "Ongoing"
+
+
+@pytest.fixture
+def prepared(broker: Broker) -> Prepared:
+    return Prepared(broker)
+
+
+@pytest.mark.parametrize("verb", ["abort", "commit"])
+def test_a_prepared_transaction_is_not_ended_unasked(
+    prepared: Prepared, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    assert command(verb, prepared.id, "--yes", *prepared.at) == 1
+    assert "whoever keeps its state is to decide it" in capsys.readouterr().err
+    for answer in ("n\n", ""):
+        monkeypatch.setattr("sys.stdin", io.StringIO(answer))
+        assert command(verb, prepared.id, "--even-if-prepared", *prepared.at) == 1
+        assert f"{verb.capitalize()} {prepared.id} (" in capsys.readouterr().err
+    assert prepared.is_open()
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    assert command(verb, prepared.id, "--even-if-prepared", *prepared.at) == 0
+    assert not prepared.is_open()
+
+
+def test_list_shows_age_partitions_and_what_holds_readers_back(
+    prepared: Prepared, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command("list", "--prefix", prepared.id, *prepared.at) == 0
+    out = capsys.readouterr().out
+    (line,) = [one for one in out.splitlines() if one.startswith(f"{prepared.id} ")]
+    assert "two-phase: prepared" in line and f"{prepared.topic}-1" in line and " s " in line
+    (held,) = [one.split() for one in out.splitlines() if one.startswith(f"{prepared.topic}-1 ")]
+    assert held == [f"{prepared.topic}-1", "0", "6", prepared.id]
+
+    assert command("list", "--prefix", "nobody's", "--topic", prepared.topic, "--json", *prepared.at) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["transactions"] == []
+    assert told["held_back"] == [
+        {"partition": f"{prepared.topic}-1", "last_stable_offset": 0, "behind": 6, "held_by": prepared.id}
+    ]
+    assert command("describe", prepared.id, "--json", *prepared.at) == 0
+    (fact,) = json.loads(capsys.readouterr().out)
+    assert (fact["two_phase"], fact["timeout_ms"], fact["partitions"]) == (True, None, [f"{prepared.topic}-1"])
+    assert fact["end_with"] == str(prepared.state)
+    assert fact["age_s"] >= 0
+    assert command("describe", "nobody", "--json", *prepared.at) == 1
+    (fact,) = json.loads(capsys.readouterr().out)
+    assert (fact["state"], fact["age_s"], fact["error"]) == (None, None, "TRANSACTIONAL_ID_NOT_FOUND (105)")
+    assert command("abort", prepared.id, "--yes", "--even-if-prepared", *prepared.at) == 0
+    capsys.readouterr()
+    assert command("describe", prepared.id, "--json", *prepared.at) == 0
+    (fact,) = json.loads(capsys.readouterr().out)
+    assert (fact["state"], fact["age_s"], fact["two_phase"]) == ("CompleteAbort", None, False)
+    assert command("list", "--topic", "nowhere", *prepared.at) == 1
+    assert "there is no topic 'nowhere'" in capsys.readouterr().err
+
+
+def test_a_sink_that_is_not_there_is_an_error_and_leaves_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with Broker() as broker:
+        assert command("resolve", "nosuchsink", "-b", broker.bootstrap_servers) == 1
+        assert "there is no sink 'nosuchsink'; there are: none" in capsys.readouterr().err
+        with pytest.raises(ConfigurationError, match="there is no sink 'nosuchsink'"):
+            resolve_sink(broker.bootstrap_servers, "nosuchsink")
+        with Admin(broker.bootstrap_servers) as admin:
+            assert (admin.list_transactions(), admin.list_topics()) == ([], [])
+
+
+def test_sinks_are_listed_with_what_they_have_decided(broker: Broker, capsys: pytest.CaptureFixture[str]) -> None:
+    bench = Bench(broker.bootstrap_servers, Level.KEEP_PREPARED)
+    decided_and_loser(bench)
+    assert command("sinks", "-b", broker.bootstrap_servers) == 0
+    (line,) = [one.split() for one in capsys.readouterr().out.splitlines() if one.startswith(bench.sink)]
+    assert line == [bench.sink, "2", bench.query, "0"]
+    assert command("sinks", "--json", "-b", broker.bootstrap_servers) == 0
+    assert {"sink": bench.sink, "open": 2, "decided": {bench.query: 0}} in json.loads(capsys.readouterr().out)
+
+
+def test_what_another_sink_has_written_is_not_committed_again(capsys: pytest.CaptureFixture[str]) -> None:
+    with Broker({"transaction.two.phase.commit.enable": True}) as broker:
+        old, new = (Bench(broker.bootstrap_servers, Level.KEEP_PREPARED) for _ in range(2))
+        decided_and_loser(old)
+        new.query = old.query
+        new.runner.run(plan.commit_batch(new.sink, 0, [new.task(new.open(), 0)]))
+        at = ["-b", broker.bootstrap_servers]
+        assert command("resolve", old.sink, *at) == 1
+        told = capsys.readouterr().err
+        assert f"sink {new.sink!r} has decided batch 0" in told and "--even-if-written-again" in told
+        with pytest.raises(UnfinishedSinkError):
+            resolve_sink(broker.bootstrap_servers, old.sink)
+        assert len(old.open_ids()) == 2
+        assert command("resolve", old.sink, "--even-if-written-again", *at) == 0
+        assert "1 committed, 1 aborted" in capsys.readouterr().out
+        assert command("resolve", new.sink, *at) == 0
+
+
+def test_a_secured_cluster_is_reached_with_a_properties_file_or_the_environment(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    login = tmp_path / "client.properties"
+    with Broker(users={"ann": "secret"}) as broker:
+        login.write_text(
+            f"# as for Kafka's tools\nbootstrap.servers={broker.bootstrap_servers}\nsecurity.protocol=SASL_PLAINTEXT\n"
+            "sasl.mechanism = PLAIN\nsasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required "
+            'username="ann" password="secret";\n'
+        )
+        assert command("list", "--command-config", str(login)) == 0
+        assert "TRANSACTIONAL ID" in capsys.readouterr().out
+        for name, value in {
+            "SECURITY_PROTOCOL": "SASL_PLAINTEXT",
+            "SASL_USERNAME": "ann",
+            "SASL_PASSWORD": "no",
+        }.items():
+            monkeypatch.setenv(f"FENCEPOST_{name}", value)
+        assert command("list", "-b", broker.bootstrap_servers) == 1
+        assert "Authentication failed" in capsys.readouterr().err
+        monkeypatch.setenv("FENCEPOST_SASL_PASSWORD", "secret")
+        assert command("list", "-b", broker.bootstrap_servers) == 0
+        login.write_text("sasl.password secret-without-an-equals-sign\n")
+        assert command("list", "--command-config", str(login)) == 1
+        told = capsys.readouterr().err
+        assert "NAME=VALUE" in told and "secret" not in told

@@ -38,7 +38,10 @@ POM = Path(__file__).with_name("apache-kafka.pom.xml")
 CLUSTER_ID = "ZmVuY2Vwb3N0LXRlc3RzLQ"  # any 16 bytes in URL-safe base64
 START_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 30.0
-DEFAULT_JVM_OPTIONS = ("-Xms128m", "-Xmx512m", "-XX:+UseG1GC", "-Dorg.apache.logging.log4j.level=WARN")
+SHORT_LIVED = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""For a JVM that lives for some tests: it compiles less, and takes half the CPU time to start and to warm up."""
+TEST_NODE = (*SHORT_LIVED, "-Xms128m", "-Xmx512m", "-Dorg.apache.logging.log4j.level=WARN")
+TOOL = (*SHORT_LIVED, "-Xmx256m", "-Dorg.apache.logging.log4j.level=ERROR")
 
 Setting = str | int | bool
 
@@ -165,11 +168,7 @@ def run_kafka_class(
     For example `run_kafka_class("org.apache.kafka.tools.DumpLogSegments", "--files", path, "--print-data-log")`, or
     `run_kafka_class("org.apache.kafka.tools.TransactionsCommand", "--bootstrap-server", address, "list")`.
     """
-    command = java_class_command(
-        class_name,
-        *arguments,
-        jvm_options=("-Xmx256m", "-XX:TieredStopAtLevel=1", "-Dorg.apache.logging.log4j.level=ERROR"),
-    )
+    command = java_class_command(class_name, *arguments, jvm_options=TOOL)
     return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=timeout_s, check=False)
 
 
@@ -185,7 +184,7 @@ class ApacheKafka:
         *,
         port: int = 0,
         authorizer: bool = False,
-        jvm_options: Sequence[str] = DEFAULT_JVM_OPTIONS,
+        jvm_options: Sequence[str] = TEST_NODE,
         format_arguments: Sequence[str] = (),
         listeners: Mapping[str, str] | None = None,
     ) -> None:

@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fencepost.broker.acl.model import Operation, ResourceType
+from fencepost.broker.security.acls import Operation, ResourceType
 from fencepost.protocol import fetch_wire, produce_wire
-from fencepost.protocol.columns import encode_batch
 from fencepost.protocol.messages import (
     add_offsets_to_txn,
     add_partitions_to_txn,
@@ -51,6 +50,7 @@ from fencepost.protocol.messages import (
     update_features,
     write_txn_markers,
 )
+from fencepost.protocol.records.columns import encode_batch
 from tests.support.raw_client import Producer, RawClient
 
 STRANGER = Producer(987_654, 3)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fencepost.protocol.batch import seal
-from fencepost.protocol.compression import compress
+from fencepost.protocol.records.batch import PLACE_BYTES, pack_place, parse_header, seal
+from fencepost.protocol.records.compression import compress
 
 
 def varint(value: int) -> bytes:
@@ -86,3 +86,8 @@ def keyed(
 
 def _field(data: bytes | None) -> bytes:
     return varint(-1) if data is None else varint(len(data)) + data
+
+
+def put_at(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
+    """What a log does with a batch."""
+    batch[:PLACE_BYTES] = pack_place(base_offset, parse_header(batch).batch_length, leader_epoch)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 from uuid import UUID
 
-from fencepost.broker.config import BrokerConfig
+from fencepost.broker.api.apis import SERVED
 from fencepost.broker.core import BrokerCore
 from fencepost.broker.effects import Close, Reply, Sync
+from fencepost.broker.settings.values import BrokerConfig
 from fencepost.check.disk import MemoryDisk
 from fencepost.protocol import fetch_wire, produce_wire
-from fencepost.protocol.batch import seal
 from fencepost.protocol.codec import decode_response, encode_request
 from fencepost.protocol.frame import decode_response_header, encode_request_frame
+from fencepost.protocol.records.batch import seal
 
-__all__ = ["BrokerDriver", "batch", "fetch", "produce"]
+__all__ = ["BrokerDriver", "batch", "fetch", "plain_request", "produce"]
 
 _HOT = {0: produce_wire, 1: fetch_wire}
 
@@ -162,9 +164,21 @@ def fetch(
     max_wait_ms: int = 0,
     min_bytes: int = 1,
     max_bytes: int = 1 << 20,
+    partition: int = 0,
 ) -> fetch_wire.FetchRequest:
-    """A Fetch request (up to v12) for partition 0."""
-    wanted = fetch_wire.FetchTopic(topic, None, [fetch_wire.FetchPartition(0, offset, max_bytes)])
+    """A Fetch request (up to v12) for one partition."""
+    wanted = fetch_wire.FetchTopic(topic, None, [fetch_wire.FetchPartition(partition, offset, max_bytes)])
     return fetch_wire.FetchRequest(
         max_wait_ms=max_wait_ms, min_bytes=min_bytes, isolation_level=int(committed), topics=[wanted]
     )
+
+
+def plain_request(key: int, version: int) -> bytes:
+    """The body of a request with every field at its default, or with one batch where that is the point."""
+    if key == 0:
+        return b"".join(produce_wire.encode_request(produce("t", batch(), transactional_id="x"), min(version, 12)))
+    if key == 1:
+        return b"".join(fetch_wire.encode_request(fetch("t"), min(version, 12)))
+    module = import_module(f"fencepost.protocol.messages.{SERVED[key].name}")
+    request: Any = next(v for k, v in vars(module).items() if k.endswith("Request") and hasattr(v, "API_KEY"))
+    return encode_request(request(), version)

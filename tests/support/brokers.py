@@ -124,7 +124,7 @@ class FencepostProcess:
             return
         process.send_signal(kind)
         try:
-            process.wait(30)
+            process.wait(120)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from fencepost.broker.group.requests import Joined, LeavingMember, Synced
-from fencepost.broker.group.subscription import encode_assignment, read_assignment, read_subscription
-from fencepost.client.assignors_wire import Subscription, encode_subscription
+from fencepost.broker.coordinator.group.requests import Joined, LeavingMember, Synced
+from fencepost.broker.coordinator.group.subscription import encode_assignment, read_assignment, read_subscription
+from fencepost.client.group.assignors_wire import Subscription, encode_subscription
 from fencepost.client.types import TopicPartition
 from fencepost.protocol.codes import ErrorCode
-from fencepost.protocol.consumer_group_log import TopicIdPartition
-from tests.unit.broker.group.group_driver import Driver, topic_id
+from fencepost.protocol.logs.consumer_group_log import TopicIdPartition
+from tests.unit.broker.coordinator.group.group_driver import Driver, topic_id
 
 SESSION_MS = 10_000
 REBALANCE_MS = 6_000

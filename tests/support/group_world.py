@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from fencepost.broker.group.config import GroupConfig, MemberTiming
-from fencepost.broker.group.consumer_group import ConsumerGroup
-from fencepost.broker.group.consumer_states import ConsumerGroupState
-from fencepost.broker.group.requests import ConsumerHeartbeat, ConsumerHeartbeatReply
+from fencepost.broker.coordinator.group.config import GroupConfig, MemberTiming
+from fencepost.broker.coordinator.group.consumer.group import ConsumerGroup
+from fencepost.broker.coordinator.group.consumer.states import ConsumerGroupState
+from fencepost.broker.coordinator.group.requests import ConsumerHeartbeat, ConsumerHeartbeatReply
 from fencepost.protocol.codes import ErrorCode
-from fencepost.protocol.consumer_group_log import TopicIdPartition
-from tests.unit.broker.group.group_driver import Driver, FakeTopics
+from fencepost.protocol.logs.consumer_group_log import TopicIdPartition
+from tests.unit.broker.coordinator.group.group_driver import Driver, FakeTopics
 
 GROUP = "g"
 SESSION_MS = 10_000

@@ -25,9 +25,9 @@ import fencepost
 from fencepost.check.checks import check_all
 from fencepost.check.history import Anomaly, History, Outcome, Transaction, Write
 from fencepost.check.reader import read_group_offsets, read_to_end
-from fencepost.client.admin import AdminCore
-from fencepost.client.assembly import cluster_for
-from fencepost.client.asyncio_runtime import runtime_for
+from fencepost.client.admin.core import AdminCore
+from fencepost.client.net.asyncio_runtime import runtime_for
+from fencepost.client.net.cluster import Cluster
 from fencepost.client.types import Isolation, TopicPartition
 from fencepost.config import AdminConfig
 from fencepost.errors import KafkaError, ProduceFailedError
@@ -361,7 +361,7 @@ def wait_until_stable(admin: fencepost.Admin) -> float:
 
 async def read_all(bootstrap: str, groups: list[str], history: History) -> None:
     config = AdminConfig(bootstrap_servers=bootstrap)
-    admin = AdminCore(cluster_for(runtime_for(config), config))
+    admin = AdminCore(Cluster(runtime_for(config), config))
     try:
         for name, count in TOPICS.items():
             for partition in range(count):

@@ -16,7 +16,6 @@ from typing import Any, Self, TypeVar
 from fencepost.protocol import codec, fetch_wire, frame, produce_wire
 from fencepost.protocol.codec import Message
 from fencepost.protocol.codes import ErrorCode
-from fencepost.protocol.columns import decode_batches, encode_batch
 from fencepost.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from fencepost.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from fencepost.protocol.messages.describe_transactions import DescribeTransactionsRequest, TransactionState
@@ -26,6 +25,8 @@ from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest, 
 from fencepost.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from fencepost.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from fencepost.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from fencepost.protocol.records.columns import encode_batch
+from fencepost.protocol.records.decoding import decode_batches
 
 # What Kafka answers for a moment, while something loads, moves or finishes.
 PASSING = frozenset(
@@ -70,7 +71,7 @@ class RawClient:
         self,
         bootstrap_servers: str,
         client_id: str = "raw",
-        timeout_s: float = 30.0,
+        timeout_s: float = 120.0,
         login: tuple[str, str] | None = None,
     ) -> None:
         host, _, port = bootstrap_servers.rpartition(":")

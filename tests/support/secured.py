@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from fencepost.broker.acl.model import CLUSTER_NAME, Operation, Pattern, Permission, ResourceType
 from fencepost.broker.embedded import Broker
-from fencepost.broker.listeners import jaas_line
+from fencepost.broker.security.acls import CLUSTER_NAME, Operation, Pattern, Permission, ResourceType
+from fencepost.broker.security.listeners import jaas_line
 from fencepost.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from tests.support.apache_kafka import ApacheKafka
 from tests.support.brokers import Arm
@@ -71,14 +71,15 @@ class Secured:
 
 
 @contextmanager
-def secured(arm: Arm) -> Iterator[Secured]:
-    """A broker of that arm, for as long as the context lasts."""
+def secured(arm: Arm, more: Mapping[str, str | int | bool] | None = None) -> Iterator[Secured]:
+    """A broker of that arm, for as long as the context lasts. `more`: settings beside the usual ones."""
+    settings = {**SETTINGS, **(more or {})}
     if arm == "fencepost":
         listeners = "PLAINTEXT://127.0.0.1:0,CLIENTS://127.0.0.1:0"
         protocols = "PLAINTEXT:PLAINTEXT,CLIENTS:SASL_PLAINTEXT"
-        with Broker({**SETTINGS, "listeners": listeners, "listener.security.protocol.map": protocols}) as broker:
+        with Broker({**settings, "listeners": listeners, "listener.security.protocol.map": protocols}) as broker:
             yield Secured(arm, broker.listener("CLIENTS"), broker.listener("PLAINTEXT"))
         return
-    properties = {**SETTINGS, "listener.name.clients.sasl.enabled.mechanisms": "PLAIN"}
+    properties = {**settings, "listener.name.clients.sasl.enabled.mechanisms": "PLAIN"}
     with ApacheKafka(properties, listeners={"CLIENTS": "SASL_PLAINTEXT"}) as kafka:
         yield Secured(arm, kafka.address_of("CLIENTS"), kafka.bootstrap_servers)

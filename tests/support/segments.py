@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from fencepost.protocol.batch import iter_batches, verify_crc
+from fencepost.protocol.records.batch import iter_batches, verify_crc
 
 __all__ = ["Damage", "Verified", "verify_data_directory"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,15 +28,66 @@ SEEDED_RANDOM = "Random"
 # Who may import whom, by the first package below fencepost. An import only points down.
 BELOW: dict[str, frozenset[str]] = {
     "protocol": frozenset(),
+    "at_exit": frozenset(),
+    "states": frozenset(),
     "errors": frozenset({"protocol"}),
     "config": frozenset({"errors", "protocol"}),
-    "broker": frozenset({"config", "errors", "protocol"}),
-    "client": frozenset({"config", "errors", "protocol"}),
-    "spark": frozenset({"client", "broker", "config", "errors", "protocol"}),
+    "broker": frozenset({"at_exit", "config", "errors", "protocol", "states"}),
+    "client": frozenset({"at_exit", "config", "errors", "protocol", "states"}),
+    "spark": frozenset({"client", "config", "errors", "protocol"}),
     "check": frozenset({"spark", "client", "broker", "config", "errors", "protocol"}),
     "testing": frozenset({"client", "broker", "config", "errors", "protocol"}),
     "demo": frozenset({"check", "spark", "client", "broker", "config", "errors", "protocol"}),
     "cli": frozenset({"demo", "testing", "check", "spark", "client", "broker", "config", "errors", "protocol"}),
+}
+
+
+def _storeys(*storeys: str) -> dict[str, frozenset[str]]:
+    """Rooms from the ground up, by storeys: each may import from all storeys below its own."""
+    below: dict[str, frozenset[str]] = {}
+    for storey in storeys:
+        below |= dict.fromkeys(storey.split(), frozenset(below))
+    return below
+
+
+# The rooms of a part: its folders, and which of them each may import from, besides itself. "" is what lies in the
+# part's own folder and is shared by all; a module of that folder can be a room of its own.
+ROOMS: dict[str, dict[str, frozenset[str]]] = {
+    "client": {
+        "": frozenset(),
+        "net": frozenset({""}),
+        "group": frozenset({"", "net"}),
+        "consumer": frozenset({"", "net", "group"}),
+        "producer": frozenset({"", "net"}),
+        "admin": frozenset({"", "net", "group"}),
+        "aio": frozenset({"", "net", "group", "consumer", "producer", "admin"}),
+        "blocking": frozenset({"", "net", "group", "consumer", "producer", "admin"}),
+        # Names that users may import from where they stood before.
+        "admin_acls": frozenset({"admin"}),
+        "consumer_interceptors": frozenset({""}),
+    },
+    "broker": _storeys(
+        "clock disk metrics timers",
+        "effects faults log settings",
+        "security topics",
+        "coordinator fetch_sessions",
+        "parts",
+        "connection",
+        "api",
+        "core gauges",
+        "network",
+        "server",
+        "embedded_control",
+        "embedded",
+    ),
+    # The runtime knows neither of what it runs, and these not each other.
+    "broker.coordinator": _storeys(
+        "deadlines partitioning re2",
+        "damage",
+        "runtime group txn",
+        "txn_snapshots",
+        "groups transactions",
+    ),
 }
 
 # The only hosts that texts may name, so that no mirror or private registry slips in.
@@ -58,7 +109,7 @@ def python_files(*folders: str) -> list[Path]:
 
 def text_files() -> list[Path]:
     """Everything that a reader of the repository may read, binary captures included."""
-    top = [path for path in ROOT.iterdir() if path.is_file() and path.name != ".venv.lock"]
+    top = [path for path in ROOT.iterdir() if path.is_file() and path.name not in {".git", ".venv.lock"}]
     below = [path for folder in TEXT_FOLDERS for path in (ROOT / folder).rglob("*") if path.is_file()]
     return sorted(path for path in top + below if "__pycache__" not in path.parts and path.suffix != ".pyc")
 
@@ -138,6 +189,53 @@ def upward_imports(text: str, module: str, *, is_package: bool = False) -> list[
     return sorted(found)
 
 
+def _room(part: str, steps: list[str]) -> str:
+    """The room in `part` of what lies in it at `steps`."""
+    return steps[0] if steps and steps[0] in ROOMS[part] else ""
+
+
+def imports_between_rooms(text: str, module: str, *, is_package: bool = False) -> list[str]:
+    """Imports within a part from a room that is not below; those for types only count as well."""
+    found = set()
+    for part, rooms in ROOMS.items():
+        home = f"fencepost.{part}."
+        if not f"{module}.".startswith(home):
+            continue
+        steps = module.removeprefix(home).split(".") if module.startswith(home) else []
+        own = _room(part, steps)
+        if own == "" and (len(steps) > 1 or (steps and "" not in rooms)):
+            return [f"1: the room {part}.{steps[0]} has no place in tests/support/tidy.py"]
+        for line, name in imported_modules(ast.parse(text), module, is_package=is_package):
+            target = _room(part, name.removeprefix(home).split(".")) if name.startswith(home) else own
+            if target not in rooms.get(own, frozenset()) | {own}:
+                found.add(f"{line}: {own or part} imports {target}")
+    return sorted(found)
+
+
+def circles(texts: dict[str, str]) -> list[list[str]]:
+    """Modules that import each other, directly or around corners; for types only, or in a function, counts as well."""
+    imported = {
+        module: {name for _, name in imported_modules(ast.parse(text), module, is_package=False) if name in texts}
+        - {module}
+        for module, text in texts.items()
+    }
+    reached: dict[str, set[str]] = {}
+    for module in texts:
+        seen: set[str] = set()
+        ahead = list(imported[module])
+        while ahead:
+            if (name := ahead.pop()) not in seen:
+                seen.add(name)
+                ahead += imported[name]
+        reached[module] = seen
+    found = {
+        tuple(sorted(other for other in seen if module in reached[other]))
+        for module, seen in reached.items()
+        if module in seen
+    }
+    return [list(circle) for circle in sorted(found)]
+
+
 def assert_statements(text: str) -> list[str]:
     """`python -O` removes them, so they guard nothing."""
     return [f"{node.lineno}: assert" for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Assert)]
@@ -214,23 +312,3 @@ def _positions(text: str, path: str) -> Iterator[int]:
 
 def _line(text: str, position: int) -> int:
     return text.count("\n", 0, position) + 1
-
-
-def file_map_entries(design: str) -> list[str]:
-    """The paths of the lines "- `path` what it holds" below "## File map"."""
-    section = re.search(r"^## File map\s*$(.*?)(?=^## |\Z)", design, re.MULTILINE | re.DOTALL)
-    if section is None:
-        return []
-    return re.findall(r"^\s*- `([^`]+)`", section.group(1), re.MULTILINE)
-
-
-def file_map_findings(entries: Sequence[str], tree: Sequence[str]) -> list[str]:
-    """What the map has and the tree has not, and the other way round. An entry ending in "/" covers all below it."""
-    found = [f"{entry}: listed twice" for entry in sorted(set(entries)) if entries.count(entry) > 1]
-    for entry in entries:
-        if not any(path == entry or (entry.endswith("/") and path.startswith(entry)) for path in tree):
-            found.append(f"{entry}: in the map, not in the tree")
-    for path in tree:
-        if not any(path == entry or (entry.endswith("/") and path.startswith(entry)) for entry in entries):
-            found.append(f"{path}: in the tree, not in the map")
-    return found

@@ -7,9 +7,7 @@ from typing import assert_type
 import pyarrow as pa
 
 import fencepost
-from fencepost.client.admin import ConfigEntry, LogDir
-from fencepost.client.admin_acls import Acl, AclFilter, AclOperation, ResourceType
-from fencepost.client.admin_groups import GroupDescription
+from fencepost.client.admin import Acl, AclFilter, AclOperation, ConfigEntry, GroupDescription, LogDir, ResourceType
 from fencepost.client.blocking import BulkDelivery, Delivery
 from fencepost.client.interceptors import OutgoingRecord
 from fencepost.client.metrics import PrometheusCollector

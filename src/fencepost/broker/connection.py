@@ -3,21 +3,22 @@ requests."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fencepost.broker.acl.rights import ANONYMOUS
 from fencepost.broker.effects import Effect, Reply
-from fencepost.broker.login import Login
+from fencepost.broker.parts import BrokerParts
+from fencepost.broker.security.login import Login
+from fencepost.broker.security.rights import ANONYMOUS
 
 if TYPE_CHECKING:
-    from fencepost.broker.acl.model import Operation, ResourceType
-    from fencepost.broker.core import BrokerCore
-    from fencepost.broker.faults import RequestFault
-    from fencepost.broker.listeners import Listener
+    from fencepost.broker.faults.table import RequestFault
+    from fencepost.broker.security.acls import Operation, ResourceType
+    from fencepost.broker.security.listeners import Listener
 
-__all__ = ["Call", "Connection"]
+__all__ = ["Call", "Connection", "Core"]
 
 Buffers = Sequence[bytes | bytearray | memoryview]
 
@@ -38,10 +39,11 @@ class Connection:
         "listener",
         "local",
         "login",
+        "made_bytes",
         "peer",
         "principal",
         "software_name",
-        "software_version",
+        "unanswered_bytes",
     )
 
     def __init__(self, connection_id: int, local: tuple[str, int], peer: tuple[str, int], listener: Listener) -> None:
@@ -55,12 +57,15 @@ class Connection:
         self.local = local
         self.peer = peer
         self.software_name = ""
-        self.software_version = ""
         self.client_id = ""
         self.held: deque[memoryview] | None = None
         """Frames that wait behind one that is to be handled late; None where none is."""
         self.closed = False
         self.calls: deque[Call] = deque()
+        self.made_bytes = 0
+        """Of all answers so far, those included that wait for their turn."""
+        self.unanswered_bytes = 0
+        """Of the requests in `calls`."""
 
     def __repr__(self) -> str:
         return f"{self.connection_id} from {self.peer[0]}:{self.peer[1]}"
@@ -70,11 +75,54 @@ class Connection:
         held, self.held = self.held or deque(), None
         return held
 
+    def enter(self, call: Call) -> None:
+        """A request is to be answered."""
+        self.calls.append(call)
+        self.unanswered_bytes += call.size
+
+    def made(self, answer: Buffers | None) -> None:
+        """An answer is encoded; None: it was, and is counted when it comes."""
+        self.made_bytes += sum(map(len, answer or ()))
+
     def flush(self, effects: list[Effect]) -> None:
         """Turn the answers at the head of the queue into effects."""
         calls = self.calls
         while calls and calls[0].answer is not None:
-            effects.append(Reply(self.connection_id, calls.popleft().answer or ()))
+            call = calls.popleft()
+            self.unanswered_bytes -= call.size
+            effects.append(Reply(self.connection_id, call.answer or ()))
+
+
+class Core(BrokerParts, ABC):
+    """The broker as its requests see it: its parts, and the ways to answer."""
+
+    @abstractmethod
+    def answer(self, call: Call, response: Any) -> None:
+        """Encode the response of a call and send it when its turn has come."""
+
+    @abstractmethod
+    def flush(self, connection: Connection, *, unanswered: bool = False) -> None:
+        """Send the answers whose turn has come; `unanswered`: a request that has none is done."""
+
+    @abstractmethod
+    def address(self, connection: Connection) -> tuple[str, int]:
+        """Where the client of this connection is to reach the broker."""
+
+    @abstractmethod
+    def release(self, connection: Connection, *, spared: bool = False) -> None:
+        """Handle the frames that were held back; `spared`: the first of them whatever the faults say."""
+
+    @abstractmethod
+    def drop(self, now_ms: int, connection: Connection) -> None:
+        """Close a connection whose client can be told in no other way."""
+
+    @abstractmethod
+    def reset(self, connection: Connection) -> None:
+        """Close a connection at once, with what was still to be sent on it."""
+
+    @abstractmethod
+    def storage_failed(self, now_ms: int, call: Call, request: Any, error: OSError) -> None:
+        """Nothing may be promised; where there is a place for it, the answer says why."""
 
 
 class Call:
@@ -90,18 +138,22 @@ class Call:
         "fault",
         "finish",
         "on_closed",
+        "size",
         "version",
     )
 
     def __init__(
         self,
-        core: BrokerCore,
+        core: Core,
         connection: Connection,
         api_key: int,
         version: int,
         correlation_id: int,
         client_id: str | None,
+        size: int,
     ) -> None:
+        """`size`: the request's bytes."""
+        self.size = size
         self.core = core
         self.connection = connection
         self.api_key = api_key
@@ -145,4 +197,5 @@ class Call:
         """The request has no answer (Produce with acks=0)."""
         if not self.connection.closed:
             self.connection.calls.remove(self)
-            self.core.flush(self.connection)
+            self.connection.unanswered_bytes -= self.size
+            self.core.flush(self.connection, unanswered=True)

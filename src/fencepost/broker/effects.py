@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fencepost.broker.files import File
+from fencepost.broker.disk.files import File
 
-__all__ = ["Close", "Effect", "Reply", "Sync"]
+__all__ = ["Close", "Effect", "GoOn", "Reply", "Sync"]
 
 
 @dataclass(slots=True, frozen=True)
@@ -22,6 +22,13 @@ class Reply:
 
     connection_id: int
     buffers: Sequence[bytes | bytearray | memoryview]
+
+
+@dataclass(slots=True, frozen=True)
+class GoOn:
+    """A request that has no answer is done: what waits behind it may be handled. (A `Reply` says the same.)"""
+
+    connection_id: int
 
 
 @dataclass(slots=True, frozen=True)
@@ -43,4 +50,4 @@ class Sync:
     files: Sequence[File]
 
 
-Effect = Reply | Close | Sync
+Effect = Reply | GoOn | Close | Sync

@@ -10,15 +10,24 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
-from fencepost.broker.config import BrokerConfig
-from fencepost.broker.control import BrokerClock, BrokerFaults
-from fencepost.broker.faults import FaultTable
-from fencepost.broker.listeners import Listener, with_users
+from fencepost.at_exit import Turn, at_exit
+from fencepost.broker.embedded_control import BrokerClock, BrokerFaults
+from fencepost.broker.faults.table import FaultTable
+from fencepost.broker.metrics.counters import Snapshot
+from fencepost.broker.security.listeners import Listener, with_users
 from fencepost.broker.server import BrokerServer, new_event_loop, system_clock
+from fencepost.broker.settings.values import BrokerConfig
 
 __all__ = ["Broker"]
 
 Result = TypeVar("Result")
+_running: set[Broker] = set()
+
+
+def _stop_all() -> None:
+    """At the end of the program: logs are closed, and no temporary directory stays."""
+    for broker in list(_running):
+        broker.stop()
 
 
 class Broker:
@@ -26,13 +35,14 @@ class Broker:
 
     `config`: Kafka's broker settings by their dotted names. `data_dir`: None for a new directory that is removed at
     the end. `fsync`: "never" (what is written survives the death of the process, not of the machine), "interval" or
-    "commit". `port`: 0 for a free one. The broker runs from `start` (or entering `with`) to `stop`, and may be started
-    again. What goes wrong at the start is raised there: OSError, InvalidSetting, DirectoryInUse.
+    "commit". `port`: 0 for a free one. The broker runs from `start` (or entering `with`) to `stop`, or to the end of
+    the program, and may be started again. What goes wrong at the start is raised there: OSError, InvalidSetting,
+    DirectoryInUse.
 
     `users`: names and passwords. Clients then have to authenticate with SASL PLAIN: on the listeners of the setting
     `listeners` that ask for it, or, without that setting, on the one that there is.
 
-    `clock` moves its time, `faults` makes it do wrong on purpose (`fencepost.broker.control`).
+    `clock` moves its time, `faults` makes it do wrong on purpose (`fencepost.broker.embedded_control`).
     """
 
     def __init__(
@@ -116,6 +126,13 @@ class Broker:
         self._start_on(self._address)
         return error
 
+    def metrics(self) -> Snapshot:
+        """What the broker has counted since it started, and its present state: transactions, connections, losses.
+
+        Raises RuntimeError when it does not run.
+        """
+        return self._run_inside(BrokerServer.snapshot)
+
     def settle(self) -> None:
         """Return when all that was answered so far is durable and done, markers of ended transactions included.
 
@@ -142,9 +159,12 @@ class Broker:
         self._thread = threading.Thread(target=self._run, args=(address,), name="fencepost-broker", daemon=True)
         self._thread.start()
         self._started.wait()
+        _running.add(self)
+        at_exit(Turn.BROKERS, _stop_all)
         if self._error is not None:
             self._thread.join()
             self._thread = None
+            _running.discard(self)
             self._remove_directory()
             raise self._error
 
@@ -155,6 +175,7 @@ class Broker:
 
     def _end_thread(self, *, clean: bool) -> None:
         thread, self._thread = self._thread, None
+        _running.discard(self)
         if thread is None:
             return
         self._clean = clean

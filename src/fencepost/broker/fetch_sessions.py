@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from fencepost.broker.topics import Partition
+from fencepost.broker.topics.catalogue import Partition
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.fetch_wire import FetchPartition, FetchPartitionResult, FetchRequest
 

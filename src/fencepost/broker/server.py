@@ -8,31 +8,39 @@ disk.
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import logging
 import os
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import IO, cast
 
-from fencepost.broker.clock import Clock
-from fencepost.broker.config import BrokerConfig
+from fencepost.broker.clock import Clock, SystemTime
 from fencepost.broker.core import BrokerCore
-from fencepost.broker.effects import Close, Reply, Sync
-from fencepost.broker.faults import FaultTable
-from fencepost.broker.faulty_files import FaultyFiles
-from fencepost.broker.files import File, Files
-from fencepost.broker.listeners import Listener, listeners_of
-from fencepost.broker.receiver import Receiver
-from fencepost.broker.system_files import SystemFiles
-from fencepost.protocol.errors import ProtocolError
+from fencepost.broker.disk.files import File, Files
+from fencepost.broker.disk.system_files import SystemFiles, default_max_open, descriptor_limit
+from fencepost.broker.effects import Close, GoOn, Reply, Sync
+from fencepost.broker.faults.files import FaultyFiles
+from fencepost.broker.faults.table import FaultTable
+from fencepost.broker.gauges import take_snapshot
+from fencepost.broker.metrics.counters import Snapshot
+from fencepost.broker.metrics.log_rate_limit import Pace
+from fencepost.broker.network.admission import Admission, connections_for
+from fencepost.broker.network.backpressure import Answers
+from fencepost.broker.network.sockets import ClientSocket
+from fencepost.broker.security.listeners import Listener, listeners_of
+from fencepost.broker.settings.values import BrokerConfig
 
-__all__ = ["BrokerServer", "DirectoryInUse", "new_event_loop", "system_clock"]
+__all__ = ["BrokerServer", "DirectoryInUse", "lock_directory", "new_event_loop", "system_clock"]
 
-_WRITE_BUFFER_BYTES = 4 * 1024 * 1024
 _SYNC_THREADS = 8
+_NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
+_DESCRIPTOR_PAUSE_S = 0.1
+_LONGEST_DELAY_S = 3600.0
+_LOOK_S = 1.0
+_SET_BACK_MS = 60_000
 _STRIDES = 2000  # in how many steps time moves at most, however far
 
 _log = logging.getLogger("fencepost.broker")
@@ -52,9 +60,9 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 def system_clock() -> Clock:
-    """The system's time. It never goes back, whatever is done to the system's clock meanwhile."""
-    base = time.time() - time.monotonic()
-    return Clock(lambda: int((base + time.monotonic()) * 1000))
+    """The system's time, forward."""
+    system = SystemTime(lambda: int(time.time() * 1000), _steady_ms)
+    return Clock(system.now_ms, system)
 
 
 class BrokerServer:
@@ -79,26 +87,55 @@ class BrokerServer:
         self._directory = os.path.abspath(data_directory)
         self.listeners = listeners_of(config, host, port)
         self.clock = system_clock() if clock is None else clock
-        self.now_ms = self.clock.now_ms
         self._faults = faults
-        self._clients: dict[int, _Client] = {}
+        self._clients: dict[int, ClientSocket] = {}
+        self._admission = Admission(
+            min(config.number("max.connections"), connections_for(descriptor_limit(), default_max_open())),
+            config.number("max.connections.per.ip"),
+            config.number("connections.max.idle.ms"),
+        )
+        self._refused, self._displaced, self._postponed = Pace(), Pace(), Pace()
+        self._set_back = Pace(3_600_000)
+        self._stopping = False
         self._next_client = 0
         self._servers: list[asyncio.Server] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._scarcity_timer: asyncio.TimerHandle | None = None
+        self._answers = Answers(config.number("queued.max.response.bytes"))
         self._timer_due: tuple[int | None, int | None] = (None, None)
         self._syncer = ThreadPoolExecutor(_SYNC_THREADS, "fencepost-sync")
         self._syncing: asyncio.Task[None] | None = None
         self._moving = asyncio.Lock()
-        self._lock: IO[str] | None = None
+        self._lock = -1
         self.core: BrokerCore
         self.address = (host, port)
         self.failed: asyncio.Future[None]
+
+    def now_ms(self) -> int:
+        """The broker's time, milliseconds since the epoch."""
+        now_ms = self.clock.now_ms()
+        jump_ms = self.clock.take_jump()
+        if jump_ms:
+            _log.warning(
+                "the system's clock went forward by %.3f s; open transactions and sessions keep the time they had left",
+                jump_ms / 1000,
+            )
+            self.core.time_jumped(now_ms, jump_ms)
+        ahead_ms = self.clock.ahead_of_system_ms
+        if ahead_ms > _SET_BACK_MS and self._set_back.hit(_steady_ms()):
+            _log.warning(
+                "the system's clock was set back: the broker's time stays %.0f s ahead until it has caught up, or the "
+                "broker is started again",
+                ahead_ms / 1000,
+            )
+        return now_ms
 
     async def start(self) -> None:
         """Recover the data directory and listen. Raises OSError, DirectoryInUse and what `BrokerCore.open` raises."""
         self._loop = asyncio.get_running_loop()
         self.failed = self._loop.create_future()
-        self._lock = _lock_directory(self._directory)
+        self._lock = lock_directory(self._directory)
         try:
             files: Files = SystemFiles(self._directory, durable=self._config.text("fsync") != "never")
             if self._faults is not None:
@@ -113,12 +150,13 @@ class BrokerServer:
             )
             self.core.open(self.now_ms())
             self.core.listeners = self.listeners
+            self.core.answer_room = self._answers.room
             for index, listener in enumerate(self.listeners):
                 await self._listen(index, listener)
         except BaseException:
             for server in self._servers:
                 server.close()
-            self._lock.close()
+            self._unlock()
             self._syncer.shutdown()
             raise
         self.address = (self.listeners[0].host, self.listeners[0].port)
@@ -126,21 +164,28 @@ class BrokerServer:
 
     async def stop(self, *, clean: bool = True) -> None:
         """Stop accepting, drop the connections, close the logs; not `clean`: leave the logs as they are."""
+        self._stopping = True
         for server in self._servers:
             server.close()
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._idle_timer, self._scarcity_timer):
+            if timer is not None:
+                timer.cancel()
         if self._syncing is not None:
-            await asyncio.wait((self._syncing,))
+            await asyncio.wait((self._syncing,))  # what waits for it is answered
         for client in list(self._clients.values()):
             client.abort()
+        await self._synced()  # the end of one sync may begin the next
         self._syncer.shutdown()
         try:
             if clean and not self.failed.done():
                 self.core.close()
         finally:
-            if self._lock is not None:
-                self._lock.close()
+            self._unlock()
+
+    def _unlock(self) -> None:
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
 
     def pump(self) -> None:
         """Carry out what the core wants done, and come back when it wants to be called."""
@@ -150,6 +195,11 @@ class BrokerServer:
                 client = clients.get(effect.connection_id)
                 if client is not None:
                     client.send(effect.buffers)
+                    self._admission.used(_steady_ms(), effect.connection_id, asked=False)
+            elif isinstance(effect, GoOn):
+                client = clients.get(effect.connection_id)
+                if client is not None:
+                    client.go_on()
             elif isinstance(effect, Sync):
                 self._syncing = self._loop.create_task(self._sync(effect))
             elif isinstance(effect, Close):
@@ -158,7 +208,7 @@ class BrokerServer:
                     client.abort() if effect.reset else client.close()
         # While time stands still nothing is due but what clients wait for.
         due = (None if self.clock.frozen else self.core.next_deadline_ms(), self.core.next_wait_ms())
-        if due != self._timer_due:
+        if due != self._timer_due and not self._stopping:
             self._set_timer(*due)
 
     async def advance(self, duration_ms: int) -> None:
@@ -189,22 +239,104 @@ class BrokerServer:
             self.clock.thaw()
             self.pump()
 
+    async def snapshot(self) -> Snapshot:
+        """What the broker has counted, and its present state."""
+        return take_snapshot(
+            self.core,
+            self.now_ms(),
+            connections=len(self._clients),
+            untaken_answer_bytes=self._answers.total,
+            clock_ahead_ms=self.clock.ahead_of_system_ms,
+        )
+
     def disconnect(self, client_id: str | None) -> int:
         """Reset the connections of that client, or all; returns how many."""
         count = self.core.disconnect(client_id)
         self.pump()
         return count
 
-    def enter(self, client: _Client) -> int:
-        """Register a new connection; returns its id."""
-        self._next_client += 1
-        self._clients[self._next_client] = client
-        return self._next_client
+    def enter(self, client: ClientSocket, host: str) -> int:
+        """Register a new connection from that address; returns its id, 0 when it is not let in."""
+        now_ms = _steady_ms()
+        connection_id = self._next_client + 1
+        admitted = self._admission.enter(now_ms, connection_id, host)
+        metrics = self.core.metrics
+        if admitted.refusal is not None:
+            metrics.count("refused_connections")
+            if times := self._refused.hit(now_ms):
+                _log.warning("a connection is refused: %s; %d since this was last said", admitted.refusal, times)
+            return 0
+        if admitted.displaced is not None:
+            metrics.count("displaced_connections")
+            if times := self._displaced.hit(now_ms):
+                _log.warning(
+                    "no room for another connection: one that asks nothing is closed for it; "
+                    "%d since this was last said",
+                    times,
+                )
+            self._drop(admitted.displaced)
+        self._next_client = connection_id
+        self._clients[connection_id] = client
+        self._watch_idle()
+        return connection_id
+
+    def asked(self, connection_id: int, *, is_known: bool) -> None:
+        """A whole request has come on the connection, from somebody who is known or is not."""
+        self._admission.used(_steady_ms(), connection_id, asked=is_known)
 
     def leave(self, connection_id: int) -> None:
         """Forget a connection."""
+        self._admission.leave(connection_id)
+        self._answers.note(_steady_ms(), connection_id, 0)
         if self._clients.pop(connection_id, None) is not None and not self.failed.done():
             self.core.disconnected(self.now_ms(), connection_id)
+
+    def soon(self, action: Callable[[], None]) -> None:
+        """Do that when what is being done is done."""
+        self._loop.call_soon(action)
+
+    def untaken(self, connection_id: int, untaken_bytes: int) -> None:
+        """So much of what was written on the connection waits for its client to read."""
+        if connection_id in self._clients:
+            self._answers.note(_steady_ms(), connection_id, untaken_bytes)
+            if self._answers.is_scarce and self._scarcity_timer is None:
+                self._scarcity_timer = self._loop.call_later(_LOOK_S, self._ease_scarcity)
+
+    def _ease_scarcity(self) -> None:
+        """While too much is untaken: see who reads, and give up who does not."""
+        self._scarcity_timer = None
+        for connection_id in self._answers.waiting:
+            self._clients[connection_id].look()
+        for connection_id in self._answers.given_up(_steady_ms()):
+            self.core.metrics.count("stalled_connections")
+            _log.warning(
+                "closing connection %s: its client does not take its answers, and there is no room for those of others "
+                "(queued.max.response.bytes)",
+                connection_id,
+            )
+            self._drop(connection_id)
+        if self._answers.is_scarce and not self._stopping:
+            self._scarcity_timer = self._loop.call_later(_LOOK_S, self._ease_scarcity)
+
+    def _drop(self, connection_id: int) -> None:
+        client = self._clients.get(connection_id)
+        if client is not None:
+            client.abort()
+
+    def _watch_idle(self) -> None:
+        """Come back when the connection that was not used for longest may be closed for it."""
+        due_ms = self._admission.next_ms()
+        if self._idle_timer is None and due_ms is not None and not self._stopping:
+            delay_s = min(max(0, due_ms - _steady_ms()) / 1000, _LONGEST_DELAY_S)
+            self._idle_timer = self._loop.call_later(delay_s, self._close_idle)
+
+    def _close_idle(self) -> None:
+        self._idle_timer = None
+        for connection_id in self._admission.idle(_steady_ms()):
+            self.core.metrics.count("idle_connections")
+            _log.info("closing connection %s: nothing was asked or answered for too long", connection_id)
+            self._drop(connection_id)
+        self._watch_idle()
 
     def fail(self, error: BaseException) -> None:
         """Give up: answer nothing any more and say why."""
@@ -243,10 +375,14 @@ class BrokerServer:
         Raises what ended the broker, if something did.
         """
         self._on_time()
-        while self._syncing is not None and not self._syncing.done():
-            await asyncio.wait((self._syncing,))
+        await self._synced()
         if self.failed.done():
             self.failed.result()
+
+    async def _synced(self) -> None:
+        """Return when no sync runs and none follows."""
+        while self._syncing is not None and not self._syncing.done():
+            await asyncio.wait((self._syncing,))
 
     def _on_time(self) -> None:
         self._timer_due = (None, None)
@@ -261,13 +397,35 @@ class BrokerServer:
 
     async def _sync(self, effect: Sync) -> None:
         try:
-            failed = await self._sync_all(effect.files)
+            failed = await self._sync_until_told(effect.files)
             self.core.synced(self.now_ms(), effect.token, failed)
         except Exception as error:  # noqa: BLE001 - whatever it is, what is on disk is in doubt
             _log.critical("the broker stops: data could not be synced", exc_info=True)
             self.fail(error)
             return
         self.pump()
+
+    async def _sync_until_told(self, files: Sequence[File]) -> list[tuple[File, OSError]]:
+        """Sync the files; returns those that could not be. For want of a descriptor nothing was tried, so it is tried
+        again: nothing is promised meanwhile, and nothing is in doubt."""
+        failed: list[tuple[File, OSError]] = []
+        while True:
+            postponed = []
+            for file, error in await self._sync_all(files):
+                if error.errno in _NO_DESCRIPTORS:
+                    postponed.append(file)
+                else:
+                    failed.append((file, error))
+            if not postponed:
+                return failed
+            files = postponed
+            self.core.metrics.count("postponed_syncs")
+            if times := self._postponed.hit(_steady_ms()):
+                _log.error("no descriptors left to sync with: answers wait; %d tries since this was last said", times)
+            if self._stopping:
+                for client in list(self._clients.values()):
+                    client.abort()
+            await asyncio.sleep(_DESCRIPTOR_PAUSE_S)
 
     async def _sync_all(self, files: Sequence[File]) -> list[tuple[File, OSError]]:
         """Sync the files, several at a time: the system writes its journal once for those that come together. Returns
@@ -278,86 +436,12 @@ class BrokerServer:
 
     async def _listen(self, index: int, listener: Listener) -> None:
         server = await self._loop.create_server(
-            lambda: _Client(self, index), listener.host or None, listener.port, backlog=1024
+            lambda: ClientSocket(self, index), listener.host or None, listener.port, backlog=1024
         )
         self._servers.append(server)
         listener.port = server.sockets[0].getsockname()[1]
         host, port = listener.advertised
         listener.advertised = (host, port or listener.port)
-
-
-class _Client(asyncio.BufferedProtocol):
-    """One connection's bytes."""
-
-    def __init__(self, server: BrokerServer, listener: int) -> None:
-        self._server = server
-        self._listener = listener
-        self._is_known = not server.listeners[listener].sasl
-        config = server.core.config
-        # Of somebody unknown only as much is taken as it takes to become known.
-        limit = "socket.request.max.bytes" if self._is_known else "sasl.server.max.receive.size"
-        self._receiver = Receiver(config.number(limit))
-        self._transport: asyncio.Transport
-        self._connection_id = 0
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport = cast("asyncio.Transport", transport)  # uvloop's transports are no subclass of it
-        self._transport = transport
-        transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
-        server = self._server
-        self._connection_id = server.enter(self)
-        local, peer = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
-        server.core.connected(
-            server.now_ms(), self._connection_id, (local[0], local[1]), (peer[0], peer[1]), self._listener
-        )
-        if not self._is_known:
-            server.pump()  # it has a limited time to become known
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self._receiver.space()
-
-    def buffer_updated(self, nbytes: int) -> None:
-        server = self._server
-        if server.failed.done():
-            return
-        try:
-            frames = self._receiver.received(nbytes)
-            now_ms = server.now_ms()
-            for frame in frames:
-                server.core.handle_frame(now_ms, self._connection_id, frame)
-            if not self._is_known and server.core.is_known(self._connection_id):
-                self._is_known = True
-                self._receiver.max_frame_bytes = server.core.config.number("socket.request.max.bytes")
-        except ProtocolError as error:
-            _log.warning("closing connection %s: %s", self._connection_id, error)
-            self._transport.close()
-        except Exception:  # noqa: BLE001 - one request's failure is not to end the others' connections
-            _log.exception("closing connection %s: a request failed", self._connection_id)
-            self._transport.close()
-        server.pump()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._server.leave(self._connection_id)
-
-    def pause_writing(self) -> None:
-        self._transport.pause_reading()
-
-    def resume_writing(self) -> None:
-        if not self._transport.is_closing():
-            self._transport.resume_reading()
-
-    def send(self, buffers: Sequence[bytes | bytearray | memoryview]) -> None:
-        """Write one frame."""
-        if not self._transport.is_closing():
-            self._transport.writelines(buffers)
-
-    def close(self) -> None:
-        """Close after what is written has been sent."""
-        self._transport.close()
-
-    def abort(self) -> None:
-        """Close at once."""
-        self._transport.abort()
 
 
 def _steady_ms() -> int:
@@ -377,13 +461,17 @@ def _sync_each(files: Sequence[File]) -> list[tuple[File, OSError]]:
     return failed
 
 
-def _lock_directory(directory: str) -> IO[str]:
-    """Hold the directory's lock until the returned file is closed. Raises DirectoryInUse."""
-    os.makedirs(directory, exist_ok=True)
-    lock = open(os.path.join(directory, ".lock"), "w")  # noqa: SIM115 - it stays open as long as the broker runs
+def lock_directory(directory: str) -> int:
+    """Hold the lock of the directory itself, which nobody can remove as they can a file in it, until the returned
+    descriptor is closed. Raises DirectoryInUse, OSError."""
+    os.makedirs(directory, mode=0o700, exist_ok=True)
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        lock.close()
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
         raise DirectoryInUse(f"another broker works on {directory}") from error
-    return lock
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor

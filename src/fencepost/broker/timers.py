@@ -8,33 +8,54 @@ from collections.abc import Callable
 __all__ = ["Timer", "Timers"]
 
 
+_SLACK = 64
+
+
 class Timer:
     """One appointment; `cancel` makes it never happen."""
 
-    __slots__ = ("action", "due_ms")
+    __slots__ = ("_timers", "action", "due_ms")
 
-    def __init__(self, due_ms: int, action: Callable[[int], None]) -> None:
+    def __init__(self, timers: Timers, due_ms: int, action: Callable[[int], None]) -> None:
+        self._timers = timers
         self.due_ms = due_ms
         self.action: Callable[[int], None] | None = action
 
     def cancel(self) -> None:
         """Forget the action."""
-        self.action = None
+        if self.action is not None:
+            self.action = None
+            self._timers.cancelled()
 
 
 class Timers:
-    """A heap of appointments, in order of time and then of entry."""
+    """A heap of appointments, in order of time and then of entry.
+
+    It holds no more cancelled ones than others, however far away they are: clients choose how long they would wait.
+    """
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Timer]] = []
         self._entered = 0
+        self._cancelled = 0
+
+    def __len__(self) -> int:
+        return len(self._heap)
 
     def at(self, due_ms: int, action: Callable[[int], None]) -> Timer:
         """Call `action(now_ms)` once `due_ms` has come."""
-        timer = Timer(due_ms, action)
+        timer = Timer(self, due_ms, action)
         self._entered += 1
         heapq.heappush(self._heap, (due_ms, self._entered, timer))
         return timer
+
+    def cancelled(self) -> None:
+        """One of the appointments was cancelled."""
+        self._cancelled += 1
+        if self._cancelled > len(self._heap) // 2 + _SLACK:
+            self._heap = [entry for entry in self._heap if entry[2].action is not None]
+            heapq.heapify(self._heap)
+            self._cancelled = 0
 
     def run(self, now_ms: int) -> None:
         """Do what is due.
@@ -43,7 +64,7 @@ class Timers:
         """
         due = []
         while self._heap and self._heap[0][0] <= now_ms:
-            due.append(heapq.heappop(self._heap)[2])
+            due.append(self._pop())
         for timer in due:
             action = timer.action
             if action is not None:
@@ -53,5 +74,11 @@ class Timers:
     def next_ms(self) -> int | None:
         """When something is due next."""
         while self._heap and self._heap[0][2].action is None:
-            heapq.heappop(self._heap)
+            self._pop()
         return self._heap[0][0] if self._heap else None
+
+    def _pop(self) -> Timer:
+        timer = heapq.heappop(self._heap)[2]
+        if timer.action is None:
+            self._cancelled -= 1
+        return timer

@@ -7,9 +7,9 @@ from functools import partial
 from random import Random
 from uuid import UUID
 
-from fencepost.broker.config import BrokerConfig
 from fencepost.broker.core import BrokerCore
 from fencepost.broker.effects import Close, Reply, Sync
+from fencepost.broker.settings.values import BrokerConfig
 from fencepost.check.disk import MemoryDisk, PowerCut
 from fencepost.check.net import Network, ServerConnection
 from fencepost.protocol.frame import FrameReader

@@ -16,7 +16,7 @@ import errno
 import random
 from collections.abc import Iterator
 
-from fencepost.broker.files import Buffer
+from fencepost.protocol.cursor import Buffer
 
 __all__ = ["MemoryDisk", "MemoryFile", "PowerCut"]
 
@@ -120,17 +120,21 @@ class MemoryDisk:
         self._renamed: list[
             tuple[str, str, _Node | None]
         ] = []  # old name, new name, what had it; a crash may undo them
-        self._write_failures: list[tuple[OSError, int]] = []
+        self._write_failures: list[tuple[OSError, int, str]] = []
         self._sync_failures: list[OSError] = []
         self._read_failures: list[OSError] = []
         self._changes_left: int | None = None
+        self.is_full = False
+        """Whether no file may grow. What `reserve` kept lets small files be replaced all the same."""
+        self._reserved = False
 
     # Faults
 
-    def fail_next_write(self, error: OSError | None = None, *, written: int = 0) -> None:
-        """Let the next write (or truncation) fail after `written` of its bytes. Calls add up. The default is a full
-        disk."""
-        self._write_failures.append((error or OSError(errno.ENOSPC, "no space left on the simulated disk"), written))
+    def fail_next_write(self, error: OSError | None = None, *, written: int = 0, within: str = "") -> None:
+        """Let the next write (or truncation), of those to paths that contain `within`, fail after `written` of its
+        bytes. Calls add up. The default is a full disk."""
+        full = OSError(errno.ENOSPC, "no space left on the simulated disk")
+        self._write_failures.append((error or full, written, within))
 
     def fail_next_sync(self, error: OSError | None = None) -> None:
         """Let the next sync fail; what it was to make durable never becomes so."""
@@ -187,11 +191,11 @@ class MemoryDisk:
                 raise PowerCut(path)
             self._changes_left -= 1
         self.writes += 1
-        if self._write_failures:
-            error, written = self._write_failures.pop(0)
+        if self._write_failures and self._write_failures[0][2] in path:
+            error, written, within = self._write_failures.pop(0)
             if written == 0:
                 raise error
-            self._write_failures.insert(0, (error, 0))
+            self._write_failures.insert(0, (error, 0, within))
             return written
         return None
 
@@ -202,6 +206,8 @@ class MemoryDisk:
     def write(self, node: _Node, position: int, data: bytes, path: str) -> None:
         if self._changes_left == 0 and data:  # the power goes while these bytes are on their way
             node.apply((position, data))
+        if self.is_full and position + len(data) > len(node.data):
+            raise OSError(errno.ENOSPC, "no space left on the simulated disk", path)
         allowed = self.before_change(path)
         node.apply((position, data if allowed is None else data[:allowed]))
         if allowed is not None:
@@ -276,6 +282,8 @@ class MemoryDisk:
     def write_atomic(self, path: str, data: bytes) -> None:
         if path.rpartition("/")[0] not in self._directories:
             raise FileNotFoundError(errno.ENOENT, "no such directory", path)
+        if self.is_full and not self._reserved:
+            raise OSError(errno.ENOSPC, "no space left on the simulated disk", path)
         if self.before_change(path) is not None:
             raise self._write_failures.pop(0)[0]
         node = _Node()
@@ -298,6 +306,10 @@ class MemoryDisk:
         self._renamed = [rename for rename in self._renamed if rename[1].rpartition("/")[0] != path]
         for name in self._below(path):
             self._nodes[name].named = True
+
+    def reserve(self) -> None:
+        """From now on small files can be replaced although the disk is full."""
+        self._reserved = self._reserved or not self.is_full
 
     def _undo_renames(self, rng: random.Random) -> None:
         """The last renames may be lost: a file system does them in order."""

@@ -14,7 +14,8 @@ from random import Random
 from typing import Any, Protocol
 
 from fencepost.check.scheduler import Scheduler, SimEvent, SimFuture, SimTask
-from fencepost.client.runtime import Buffer, StreamClosed
+from fencepost.client.net.runtime import StreamClosed
+from fencepost.protocol.cursor import Buffer
 
 __all__ = ["Network", "NetworkFaults", "Server", "ServerConnection", "SimRuntime"]
 

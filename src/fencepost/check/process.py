@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 from fencepost.check.net import Network, SimRuntime
 from fencepost.check.scheduler import Scheduler, SimFuture
-from fencepost.client.admin import AdminCore
-from fencepost.client.assembly import cluster_for
+from fencepost.client.admin.core import AdminCore
+from fencepost.client.net.cluster import Cluster
 from fencepost.config import AdminConfig
 
 __all__ = ["Process", "ProcessLost"]
@@ -101,7 +101,7 @@ class Process:
         self.name = name
         self.clock = ProcessClock(network.scheduler)
         self.runtime = ProcessRuntime(network, random, self.clock)
-        self.admin = AdminCore(cluster_for(self.runtime, AdminConfig(bootstrap_servers=bootstrap)))
+        self.admin = AdminCore(Cluster(self.runtime, AdminConfig(bootstrap_servers=bootstrap)))
         self.alive = True
         self._outer = network.scheduler
         self._ended = ended

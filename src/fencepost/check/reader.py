@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fencepost.check.history import Read
-from fencepost.client.admin import AdminCore
-from fencepost.client.fetching import FetchSettings, fetch_range
-from fencepost.client.offsets import LATEST
+from fencepost.client.admin.core import AdminCore
+from fencepost.client.consumer.fetch_requests import FetchSettings, fetch_range
+from fencepost.client.net.list_offsets import LATEST
 from fencepost.client.types import Isolation, TopicPartition
 
 __all__ = ["read_group_offsets", "read_to_end"]

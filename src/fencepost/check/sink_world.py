@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
 
-from fencepost.broker.internal_records import read_internal_records
 from fencepost.check.checks.sink_once import sink_once
 from fencepost.check.history import Anomaly
 from fencepost.check.net import NetworkFaults
@@ -25,11 +24,17 @@ from fencepost.check.spark_tasks import RowsBroken, SinkHands
 from fencepost.check.stage import Stage
 from fencepost.client.types import TopicPartition
 from fencepost.errors import KafkaError, KafkaTimeoutError, PreparedTransactionLostError
-from fencepost.spark import plan, wire
-from fencepost.spark.decision import decode_value
-from fencepost.spark.decision_store import DEFAULT_TOPIC, DecisionStore, partition_of
-from fencepost.spark.errors import CorruptDecisionError, SinkContradictionError
-from fencepost.spark.steps import SinkConfig
+from fencepost.protocol.records.walk import pairs_of
+from fencepost.spark.errors import (
+    BatchChangedError,
+    CheckpointRolledBackError,
+    CorruptDecisionError,
+    SinkContradictionError,
+)
+from fencepost.spark.sink import plan, wire
+from fencepost.spark.sink.decision import Decision, decode_value
+from fencepost.spark.sink.decision_store import DEFAULT_TOPIC, DecisionStore, partition_of
+from fencepost.spark.sink.steps import SinkConfig
 
 __all__ = ["SinkFaults", "SinkReport", "SinkWorld", "run_sink_world"]
 
@@ -43,6 +48,7 @@ HEALED_MS_AT_MOST: Final = 2_000_000.0
 LATE_MS_AT_MOST: Final = 60_000.0
 NEVER_MS: Final = 900_000  # no run leaves a decided transaction open for so long
 NEVER_RIGHT: Final = (SinkContradictionError, CorruptDecisionError)
+CHECKPOINT_IS_WRONG: Final = (CheckpointRolledBackError, BatchChangedError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +81,7 @@ class SinkFaults:
                 twin_chance=pick((0.0, 0.1, 0.4)),
                 broken_rows_chance=pick((0.0, 0.05, 0.2)),
                 stop_chance=pick((0.0, 0.1)),
+                damage_chance=pick((0.0, 0.0, 0.2)),
             ),
             network=NetworkFaults(
                 slow_chance=pick((0.0, 0.01, 0.05)),
@@ -235,10 +242,45 @@ class SinkWorld:
                 self._calm()
             if chance.random() < self.faults.second_driver_chance:
                 self._stage.scheduler.spawn(self._second(checkpoint, chance.uniform(0, 1_500), chance))
-            if await self._life(checkpoint, chance) is not None:
+            error = await self._life(checkpoint, chance)
+            if isinstance(error, PreparedTransactionLostError):
                 self.report.history.lost.add(checkpoint.query)
                 return
+            if isinstance(error, CHECKPOINT_IS_WRONG):
+                await self._repair(checkpoint, error)
+            elif chance.random() < self.faults.damage_chance:
+                self._stop(checkpoint)
+                checkpoint.damage(chance.choice((1, 1, 2, 4)))
+                self.trace(f"the checkpoint of {checkpoint.query} has lost batches: {sorted(checkpoint.offsets)} left")
             await sleep_ms(chance.uniform(10, 2_000))
+
+    def _stop(self, checkpoint: Checkpoint) -> None:
+        """No driver of the query lives on; what they started may."""
+        for process, driver in self._drivers.items():
+            if driver.checkpoint is checkpoint and process.alive:
+                process.kill()
+                driver.leave_children()
+
+    async def _repair(self, checkpoint: Checkpoint, error: KafkaError) -> None:
+        """What a person does when the query says that its checkpoint is not what was written."""
+        if not checkpoint.damages:
+            if not isinstance(error, CheckpointRolledBackError) or len(self._drivers) < 2:
+                self.report.anomalies.append(Anomaly("sink_false_alarm", str(error)))
+            return
+        self._stop(checkpoint)
+        process = self.process("repairer")
+        found = await process.start("read", lambda: self._decisions_of(process, checkpoint.sink))
+        for decision in found:
+            if decision.query_id == checkpoint.query:
+                checkpoint.repair(decision)
+                self.trace(f"the checkpoint of {checkpoint.query} is repaired: {sorted(checkpoint.offsets)}")
+
+    async def _decisions_of(self, process: Process, sink: str) -> tuple[Decision, ...]:
+        while True:
+            try:
+                return await DecisionStore(process.admin).read(sink, process.runtime.now_ms() + 60_000)
+            except KafkaTimeoutError as error:
+                self.trace(f"repairer: {error}")
 
     def _is_late(self) -> bool:
         return self._stage.scheduler.now_ms() - 1_700_000_000_000 > FAULTY_MS
@@ -248,7 +290,8 @@ class SinkWorld:
         if not checkpoint.finished:
             await self._life(checkpoint, chance)
 
-    async def _life(self, checkpoint: Checkpoint, chance: Random) -> PreparedTransactionLostError | None:
+    async def _life(self, checkpoint: Checkpoint, chance: Random) -> KafkaError | None:
+        """One run of the query; what it told when a person has to act."""
         fork = Random(chance.getrandbits(64))
         driver = Driver(self, checkpoint, TOPIC, f"{checkpoint.sink}#{len(self._drivers)}", fork)
         self._drivers[driver.process] = driver
@@ -257,7 +300,7 @@ class SinkWorld:
             await driver.process.start("run", driver.live)
         except (KafkaError, ProcessLost, QueryFailed, QueryStopped) as error:
             end = type(error).__name__
-            if isinstance(error, PreparedTransactionLostError):
+            if isinstance(error, (PreparedTransactionLostError, *CHECKPOINT_IS_WRONG)):
                 return error
         finally:
             self.report.ends[end] = self.report.ends.get(end, 0) + 1
@@ -305,11 +348,7 @@ class SinkWorld:
                 self.report.anomalies.append(Anomaly("sink_unreadable", f"{TOPIC}-{partition}: {error}"))
         for partition in sorted({partition_of(one.sink) for one in self._checkpoints}):
             await self._read_decisions(process, partition)
-        history.batches = [
-            BatchRecord(one.query, number, one.values(number), number in one.commits)
-            for one in self._checkpoints
-            for number in sorted(one.offsets)
-        ]
+        history.batches = [batch for one in self._checkpoints for batch in _batches(one)]
 
     async def _in_doubt(self, process: Process) -> list[str]:
         """What is open and stays so: what has just been ended may take a moment."""
@@ -328,9 +367,20 @@ class SinkWorld:
         end = (await process.admin.list_offsets({place: -1}))[place].offset
         deadline_ms = process.runtime.now_ms() + 60_000
         async for header, batch in wire.committed_batches(cluster, DEFAULT_TOPIC, partition, 0, end, deadline_ms):
-            for _, _, value in read_internal_records(header, batch):
+            for _, _, value in pairs_of(header, batch):
                 if value is not None:
                     self.report.history.decisions.append(_as_read("end", decode_value(value)))
+
+
+def _batches(checkpoint: Checkpoint) -> list[BatchRecord]:
+    """What was to be written; a checkpoint that was damaged does not know all its batches, only all its rows."""
+    if checkpoint.damages and checkpoint.finished:
+        rows = tuple(f"{checkpoint.sink}:{row}" for row in range(checkpoint.rows))
+        return [BatchRecord(checkpoint.query, 0, rows, committed=True)]
+    return [
+        BatchRecord(checkpoint.query, number, checkpoint.values(number), number in checkpoint.commits)
+        for number in sorted(checkpoint.offsets)
+    ]
 
 
 def _as_read(reader: str, decision: Any) -> DecisionRead:

@@ -7,6 +7,7 @@ number of tasks. Logs are added to atomically, as Spark's are: who comes second 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
@@ -16,7 +17,8 @@ from fencepost.check.process import Process, ProcessLost
 from fencepost.check.scheduler import SimFuture
 from fencepost.check.spark_tasks import RowsBroken, SinkHands, TaskInput
 from fencepost.errors import KafkaError
-from fencepost.spark.errors import SinkContradictionError
+from fencepost.spark.errors import CheckpointRolledBackError, SinkContradictionError
+from fencepost.spark.sink.decision import Decision, SourceOffsets
 
 __all__ = ["Checkpoint", "Driver", "DriverWorld", "QueryFailed", "QueryStopped", "SparkFaults"]
 
@@ -41,6 +43,7 @@ class SparkFaults:
     twin_chance: float = 0.0
     broken_rows_chance: float = 0.0
     stop_chance: float = 0.0
+    damage_chance: float = 0.0
 
 
 @dataclass(slots=True)
@@ -52,6 +55,33 @@ class Checkpoint:
     rows: int
     offsets: dict[int, tuple[int, int]] = field(default_factory=dict)
     commits: set[int] = field(default_factory=set)
+    damages: int = 0
+    repairs: int = 0
+
+    def damage(self, batches: int) -> None:
+        """The newest batches are gone from both logs: lost with the host's power, or a copy was restored."""
+        self.damages += 1
+        for batch in sorted(self.offsets)[-batches:]:
+            del self.offsets[batch]
+            self.commits.discard(batch)
+
+    def shown(self, batch: int) -> SourceOffsets | None:
+        """The offset log's texts for a batch."""
+        if batch not in self.offsets:
+            return None
+        before = self.offsets.get(batch - 1)
+        return SourceOffsets(json.dumps(self.offsets[batch]), None if before is None else json.dumps(before))
+
+    def repair(self, decision: Decision) -> None:
+        """Put back what a decision remembers of its batch."""
+        self.repairs += 1
+        offsets = decision.offsets
+        if offsets is None:
+            return
+        for batch, text in ((decision.batch_id - 1, offsets.before), (decision.batch_id, offsets.batch)):
+            if text is not None:
+                start, end = json.loads(text)
+                self.offsets[batch] = (start, end)
 
     def values(self, batch: int) -> tuple[str, ...]:
         """The batch's input, the same at every replay."""
@@ -95,12 +125,13 @@ class Driver:
 
     def __init__(self, world: DriverWorld, checkpoint: Checkpoint, topic: str, name: str, chance: Random) -> None:
         self._world = world
-        self._checkpoint = checkpoint
+        self.checkpoint = checkpoint
         self._topic = topic
         self._name = name
         self._chance = chance
         self._parallelism = chance.randint(1, 4)
         self._made = 0
+        self._told: CheckpointRolledBackError | None = None
         self._children: list[Process] = []
         self._planner: _Worker | None = None
         self._committer: _Worker | None = None
@@ -117,9 +148,11 @@ class Driver:
             self.leave_children()
 
     async def _batches(self) -> None:
-        log = self._checkpoint
-        batch = max(log.commits, default=-1) + 1
-        replay = batch in log.offsets
+        log = self.checkpoint
+        batch = max(log.offsets, default=-1)
+        replay = batch >= 0 and batch not in log.commits
+        if not replay:
+            batch += 1
         while True:
             await self._files()
             if not replay:
@@ -150,14 +183,22 @@ class Driver:
         stop_in_write = stop and self._chance.random() < 0.5
         self._planner = self._worker("planner", self._planner if self._chance.random() < 0.8 else None)
         opened = await self._planner.process.start("open", self._planner.hands.open)
+        planned = self.checkpoint.shown(batch)
         messages = await self._tasks(opened, batch, stop_in_write)
         failed = [message for message in messages if message is None]
         if failed:
             await self._abort(messages)
+            if self._told is not None:
+                raise self._told
             raise QueryStopped if stop_in_write else QueryFailed(f"tasks of batch {batch} failed")
         worker = self._committer = self._worker("committer", self._committer)
+
+        def saved() -> SourceOffsets | None:
+            now = self.checkpoint.shown(batch)
+            return now if planned is not None and now is not None and now.batch == planned.batch else None
+
         try:
-            await worker.process.start(f"commit {batch}", lambda: worker.hands.commit(batch, messages))
+            await worker.process.start(f"commit {batch}", lambda: worker.hands.commit(batch, messages, saved))
         except (KafkaError, ProcessLost):
             self._committer = None
             await self._abort(messages)
@@ -178,7 +219,7 @@ class Driver:
 
     async def _tasks(self, opened: bytes, batch: int, stop: bool) -> list[bytes | None]:
         """A message per partition; None where all attempts failed, or were killed by q.stop()."""
-        values = self._checkpoint.values(batch)
+        values = self.checkpoint.values(batch)
         share = -(-len(values) // self._parallelism) or 1
         messages: list[SimFuture[bytes | None]] = [SimFuture() for _ in range(self._parallelism)]
 
@@ -201,7 +242,7 @@ class Driver:
         for _ in range(ATTEMPTS):
             breaks = chance.random() < faults.broken_rows_chance
             task = TaskInput(
-                self._checkpoint.query, batch, index, values, self._topic, breaks, chance.choice((0.0, 1.0, 50.0))
+                self.checkpoint.query, batch, index, values, self._topic, breaks, chance.choice((0.0, 1.0, 50.0))
             )
             race = _Race(stop_at if stop else None, runtime.now_ms)
             runners = [self._attempt(opened, task, race)]
@@ -226,6 +267,8 @@ class Driver:
                 race.arrived(await done)
             except (KafkaError, ProcessLost, RowsBroken) as error:
                 self._world.trace(f"{worker.process.name} failed: {type(error).__name__}")
+                if isinstance(error, CheckpointRolledBackError):
+                    self._told = error
                 race.fell()
 
         self.process.runtime.spawn(watch())
@@ -264,7 +307,7 @@ class Driver:
             self._made += 1
             process = self._world.process(f"{self._name}.{role}{self._made}")
             self._children.append(process)
-            known = _Worker(process, self._world.hands(process, self._checkpoint.sink))
+            known = _Worker(process, self._world.hands(process, self.checkpoint.sink))
         self._world.threaten(known.process)
         return known
 

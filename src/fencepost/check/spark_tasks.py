@@ -13,10 +13,13 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from fencepost.check.process import Process
-from fencepost.spark import plan
-from fencepost.spark.names import UNIQUE_BYTES
-from fencepost.spark.rows import Identity, RowWriter, Sender
-from fencepost.spark.steps import SinkConfig, StepRunner
+from fencepost.config import ProducerConfig
+from fencepost.spark.sink import plan
+from fencepost.spark.sink.content import content_of
+from fencepost.spark.sink.decision import Content, SourceOffsets
+from fencepost.spark.sink.names import UNIQUE_BYTES
+from fencepost.spark.sink.rows import Identity, producer_for, send_rows
+from fencepost.spark.sink.steps import SinkConfig, StepRunner
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -81,19 +84,27 @@ class SinkHands:
         async def has_rows(step: plan.HasRows) -> bool:
             return bool(task.values)
 
-        async def drain(step: plan.Drain) -> None:
+        async def drain(step: plan.Drain) -> Content:
             await self._process.runtime.sleep_ms(1.0)
+            return content_of(_arrow(task.values, keyed=False), task.topic)
 
-        async def write_rows(step: plan.WriteRows) -> None:
+        async def write_rows(step: plan.WriteRows) -> Content:
             await self._write_rows(step, task)
+            return content_of(_arrow(task.values, keyed=False), task.topic)
 
         steps = plan.write_task(pickle.loads(opened), task.query_id, task.batch)
         own: dict[type, OwnStep] = {plan.HasRows: has_rows, plan.Drain: drain, plan.WriteRows: write_rows}
         return pickle.dumps(await self._run(steps, own))
 
-    async def commit(self, batch: int, messages: Sequence[bytes | None]) -> bool:
-        """In the commit worker."""
-        return await self._run(plan.commit_batch(self._sink, batch, _unpickled(messages)), {})
+    async def commit(
+        self, batch: int, messages: Sequence[bytes | None], offsets: Callable[[], SourceOffsets | None]
+    ) -> bool:
+        """In the commit worker, which can read the checkpoint."""
+
+        async def save(step: plan.SaveOffsets) -> SourceOffsets | None:
+            return offsets()
+
+        return await self._run(plan.commit_batch(self._sink, batch, _unpickled(messages)), {plan.SaveOffsets: save})
 
     async def abort(self, messages: Sequence[bytes | None]) -> plan.AbortOutcome:
         """In the commit worker."""
@@ -101,38 +112,42 @@ class SinkHands:
 
     async def _run(self, steps: plan.Plan[T], own: dict[type, OwnStep]) -> T:
         """As StepRunner.run, with a task's own steps, and a line of the trace for each step."""
-        observation: Any = None
-        while True:
-            try:
-                step = steps.send(observation)
-            except StopIteration as stop:
-                result: T = stop.value
-                return result
-            self._trace(f"{self._process.name}: {step}")
-            mine = own.get(type(step))
-            observation = await (mine(step) if mine is not None else self._steps.perform(step))
-            self._trace(f"{self._process.name}: {type(step).__name__} -> {observation}")
+        try:
+            step = next(steps)
+            while True:
+                self._trace(f"{self._process.name}: {step}")
+                mine = own.get(type(step))
+                try:
+                    observation = await (mine(step) if mine is not None else self._steps.perform(step))
+                except Exception as error:  # noqa: BLE001 - the plan's to judge
+                    step = steps.throw(error)
+                else:
+                    self._trace(f"{self._process.name}: {type(step).__name__} -> {observation}")
+                    step = steps.send(observation)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
 
     async def _write_rows(self, step: plan.WriteRows, task: TaskInput) -> None:
-        runtime = self._process.runtime
-        sender = Sender(self._process.admin.cluster, step.transactional_id, self._config.step_timeout_ms)
-        writer = RowWriter(
-            Identity(step.transactional_id, step.pair),
-            topic=task.topic,
-            max_batch_bytes=BATCH_BYTES,
-            compression="none",
-            first_turn=task.partition,
-            now_ms=runtime.wall_ms(),
+        cluster = self._process.admin.cluster
+        config = ProducerConfig.make(
+            {
+                "bootstrap_servers": "the cluster is known",  # not asked for
+                "max_request_size": BATCH_BYTES,
+                "delivery_timeout_ms": self._config.step_timeout_ms,
+            }
         )
-        partitions = await sender.partitions([task.topic])
-        size = max(len(task.values) // 2, 1)
-        for at in range(0, len(task.values), size):
-            chunk = _arrow(task.values[at : at + size], keyed=bool(at))
-            await sender.submit(list(writer.seal(chunk, partitions)))
-            await runtime.sleep_ms(task.pause_ms)
-        if task.breaks:
-            raise RowsBroken(f"batch {task.batch}, partition {task.partition}")
-        await sender.flush()
+        producer = producer_for(cluster, config, Identity(step.transactional_id, step.pair))
+        try:
+            size = max(len(task.values) // 2, 1)
+            for at in range(0, len(task.values), size):
+                await send_rows(producer, task.topic, _arrow(task.values[at : at + size], keyed=bool(at)))
+                await self._process.runtime.sleep_ms(task.pause_ms)
+            if task.breaks:
+                raise RowsBroken(f"batch {task.batch}, partition {task.partition}")
+            await producer.flush()
+        finally:
+            producer.stop()
 
 
 def unique_bytes(chance: Random, task: str) -> bytes:

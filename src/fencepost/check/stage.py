@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from random import Random
 
-from fencepost.broker.config import BrokerConfig
+from fencepost.broker.settings.values import BrokerConfig
 from fencepost.check.broker_host import BrokerHost
 from fencepost.check.disk import MemoryDisk
 from fencepost.check.net import Network, NetworkFaults

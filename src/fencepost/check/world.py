@@ -18,9 +18,9 @@ from fencepost.check.history import Anomaly, History, Outcome, Transaction, Writ
 from fencepost.check.net import NetworkFaults, SimRuntime
 from fencepost.check.reader import read_group_offsets, read_to_end
 from fencepost.check.stage import Stage
-from fencepost.client.admin import AdminCore
-from fencepost.client.assembly import cluster_for
-from fencepost.client.producer import ProducerCore
+from fencepost.client.admin.core import AdminCore
+from fencepost.client.net.cluster import Cluster
+from fencepost.client.producer.core import ProducerCore
 from fencepost.client.types import TopicPartition
 from fencepost.config import AdminConfig, ProducerConfig
 from fencepost.errors import AbortableError, CommitFailedError, KafkaError
@@ -75,16 +75,19 @@ class Report:
     crashes: int = 0
     simulated_ms: int = 0
 
-    def outcomes(self) -> dict[Outcome, int]:
-        """How many transactions ended how."""
-        return {outcome: sum(t.outcome is outcome for t in self.history.transactions) for outcome in Outcome}
-
 
 class World:
     """One run. `steps` is the number of steps of all producers together."""
 
     def __init__(
-        self, seed: int, *, steps: int, producers: int = 3, faults: Faults | None = None, compacted: bool = False
+        self,
+        seed: int,
+        *,
+        steps: int,
+        producers: int = 3,
+        faults: Faults | None = None,
+        compacted: bool = False,
+        within_ms: float = RUN_MS_AT_MOST,
     ) -> None:
         random = Random(seed)
         chosen = faults or Faults.draw(random)
@@ -98,6 +101,7 @@ class World:
         self.stage = Stage(random, network, COMPACTING if compacted else {}, self.report.trace)
         self.trace = self.stage.trace
         self._steps_left = steps
+        self._within_ms = within_ms
         self._producers = [_Actor(self, f"p{number}", self.stage.fork()) for number in range(producers)]
 
     @property
@@ -125,7 +129,7 @@ class World:
             stage.scheduler.spawn(stage.crash_again_and_again(faults.crash_interval_ms, faults.power_cut_chance))
         actors = [stage.scheduler.spawn(actor.live()) for actor in self._producers]
         for actor in actors:
-            stage.wait_for(actor, RUN_MS_AT_MOST)
+            stage.wait_for(actor, self._within_ms)
         stage.heal()
         stage.wait_for(stage.scheduler.spawn(self._judge()), HEALED_MS_AT_MOST)
         self.report.crashes = stage.crashes
@@ -133,14 +137,14 @@ class World:
         return self.report
 
     async def _create_topics(self) -> None:
-        admin = AdminCore(cluster_for(self.runtime(), AdminConfig(bootstrap_servers=self.bootstrap_servers)))
+        admin = AdminCore(Cluster(self.runtime(), AdminConfig(bootstrap_servers=self.bootstrap_servers)))
         configs = {"cleanup.policy": "compact"} if self.compacted else {}
         for name, partitions in {**TOPICS, INPUT.topic: 1}.items():
             await admin.create_topic(name, partitions, 1, configs, exist_ok=True)
 
     async def _judge(self) -> None:
         """Claim every id once more, so that nothing is left in doubt, then read everything."""
-        admin = AdminCore(cluster_for(self.runtime(), AdminConfig(bootstrap_servers=self.bootstrap_servers)))
+        admin = AdminCore(Cluster(self.runtime(), AdminConfig(bootstrap_servers=self.bootstrap_servers)))
         for actor in self._producers:
             await admin.init_producer_id(actor.name, timeout_ms=60_000)
         in_doubt = await admin.list_transactions(states=["Ongoing", "PrepareCommit", "PrepareAbort"])
@@ -178,7 +182,7 @@ class _Actor:
             transaction_timeout_ms=self._chance.choice((2_000, 60_000)),
             linger_ms=self._chance.choice((0, 5)),
         )
-        producer = ProducerCore(cluster_for(runtime, config), config, lock=nullcontext(), wake=_at_once)
+        producer = ProducerCore(Cluster(runtime, config), config, lock=nullcontext(), wake=_at_once)
         try:
             return await self._work(producer, runtime)
         except KafkaError as error:
@@ -242,7 +246,15 @@ def _at_once(action: Callable[[], object]) -> object:
     return action()
 
 
-def run_world(seed: int, *, steps: int = 1_000, faults: Faults | None = None, compacted: bool = False) -> Report:
+def run_world(
+    seed: int,
+    *,
+    steps: int = 1_000,
+    faults: Faults | None = None,
+    compacted: bool = False,
+    within_ms: float = RUN_MS_AT_MOST,
+) -> Report:
     """One whole run. `compacted`: all topics are, all the time, with a key of its own for every record, so that all of
-    them have to stay. Raises SimulationStuck when something never ends; anomalies are in the report."""
-    return World(seed, steps=steps, faults=faults, compacted=compacted).run()
+    them have to stay. Raises SimulationStuck when something never ends, or a producer not `within_ms` of simulated
+    time; anomalies are in the report."""
+    return World(seed, steps=steps, faults=faults, compacted=compacted, within_ms=within_ms).run()

@@ -13,13 +13,31 @@ from typing import Annotated
 
 import typer
 
-from fencepost.broker.config import BrokerConfig
-from fencepost.broker.listeners import listeners_of
-from fencepost.broker.metrics_endpoint import serve_metrics
+from fencepost.broker.disk.system_files import raise_descriptor_limit
+from fencepost.broker.disk.two_copies import UnusableDirectory
+from fencepost.broker.metrics.endpoint import serve_metrics
+from fencepost.broker.security.listeners import listeners_of
 from fencepost.broker.server import BrokerServer, DirectoryInUse, new_event_loop
-from fencepost.broker.settings import InvalidSetting
+from fencepost.broker.settings.table import InvalidSetting
+from fencepost.broker.settings.values import BrokerConfig
 
 __all__ = ["broker"]
+
+_METRICS_PATIENCE_S = 30
+
+
+_LARGEST_PORT = 65535
+
+
+class _OneLine(logging.Formatter):
+    """Escapes line breaks and other control characters in messages: they may hold names that clients have chosen, and
+    none is to look like a line of the broker's own."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name is logging's
+        record.message = "".join(
+            letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in record.message
+        )
+        return super().formatMessage(record)
 
 
 def broker(
@@ -32,7 +50,7 @@ def broker(
     ] = "127.0.0.1:9092",
     data_dir: Annotated[
         str,
-        typer.Option(metavar="DIR", help="Where the data is. Without it: a new directory that is removed at the end."),
+        typer.Option(metavar="DIR", help="Where the data is; without it log.dirs, or a directory removed at the end."),
     ] = "",
     fsync: Annotated[
         str,
@@ -67,20 +85,21 @@ def broker(
     Prints "listening on HOST:PORT" when it answers, with more than one listener a line for each, those after the first
     with their names; logs to stderr; SIGTERM and SIGINT end it cleanly.
     """
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.DEBUG if verbose else logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_OneLine("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(handlers=[handler], level=logging.DEBUG if verbose else logging.INFO)
     host, separator, port = listen.rpartition(":")
-    if not separator or not port.isdecimal():
-        raise typer.BadParameter(f"{listen!r} is not HOST:PORT", param_hint="--listen")
+    if not separator or not port.isdecimal() or int(port) > _LARGEST_PORT:
+        raise typer.BadParameter(f"{listen!r} is not HOST:PORT with a port from 0 to 65535", param_hint="--listen")
     try:
         lines = _lines(config_file.read_text()) if config_file is not None else []
-        settings = BrokerConfig({"fsync": fsync, **_pairs(lines, "--config-file"), **_pairs(config or [], "--config")})
+        pairs = {"fsync": fsync, **_pairs(lines, "--config-file"), **_pairs(config or [], "--config")}
+        data_dir = _data_directory(pairs, data_dir)
+        settings = BrokerConfig(pairs)
         listeners_of(settings, host.strip("[]"), int(port))
     except InvalidSetting as error:
         raise typer.BadParameter(str(error)) from error
+    raise_descriptor_limit()
     directory = data_dir or tempfile.mkdtemp(prefix="fencepost-")
     if not data_dir:
         logging.getLogger("fencepost.broker").info("the data is in %s and will be removed at the end", directory)
@@ -96,7 +115,7 @@ def _run(server: BrokerServer, host: str, metrics_port: int | None) -> None:
     loop = new_event_loop()
     try:
         loop.run_until_complete(_serve(server, host, metrics_port))
-    except (OSError, DirectoryInUse, ImportError) as error:
+    except (OSError, DirectoryInUse, UnusableDirectory, ImportError) as error:
         logging.getLogger("fencepost.broker").critical("%s", error)
         raise typer.Exit(1) from error
     finally:
@@ -116,7 +135,11 @@ async def _serve(server: BrokerServer, metrics_host: str, metrics_port: int | No
     end_metrics = None
     try:
         if metrics_port is not None:
-            port, end_metrics = serve_metrics(server.core.metrics, metrics_host, metrics_port)
+            port, end_metrics = serve_metrics(
+                lambda: asyncio.run_coroutine_threadsafe(server.snapshot(), loop).result(_METRICS_PATIENCE_S),
+                metrics_host,
+                metrics_port,
+            )
             logging.getLogger("fencepost.broker").info("metrics are on port %s", port)
         await asyncio.wait((ended, server.failed), return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -126,6 +149,18 @@ async def _serve(server: BrokerServer, metrics_host: str, metrics_port: int | No
         await server.stop()
     if server.failed.done():
         server.failed.result()
+
+
+def _data_directory(pairs: dict[str, str], data_dir: str) -> str:
+    """Where the data is, empty for nowhere in particular; takes Kafka's settings for it out of `pairs`. Raises
+    InvalidSetting."""
+    several, single = pairs.pop("log.dirs", ""), pairs.pop("log.dir", "")
+    named = several or single
+    if data_dir and named:
+        logging.getLogger("fencepost.broker").warning("the data is in %s; %r is not used", data_dir, named)
+    if "," in named and not data_dir:
+        raise InvalidSetting(f"log.dirs: {named!r} names several directories, and the broker has one")
+    return data_dir or named
 
 
 def _lines(text: str) -> list[str]:

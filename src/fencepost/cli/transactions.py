@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
-from typing import Annotated, NoReturn
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import typer
 
-from fencepost.client.admin_transactions import TransactionDescription, TransactionListing
-from fencepost.errors import KafkaError
+from fencepost.cli.cluster_settings import CommandConfig, DecisionTopic, Servers, client_settings, sink_options
+from fencepost.cli.output import Json, Yes, failures_told, print_json, print_table, refuse
+from fencepost.cli.spark import sinks
+from fencepost.cli.transaction_view import OPEN_STATES, Session, age_of, is_open, is_two_phase, open_session, state_of
+from fencepost.client.admin.transactions import TransactionDescription
+from fencepost.client.types import TopicPartition
 from fencepost.protocol.codes import describe as describe_code
-from fencepost.spark import names, plan, takeover
-from fencepost.spark.decision import Decision, Pair
-from fencepost.spark.decision_store import DEFAULT_TOPIC
-from fencepost.spark.runner import Link, resolve_sink
-from fencepost.spark.steps import SAFE_END_TXN_VERSION, SinkConfig, StepRunner
+from fencepost.spark.errors import UnfinishedSinkError
+from fencepost.spark.sink import takeover
+from fencepost.spark.sink.decision import Pair
+from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
+from fencepost.spark.sink.runner import resolve_sink
+from fencepost.spark.sink.steps import SAFE_END_TXN_VERSION
 
 __all__ = ["transactions"]
 
@@ -26,125 +31,128 @@ transactions = typer.Typer(
     no_args_is_help=True,
     help="List, describe and resolve transactions.",
 )
+transactions.command()(sinks)
 
-Servers = Annotated[str, typer.Option("--bootstrap-servers", "-b", help="HOST:PORT,... of the brokers.")]
-DecisionTopic = Annotated[str, typer.Option(help="Where Spark sinks keep their decisions.")]
-LOCAL = "localhost:9092"
-PATIENCE_MS = "20000"  # for one call: a person waits for the answer
-OPEN_STATES = ("Ongoing", "PrepareCommit", "PrepareAbort")
-
-
-class _Session:
-    """A client, and what the decision topic says."""
-
-    def __init__(self, servers: str, decision_topic: str) -> None:
-        self.link = Link({"bootstrap.servers": servers, "default.api.timeout.ms": PATIENCE_MS})
-        self._topic = decision_topic
-        self._decisions: dict[str, tuple[Decision, ...]] = {}
-
-    def listed(self, states: Sequence[str]) -> list[TransactionListing]:
-        return self.link.io.run(self.link.admin.list_transactions(states=states))
-
-    def describe(self, ids: Sequence[str]) -> list[TransactionDescription]:
-        return self.link.io.run(self.link.admin.describe_transactions(ids))
-
-    def decisions(self, sink: str) -> tuple[Decision, ...]:
-        """The sink's last decisions; none where there is no decision topic (it is not created)."""
-        if sink not in self._decisions:
-            link = self.link
-            found: tuple[Decision, ...] = ()
-            if link.io.run(link.admin.describe_topics([self._topic])):
-                steps = StepRunner(link.admin, SinkConfig(decision_topic=self._topic), lambda: b"")
-                found = link.io.run(steps.perform(plan.ReadDecisions(sink)))
-            self._decisions[sink] = found
-        return self._decisions[sink]
-
-    def meaning(self, transactional_id: str) -> str:
-        """What the id is to a Spark sink; "" for a stranger's."""
-        name = names.parse(transactional_id)
-        if name is None:
-            return ""
-        if isinstance(name, names.SinkId):
-            return f"sink {name.sink}: its own"
-        for decision in self.decisions(name.sink):
-            if any(winner.transactional_id == transactional_id for winner in decision.winners):
-                return f"sink {name.sink}: decided, batch {decision.batch_id} of query {decision.query_id}"
-        return f"sink {name.sink}: not decided"
+EvenIfPrepared = Annotated[
+    bool, typer.Option("--even-if-prepared", help="Take a two-phase transaction's decision out of its owner's hands.")
+]
 
 
-def _fail(error: KafkaError) -> NoReturn:
-    _refuse(str(error))
+def _named(partitions: Sequence[TopicPartition], most: int) -> str:
+    shown = [f"{at.topic}-{at.partition}" for at in partitions[:most]]
+    return ", ".join(shown) + (f", and {len(partitions) - most} more" if len(partitions) > most else "")
 
 
-def _refuse(words: str) -> NoReturn:
-    sys.stderr.write(f"fencepost: {words}\n")
-    raise typer.Exit(1)
-
-
-def _print_table(rows: Iterable[Sequence[str]]) -> None:
-    table = [tuple(row) for row in rows]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for row in table:
-        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        sys.stdout.write(line.rstrip() + "\n")
+def _age(one: TransactionDescription) -> str:
+    age = age_of(one)
+    return "" if age is None else f"{age:.0f} s"
 
 
 @transactions.command("list")
 def list_(
-    bootstrap_servers: Servers = LOCAL,
+    bootstrap_servers: Servers = None,
     every: Annotated[bool, typer.Option("--all", help="Completed ones too.")] = False,
     prefix: Annotated[str, typer.Option(help="Only ids that begin with this.")] = "",
+    topic: Annotated[
+        list[str] | None, typer.Option(help="Also look for what holds back this topic's readers; may be repeated.")
+    ] = None,
     decision_topic: DecisionTopic = DEFAULT_TOPIC,
+    command_config: CommandConfig = None,
+    as_json: Json = False,
 ) -> None:
-    """The transactions that are open, and what each is to a Spark sink."""
-    try:
-        session = _Session(bootstrap_servers, decision_topic)
+    """The transactions that are open, what each is to a Spark sink, and which partitions' readers wait for it."""
+    with failures_told():
+        session = open_session(bootstrap_servers, command_config, decision_topic)
         listed = session.listed(() if every else OPEN_STATES)
-        listed = [one for one in listed if one.transactional_id.startswith(prefix)]
-        rows = [(one.transactional_id, one.state, session.meaning(one.transactional_id)) for one in listed]
-    except KafkaError as error:
-        _fail(error)
-    _print_table([("TRANSACTIONAL ID", "STATE", "SPARK"), *rows])
+        found = session.describe([one.transactional_id for one in listed if one.transactional_id.startswith(prefix)])
+        places = [at for one in found for at in one.partitions]
+        for described in session.topics(topic or ()):
+            places += [TopicPartition(described.name, number) for number in described.partitions]
+        held = session.held_back(places)
+        facts = [session.facts(one) for one in found]
+    if as_json:
+        waiting = [
+            {
+                "partition": f"{one.partition.topic}-{one.partition.partition}",
+                "last_stable_offset": one.stops_at,
+                "behind": one.behind,
+                "held_by": one.held_by,
+            }
+            for one in held
+        ]
+        print_json({"transactions": facts, "held_back": waiting})
+        return
+    rows = [
+        (one.transactional_id, state_of(one), _age(one), _named(one.partitions, 3), fact["spark"])
+        for one, fact in zip(found, facts, strict=True)
+    ]
+    print_table([("TRANSACTIONAL ID", "STATE", "AGE", "PARTITIONS", "SPARK"), *rows])
+    if held:
+        sys.stdout.write("\n")
+        lines = [
+            (f"{one.partition.topic}-{one.partition.partition}", str(one.stops_at), str(one.behind), one.held_by)
+            for one in held
+        ]
+        print_table([("PARTITION", "READERS STOP AT", "BEFORE THE END", "FOR"), *lines])
 
 
 @transactions.command()
 def describe(
     transactional_id: Annotated[list[str], typer.Argument(help="One or more transactional ids.")],
-    bootstrap_servers: Servers = LOCAL,
+    bootstrap_servers: Servers = None,
     decision_topic: DecisionTopic = DEFAULT_TOPIC,
+    command_config: CommandConfig = None,
+    as_json: Json = False,
 ) -> None:
-    """Owner, timeout, partitions and, for a Spark sink, whether it is decided."""
-    try:
-        session = _Session(bootstrap_servers, decision_topic)
-        for one in session.describe(transactional_id):
-            unknown = one.error_code != 0
-            partitions = ", ".join(f"{at.topic}-{at.partition}" for at in one.partitions)
-            sys.stdout.write(f"{one.transactional_id}\n")
-            facts = {
-                "state": f"unknown to the brokers ({one.error_code})" if unknown else one.state,
-                "end with": "" if unknown else str(Pair(one.producer_id, one.producer_epoch)),
-                "timeout": "" if unknown else f"{one.timeout_ms} ms",
-                "partitions": partitions,
-                "spark": session.meaning(one.transactional_id),
-            }
-            for name, value in facts.items():
-                if value:
-                    sys.stdout.write(f"  {name}: {value}\n")
-    except KafkaError as error:
-        _fail(error)
+    """Owner, age, timeout, partitions and, for a Spark sink, whether it is decided. Status 1 for an unknown id."""
+    with failures_told():
+        session = open_session(bootstrap_servers, command_config, decision_topic)
+        described = session.describe(transactional_id)
+        facts = [session.facts(one) for one in described]
+    if as_json:
+        print_json(facts)
+    else:
+        for one, fact in zip(described, facts, strict=True):
+            _print_facts(one, fact)
+    if any(one.error_code != 0 for one in described):
+        raise typer.Exit(1)
+
+
+def _print_facts(one: TransactionDescription, fact: dict[str, Any]) -> None:
+    timeout = "none: it waits for a decision" if is_two_phase(one) else f"{one.timeout_ms} ms"
+    lines = {
+        "state": state_of(one),
+        "end with": fact["end_with"],
+        "age": _age(one),
+        "timeout": "" if one.error_code != 0 else timeout,
+        "partitions": _named(one.partitions, len(one.partitions)),
+        "spark": fact["spark"],
+    }
+    sys.stdout.write(f"{one.transactional_id}\n")
+    for name, value in lines.items():
+        if value:
+            sys.stdout.write(f"  {name}: {value}\n")
 
 
 @transactions.command()
 def resolve(
     sink: Annotated[str, typer.Argument(help="The sink's name: its option sink.id.")],
-    bootstrap_servers: Servers = LOCAL,
+    bootstrap_servers: Servers = None,
     decision_topic: DecisionTopic = DEFAULT_TOPIC,
+    command_config: CommandConfig = None,
+    even_if_written_again: Annotated[
+        bool, typer.Option("--even-if-written-again", help="Commit a batch that another sink has written, too.")
+    ] = False,
 ) -> None:
     """Commit what a Spark sink has decided and abort the rest. A run that is alive is superseded: stop it first."""
-    try:
-        done = resolve_sink(bootstrap_servers, sink, decision_topic=decision_topic, step_timeout_ms=PATIENCE_MS)
-    except KafkaError as error:
-        _fail(error)
+    with failures_told():
+        settings = client_settings(bootstrap_servers, command_config)
+        Session(settings, decision_topic).check_sink(sink)
+        servers, options = sink_options(settings, decision_topic)
+        try:
+            done = resolve_sink(servers, sink, even_if_written_again=even_if_written_again, **options)
+        except UnfinishedSinkError as error:
+            refuse(f"{error}. If they do not, say --even-if-written-again; else `abort ID --even-if-decided` each")
     for word, ids in (("committed", done.committed), ("aborted", done.aborted)):
         for one in ids:
             sys.stdout.write(f"{word} {one}\n")
@@ -154,75 +162,111 @@ def resolve(
 @transactions.command()
 def abort(
     transactional_id: Annotated[str, typer.Argument(help="The transaction to abort.")],
-    bootstrap_servers: Servers = LOCAL,
+    bootstrap_servers: Servers = None,
     decision_topic: DecisionTopic = DEFAULT_TOPIC,
-    even_if_decided: Annotated[bool, typer.Option(help="Lose a batch that a Spark query believes written.")] = False,
+    command_config: CommandConfig = None,
+    even_if_decided: Annotated[
+        bool, typer.Option("--even-if-decided", help="Lose a batch that a Spark query believes written.")
+    ] = False,
+    even_if_prepared: EvenIfPrepared = False,
+    yes: Yes = False,
 ) -> None:
     """Abort one open transaction, whoever owns it."""
-    try:
-        session = _Session(bootstrap_servers, decision_topic)
-        meaning = session.meaning(transactional_id)
-        if ": decided" in meaning and not even_if_decided:
-            _refuse(f"{transactional_id} is to be committed ({meaning}); use resolve")
-        _end_open(session, transactional_id, commit=False)
-    except KafkaError as error:
-        _fail(error)
+    with failures_told():
+        session = open_session(bootstrap_servers, command_config, decision_topic)
+        decided = session.decided_by(transactional_id) is not None
+        if decided and not even_if_decided:
+            refuse(f"{transactional_id} is to be committed ({session.meaning(transactional_id)}); use resolve")
+        found = _open_one(session, transactional_id, may_be_prepared=even_if_prepared or decided)
+        _end_open(session, found, commit=False, yes=yes)
 
 
 @transactions.command()
 def commit(
     transactional_id: Annotated[str, typer.Argument(help="The transaction to commit.")],
-    bootstrap_servers: Servers = LOCAL,
+    bootstrap_servers: Servers = None,
     decision_topic: DecisionTopic = DEFAULT_TOPIC,
-    even_if_undecided: Annotated[bool, typer.Option(help="Make rows visible that a Spark query writes again.")] = False,
+    command_config: CommandConfig = None,
+    even_if_undecided: Annotated[
+        bool, typer.Option("--even-if-undecided", help="Make rows visible that a Spark query writes again.")
+    ] = False,
+    even_if_prepared: EvenIfPrepared = False,
+    yes: Yes = False,
 ) -> None:
     """Commit one open transaction, whoever owns it. Only its owner knows whether everything is in it: ask there."""
-    try:
-        session = _Session(bootstrap_servers, decision_topic)
+    with failures_told():
+        session = open_session(bootstrap_servers, command_config, decision_topic)
         meaning = session.meaning(transactional_id)
-        if meaning and ": decided" not in meaning and not even_if_undecided:
-            _refuse(f"{transactional_id} is not decided ({meaning}): its rows will be written again; use resolve")
-        _end_open(session, transactional_id, commit=True)
-    except KafkaError as error:
-        _fail(error)
+        decided = session.decided_by(transactional_id) is not None
+        if meaning and not decided and not even_if_undecided:
+            refuse(f"{transactional_id} is not decided ({meaning}): its rows will be written again; use resolve")
+        found = _open_one(session, transactional_id, may_be_prepared=even_if_prepared or decided)
+        _end_open(session, found, commit=True, yes=yes)
 
 
 @transactions.command("finish-flink")
 def finish_flink(
     prefix: Annotated[str, typer.Argument(help="The sink's transactional id prefix.")],
     checkpoint: Annotated[int, typer.Option(help="The last completed checkpoint (or savepoint) of the job.")],
-    bootstrap_servers: Servers = LOCAL,
+    bootstrap_servers: Servers = None,
+    command_config: CommandConfig = None,
     apply: Annotated[bool, typer.Option("--apply", help="Do it; without this, only say what would be done.")] = False,
+    named_by_checkpoint: Annotated[
+        bool, typer.Option("--named-by-checkpoint", help="The job does not use TransactionNamingStrategy.POOLING.")
+    ] = False,
 ) -> None:
     """Finish what a stopped Flink KafkaSink left open: commit up to a checkpoint, abort what is later.
 
-    Its ids are PREFIX-SUBTASK-CHECKPOINT. Stop the job first: a running one would be fenced.
+    Its ids are PREFIX-SUBTASK-CHECKPOINT. Those of TransactionNamingStrategy.POOLING name no checkpoint, and are
+    refused: let Flink finish them, by starting the job from its savepoint and stopping it with a new one.
+    Stop the job first: a running one would be fenced.
     """
-    try:
-        session = _Session(bootstrap_servers, DEFAULT_TOPIC)
+    with failures_told():
+        session = open_session(bootstrap_servers, command_config, DEFAULT_TOPIC)
         listed = [one.transactional_id for one in session.listed(("Ongoing",))]
         to_commit, to_abort = takeover.judge(prefix, listed, checkpoint)
+        why = takeover.doubt([*to_commit, *to_abort], checkpoint)
+        if why and not named_by_checkpoint:
+            refuse(
+                f"{why}. {takeover.POOLED}. If the job names its transactions by checkpoint (INCREMENTING, the "
+                "default), say --named-by-checkpoint: up to the checkpoint they are committed, later ones aborted"
+            )
         for ids, is_commit in ((to_commit, True), (to_abort, False)):
             for one in ids:
                 if apply:
-                    _end_open(session, one.transactional_id, commit=is_commit)
+                    found = _open_one(session, one.transactional_id, may_be_prepared=True)
+                    _end_open(session, found, commit=is_commit, yes=True)
                 else:
                     sys.stdout.write(f"would {'commit' if is_commit else 'abort'} {one.transactional_id}\n")
-    except KafkaError as error:
-        _fail(error)
     done = "committed" if apply else "to commit", "aborted" if apply else "to abort"
     sys.stdout.write(f"{len(to_commit)} {done[0]}, {len(to_abort)} {done[1]}\n")
 
 
-def _end_open(session: _Session, transactional_id: str, *, commit: bool) -> None:
-    """EndTxn with the pair that is in force. Exits with 1 when the transaction is not open, or stays so."""
-    word = "committed" if commit else "aborted"
+def _open_one(session: Session, transactional_id: str, *, may_be_prepared: bool) -> TransactionDescription:
+    """The transaction as it is. Exits with 1 when it is not open, or is somebody else's to decide."""
     (found,) = session.describe([transactional_id])
-    if found.error_code != 0 or found.state != "Ongoing":
-        _refuse(f"{transactional_id} is not open: {'unknown' if found.error_code else found.state}")
+    if not is_open(found):
+        refuse(f"{transactional_id} is not open: {state_of(found)}")
+    if is_two_phase(found) and not may_be_prepared:
+        refuse(
+            f"{transactional_id} is a two-phase transaction, prepared or about to be ({_age(found)} old, on "
+            f"{_named(found.partitions, 5)}): whoever keeps its state is to decide it, and may have done so. "
+            "Ask there; if nobody will ever decide it, say --even-if-prepared"
+        )
+    return found
+
+
+def _end_open(session: Session, found: TransactionDescription, *, commit: bool, yes: bool) -> None:
+    """EndTxn with the pair that is in force. Exits with 1 when the transaction stays open, or a person says no."""
+    name, word = found.transactional_id, "committed" if commit else "aborted"
+    if not yes:
+        where = f"{_age(found)} old, on {_named(found.partitions, 5) or 'no partition'}"
+        typer.confirm(f"{'Commit' if commit else 'Abort'} {name} ({where})?", abort=True, err=True)
     admin = session.link.admin
-    pair = found.producer_id, found.producer_epoch
-    ended = session.link.io.run(admin.end_transaction(transactional_id, *pair, commit, version=SAFE_END_TXN_VERSION))
+    pair = Pair(found.producer_id, found.producer_epoch)
+    ended = session.link.io.run(
+        admin.end_transaction(name, pair.producer_id, pair.epoch, commit, version=SAFE_END_TXN_VERSION)
+    )
     if ended.error_code != 0:
-        _refuse(f"{transactional_id} was not {word}: {describe_code(ended.error_code)}")
-    sys.stdout.write(f"{word} {transactional_id}\n")
+        refuse(f"{name} was not {word}: {describe_code(ended.error_code)}")
+    sys.stdout.write(f"{word} {name}\n")

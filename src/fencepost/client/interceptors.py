@@ -1,16 +1,21 @@
-"""Looking at, and changing, records on their way out (KIP-42), for tracing, auditing, encrypting."""
+"""Looking at, and changing, records on their way out and in (KIP-42), for tracing, auditing, encrypting.
+
+Unlike in Java's client, a record goes out only as all interceptors want it: what `on_send` raises fails the send, and
+Arrow data, whose rows are no records, is refused by a producer with interceptors. What a consumer's raise is logged.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from fencepost.client.accumulator import Header, OnDelivery
-from fencepost.client.types import RecordMetadata
-from fencepost.errors import KafkaError
+from fencepost.client.records import Record
+from fencepost.client.types import OffsetAndMetadata, RecordMetadata, TopicPartition
+from fencepost.errors import KafkaError, RecordRejectedError
+from fencepost.protocol.records.headers import Header
 
-log = logging.getLogger("fencepost.client.producer")
+log = logging.getLogger("fencepost.client.interceptors")
 
 
 class OutgoingRecord(NamedTuple):
@@ -25,10 +30,10 @@ class OutgoingRecord(NamedTuple):
 
 
 class ProducerInterceptor(Protocol):
-    """Setting `interceptors`: asked in their order. What they raise is logged, and the record goes on without them."""
+    """Setting `interceptors`: asked in their order. What `on_send` raises fails the send, the rest is logged."""
 
     def on_send(self, record: OutgoingRecord) -> OutgoingRecord:
-        """Runs in the thread that calls `send`; returns the record to send. Arrow rows do not come by here."""
+        """Runs in the thread that calls `send`; returns the record to send. When it raises, nothing is sent."""
         ...
 
     def on_acknowledgement(self, metadata: RecordMetadata | None, error: KafkaError | None) -> None:
@@ -40,7 +45,7 @@ class ProducerInterceptor(Protocol):
         ...
 
 
-class Interceptors:
+class ProducerInterceptors:
     """All interceptors of a producer."""
 
     def __init__(self, interceptors: Sequence[ProducerInterceptor]) -> None:
@@ -50,32 +55,74 @@ class Interceptors:
         return bool(self._all)
 
     def send(self, record: OutgoingRecord) -> OutgoingRecord:
-        """The record as the interceptors want it."""
-        for one in self._all:
+        """The record as the interceptors want it. Raises RecordRejectedError when one of them fails."""
+        for interceptor in self._all:
+            name = f"{type(interceptor).__name__}.on_send"
             try:
-                record = one.on_send(record)
-            except Exception:
-                log.exception("%s.on_send failed", type(one).__name__)
+                wanted: object = interceptor.on_send(record)
+            except Exception as error:
+                rejected = RecordRejectedError(f"{name} failed, and the record was not sent: {error!r}")
+                self.acknowledge(None, rejected)
+                raise rejected from error
+            if not isinstance(wanted, OutgoingRecord):
+                rejected = RecordRejectedError(
+                    f"{name} returned {type(wanted).__name__} instead of an OutgoingRecord, and the record was not sent"
+                )
+                self.acknowledge(None, rejected)
+                raise rejected
+            record = wanted
         return record
 
-    def acknowledging(self, on_delivery: OnDelivery | None) -> OnDelivery:
-        """The delivery callback with the interceptors' before it."""
-
-        def tell(error: KafkaError | None, metadata: RecordMetadata | None) -> None:
-            for one in self._all:
-                try:
-                    one.on_acknowledgement(metadata, error)
-                except Exception:
-                    log.exception("%s.on_acknowledgement failed", type(one).__name__)
-            if on_delivery is not None:
-                on_delivery(error, metadata)
-
-        return tell
+    def acknowledge(self, metadata: RecordMetadata | None, error: KafkaError | None) -> None:
+        """Tell them a record's fate."""
+        for interceptor in self._all:
+            try:
+                interceptor.on_acknowledgement(metadata, error)
+            except BaseException:  # in the I/O thread SystemExit would end all clients of the process
+                log.exception("%s.on_acknowledgement failed", type(interceptor).__name__)
 
     def close(self) -> None:
         """Tell all of them."""
-        for one in self._all:
+        for interceptor in self._all:
             try:
-                one.close()
+                interceptor.close()
+            except BaseException:
+                log.exception("%s.close failed", type(interceptor).__name__)
+
+
+class ConsumerInterceptor:
+    """Setting `interceptors`: asked in their order, in the thread that polls. What they raise is logged."""
+
+    def on_consume(self, records: list[Record]) -> list[Record]:
+        """The records of one `poll`; returns those to hand out. Arrow tables and columns do not come by here."""
+        return records
+
+    def on_commit(self, positions: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Positions that were committed."""
+
+
+class ConsumerInterceptors:
+    """All interceptors of a consumer."""
+
+    def __init__(self, interceptors: Sequence[ConsumerInterceptor]) -> None:
+        self._all = tuple(interceptors)
+
+    def __bool__(self) -> bool:
+        return bool(self._all)
+
+    def consume(self, records: list[Record]) -> list[Record]:
+        """The records as the interceptors want them."""
+        for interceptor in self._all:
+            try:
+                records = interceptor.on_consume(records)
             except Exception:
-                log.exception("%s.close failed", type(one).__name__)
+                log.exception("%s.on_consume failed", type(interceptor).__name__)
+        return records
+
+    def committed(self, positions: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Tell all."""
+        for interceptor in self._all:
+            try:
+                interceptor.on_commit(positions)
+            except BaseException:
+                log.exception("%s.on_commit failed", type(interceptor).__name__)

@@ -1,4 +1,4 @@
-"""What a producer counts, and any client's numbers for Prometheus.
+"""What producers and consumers count, and any client's numbers for Prometheus.
 
 Names are those of Kafka's client metrics, in snake_case; times in ms, sizes in bytes.
 """
@@ -34,6 +34,10 @@ class ProducerMetrics:
     transaction_begin_total: int = 0
     transaction_commit_total: int = 0
     transaction_abort_total: int = 0
+    transaction_timed_out_total: int = 0  # ended by the coordinator because their time was over
+    producer_fenced_total: int = 0  # another producer took the transactional id over
+    data_loss_total: int = 0  # refusals that mean that acknowledged records are gone
+    data_loss_explained_total: int = 0  # refusals that looked like it, with nothing missing (retention, a new topic)
 
     def request_sent(self, size_bytes: int, batches: int, records: int) -> None:
         """A Produce request goes out."""
@@ -41,6 +45,13 @@ class ProducerMetrics:
         self.outgoing_byte_total += size_bytes
         self.outgoing_batch_total += batches
         self.outgoing_record_total += records
+
+    def sequence_refused(self, lost: bool) -> None:
+        """A broker knows another sequence than this producer; `lost`: so acknowledged records are gone."""
+        if lost:
+            self.data_loss_total += 1
+        else:
+            self.data_loss_explained_total += 1
 
     def request_done(self, latency_ms: int) -> None:
         """It was answered."""
@@ -64,6 +75,32 @@ class ProducerMetrics:
 
 def _ratio(total: float, count: float) -> float:
     return total / count if count else 0.0
+
+
+@dataclass(slots=True)
+class ConsumerMetrics:
+    """Totals since the consumer was made."""
+
+    records_consumed_total: int = 0
+    polls_total: int = 0
+    fetch_total: int = 0
+    fetch_failed_total: int = 0
+    fetch_latency_ms_total: int = 0
+    fetch_throttle_ms_total: int = 0
+    fetch_session_restarts_total: int = 0
+    commit_total: int = 0
+    commit_failed_total: int = 0
+    rebalance_total: int = 0
+    partitions_lost_total: int = 0
+    heartbeat_total: int = 0
+    heartbeat_failed_total: int = 0
+    truncations_total: int = 0
+
+    def snapshot(self) -> dict[str, float]:
+        """All of them, and the averages."""
+        found: dict[str, float] = asdict(self)
+        found["fetch_latency_ms_avg"] = self.fetch_latency_ms_total / self.fetch_total if self.fetch_total else 0.0
+        return found
 
 
 class HasMetrics(Protocol):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from fencepost.errors import ConfigurationError
+from fencepost.errors import ConfigurationError, PreparedTransactionLostError
+from fencepost.protocol.messages.describe_transactions import TransactionState
 
 _TEXT = re.compile(r"([0-9]{1,19}):([0-9]{1,5})")
 
@@ -31,3 +32,21 @@ class PreparedTransaction:
         if found is None:
             raise ConfigurationError(f"a prepared transaction is written producer_id:epoch, not {text!r}")
         return cls(int(found[1]), int(found[2]))
+
+
+def was_committed(transactional_id: str, prepared: PreparedTransaction, found: TransactionState | None) -> bool:
+    """Whether `found`, what the coordinator told of the id before it was claimed anew, is `prepared`, committed.
+
+    True, or PreparedTransactionLostError: it was not committed, or nobody can tell.
+    """
+    what = f"transaction {prepared} of {transactional_id!r} is not open"
+    if found is None or found.error_code != 0:
+        raise PreparedTransactionLostError(f"{what}, and the coordinator was not asked, or cannot tell, how it ended")
+    # With transaction version 2 a commit raises the epoch.
+    same = found.producer_id == prepared.producer_id and found.producer_epoch in (prepared.epoch, prepared.epoch + 1)
+    if same and found.transaction_state in ("PrepareCommit", "CompleteCommit"):
+        return True
+    raise PreparedTransactionLostError(
+        f"{what} and cannot be shown to be committed: the last one of this id, "
+        f"{found.producer_id}:{found.producer_epoch}, was in state {found.transaction_state}"
+    )

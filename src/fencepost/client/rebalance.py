@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from fencepost.client.types import TopicPartition
-from fencepost.errors import GroupFencedError
 
 
 class RebalanceListener:
@@ -28,13 +27,3 @@ class RebalanceListener:
 def listener_method(listener: RebalanceListener | None, kind: str) -> Callable[[list[TopicPartition]], Any] | None:
     found: Callable[[list[TopicPartition]], Any] | None = getattr(listener, f"on_partitions_{kind}", None)
     return found
-
-
-def refuse_after_revocation(before: int, now: int) -> None:
-    """Raise GroupFencedError when partitions were taken away between two looks at `consumer.revocations`.
-
-    A transaction may poll more than once. What it read from a partition that is gone would be committed without that
-    partition's position, and its new owner would read it again.
-    """
-    if before != now:
-        raise GroupFencedError("the group took partitions away during the transaction; they will be read again")

@@ -9,13 +9,13 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fencepost.client.types import TimestampType, TopicPartition
-from fencepost.protocol.batch import HEADER_BYTES, parse_header
-from fencepost.protocol.columns import Columns
+from fencepost.protocol.cursor import Buffer
+from fencepost.protocol.records.batch import HEADER_BYTES, parse_header
+from fencepost.protocol.records.columns import Columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Buffer = bytes | bytearray | memoryview
 _BATCH_START: Final = struct.Struct(">qii")  # base offset, length, partition leader epoch
 
 

@@ -23,7 +23,6 @@ from fencepost.errors import AuthenticationError, ConfigurationError
 Conversation = Generator[bytes, bytes, None]
 
 SCRAM_HASHES: Final[Mapping[str, str]] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-MECHANISMS: Final = ("PLAIN", *SCRAM_HASHES, "OAUTHBEARER")
 FEWEST_ITERATIONS: Final = 4096  # RFC 7677
 MOST_ITERATIONS: Final = 1_000_000  # a hostile server must not keep us busy for ever
 OAUTH_SEPARATOR: Final = "\x01"
@@ -88,7 +87,7 @@ def oauthbearer(token: OAuthToken) -> Conversation:
     if not re.fullmatch(r"[\x21-\x7e]+", token.value):
         raise ConfigurationError("OAUTHBEARER: the token provider gave no token, or one with blanks in it")
     pairs = [f"auth=Bearer {token.value}", *(f"{key}={value}" for key, value in token.extensions.items())]
-    challenge = yield ("n,," + "".join(f"{OAUTH_SEPARATOR}{one}" for one in pairs) + OAUTH_SEPARATOR * 2).encode()
+    challenge = yield ("n,," + "".join(f"{OAUTH_SEPARATOR}{pair}" for pair in pairs) + OAUTH_SEPARATOR * 2).encode()
     if not challenge:
         return
     yield OAUTH_SEPARATOR.encode()
@@ -112,7 +111,7 @@ def _text(mechanism: str, message: bytes) -> str:
 
 def _attributes(mechanism: str, message: str) -> dict[str, str]:
     """ "r=...,s=...,i=4096" -> dict. An unknown mandatory extension ("m=") has to be refused."""
-    pairs = [one.partition("=") for one in message.split(",")]
+    pairs = [attribute.partition("=") for attribute in message.split(",")]
     if any(len(name) != 1 or not equals for name, equals, _ in pairs) or pairs[0][0] == "m":
         raise AuthenticationError(f"{mechanism}: cannot read the server's message {message[:100]!r}")
     return {name: value for name, _, value in pairs}

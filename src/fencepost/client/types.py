@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 
 class TopicPartition(NamedTuple):
@@ -11,6 +11,9 @@ class TopicPartition(NamedTuple):
 
     topic: str
     partition: int
+
+
+K = TypeVar("K", bound=tuple[str, int])  # a TopicPartition, or a plain pair; a Mapping's keys are invariant
 
 
 class Isolation(IntEnum):
@@ -26,9 +29,6 @@ class TimestampType(IntEnum):
     NONE = -1
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
-
-
-Headers = list[tuple[str, bytes | None]]
 
 
 class RecordMetadata(NamedTuple):

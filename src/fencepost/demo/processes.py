@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +97,6 @@ class DriverProcess:
 
     def __init__(self, job: Job, log: Path, environment: dict[str, str]) -> None:
         self.events: queue.Queue[dict[str, Any]] = queue.Queue()
-        self.started_at = time.monotonic()
         with log.open("a") as stderr:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "fencepost.demo.query", job.to_json()],

@@ -265,7 +265,7 @@ class Demo:
                 }
 
     def _own(self, transactional_ids: list[str]) -> list[str]:
-        from fencepost.spark.names import parse
+        from fencepost.spark.sink.names import parse
 
         return [
             name for name in transactional_ids if (parsed := parse(name)) is not None and parsed.sink == self.sink_id
@@ -276,7 +276,7 @@ class Demo:
     def judge(self, expected: flights.Expected) -> Verdict:
         """Resolve what losing attempts left, then let librdkafka read the output."""
         from fencepost import Admin
-        from fencepost.spark.runner import resolve_sink
+        from fencepost.spark.sink.runner import resolve_sink
 
         if self.options.delivery == "exactly-once":
             resolved = resolve_sink(self.bootstrap_servers, self.sink_id)

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from fencepost.protocol.cursor import Buffer, Reader, Writer
 from fencepost.protocol.frame import is_flexible
-from fencepost.protocol.primitives import Reader, Writer
 
 __all__ = [
     "API_KEY",
@@ -38,7 +38,6 @@ VERSIONS = (4, 18)
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
 
-Buffer = bytes | bytearray | memoryview
 
 _INT8 = struct.Struct(">b")
 _HEAD = struct.Struct(">iii")
@@ -144,17 +143,17 @@ def decode_request(body: memoryview, version: int) -> FetchRequest:
     for _ in range(reader.array_length()):
         topic, topic_id = _read_topic(reader, version)
         partitions = [_read_partition(reader, version) for _ in range(reader.array_length())]
-        reader.tagged_fields()
+        reader.skip_tags()
         request.topics.append(FetchTopic(topic, topic_id, partitions))
     if version >= 7:
         for _ in range(reader.array_length()):
             topic, topic_id = _read_topic(reader, version)
             numbers = [reader.int32() for _ in range(reader.array_length())]
-            reader.tagged_fields()
+            reader.skip_tags()
             request.forgotten.append(ForgottenTopic(topic, topic_id, numbers))
     if version >= 11:
         request.rack_id = reader.string()
-    reader.tagged_fields()
+    reader.skip_tags()
     return request
 
 
@@ -172,7 +171,7 @@ def _read_partition(reader: Reader, version: int) -> FetchPartition:
         number, offset, log_start, max_bytes = reader.unpack(_PARTITION_V5)
     else:
         number, offset, max_bytes = reader.unpack(_PARTITION_V4)
-    reader.tagged_fields()
+    reader.skip_tags()
     return FetchPartition(number, offset, max_bytes, leader_epoch, last_epoch, log_start)
 
 
@@ -192,7 +191,7 @@ def encode_request(request: FetchRequest, version: int) -> list[Buffer]:
         writer.array_length(len(topic.partitions))
         for partition in topic.partitions:
             _write_partition(writer, version, partition)
-        writer.tagged_fields()
+        writer.tags()
     if version >= 7:
         writer.array_length(len(request.forgotten))
         for gone in request.forgotten:
@@ -200,10 +199,10 @@ def encode_request(request: FetchRequest, version: int) -> list[Buffer]:
             writer.array_length(len(gone.partitions))
             for number in gone.partitions:
                 writer.int32(number)
-            writer.tagged_fields()
+            writer.tags()
     if version >= 11:
         writer.string(request.rack_id)
-    writer.tagged_fields()
+    writer.tags()
     return writer.buffers()
 
 
@@ -232,7 +231,7 @@ def _write_partition(writer: Writer, version: int, wanted: FetchPartition) -> No
         writer.pack(_PARTITION_V5, wanted.partition, wanted.fetch_offset, wanted.log_start_offset, wanted.max_bytes)
     else:
         writer.pack(_PARTITION_V4, wanted.partition, wanted.fetch_offset, wanted.max_bytes)
-    writer.tagged_fields()
+    writer.tags()
 
 
 def decode_response(body: memoryview, version: int) -> FetchResponse:
@@ -244,9 +243,9 @@ def decode_response(body: memoryview, version: int) -> FetchResponse:
     for _ in range(reader.array_length()):
         topic, topic_id = _read_topic(reader, version)
         partitions = [_read_result(reader, version) for _ in range(reader.array_length())]
-        reader.tagged_fields()
+        reader.skip_tags()
         response.topics.append(FetchTopicResult(topic, topic_id, partitions))
-    reader.tagged_fields()
+    reader.skip_tags()
     return response
 
 
@@ -257,14 +256,14 @@ def _read_result(reader: Reader, version: int) -> FetchPartitionResult:
         aborted = []
         for _ in range(count):
             producer_id, first_offset = reader.unpack(_ABORTED)
-            reader.tagged_fields()
+            reader.skip_tags()
             aborted.append((producer_id, first_offset))
         result.aborted = aborted
     if version >= 11:
         result.preferred_read_replica = reader.int32()
     records = reader.nullable_bytes()
     result.records = b"" if records is None else records
-    reader.tagged_fields()
+    reader.skip_tags()
     return result
 
 
@@ -281,8 +280,8 @@ def encode_response(response: FetchResponse, version: int) -> list[Buffer]:
         writer.array_length(len(topic.partitions))
         for result in topic.partitions:
             _write_result(writer, version, result)
-        writer.tagged_fields()
-    writer.tagged_fields()
+        writer.tags()
+    writer.tags()
     return writer.buffers()
 
 
@@ -298,8 +297,8 @@ def _write_result(writer: Writer, version: int, result: FetchPartitionResult) ->
         writer.array_length(len(result.aborted))
         for producer_id, first_offset in result.aborted:
             writer.pack(_ABORTED, producer_id, first_offset)
-            writer.tagged_fields()
+            writer.tags()
     if version >= 11:
         writer.int32(result.preferred_read_replica)
     writer.records(result.records)
-    writer.tagged_fields()
+    writer.tags()

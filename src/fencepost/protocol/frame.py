@@ -11,6 +11,8 @@ import struct
 from typing import NamedTuple
 
 from fencepost.protocol.errors import FrameTooLarge, MalformedMessage
+from fencepost.protocol.messages.index import APIS
+from fencepost.protocol.varint import skip_tagged_fields
 
 __all__ = [
     "DEFAULT_MAX_FRAME_BYTES",
@@ -22,21 +24,11 @@ __all__ = [
     "encode_response_frame",
     "encode_response_head",
     "is_flexible",
-    "read_unsigned_varint",
-    "skip_tagged_fields",
-    "write_unsigned_varint",
 ]
 
 DEFAULT_MAX_FRAME_BYTES = 100 * 1024 * 1024  # Kafka's socket.request.max.bytes
 
 API_VERSIONS = 18
-
-# The first flexible version per API key; an absent key is flexible from version 0 (all APIs added since KIP-482).
-_FIRST_FLEXIBLE = {
-    0: 9, 1: 12, 2: 6, 3: 9, 8: 8, 9: 6, 10: 3, 11: 6, 12: 4, 13: 4, 14: 4, 15: 5, 16: 3, 17: 99, 18: 3, 19: 5, 20: 4,
-    21: 2, 22: 2, 23: 4, 24: 3, 25: 3, 26: 3, 27: 1, 28: 3, 29: 2, 30: 2, 31: 2, 32: 4, 33: 2, 34: 2, 35: 2, 36: 2,
-    37: 2, 38: 2, 39: 2, 40: 2, 41: 2, 42: 2, 43: 2, 44: 1, 47: 99, 48: 1, 49: 1,
-}  # fmt: skip
 
 _SIZE = struct.Struct(">i")
 _REQUEST = struct.Struct(">hhih")
@@ -54,7 +46,8 @@ class RequestHeader(NamedTuple):
 
 def is_flexible(api_key: int, version: int) -> bool:
     """Whether this version of the API uses compact types and tagged fields (KIP-482)."""
-    return version >= _FIRST_FLEXIBLE.get(api_key, 0)
+    schema = APIS.get(api_key)
+    return schema is None or version >= schema.first_flexible  # all APIs since KIP-482 are so from the beginning
 
 
 class FrameReader:
@@ -147,42 +140,3 @@ def decode_response_header(api_key: int, version: int, frame: bytes | memoryview
 
 def _response_is_flexible(api_key: int, version: int) -> bool:
     return api_key != API_VERSIONS and is_flexible(api_key, version)
-
-
-def read_unsigned_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
-    """(value, next position) of an unsigned varint of at most 32 bits. Raises MalformedMessage."""
-    value = shift = 0
-    while shift < 35:
-        if position >= len(data):
-            raise MalformedMessage("varint cut short")
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-        shift += 7
-    raise MalformedMessage("varint of more than five bytes")
-
-
-def write_unsigned_varint(value: int) -> bytes:
-    """The unsigned varint of a value of at most 32 bits."""
-    if value < 0x80:
-        return bytes((value,))
-    encoded = bytearray()
-    while value >= 0x80:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
-
-
-def skip_tagged_fields(data: bytes | memoryview, position: int) -> int:
-    """The position behind a tagged-fields section whose fields nobody here needs. Raises MalformedMessage."""
-    count, position = read_unsigned_varint(data, position)
-    for _ in range(count):
-        _, position = read_unsigned_varint(data, position)
-        size, position = read_unsigned_varint(data, position)
-        position += size
-    if position > len(data):
-        raise MalformedMessage("tagged fields cut short")
-    return position

@@ -1,20 +1,21 @@
 """Produce (API key 0), versions 3-13, by hand: record batches are passed through as slices, never copied.
 
-v3 transactional id; v5 log start offset in the answer; v8 error message; v9 flexible; v10 leader hints as tagged fields
-(not sent by us, skipped when read); v12 implicit enlistment in a transaction (KIP-890); v13 topic ids instead of names.
+v3 transactional id; v5 log start offset in the answer; v8 error message and record errors (KIP-467); v9 flexible; v10
+leader hints as tagged fields (not sent by us, skipped when read); v12 implicit enlistment in a transaction (KIP-890);
+v13 topic ids instead of names.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 from uuid import UUID
 
+from fencepost.protocol.cursor import Buffer, Reader, Writer
 from fencepost.protocol.frame import is_flexible
-from fencepost.protocol.primitives import Reader, Writer
 
 __all__ = [
     "API_KEY",
@@ -23,6 +24,8 @@ __all__ = [
     "ProducePartitionResult",
     "ProduceRequest",
     "ProduceResponse",
+    "RecordError",
+    "Results",
     "decode_request",
     "decode_response",
     "encode_request",
@@ -32,7 +35,6 @@ __all__ = [
 API_KEY = 0
 VERSIONS = (3, 13)
 
-Buffer = bytes | bytearray | memoryview
 
 _RESULT_V2 = struct.Struct(">ihqq")
 _RESULT_V5 = struct.Struct(">ihqqq")
@@ -58,6 +60,13 @@ class ProduceRequest:
     partitions: list[ProducePartition]
 
 
+class RecordError(NamedTuple):
+    """What is wrong with one record of a refused batch: its place in the batch, counted from 0."""
+
+    batch_index: int
+    message: str | None
+
+
 @dataclass(slots=True)
 class ProducePartitionResult:
     """base_offset, log_append_time_ms and log_start_offset are -1 where they say nothing."""
@@ -70,6 +79,10 @@ class ProducePartitionResult:
     log_append_time_ms: int = -1
     log_start_offset: int = -1
     error_message: str | None = None
+    record_errors: tuple[RecordError, ...] = ()
+
+
+Results = dict[tuple[str, int], ProducePartitionResult]
 
 
 @dataclass(slots=True)
@@ -78,6 +91,13 @@ class ProduceResponse:
 
     partitions: list[ProducePartitionResult] = field(default_factory=list)
     throttle_ms: int = 0
+
+    def by_partition(self, names: Mapping[UUID | None, str]) -> Results:
+        """The results by topic and partition; `names` has the topics' names, for answers that give ids."""
+        return {
+            (one.topic if one.topic is not None else names.get(one.topic_id, ""), one.partition): one
+            for one in self.partitions
+        }
 
 
 def decode_request(body: memoryview, version: int) -> ProduceRequest:
@@ -89,9 +109,9 @@ def decode_request(body: memoryview, version: int) -> ProduceRequest:
     for topic, topic_id in _read_topics(reader, version):
         for _ in range(reader.array_length()):
             partition, records = reader.int32(), reader.nullable_bytes()
-            reader.tagged_fields()
+            reader.skip_tags()
             partitions.append(ProducePartition(topic, topic_id, partition, records if records is not None else b""))
-    reader.tagged_fields()
+    reader.skip_tags()
     return ProduceRequest(transactional_id, acks, timeout_ms, partitions)
 
 
@@ -104,8 +124,8 @@ def encode_request(request: ProduceRequest, version: int) -> list[Buffer]:
     for partition in _write_topics(writer, version, request.partitions):
         writer.int32(partition.partition)
         writer.records(partition.records)
-        writer.tagged_fields()
-    writer.tagged_fields()
+        writer.tags()
+    writer.tags()
     return writer.buffers()
 
 
@@ -117,23 +137,19 @@ def decode_response(body: memoryview, version: int) -> ProduceResponse:
         for _ in range(reader.array_length()):
             result = ProducePartitionResult(topic, topic_id, *reader.unpack(_RESULT_V5 if version >= 5 else _RESULT_V2))
             if version >= 8:
-                result.error_message = _read_record_errors(reader)
-            reader.tagged_fields()
+                result.record_errors = tuple(_read_record_error(reader) for _ in range(reader.array_length()))
+                result.error_message = reader.nullable_string()
+            reader.skip_tags()
             results.append(result)
     throttle_ms = reader.int32()
-    reader.tagged_fields()
+    reader.skip_tags()
     return ProduceResponse(results, throttle_ms)
 
 
-def _read_record_errors(reader: Reader) -> str | None:
-    """The partition's message, or else the first message about one record."""
-    first: str | None = None
-    for _ in range(reader.array_length()):
-        reader.int32()
-        message = reader.nullable_string()
-        reader.tagged_fields()
-        first = first or message
-    return reader.nullable_string() or first
+def _read_record_error(reader: Reader) -> RecordError:
+    error = RecordError(reader.int32(), reader.nullable_string())
+    reader.skip_tags()
+    return error
 
 
 def encode_response(response: ProduceResponse, version: int) -> list[Buffer]:
@@ -146,11 +162,15 @@ def encode_response(response: ProduceResponse, version: int) -> list[Buffer]:
         else:
             writer.pack(_RESULT_V2, *head)
         if version >= 8:
-            writer.array_length(0)
+            writer.array_length(len(result.record_errors))
+            for error in result.record_errors:
+                writer.int32(error.batch_index)
+                writer.string(error.message)
+                writer.tags()
             writer.string(result.error_message)
-        writer.tagged_fields()
+        writer.tags()
     writer.int32(response.throttle_ms)
-    writer.tagged_fields()
+    writer.tags()
     return writer.buffers()
 
 
@@ -158,7 +178,7 @@ def _read_topics(reader: Reader, version: int) -> Iterator[tuple[str | None, UUI
     """Each topic's (name, id); the caller reads the topic's partitions before it asks for the next."""
     for _ in range(reader.array_length()):
         yield (reader.string(), None) if version < 13 else (None, reader.uuid())
-        reader.tagged_fields()
+        reader.skip_tags()
 
 
 _Entry = TypeVar("_Entry", ProducePartition, ProducePartitionResult)
@@ -177,4 +197,4 @@ def _write_topics(writer: Writer, version: int, partitions: Iterable[_Entry]) ->
             writer.string(members[0].topic or "")
         writer.array_length(len(members))
         yield from members
-        writer.tagged_fields()
+        writer.tags()

@@ -3,8 +3,11 @@
     exactly_once(options)       a function for foreachBatch with the sink's guarantee
     behind_latest(progress)     how far each source of a query is behind, from the query's progress
     resolve_sink(servers, id)   finish a sink that nobody runs any more
+    repair_checkpoint(...)      make a restored checkpoint go on where its sink is
+    settle_lost_batch(...)      let a query go on that has lost a part of a batch
 
-They are loaded when they are first used: Spark's Python workers import this package all the time.
+They are loaded when they are first used: Spark's Python workers import this package all the time. Imported before the
+session is made, it lets these workers run on the Python that imports it (PYSPARK_PYTHON), unless that is set.
 """
 
 from __future__ import annotations
@@ -12,14 +15,26 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from fencepost.spark import worker_python
+
 if TYPE_CHECKING:
-    from fencepost.spark.foreach import exactly_once
-    from fencepost.spark.progress import behind_latest
-    from fencepost.spark.runner import resolve_sink
+    from fencepost.spark.sink.foreach import exactly_once
+    from fencepost.spark.sink.repair import repair_checkpoint, settle_lost_batch
+    from fencepost.spark.sink.runner import resolve_sink
+    from fencepost.spark.source.progress import behind_latest
 
-__all__ = ["behind_latest", "exactly_once", "resolve_sink"]
+__all__ = ["behind_latest", "exactly_once", "repair_checkpoint", "resolve_sink", "settle_lost_batch"]
 
-_WHERE = {"behind_latest": "progress", "exactly_once": "foreach", "resolve_sink": "runner"}
+_WHERE = {
+    "behind_latest": "source.progress",
+    "exactly_once": "sink.foreach",
+    "repair_checkpoint": "sink.repair",
+    "resolve_sink": "sink.runner",
+    "settle_lost_batch": "sink.repair",
+}
+
+
+worker_python.ensure()
 
 
 def __getattr__(name: str) -> Any:

@@ -28,26 +28,26 @@ class FencepostDataSource(DataSource):
 
     def schema(self) -> str:
         """The source's columns."""
-        from fencepost.spark.source import source_schema
+        from fencepost.spark.source.reader import source_schema
 
         return source_schema(self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """spark.read"""
-        from fencepost.spark.source import BatchReader
+        from fencepost.spark.source.reader import BatchReader
 
         return BatchReader(self.options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - PySpark's name
         """spark.readStream"""
-        from fencepost.spark.source import stream_reader
+        from fencepost.spark.source.reader import stream_reader
 
         return stream_reader(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """df.write; a log cannot be overwritten."""
         from fencepost.errors import ConfigurationError
-        from fencepost.spark.sink import BatchWriter, columns_of
+        from fencepost.spark.sink.writer import BatchWriter, columns_of
 
         if overwrite:
             raise ConfigurationError('a topic cannot be overwritten; use mode("append")')
@@ -55,6 +55,6 @@ class FencepostDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """df.writeStream. Called in two processes per micro-batch; it opens nothing."""
-        from fencepost.spark.sink import StreamWriter, columns_of
+        from fencepost.spark.sink.writer import StreamWriter, columns_of
 
         return StreamWriter(self.options, columns_of(schema))

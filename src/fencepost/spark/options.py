@@ -1,21 +1,22 @@
 """Options of `format("fencepost")`, as Spark hands them over: lower-case keys, text values.
 
 Names are those of Spark's own Kafka connector; `kafka.*` goes to the client under Kafka's name. What the sink adds:
-sink.id, delivery, require.level, decision.topic.
+sink.id, delivery, require.level, same.batch, decision.topic, query.copied, step.timeout.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
 from fencepost.config import ALIASES, CommonConfig, ConsumerConfig, ProducerConfig
 from fencepost.errors import ConfigurationError
-from fencepost.spark import names, plan
-from fencepost.spark.decision_store import DEFAULT_TOPIC
-from fencepost.spark.steps import SinkConfig
+from fencepost.spark.kafka_settings import nearest, tell_once, without_java
+from fencepost.spark.sink import names, plan
+from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
+from fencepost.spark.sink.steps import STEP_TIMEOUT_MS, SinkConfig
 
 __all__ = [
     "AT_LEAST_ONCE",
@@ -34,6 +35,8 @@ EXACTLY_ONCE: Final = "exactly-once"
 AT_LEAST_ONCE: Final = "at-least-once"
 
 _COMMON: Final = frozenset(field.name for field in fields(CommonConfig))
+_NO_JAVA: Final = "there are no Java classes in this client"
+_PEM: Final = "stores with a password are JKS or PKCS12; only PEM is read, which `keytool -exportcert -rfc` writes"
 _BYTES: Final = "keys and values are bytes here; convert them with the data frame's functions"
 # What the sink and the source decide themselves. Spark's own connector refuses most of them too.
 NOT_YOURS: Final[Mapping[str, str]] = {
@@ -42,13 +45,34 @@ NOT_YOURS: Final[Mapping[str, str]] = {
     "acks": "every replica in sync acknowledges: with less, a record that was reported as written could be lost",
     "auto.offset.reset": "use startingOffsets",
     "enable.auto.commit": "offsets are in Spark's checkpoint; commitOffsets shows them to a consumer group",
-    "interceptor.classes": "there are no Java classes in this client",
-    "partitioner.class": "there are no Java classes in this client; a column 'partition' chooses the partition",
+    "interceptor.classes": _NO_JAVA,
+    "partitioner.class": f"{_NO_JAVA}; a column 'partition' chooses the partition",
     "key.serializer": _BYTES,
     "value.serializer": _BYTES,
     "key.deserializer": _BYTES,
     "value.deserializer": _BYTES,
+    "ssl.truststore.password": _PEM,
+    "ssl.keystore.password": _PEM,
+    "ssl.engine.factory.class": _NO_JAVA,
+    "sasl.login.callback.handler.class": _NO_JAVA,
+    "sasl.client.callback.handler.class": _NO_JAVA,
+    "sasl.login.class": _NO_JAVA,
 }
+# Of the sink; Spark hands over the last three for its own use.
+SINK_OPTIONS: Final = (
+    "topic",
+    "sink.id",
+    "delivery",
+    "require.level",
+    "same.batch",
+    "decision.topic",
+    "query.copied",
+    "step.timeout",
+    "checkpointlocation",
+    "queryname",
+    "path",
+)
+TYPO: Final = 0.8  # how like one of them an unknown name has to be to be refused
 _AS_IT_IS: Final[Mapping[str, tuple[str, ...]]] = {"enable.idempotence": ("true",), "acks": ("all", "-1")}
 
 Settings = tuple[tuple[str, str], ...]  # Kafka's dotted names, sorted; hashable and picklable
@@ -58,12 +82,16 @@ Settings = tuple[tuple[str, str], ...]  # Kafka's dotted names, sorted; hashable
 class ClientSettings:
     """`common` makes a client; `own` are the producer's or consumer's settings, checked."""
 
-    common: Settings
-    own: tuple[tuple[str, Any], ...]
+    common: Settings = field(repr=False)  # passwords are among them
+    own: tuple[tuple[str, Any], ...] = field()
 
     def value(self, name: str) -> Any:
         """One of the producer's or consumer's settings by its snake_case name."""
         return dict(self.own)[name]
+
+    def producer(self) -> ProducerConfig:
+        """The sink's settings as a whole."""
+        return replace(ProducerConfig.from_dotted(dict(self.common)), **dict(self.own))
 
 
 def client_settings(options: Mapping[str, str], kind: type[ProducerConfig | ConsumerConfig]) -> ClientSettings:
@@ -74,6 +102,7 @@ def client_settings(options: Mapping[str, str], kind: type[ProducerConfig | Cons
             raise ConfigurationError(f"kafka.{name} cannot be set: {why}")
     if not given.get("bootstrap.servers"):
         raise ConfigurationError("option kafka.bootstrap.servers is missing")
+    given = without_java(given, kind)
     try:
         config = kind.from_dotted(given)
     except ConfigurationError as error:
@@ -125,6 +154,17 @@ def milliseconds(options: Mapping[str, str], name: str, default: int) -> int:
     return int(match[1]) * _UNITS_MS[match[2]]
 
 
+def _check_names(options: Mapping[str, str]) -> None:
+    """Refuse misspelled options of the sink, tell of other unknown names. Raises ConfigurationError."""
+    for given in sorted(options):
+        if given.lower() in SINK_OPTIONS or given.lower().startswith("kafka."):
+            continue
+        meant = nearest(given, SINK_OPTIONS, TYPO)
+        if meant is not None:
+            raise ConfigurationError(f"option {given} is not known; was {meant} meant?")
+        tell_once(f"option {given} is not known to the sink; it has no effect")
+
+
 def level_of(text: str) -> plan.Level:
     """From "keep-prepared", "two-phase" or "resume". Raises ConfigurationError."""
     try:
@@ -132,6 +172,15 @@ def level_of(text: str) -> plan.Level:
     except ValueError as error:
         choices = ", ".join(level.value for level in plan.Level)
         raise ConfigurationError(f"guarantee level {text!r}: one of {choices}") from error
+
+
+def same_of(text: str) -> plan.SameBatch:
+    """From "rows", "count", "offsets" or "number". Raises ConfigurationError."""
+    try:
+        return plan.SameBatch(text.strip().lower())
+    except ValueError as error:
+        choices = ", ".join(one.value for one in plan.SameBatch)
+        raise ConfigurationError(f"option same.batch={text!r}: one of {choices}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,17 +193,23 @@ class SinkOptions:
     sink: str
     required: plan.Level | None
     steps: SinkConfig
+    query_is_copy: bool  # of another one, which goes on under the same query id and another sink's name
+    former: str | None  # the checkpoint's location as it is written: what earlier versions called the sink
+    same: plan.SameBatch = plan.SameBatch.ROWS
+    checkpoint: str | None = None
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SinkOptions:
         """Raises ConfigurationError that names the option."""
-        transaction_timeout = options.get("kafka.transaction.timeout.ms")
         client = client_settings(options, ProducerConfig)
+        _check_names(options)
         delivery = options.get("delivery", EXACTLY_ONCE).strip().lower()
         if delivery not in (EXACTLY_ONCE, AT_LEAST_ONCE):
             raise ConfigurationError(f"option delivery={delivery!r}: {EXACTLY_ONCE} or {AT_LEAST_ONCE}")
         exactly_once = delivery == EXACTLY_ONCE
-        sink = options.get("sink.id") or options.get("checkpointlocation") or options.get("queryname") or ""
+        location = options.get("checkpointlocation") or ""
+        sink = options.get("sink.id") or names.of_location(location) or options.get("queryname") or ""
+        former = location if sink == names.of_location(location) != location and not options.get("sink.id") else None
         if exactly_once:
             if not sink:
                 raise ConfigurationError(
@@ -164,10 +219,23 @@ class SinkOptions:
             names.sink_id(sink)
         elif "require.level" in options:
             raise ConfigurationError(f"option require.level needs delivery={EXACTLY_ONCE}")
-        steps = SinkConfig(decision_topic=options.get("decision.topic", DEFAULT_TOPIC))
-        if transaction_timeout is not None:
-            steps = SinkConfig(int(client.value("transaction_timeout_ms")), decision_topic=steps.decision_topic)
+        timeout_is_given = "kafka.transaction.timeout.ms" in options
+        steps = SinkConfig(
+            int(client.value("transaction_timeout_ms")) if timeout_is_given else None,
+            max(milliseconds(options, "step.timeout", STEP_TIMEOUT_MS), 1),
+            options.get("decision.topic", DEFAULT_TOPIC),
+            options.get("topic"),
+        )
         required = options.get("require.level")
         return cls(
-            client, options.get("topic"), exactly_once, sink, None if required is None else level_of(required), steps
+            client,
+            options.get("topic"),
+            exactly_once,
+            sink,
+            None if required is None else level_of(required),
+            steps,
+            flag(options, "query.copied", False),
+            former,
+            same_of(options.get("same.batch", plan.SameBatch.ROWS.value)),
+            options.get("checkpointlocation"),
         )

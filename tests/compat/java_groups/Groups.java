@@ -84,7 +84,7 @@ public final class Groups {
 
     private static void tell(String text) {
         synchronized (System.out) {
-            System.out.println(text);
+            System.out.println("> " + text);
         }
     }
 }

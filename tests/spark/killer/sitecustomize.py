@@ -46,7 +46,7 @@ def kill_family(folder: Path, mode: str) -> None:
             continue
     if mode == "all":
         os.kill(os.getpid(), signal.SIGKILL)
-    until = time.monotonic() + 120
+    until = time.monotonic() + 600
     while not (folder / "go").exists() and time.monotonic() < until:
         time.sleep(0.05)
     (folder / "zombie.woke").write_text(str(os.getpid()))
@@ -114,7 +114,7 @@ class ArmWhenImported(MetaPathFinder):
     """Importing the module here, in every Python process, would slow all of them down."""
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
-        if name != "fencepost.spark.steps":
+        if name != "fencepost.spark.sink.steps":
             return None
         sys.meta_path.remove(self)
         spec = PathFinder.find_spec(name, path)

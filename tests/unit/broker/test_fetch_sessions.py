@@ -10,7 +10,6 @@ from uuid import UUID
 import pytest
 
 from fencepost.broker.fetch_sessions import FetchSessions
-from fencepost.protocol.batch import iter_batches
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.fetch_wire import (
     FetchPartition,
@@ -25,6 +24,7 @@ from fencepost.protocol.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
+from fencepost.protocol.records.batch import iter_batches
 from tests.support.broker_driver import BrokerDriver, batch, produce
 
 EVICTION_MS = 1000

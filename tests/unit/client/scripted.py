@@ -14,14 +14,13 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 from uuid import NAMESPACE_DNS, UUID, uuid5
 
-from fencepost.client.assembly import cluster_for
-from fencepost.client.asyncio_runtime import AsyncioEvent
-from fencepost.client.cluster import Cluster
-from fencepost.client.producer import ProducerCore
-from fencepost.client.runtime import Buffer, StreamClosed
+from fencepost.client.net.asyncio_runtime import AsyncioEvent
+from fencepost.client.net.cluster import Cluster
+from fencepost.client.net.runtime import StreamClosed
+from fencepost.client.producer.core import ProducerCore
 from fencepost.config import ProducerConfig
 from fencepost.protocol import codec, frame, produce_wire
-from fencepost.protocol.batch import parse_header
+from fencepost.protocol.cursor import Buffer
 from fencepost.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
 from fencepost.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -29,6 +28,7 @@ from fencepost.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
 )
 from fencepost.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse, FinalizedFeatureKey
+from fencepost.protocol.messages.describe_transactions import DescribeTransactionsResponse, TransactionState
 from fencepost.protocol.messages.end_txn import EndTxnResponse
 from fencepost.protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from fencepost.protocol.messages.init_producer_id import InitProducerIdResponse
@@ -43,8 +43,10 @@ from fencepost.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from fencepost.protocol.records.batch import parse_header
 
 OFFERED = {0: (3, 13), 3: (0, 13), 10: (0, 6), 18: (0, 4), 22: (0, 6), 24: (0, 5), 25: (0, 4), 26: (0, 5), 28: (0, 5)}
+OFFERED[65] = (0, 0)
 
 
 def topic_id(name: str) -> UUID:
@@ -113,7 +115,7 @@ class Runtime:
 
     async def open(self, host: str, port: int) -> ScriptedStream:
         if self._broker.refuses_connections:
-            raise StreamClosed("connection refused")
+            raise StreamClosed(f"{host}:{port}: connection refused")
         return ScriptedStream(self._broker)
 
     def random(self) -> float:
@@ -182,6 +184,7 @@ class ScriptedBroker:
         self.refuses_connections = False
         self.correlation: Callable[[frame.RequestHeader], int] = lambda header: header.correlation_id
         self.producer_id, self.epoch = 70, -1
+        self.ended_by_time = True  # what DescribeTransactions tells
         self._offset = 0
 
     def asked(self, api_key: int) -> list[Any]:
@@ -286,6 +289,17 @@ class ScriptedBroker:
     def answer_28(self, version: int, request: Any) -> Any:
         return self.offsets_committed(request)
 
+    def answer_65(self, version: int, request: Any) -> Any:
+        state = "CompleteAbort" if self.ended_by_time else "Ongoing"
+        epoch = self.epoch + 1 if self.ended_by_time else self.epoch
+        described = TransactionState(
+            transactional_id=request.transactional_ids[0],
+            transaction_state=state,
+            producer_id=self.producer_id,
+            producer_epoch=epoch,
+        )
+        return DescribeTransactionsResponse(transaction_states=[described])
+
     def offsets_committed(self, request: Any, code: int = 0) -> Any:
         """A TxnOffsetCommit response with one code for all partitions."""
         topics = [
@@ -309,17 +323,18 @@ class World:
         self.runtime = Runtime(broker)
 
     def cluster(self, **settings: Any) -> Cluster:
-        return cluster_for(self.runtime, ProducerConfig.make({"bootstrap_servers": "broker:9092", **settings}))
+        return Cluster(self.runtime, ProducerConfig.make({"bootstrap_servers": "broker:9092", **settings}))
 
     def producer(self, **settings: Any) -> ProducerCore:
         config = ProducerConfig.make({"bootstrap_servers": "broker:9092", "linger_ms": 0, **settings})
         return ProducerCore(
-            cluster_for(self.runtime, config), config, lock=contextlib.nullcontext(), wake=lambda call: call()
+            Cluster(self.runtime, config), config, lock=contextlib.nullcontext(), wake=lambda call: call()
         )
 
     async def fate(self, sent: tuple[Any, int]) -> Any:
-        """What became of a record that was appended."""
+        """What became of a record that was appended; asking is looking at it."""
         chunk, index = sent
+        chunk.unhandled.claim(chunk, index)
         changed = self.runtime.event()
         chunk.watch(changed.set)
         while (found := chunk.fate(index)) is None:

@@ -6,15 +6,13 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from fencepost.client.assembly import cluster_for
-from fencepost.client.assignors_wire import encode_assignment
-from fencepost.client.consumer import ConsumerCore
-from fencepost.client.runtime import Buffer
+from fencepost.client.consumer.core import ConsumerCore
+from fencepost.client.group.assignors_wire import encode_assignment
+from fencepost.client.net.cluster import Cluster
 from fencepost.client.types import TopicPartition
 from fencepost.config import ConsumerConfig
 from fencepost.protocol import fetch_wire
-from fencepost.protocol.batch import set_base_offset_and_leader_epoch
-from fencepost.protocol.columns import encode_batch
+from fencepost.protocol.cursor import Buffer
 from fencepost.protocol.messages import heartbeat, join_group, leave_group, list_offsets, sync_group
 from fencepost.protocol.messages import offset_commit as oc
 from fencepost.protocol.messages import offset_fetch as of
@@ -30,6 +28,8 @@ from fencepost.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from fencepost.protocol.records.columns import encode_batch
+from tests.support.batches import put_at
 from tests.unit.client.scripted import Runtime, ScriptedBroker, ScriptedStream, World, topic_id
 
 OFFERED = {1: (4, 17), 2: (1, 11), 8: (2, 9), 9: (1, 9), 11: (0, 9), 12: (0, 4), 13: (0, 5), 14: (0, 5), 23: (2, 4)}
@@ -85,7 +85,7 @@ class ScriptedConsumerBroker(ScriptedBroker):
         for first, epoch, values in self.log:
             if wanted.partition == 0 and first + len(values) > wanted.fetch_offset and self.preferred < 0:
                 batch = encode_batch(values=values)
-                set_base_offset_and_leader_epoch(batch, first, epoch)
+                put_at(batch, first, epoch)
                 records += bytes(batch)
         end = self.end if wanted.partition == 0 else 0
         result = fetch_wire.FetchPartitionResult(wanted.partition, 0, end, end, 0, None, records)
@@ -257,7 +257,7 @@ def consumer_of(world: World, **settings: Any) -> ConsumerCore:
             raise TypeError(type(world.broker))
         world.runtime = HostedRuntime(world.broker)
     config = ConsumerConfig.make({"bootstrap_servers": "broker1:9092", "auto_offset_reset": "earliest", **settings})
-    return ConsumerCore(cluster_for(world.runtime, config), config)
+    return ConsumerCore(Cluster(world.runtime, config), config)
 
 
 async def values_of(core: ConsumerCore, count: int) -> list[bytes | None]:

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from prometheus_client import CollectorRegistry
 
 from fencepost.client.interceptors import OutgoingRecord
 from fencepost.client.metrics import PrometheusCollector
 from fencepost.client.types import RecordMetadata
-from fencepost.errors import ConfigurationError, KafkaError, KafkaTimeoutError, ProduceFailedError, RecordRejectedError
+from fencepost.errors import (
+    ConfigurationError,
+    KafkaError,
+    KafkaTimeoutError,
+    ProduceFailedError,
+    RecordRejectedError,
+    UsageError,
+)
 from fencepost.protocol.produce_wire import ProduceResponse
 from tests.unit.client.scripted import CutConnection, World, run
 
@@ -46,8 +54,26 @@ class Broken(Stamp):
         raise RuntimeError("close")
 
 
-def test_interceptors_in_their_order_and_failing_ones_left_out() -> None:
-    first, broken, second = Stamp("first"), Broken("broken"), Stamp("second")
+class DeafAndDumb(Stamp):
+    def on_acknowledgement(self, metadata: RecordMetadata | None, error: KafkaError | None) -> None:
+        raise RuntimeError("on_acknowledgement")
+
+    def close(self) -> None:
+        raise RuntimeError("close")
+
+
+class Failing(Stamp):
+    def on_send(self, record: OutgoingRecord) -> OutgoingRecord:
+        raise RuntimeError("no key to encrypt with")
+
+
+class Forgetful(Stamp):
+    def on_send(self, record: OutgoingRecord) -> OutgoingRecord:
+        return None  # type: ignore[return-value]
+
+
+def test_interceptors_in_their_order() -> None:
+    first, broken, second = Stamp("first"), DeafAndDumb("broken"), Stamp("second")
     told: list[Any] = []
 
     async def body(world: World) -> None:
@@ -63,7 +89,7 @@ def test_interceptors_in_their_order_and_failing_ones_left_out() -> None:
 
     run(body)
     assert first.seen[0] == OutgoingRecord("t", b"v", b"k")
-    assert second.seen[0].headers == [("first", b"1")]
+    assert second.seen[0].headers == [("first", b"1"), ("broken", b"1")]
     for one in (first, second):
         assert [(metadata is None, error is None) for metadata, error in one.acknowledged] == [
             (False, True),
@@ -72,6 +98,24 @@ def test_interceptors_in_their_order_and_failing_ones_left_out() -> None:
         ]
         assert one.closed == 1
     assert len(told) == 1
+
+
+@pytest.mark.parametrize("bad", [Failing("failing"), Forgetful("forgetful")])
+def test_what_an_interceptor_fails_on_is_not_sent(bad: Stamp) -> None:
+    watching = Stamp("watching")
+
+    async def body(world: World) -> None:
+        producer = world.producer(interceptors=[watching, bad])
+        with pytest.raises(RecordRejectedError, match="the record was not sent"):
+            producer.append("t", b"in the clear")
+        with pytest.raises(UsageError, match="past the producer's interceptors"):
+            producer.append_table("t", pa.table({"value": [b"in the clear"]}), None)
+        await producer.close()
+
+    broker = run(body)
+    assert broker.asked(0) == []
+    assert len(watching.acknowledged) == 1
+    assert isinstance(watching.acknowledged[0][1], RecordRejectedError)
 
 
 def test_what_a_producer_counts() -> None:
@@ -162,6 +206,7 @@ def test_what_waits_behind_a_silent_broker_is_given_up_in_time() -> None:
         for one in sent[12:]:
             assert isinstance(await world.fate(one), ProduceFailedError)
         assert 2000 <= world.runtime.now_ms() - begun_ms < 3000
-        await producer.close(0)
+        with pytest.raises(ProduceFailedError, match="12"):  # the first, which nobody has asked for
+            await producer.close(0)
 
     run(body)

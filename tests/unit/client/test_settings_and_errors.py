@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
-import typing
+import inspect
+import subprocess
+import sys
+from dataclasses import fields
+from typing import Any
 
 import pytest
 
 import fencepost
 from fencepost import errors
-from fencepost.client import retry
+from fencepost.client.net import retry
+from fencepost.client.net.retry import Action
 from fencepost.client.prepared import PreparedTransaction
-from fencepost.client.retry import Action
-from fencepost.config import ConsumerConfig, ConsumerSettings, ProducerConfig, ProducerSettings
+from fencepost.config import AdminConfig, ConsumerConfig, ProducerConfig
+from fencepost.errors import ConfigurationError
 from fencepost.protocol.codes import ErrorCode, retriable
 
 SERVERS = {"bootstrap_servers": "a:1"}
@@ -67,12 +71,6 @@ def test_consumer_settings() -> None:
         ConsumerConfig.make({**SERVERS, "heartbeat_interval_ms": 50_000})
 
 
-@pytest.mark.parametrize(("typed", "config"), [(ProducerSettings, ProducerConfig), (ConsumerSettings, ConsumerConfig)])
-def test_keyword_types_and_fields_are_the_same(typed: type, config: type) -> None:
-    names = set(typing.get_type_hints(typed))
-    assert names == {one.name for one in dataclasses.fields(config)} - {"bootstrap_servers"}
-
-
 def test_the_tree_is_the_drawn_one() -> None:
     text = errors.__doc__ or ""
     classes = {
@@ -107,6 +105,22 @@ def test_wire_codes_become_exceptions(code: int, expected: type[Exception]) -> N
     assert error.code == code
     assert "what was asked" in str(error)
     assert "the broker's words" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (errors.DisconnectedError("x", sent=True), True),
+        (errors.DisconnectedError("x"), False),
+        (errors.KafkaTimeoutError("x", outcome_unknown=True), True),
+        (errors.KafkaTimeoutError("x"), False),
+        (errors.CommitFailedError("x", outcome_unknown=True), True),
+        (errors.CommitFailedError("x"), False),
+        (errors.BrokerError("x"), False),
+    ],
+)
+def test_errors_say_whether_what_was_asked_may_have_taken_effect(error: errors.KafkaError, expected: bool) -> None:
+    assert error.may_have_taken_effect is expected
 
 
 def test_every_retriable_code_is_retried_somewhere() -> None:
@@ -156,3 +170,77 @@ def test_compression_levels_by_kafkas_names() -> None:
 def test_compression_levels_that_do_not_exist(codec: str, level: int) -> None:
     with pytest.raises(errors.ConfigurationError, match="compression_level"):
         ProducerConfig.make({"bootstrap_servers": "x", "compression_type": codec, "compression_level": level})
+
+
+@pytest.mark.parametrize(
+    ("servers", "words"),
+    [
+        ({"bootstrap.servers": "h:9092"}, "from_config"),
+        (["h:9092", 5], "host:port"),
+        (b"h:9092", "host:port"),
+        ([], "host:port"),
+        (5, "host:port"),
+        ("kafka://h:9092", "without anything in front"),
+        ("PLAINTEXT://h:9092", "without anything in front"),
+        ("h:99999", "'99999' is not a port"),
+        ("h:-1", "'-1' is not a port"),
+        ("h:0", "'0' is not a port"),
+        ("h:\u00b2", "is not a port"),
+    ],
+)
+@pytest.mark.parametrize("client", [fencepost.Producer, fencepost.Consumer, fencepost.Admin])
+def test_wrong_addresses_are_refused_at_once(client: Any, servers: Any, words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        client(servers)
+
+
+def test_settings_of_other_clients_that_cannot_matter_are_left_out_with_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    foreign = {
+        "debug": "all",
+        "log_level": 7,
+        "socket.keepalive.enable": True,
+        "broker.address.family": "v4",
+        "error_cb": print,
+        "enable.auto.offset.store": True,
+    }
+    config = ConsumerConfig.from_dotted({**foreign, "metadata.broker.list": "h:1", "socket.timeout.ms": "5000"})
+    assert (config.bootstrap_servers, config.request_timeout_ms) == ("h:1", 5000)
+    told = [one.getMessage() for one in caplog.records]
+    assert len(told) == len(foreign)
+    for name in foreign:
+        assert any(f"setting {name} has no effect" in one for one in told)
+
+
+def test_offsets_that_nobody_stores_are_not_committed() -> None:
+    settings = {"bootstrap.servers": "h:1", "group.id": "g", "enable.auto.offset.store": False}
+    ConsumerConfig.from_dotted(settings)
+    with pytest.raises(ConfigurationError, match="store_offsets"):
+        ConsumerConfig.from_dotted({**settings, "enable.auto.commit": "true"})
+
+
+@pytest.mark.parametrize(
+    ("client", "config"),
+    [
+        (fencepost.Producer, ProducerConfig),
+        (fencepost.AsyncProducer, ProducerConfig),
+        (fencepost.Consumer, ConsumerConfig),
+        (fencepost.AsyncConsumer, ConsumerConfig),
+        (fencepost.Admin, AdminConfig),
+        (fencepost.AsyncAdmin, AdminConfig),
+    ],
+)
+def test_help_shows_the_settings_and_nothing_of_the_core(client: type, config: type) -> None:
+    shown = inspect.signature(client).parameters
+    assert list(shown) == [one.name for one in fields(config)]
+    assert shown["request_timeout_ms"].default == 30_000
+    assert "bootstrap_servers" in str(client.__init__.__doc__)  # type: ignore[misc]
+    inner = {"cluster", "sender", "accumulator", "append", "full", "check_sending", "abort_after", "forked", "leave"}
+    assert not inner & set(dir(client))
+
+
+def test_errors_come_with_the_package() -> None:
+    code = "import fencepost; print(fencepost.errors.KafkaError.__name__, 'errors' in dir(fencepost))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "KafkaError True\n"

@@ -95,7 +95,7 @@ def test_flexible_versions_agree_with_the_schemas() -> None:
     checked = 0
     for api_key, name in api_key_map.items():
         for version, paths in schema_name_map[name].items():
-            if EntityType.request not in paths or name.endswith("_quorum_epoch"):  # raft: between controllers only
+            if EntityType.request not in paths:
                 continue
             module, _, attribute = paths[EntityType.request].partition(":")
             assert getattr(import_module(module), attribute).__flexible__ == frame.is_flexible(api_key, version), (

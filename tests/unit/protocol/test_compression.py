@@ -8,9 +8,9 @@ import random
 import cramjam
 import pytest
 
-from fencepost.protocol.batch import HEADER_BYTES
-from fencepost.protocol.compression import compress, decompress
 from fencepost.protocol.errors import CorruptCompression, DecompressionLimit, UnsupportedCompression
+from fencepost.protocol.records.batch import HEADER_BYTES
+from fencepost.protocol.records.compression import compress, decompress
 from tests.unit.protocol.kafka_batches import BATCHES, CODECS, big_value
 
 COMPRESSING = [name for name in CODECS if name != "none"]

@@ -9,9 +9,9 @@ from uuid import UUID
 
 import pytest
 
-from fencepost.broker.partitioning import coordinator_partition, java_string_hash
+from fencepost.broker.coordinator.partitioning import coordinator_partition, java_string_hash
 from fencepost.protocol.errors import MalformedMessage
-from fencepost.protocol.offsets_log import (
+from fencepost.protocol.logs.offsets_log import (
     GroupMember,
     GroupMetadataKey,
     GroupMetadataValue,

@@ -12,112 +12,16 @@ from functools import partial
 from typing import Any
 
 from fencepost.errors import KafkaError, PreparedTransactionLostError
-from fencepost.spark import names, plan
-from fencepost.spark.decision import Decision, Pair
+from fencepost.spark.errors import BatchChangedError, CheckpointRolledBackError
+from fencepost.spark.sink import names, plan
+from fencepost.spark.sink.decision import NO_ROWS, Decision, SourceOffsets, Winner
+from fencepost.spark.sink.task_ids import TaskIds
+from tests.unit.spark.plan_coordinator import SINK, Coordinator, Row, S, content
 
-SINK = "s"
-QUERY = "q"
-S = names.sink_id(SINK)
+QUERY, GONE = "q", "gone"
+GONE_ROW: Row = (-1, 0, 0)
 Call = Callable[[], Any]
-Row = tuple[int, int]  # (batch, partition)
-
-
-@dataclass
-class Txn:
-    """One transactional id. `ended`: (epoch, commit) of the last EndTxn or timeout, while a retry is recognised."""
-
-    producer_id: int
-    epoch: int = -1
-    state: str = "Empty"
-    two_phase: bool = False
-    next_epoch: int | None = None
-    ended: tuple[int, bool] | None = None
-    timed_out: bool = False
-    rows: list[Any] = field(default_factory=list)
-
-
-class Coordinator:
-    """The broker: transactions, what they committed, and the decision topic."""
-
-    def __init__(self, timed_out_code: int = 48) -> None:
-        self.timed_out_code = timed_out_code  # Kafka 4.3.1's answer to the commit; 120 is our broker's
-        self.txns: dict[str, Txn] = {}
-        self.committed: list[tuple[str, Row]] = []
-        self.decisions: list[Decision] = []
-
-    def init(self, transactional_id: str, two_phase: bool) -> Pair:
-        txn = self.txns.setdefault(transactional_id, Txn(len(self.txns) + 100))
-        if txn.state == "Ongoing":
-            self._finish(txn, False)
-        txn.epoch += 1
-        txn.state, txn.ended, txn.two_phase = "Empty", None, two_phase
-        return Pair(txn.producer_id, txn.epoch)
-
-    def keep(self, transactional_id: str, pair: Pair) -> Pair | None:
-        txn = self.txns[transactional_id]
-        if txn.state != "Ongoing" or txn.next_epoch is not None or txn.epoch != pair.epoch:
-            return None
-        txn.two_phase, txn.next_epoch = True, txn.epoch + 1
-        return Pair(txn.producer_id, txn.next_epoch)
-
-    def produce(self, transactional_id: str, pair: Pair, row: Any) -> bool:
-        txn = self.txns.get(transactional_id)
-        if txn is None or txn.producer_id != pair.producer_id or txn.epoch != pair.epoch or txn.next_epoch is not None:
-            return False
-        if row not in txn.rows:  # idempotence: the same batch again
-            txn.rows.append(row)
-        txn.state, txn.ended = "Ongoing", None
-        return True
-
-    def end(self, transactional_id: str, pair: Pair, commit: bool) -> int:
-        txn = self.txns.get(transactional_id)
-        if txn is None or txn.producer_id != pair.producer_id:
-            return 49
-        if txn.state == "Ongoing":
-            if pair.epoch != (txn.epoch if txn.next_epoch is None else txn.next_epoch):
-                return 90
-            self._finish(txn, commit, transactional_id)
-            return 0
-        if txn.ended is not None and txn.ended[0] == pair.epoch:
-            if txn.ended[1] == commit:
-                return 0
-            return self.timed_out_code if txn.timed_out else 48
-        if pair.epoch != txn.epoch:
-            return 90
-        if commit:
-            return 48
-        self._finish(txn, False)
-        return 0
-
-    def _finish(self, txn: Txn, commit: bool, transactional_id: str = "") -> None:
-        epoch = txn.epoch if txn.next_epoch is None else txn.next_epoch
-        for row in txn.rows if commit else ():
-            if transactional_id == S:
-                self.decisions.append(row)
-            else:
-                self.committed.append((transactional_id, row))
-        txn.rows = []
-        txn.ended, txn.next_epoch, txn.timed_out = (epoch, commit), None, False
-        txn.epoch, txn.state = epoch + 1, "CompleteCommit" if commit else "CompleteAbort"
-
-    def time_out(self, transactional_id: str) -> None:
-        self._finish(self.txns[transactional_id], False)
-        self.txns[transactional_id].timed_out = True
-
-    def timeouts(self) -> list[str]:
-        return [name for name, txn in self.txns.items() if txn.state == "Ongoing" and not txn.two_phase]
-
-    def listed(self) -> tuple[plan.Listed, ...]:
-        return tuple(
-            plan.Listed(name, Pair(txn.producer_id, txn.epoch if txn.next_epoch is None else txn.next_epoch), txn.state)
-            for name, txn in self.txns.items()
-        )
-
-    def last_decisions(self) -> tuple[Decision, ...]:
-        last: dict[str, Decision] = {}
-        for decision in self.decisions:
-            last[decision.query_id] = decision
-        return tuple(last.values())
+Task = tuple[int, int, int, int]  # (batch, partition, attempt, input)
 
 
 @dataclass(frozen=True)
@@ -128,6 +32,7 @@ class Rules:
     write_task: Callable[[plan.Opened, str, int], plan.Plan[plan.Message]] = plan.write_task
     commit_batch: Callable[..., plan.Plan[Any]] = plan.commit_batch
     abort_batch: Callable[..., plan.Plan[Any]] = plan.abort_batch
+    ids: Callable[[Callable[[], bytes]], TaskIds] = TaskIds
     names_by_attempt: bool = False
 
 
@@ -138,15 +43,37 @@ class Settings:
     partitions: int = 2
     faults: int = 4
     may_time_out: bool = False
+    may_lose: bool = False  # what is decided may time out
+    breaking_rows: bool = False
     timed_out_code: int = 48
+    checkpoint_faults: bool = False
+    strangers: bool = False  # somebody keeps transactions that are not his
+    gone: bool = False  # another query has decided with this sink, and does not run any more
+    epochs: int = 2**15  # of a producer id of S
+
+
+class Worker:
+    """A Python worker of Spark: it runs one attempt after the other, of whatever run, and keeps its task ids."""
+
+    def __init__(self, ids: TaskIds) -> None:
+        self.ids, self.alive = ids, True
+
+
+@dataclass
+class Place:
+    """Where a plan is carried out."""
+
+    worker: Worker = field(default_factory=lambda: Worker(TaskIds(bytes)))
 
 
 class Process:
     """One process running one plan, call by call. `done` is told the result or the KafkaError."""
 
-    def __init__(self, name: str, run: Generator[Call, Any, Any], done: Callable[[Any], None]) -> None:
-        self.name, self._run, self.done = name, run, done
-        self.alive = True
+    def __init__(
+        self, name: str, run: Generator[Call, Any, Any], done: Callable[[Any], None], place: Place | None = None
+    ) -> None:
+        self.name, self._run, self.done, self.place = name, run, done, place or Place()
+        self.alive, self.asleep = True, False
         self.call: Call | None = None
         self.send(None)
 
@@ -171,7 +98,7 @@ class Run:
         self.world, self.alive = world, True
         self.messages: dict[int, plan.Message] = {}
         self.attempts: dict[int, int] = {}
-        self.batch = 0
+        self.batch = self.input = 0
         self.next_batch()
 
     def next_batch(self) -> None:
@@ -181,6 +108,7 @@ class Run:
             self.alive = False
             return
         world = self.world
+        self.input = world.inputs.setdefault(self.batch, 0)
         world.spawn(f"open {self.batch}", world.rules.open_sink(SINK, world.settings.level), self.opened, self)
 
     def opened(self, result: Any) -> None:
@@ -202,7 +130,7 @@ class Run:
             world.rules.write_task(self.writer, QUERY, batch),
             lambda result: self.written(batch, partition, result),
             self,
-            (batch, partition, number),
+            (batch, partition, number, self.input),
         )
 
     def written(self, batch: int, partition: int, result: Any) -> None:
@@ -223,6 +151,7 @@ class Run:
                 world.rules.commit_batch(SINK, batch, messages),
                 lambda outcome: self.committed(batch, messages, outcome),
                 self,
+                (batch, 0, 0, self.input),
             )
 
     def committed(self, batch: int, messages: list[plan.Message], result: Any) -> None:
@@ -233,6 +162,9 @@ class Run:
         if isinstance(result, KafkaError):
             self.abort(messages, result)
         elif self.world.spark_commits == batch:
+            self.world.finished[batch] = self.input
+            if result is True:  # not a replay, whose decision was another worker's
+                self.world.look_for_strays()
             self.world.spark_commits += 1
             self.next_batch()
         else:
@@ -249,7 +181,10 @@ class Run:
     def fail(self, error: KafkaError) -> None:
         if isinstance(error, PreparedTransactionLostError):
             self.world.lost_reports += 1
-        self.world.errors.append(error)
+        if isinstance(error, BatchChangedError | CheckpointRolledBackError):
+            self.world.repair(self, error)
+        else:
+            self.world.errors.append(error)
         self.alive = False
 
 
@@ -258,37 +193,82 @@ class World:
 
     def __init__(self, settings: Settings, rules: Rules, choose: Callable[[int], int]) -> None:
         self.settings, self.rules, self.choose = settings, rules, choose
-        self.broker = Coordinator(settings.timed_out_code)
+        self.broker = Coordinator(settings.timed_out_code, settings.epochs)
         self.processes: list[tuple[Process, Run]] = []
         self.late: list[Call] = []
         self.errors: list[KafkaError] = []
         self.spark_commits = 0
+        self.inputs: dict[int, int] = {}  # of each planned batch: the checkpoint's offsets
+        self.finished = {GONE_ROW[0]: GONE_ROW[2]}  # of each batch that Spark believes written
+        self.is_damaged = False
+        self.false_alarms: list[KafkaError] = []
+        self.repairs = 0
+        self.strays: list[str] = []
+        self.swept = False  # a batch is decided, and no task has done anything since
+        self.sweeps = 0
         self.lost_reports = 0
         self.minted = 0
+        self.reused = 0
+        self.idle: list[Worker] = []  # what was busy last is the last
         self.faults = settings.faults
         self.healing = False
         self.runs: list[Run] = []
         self.trace: list[str] = []
+        if settings.gone:
+            self._decide_for_the_gone()
+
+    def _decide_for_the_gone(self) -> None:
+        """Decided, and complete only where it could be lost."""
+        name, level = names.task_id(SINK, bytes(16)), self.settings.level
+        pair = self.broker.init(name, level is plan.Level.TWO_PHASE)
+        self.broker.produce(name, pair, GONE_ROW)
+        if level is plan.Level.KEEP_PREPARED:
+            pair = self.broker.keep(name, pair) or pair
+        self.broker.decisions.append(Decision(SINK, GONE, 9, (Winner(name, pair),), NO_ROWS))
+        if level is plan.Level.RESUME:
+            self.broker.end(name, pair, True)
 
     # -- carrying plans out --
 
-    def spawn(
-        self, name: str, run: plan.Plan[Any], done: Any, owner: Run, task: tuple[int, int, int] = (0, 0, 0)
-    ) -> None:
-        process = Process(name, self._calls(run, task), done)
+    def spawn(self, name: str, run: plan.Plan[Any], done: Any, owner: Run, task: Task = (0, 0, 0, 0)) -> None:
+        place = Place()
+        calls = self._calls(place, run, task)
+        process = Process(name, self._in_worker(place, calls) if name.startswith("task") else calls, done, place)
         if process.alive:
             self.processes.append((process, owner))
 
-    def _calls(self, run: plan.Plan[Any], task: tuple[int, int, int]) -> Generator[Call, Any, Any]:
-        observation: Any = None
-        while True:
-            try:
-                step = run.send(observation)
-            except StopIteration as stop:
-                return stop.value
-            observation = yield from self._step(step, task)
+    def _in_worker(self, place: Place, calls: Generator[Call, Any, Any]) -> Generator[Call, Any, Any]:
+        """Tasks begin when they are scheduled: a late copy runs where a newer run's task has been."""
+        while (yield lambda: None) is LOST:
+            pass
+        known = (number := self.choose(len(self.idle) + 1)) < len(self.idle)
+        worker = place.worker = self.idle.pop(-1 - number) if known else Worker(self.rules.ids(self._unique))
+        try:
+            return (yield from calls)
+        finally:
+            if worker.alive:
+                self.idle.append(worker)
 
-    def _step(self, step: plan.Step, task: tuple[int, int, int]) -> Generator[Call, Any, Any]:  # noqa: C901, PLR0912 - one arm per step
+    def _unique(self) -> bytes:
+        self.minted += 1
+        return (1000 + self.minted).to_bytes(16)
+
+    def _calls(self, place: Place, run: plan.Plan[Any], task: Task) -> Generator[Call, Any, Any]:
+        try:
+            step = next(run)
+            while True:
+                try:
+                    observation = yield from self._step(place, step, task)
+                except KafkaError as error:
+                    step = run.throw(error)
+                else:
+                    if isinstance(step, plan.WriteDecision) and observation == 0:
+                        self.swept = True
+                    step = run.send(observation)
+        except StopIteration as stop:
+            return stop.value
+
+    def _step(self, place: Place, step: plan.Step, task: Task) -> Generator[Call, Any, Any]:  # noqa: C901, PLR0912 - one arm per step
         broker = self.broker
         match step:
             case plan.ListTransactions():
@@ -304,8 +284,8 @@ class World:
                 return tuple(codes)
             case plan.AskOwner(_, claim):
                 return (yield from _retried(lambda: broker.end(S, claim, False)))
-            case plan.WriteDecision(claim, decision):
-                if not (yield from _retried(lambda: broker.produce(S, claim, decision))):
+            case plan.WriteDecision(claim, decision, others):
+                if not (yield from _retried(lambda: broker.produce(S, claim, (decision, *others)))):
                     return 90
                 code = yield lambda: broker.end(S, claim, True)
                 while code is LOST:
@@ -313,25 +293,48 @@ class World:
                         return None  # it gives up; the request may still take effect
                     code = yield lambda: broker.end(S, claim, True)
                 return code
+            case plan.SaveOffsets():
+                return SourceOffsets(str(task[3]), None)
             case plan.HasRows():
                 return True
-            case plan.Mint():
-                self.minted += 1
-                unique = (task[1] * 10 + task[2] if self.rules.names_by_attempt else 1000 + self.minted).to_bytes(16)
-                return names.task_id(SINK, unique)
-            case plan.BeginTask(transactional_id, two_phase):
+            case plan.Drain():
+                return content((task[0], task[1], task[3]))
+            case plan.TakeId(opened):
+                if self.rules.names_by_attempt:
+                    return names.task_id(SINK, (task[1] * 10 + task[2]).to_bytes(16))
+                minted = self.minted
+                taken = place.worker.ids.take(opened)
+                self.reused += self.minted == minted
+                return taken
+            case plan.BeginTask(transactional_id, use, two_phase):
                 pair = yield lambda: broker.init(transactional_id, two_phase)
-                return None if pair is LOST else pair
+                if pair is LOST:
+                    return None
+                place.worker.ids.begun(transactional_id, use)
+                return pair
             case plan.WriteRows(transactional_id, pair):
-                row = (task[0], task[1])
+                row = (task[0], task[1], task[3])
                 if not (yield from _retried(lambda: broker.produce(transactional_id, pair, row))):
                     raise KafkaError("the task's producer was fenced")
-                return None
-            case plan.Prepare(transactional_id, pair):
-                kept = yield lambda: broker.keep(transactional_id, pair)
-                if kept is LOST or kept is None:
-                    raise KafkaError("the task could not prepare")
-                return kept
+                if self.settings.breaking_rows and self.faults > 0 and self.choose(6) == 5:
+                    self.faults -= 1
+                    raise KafkaError("a row's own code raised")
+                return content(row)
+            case plan.GiveUp(transactional_id, pair):
+                return (yield lambda: broker.end(transactional_id, pair, False))
+            case plan.KeepWinners(winners):
+                kept = []
+                for one in winners:
+                    kept.append((yield from _retried(partial(broker.keep, one.transactional_id, one.pair))))
+                return tuple(kept)
+            case plan.DescribeTasks(ids):
+                return (
+                    yield from _retried(lambda: tuple(one for one in broker.listed() if one.transactional_id in ids))
+                )
+            case plan.DescribeWinners(_, ids):
+                shown = yield from _retried(broker.listed)
+                found = {one.transactional_id: plan.Seen(one.pair, one.state, 0, 1, is_late=False) for one in shown}
+                return tuple(found[one] for one in ids)
             case _:
                 return None
 
@@ -341,13 +344,17 @@ class World:
         """One action; False when nothing is left to do. The first option is to go on with what ran last."""
         self.processes = [(process, owner) for process, owner in self.processes if process.alive]
         options: list[tuple[str, Call]] = []
-        for process, _ in reversed(self.processes):
+        awake = [process for process, _ in self.processes if not process.asleep]
+        for process in reversed(awake):
             options.append((f"{process.name} goes on", partial(self._go, process)))
         if not options:
             if self.runs and (self.spark_commits == self.settings.batches or len(self.runs) > self.settings.faults + 4):
                 return False
             self._start()
             return True
+        for process, _ in self.processes:
+            if process.asleep:
+                options.append((f"{process.name} wakes up", partial(self._go, process)))
         if self.faults > 0:
             options += self._fault_options()
         name, action = options[self.choose(len(options))]
@@ -362,6 +369,9 @@ class World:
     def _go(self, process: Process) -> None:
         self.processes.sort(key=lambda entry: entry[0] is process)  # what ran last goes on by default
         call = process.call
+        process.asleep = False
+        if process.name.startswith("task"):
+            self.swept = False
         if call is not None:
             process.send(call())
 
@@ -369,6 +379,9 @@ class World:
         options: list[tuple[str, Call]] = []
         for process, owner in reversed(self.processes):
             options.append((f"{process.name} dies", partial(self._die, process, owner)))
+            options.append(
+                (f"{process.name} falls asleep", partial(self._faulty, partial(setattr, process, "asleep", True)))
+            )
             options.append((f"{process.name} loses a reply", partial(self._lose, process, late=False)))
             options.append((f"{process.name} has a late request", partial(self._lose, process, late=True)))
         for run in self.runs:
@@ -380,10 +393,33 @@ class World:
         options.append(("another driver starts", partial(self._faulty, self._start)))
         for number in range(len(self.late)):
             options.append(("a late request arrives", partial(self._arrive, number)))
+        if self.settings.checkpoint_faults and self.runs:
+            options.append(("the offsets of a batch are lost", partial(self._faulty, self._lose_offsets)))
+            options.append(("the checkpoint is restored", partial(self._faulty, self._restore)))
+        if self.settings.strangers:
+            for name in self.broker.ongoing():
+                keep = partial(self.broker.keep_as_stranger, name)
+                options.append((f"a stranger keeps {name}", partial(self._faulty, keep)))
         if self.settings.may_time_out:
-            for name in self.broker.timeouts():
+            for name in self.broker.timeouts() if self._may_time_out_now() else ():
                 options.append((f"{name} times out", partial(self._faulty, partial(self.broker.time_out, name))))
         return options
+
+    def _may_time_out_now(self) -> bool:
+        """Where a decided transaction must never be lost, none times out under a commit that has asked for it."""
+        return (
+            self.settings.level is not plan.Level.RESUME
+            or self.settings.may_lose
+            or (
+                not any(process.name.startswith(("commit", "abort")) for process, _ in self.processes)
+                and not any(
+                    txn.state == "Ongoing" and name in self._decided() for name, txn in self.broker.txns.items()
+                )
+            )
+        )
+
+    def _decided(self) -> set[str]:
+        return {winner.transactional_id for decision in self.broker.decisions for winner in decision.winners}
 
     def _faulty(self, action: Call) -> None:
         self.faults -= 1
@@ -395,6 +431,7 @@ class World:
         if process.call is not None and self.choose(2):
             self.late.append(process.call)
         process.alive = False
+        process.place.worker.alive = False
         if owner.alive:
             process.done(KafkaError("killed"))
 
@@ -403,9 +440,58 @@ class World:
         self.faults -= 1
         run.alive = False
 
+    def _lose_offsets(self) -> None:
+        """With the power of the driver's host: Spark plans the unfinished batch anew, of what is in the source now."""
+        self._stop_query()
+        self.is_damaged = True
+        if self.spark_commits in self.inputs:
+            self.inputs[self.spark_commits] += 1
+
+    def _restore(self) -> None:
+        """An older copy of the checkpoint: what is planned from here on has other bounds."""
+        self._lose_offsets()
+        if self.spark_commits:
+            self.spark_commits -= 1
+            self.inputs[self.spark_commits] += 1
+
+    def look_for_strays(self) -> None:
+        """A batch has been committed. What no process and no request can still begin must not be open."""
+        if not self.swept or self.late or any(process.alive for process, _ in self.processes):
+            return
+        if self.broker.txns[S].state != "CompleteCommit":
+            return  # somebody has claimed the sink since: what is open is left to them
+        self.sweeps += 1
+        if open_ones := self.broker.ongoing():
+            self.strays.append(f"{open_ones} of {self.settings.level}")
+
+    def _stop_query(self) -> None:
+        """No driver and nothing of Spark's on its host lives; tasks may, elsewhere."""
+        for run in self.runs:
+            run.alive = False
+        for process, _ in self.processes:
+            if not process.name.startswith("task"):
+                process.alive = False
+
+    def repair(self, run: Run, error: KafkaError) -> None:
+        """What a person does when the query says that its checkpoint is not the one it was."""
+        if not self.is_damaged:
+            # Two drivers on one checkpoint: who is behind may be told that it is.
+            if not isinstance(error, CheckpointRolledBackError) or run.batch >= self.spark_commits:
+                self.false_alarms.append(error)
+            return
+        decision = next((one for one in self.broker.last_decisions() if one.query_id == QUERY), None)
+        if decision is None or decision.offsets is None:
+            self.false_alarms.append(error)
+            return
+        self._stop_query()
+        self.repairs += 1
+        self.spark_commits = decision.batch_id
+        self.inputs[self.spark_commits] = int(decision.offsets.batch)
+
     def _lose(self, process: Process, late: bool) -> None:
         self.faults -= 1
         call = process.call
+        self.swept = False
         if call is None:
             return
         if late:
@@ -416,6 +502,7 @@ class World:
 
     def _arrive(self, number: int) -> None:
         # Not a fault of its own: the request was sent before.
+        self.swept = False
         self.late.pop(number)()
 
     # -- from the first tick to the verdict --
@@ -433,32 +520,68 @@ class World:
         self.late.clear()
         self.faults, self.healing, self.choose = 0, True, lambda options: 0
         self.errors.clear()
-        self._start()
-        for _ in range(max_ticks):
-            if not self.runs[-1].alive:
-                break
-            self.tick()
+        self._resolve()
+        repairs = -1
+        while repairs != self.repairs:  # a repair stops the query: it is started again
+            repairs = self.repairs
+            self.processes.clear()
+            self._start()
+            for _ in range(max_ticks):
+                if not self.runs[-1].alive:
+                    break
+                self.tick()
+
+    def _resolve(self) -> None:
+        """An Open with nothing after it, as a person does who cleans up."""
+        steps = self.rules.open_sink(SINK, self.settings.level)
+        process = Process("resolver", self._calls(Place(), steps, (0, 0, 0, 0)), self._resolved)
+        while process.call is not None:
+            process.send(process.call())
+
+    def _resolved(self, result: Any) -> None:
+        if isinstance(result, PreparedTransactionLostError):
+            self.lost_reports += 1
+        open_ones = [name for name, txn in self.broker.txns.items() if txn.state == "Ongoing"]
+        if open_ones and not isinstance(result, KafkaError):
+            self.strays.append(f"{open_ones} after an open")
 
     def verdict(self) -> str | None:
         """What is wrong in the end; None when all is well."""
-        wanted = {(b, p) for b in range(self.settings.batches + 1) for p in range(self.settings.partitions)}
-        rows = [row for _, row in self.broker.committed]
+        if self.strays:
+            return f"a loser outlives its batch: {self.strays[0]}"
+        if self.false_alarms:
+            return f"a false alarm: {self.false_alarms[0]!r}"
+        problem = self._doubled()
+        if problem is not None:
+            return problem
+        if self.lost_reports or any(isinstance(error, PreparedTransactionLostError) for error in self.errors):
+            return None if self.settings.may_lose else "a decided transaction was lost"
+        if self.errors:
+            return f"the healthy run failed: {self.errors[0]!r}"
+        return self._unfinished()
+
+    def _doubled(self) -> str | None:
+        rows = [row[:2] for _, row in self.broker.committed]
         winners = {winner.transactional_id for decision in self.broker.decisions for winner in decision.winners}
         if len(rows) != len(set(rows)):
             return "a batch was committed twice"
         if any(name not in winners for name, _ in self.broker.committed):
             return "a transaction was committed that no decision names"
-        batches = [decision.batch_id for decision in self.broker.decisions]
-        if len(batches) != len(set(batches)):
-            return "a batch was decided twice"
-        if self.lost_reports or any(isinstance(error, PreparedTransactionLostError) for error in self.errors):
-            return None if self.settings.may_time_out else "a decided transaction was lost"
-        if self.errors:
-            return f"the healthy run failed: {self.errors[0]!r}"
-        if set(rows) != wanted:
+        batches = [decision.batch_id for decision in self.broker.decisions if decision.query_id == QUERY]
+        return "a batch was decided twice" if len(batches) != len(set(batches)) else None
+
+    def _unfinished(self) -> str | None:
+        wanted = {(b, p) for b in range(self.settings.batches + 1) for p in range(self.settings.partitions)}
+        if self.settings.gone:
+            wanted.add(GONE_ROW[:2])
+        if {row[:2] for _, row in self.broker.committed} != wanted:
             return "rows are missing and nobody said so"
+        if any(self.finished[batch] != which for _, (batch, _, which) in self.broker.committed):
+            return "Spark goes on behind other rows than those in the topic"
         if any(txn.state == "Ongoing" for txn in self.broker.txns.values()):
             return "a transaction is still in doubt"
+        if any(decision.winners for decision in self.broker.last_decisions() if decision.query_id == GONE):
+            return "a query that is gone is looked after for ever"
         return None
 
 

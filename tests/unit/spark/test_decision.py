@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import random
+import zlib
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fencepost.spark import names
-from fencepost.spark.decision import (
+from fencepost.spark.errors import CorruptDecisionError, SinkContradictionError
+from fencepost.spark.sink import names
+from fencepost.spark.sink.decision import (
+    MAX_OFFSETS_BYTES,
     MAX_WINNERS,
+    Content,
     Decision,
     Pair,
+    SourceOffsets,
     Winner,
     decode_key,
     decode_value,
     encode_key,
     encode_value,
 )
-from fencepost.spark.errors import CorruptDecisionError, SinkContradictionError
 
 PAIRS = st.builds(Pair, st.integers(0, 2**63 - 1), st.integers(0, 32767))
 
@@ -78,8 +85,63 @@ def test_every_flipped_bit_and_every_cut_is_noticed() -> None:
 
 
 def test_a_newer_version_is_named() -> None:
-    with pytest.raises(CorruptDecisionError, match="version 2"):
-        decode_value(b"FPD\x02" + encode_value(decision())[4:])
+    with pytest.raises(CorruptDecisionError, match="version 3"):
+        decode_value(b"FPD\x03" + encode_value(decision())[4:])
+
+
+OFFSETS = st.one_of(
+    st.none(),
+    st.builds(SourceOffsets, st.text(st.characters(exclude_categories=["Cs"])), st.none() | st.just("v1\n{}")),
+)
+
+
+@settings(deadline=None)
+@given(st.builds(Content, st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1)), OFFSETS)
+def test_round_trip_of_what_the_batch_was(content: Content, offsets: SourceOffsets | None) -> None:
+    made = replace(decision(), content=content, offsets=offsets)
+    assert decode_value(encode_value(made)) == made
+
+
+def test_the_bytes_of_version_2() -> None:
+    """As the module's docstring lays them out, with the winners of version 1."""
+    body = bytes.fromhex("000000000000000500017300017100000001" + "00" * 16 + "00000000000000070003")
+    body += (3).to_bytes(8) + (2**64 - 1).to_bytes(8) + (0).to_bytes(4)
+    whole = b"FPD\x02" + crc32c_bitwise(body).to_bytes(4, "big") + body
+    assert decode_value(whole) == replace(decision(), content=Content(3, 2**64 - 1))
+
+
+def test_every_flipped_bit_of_version_2_is_noticed() -> None:
+    whole = encode_value(replace(decision(), content=Content(3, 9), offsets=SourceOffsets("v1\n{}\n{}", None)))
+    assert whole[3] == 2
+    tried = 0
+    for position in range(len(whole)):
+        bad = bytearray(whole)
+        bad[position] ^= 1
+        with pytest.raises(CorruptDecisionError):
+            decode_value(bytes(bad))
+        with pytest.raises(CorruptDecisionError):
+            decode_value(whole[:position])
+        tried += 1
+    assert tried > 60
+
+
+def test_offsets_that_are_too_long_are_left_out() -> None:
+    noise = "".join(random.Random(1).choices("abcdefghijklmnopqrstuvwxyz", k=2 * MAX_OFFSETS_BYTES))
+    uniques = [i.to_bytes(16, "big") for i in range(MAX_WINNERS)]
+    made = replace(decision(uniques=uniques), content=Content(1, 1), offsets=SourceOffsets(noise, None))
+    encoded = encode_value(made)
+    assert len(encoded) < 1_000_000
+    assert decode_value(encoded) == replace(made, offsets=None)
+
+
+def test_offsets_that_are_no_json_of_texts_are_refused() -> None:
+    head = encode_value(replace(decision(), content=Content(1, 1)))[8:-4]
+    for text in (b"[1]", b"{}", b'{"batch": 1, "before": null}', b'{"batch": "", "before": 2}', b"\xff"):
+        packed = zlib.compress(text)
+        for tail in (packed, packed[:-2], b"plain"):
+            body = head + len(tail).to_bytes(4) + tail
+            with pytest.raises(CorruptDecisionError, match="offsets"):
+                decode_value(b"FPD\x02" + crc32c_bitwise(body).to_bytes(4, "big") + body)
 
 
 def test_limits() -> None:

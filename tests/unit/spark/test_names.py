@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fencepost.errors import ConfigurationError
-from fencepost.spark import names
+from fencepost.spark.sink import names
 
 UNIQUE = bytes(range(16))
 SINKS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60)
@@ -80,3 +80,18 @@ def test_names_that_cannot_be_a_sink_are_refused(sink: str) -> None:
 def test_a_task_id_needs_sixteen_bytes() -> None:
     with pytest.raises(ConfigurationError):
         names.task_id("a", b"short")
+
+
+@pytest.mark.parametrize(
+    ("one", "texts"),
+    [
+        ("/data/cp", ("/data/cp", "/data/cp/", "/data//cp", "file:/data/cp", "file:///data/cp", "file:///data/cp//")),
+        ("s3a://bucket/cp", ("s3a://bucket/cp", "s3a://bucket/cp/", "s3a://bucket//cp")),
+        ("hdfs:/cp", ("hdfs:/cp", "hdfs:///cp", "hdfs:///cp/")),
+        ("file://host/cp", ("file://host/cp/",)),
+        ("/", ("/", "file:/", "file:///")),
+        ("cp", ("cp", "cp/")),
+    ],
+)
+def test_one_location_is_one_name(one: str, texts: tuple[str, ...]) -> None:
+    assert {names.of_location(text) for text in texts} == {one}

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
-from fencepost.config import ConsumerConfig, ProducerConfig
+from fencepost.config import ALIASES, ConsumerConfig, ProducerConfig
 from fencepost.errors import ConfigurationError
+from fencepost.spark import kafka_settings
 from fencepost.spark.options import SinkOptions, client_settings
-from fencepost.spark.plan import Level
+from fencepost.spark.sink.plan import Level
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 
@@ -82,3 +85,78 @@ def test_client_settings_are_the_common_ones_and_the_rest_is_checked() -> None:
     assert client_settings(SERVERS, ConsumerConfig).value("isolation_level") == "read_committed"
     with pytest.raises(ConfigurationError, match=r"unknown setting 'group\.id'"):
         client_settings({**SERVERS, "kafka.group.id": "g"}, ProducerConfig)
+
+
+def sink(**more: str) -> SinkOptions:
+    return SinkOptions.parse({**SERVERS, "sink.id": "s", **more})
+
+
+@pytest.fixture
+def warnings(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    monkeypatch.setattr(kafka_settings, "_told", set())
+    return caplog
+
+
+@pytest.mark.parametrize(
+    ("typo", "meant"),
+    [
+        ("requirelevel", "require.level"),
+        ("require_level", "require.level"),
+        ("require.levels", "require.level"),
+        ("sinkid", "sink.id"),
+        ("decision.topics", "decision.topic"),
+        ("steptimeout", "step.timeout"),
+        ("topics", "topic"),
+        ("deliver", "delivery"),
+    ],
+)
+def test_a_misspelled_option_of_the_sink_is_refused(typo: str, meant: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"option {typo} is not known; was {meant} meant"):
+        sink(**{typo: "resume"})
+
+
+def test_an_unknown_option_of_the_sink_is_told_once(warnings: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):
+        sink(failondataloss="false", maxfilesize="1")
+    assert [record.getMessage() for record in warnings.records] == [
+        "option failondataloss is not known to the sink; it has no effect",
+        "option maxfilesize is not known to the sink; it has no effect",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "own"), [(ProducerConfig, kafka_settings.OF_THE_SINK), (ConsumerConfig, kafka_settings.OF_THE_SOURCE)]
+)
+def test_settings_without_effect_are_told_by_name(
+    kind: type[ProducerConfig | ConsumerConfig], own: Mapping[str, str], warnings: pytest.LogCaptureFixture
+) -> None:
+    usual = kind.from_dotted({"bootstrap.servers": "localhost:9092"})
+    given = {name: str(getattr(usual, ALIASES.get(name.replace(".", "_"), name.replace(".", "_")))) for name in own}
+    given |= dict.fromkeys(kafka_settings.OF_JAVA, "1")
+    given |= {name: "range" for name in given if name in ("partition.assignment.strategy", "group.remote.assignor")}
+    given |= {name: "g" for name in given if name == "group.instance.id"}
+    given |= {"group.id": "g"} if kind is ConsumerConfig else {}
+    settings = client_settings({**SERVERS, **{f"kafka.{name}": value for name, value in given.items()}}, kind)
+    assert settings.common == (("bootstrap.servers", "localhost:9092"),)
+    told = [record.getMessage() for record in warnings.records]
+    assert len(told) == len(own) + len(kafka_settings.OF_JAVA) > 30
+    wanted = {*own, *kafka_settings.OF_JAVA}
+    assert all(any(line.startswith(f"option kafka.{name} has no effect: ") for line in told) for name in wanted)
+    warnings.clear()
+    client_settings({**SERVERS, "kafka.compression.type": "lz4", "kafka.compression.lz4.level": "9"}, ProducerConfig)
+    assert not warnings.records
+
+
+@pytest.mark.parametrize(
+    "name", ["ssl.truststore.password", "ssl.keystore.password", "sasl.login.callback.handler.class"]
+)
+def test_java_settings_that_matter_are_refused_with_a_reason(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"kafka\.{name} cannot be set: .*(PEM|Java)"):
+        sink(**{f"kafka.{name}": "x"})
+
+
+def test_the_patience_for_a_step_is_an_option() -> None:
+    assert sink().steps.step_timeout_ms == 120_000
+    assert sink(**{"step.timeout": "5m"}).steps.step_timeout_ms == 300_000
+    with pytest.raises(ConfigurationError, match=r"step\.timeout='soon'"):
+        sink(**{"step.timeout": "soon"})

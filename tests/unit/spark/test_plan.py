@@ -8,16 +8,19 @@ from typing import Any
 import pytest
 
 from fencepost.errors import KafkaTimeoutError, PreparedTransactionLostError, TransactionalIdAuthorizationError
-from fencepost.spark import names, plan
-from fencepost.spark.decision import Decision, Pair, Winner
 from fencepost.spark.errors import (
+    BatchChangedError,
+    BatchTimedOutError,
+    CheckpointRolledBackError,
     DecisionRefusedError,
     DecisionUnknownError,
     LevelUnavailableError,
     SinkContradictionError,
     SupersededError,
 )
-from fencepost.spark.plan import AbortOutcome, End, Level
+from fencepost.spark.sink import names, plan
+from fencepost.spark.sink.decision import Content, Decision, Pair, SourceOffsets, Winner
+from fencepost.spark.sink.plan import AbortOutcome, End, Level, SameBatch
 
 SINK = "s"
 CLAIM = Pair(1, 4)
@@ -41,8 +44,12 @@ def play(steps: plan.Plan[Any], answers: Sequence[Any]) -> tuple[list[plan.Step]
         return asked, stop.value
 
 
-def prepared(number: int, batch_id: int = 7, claim: Pair = CLAIM, query: str = "q") -> plan.Prepared:
-    return plan.Prepared(claim, query, batch_id, task(number), Pair(100 + number, 0))
+def prepared(
+    number: int, batch_id: int = 7, claim: Pair = CLAIM, query: str = "q", level: Level = Level.TWO_PHASE
+) -> plan.Prepared:
+    return plan.Prepared(
+        level, claim, query, batch_id, task(number), Pair(100 + number, 0), Content(number, 7 * number)
+    )
 
 
 def commits(*numbers: int) -> plan.EndTransactions:
@@ -68,7 +75,7 @@ def test_open_lists_then_claims_then_reads_then_finishes_then_aborts() -> None:
         commits(1),
         plan.EndTransactions((End(task(2), Pair(102, 3), False),)),
     ]
-    assert opened == plan.Opened(SINK, Level.TWO_PHASE, CLAIM, (("q", 7),))
+    assert opened == plan.Opened(SINK, Level.TWO_PHASE, CLAIM, (plan.Decided("q", 7, None),), ("q",))
 
 
 @pytest.mark.parametrize("code", [0, 49])
@@ -82,11 +89,42 @@ def test_a_decided_transaction_that_is_committed_or_forgotten_is_done(code: int)
 def test_a_contradiction_is_loud_unless_somebody_newer_owns_the_sink(
     code: int, owner: int, error: type[Exception] | None
 ) -> None:
-    with pytest.raises(error or PreparedTransactionLostError):
-        play(plan.open_sink(SINK, Level.RESUME), [(), CLAIM, (DECIDED,), (code,), owner])
+    for shown in ((), (plan.Listed(task(1), Pair(101, 1), "CompleteAbort"),)):
+        with pytest.raises(error or PreparedTransactionLostError):
+            play(plan.open_sink(SINK, Level.RESUME), [(), CLAIM, (DECIDED,), (code,), shown, owner])
 
 
-@pytest.mark.parametrize("code", [0, 48, 49, 90])
+def test_a_decided_transaction_that_somebody_else_kept_is_not_lost() -> None:
+    """His keep moved on the pair that ends it. The look comes before the question whose the sink is."""
+    kept = plan.Listed(task(1), Pair(101, 2), "Ongoing")
+    newer, complete = Pair(1, 6), plan.Listed(task(1), Pair(101, 3), "CompleteCommit")
+    first = [(kept,), CLAIM, (DECIDED,), (90,), (kept,), 0, (0,)]
+    again = [(complete,), newer, (DECIDED,), (90,), (complete,)]  # the question has used the claim up
+    asked, opened = play(plan.open_sink(SINK, Level.KEEP_PREPARED), [*first, *again])
+    assert asked[3:7] == [
+        commits(1),
+        plan.DescribeTasks((task(1),)),
+        plan.AskOwner(SINK, CLAIM),
+        plan.EndTransactions((End(task(1), Pair(101, 2), True),)),
+    ]
+    assert opened.claim == newer
+    with pytest.raises(SupersededError):
+        play(plan.open_sink(SINK, Level.KEEP_PREPARED), [*first[:5], 90])
+
+
+def test_after_a_loss_what_was_only_kept_is_committed_too() -> None:
+    both = Decision(SINK, "q", 7, (Winner(task(1), Pair(101, 0)), Winner(task(2), Pair(102, 0))))
+    kept, gone = plan.Listed(task(1), Pair(101, 1), "Ongoing"), plan.Listed(task(2), Pair(102, 1), "CompleteAbort")
+    complete = plan.Listed(task(1), Pair(101, 2), "CompleteCommit")
+    first = [CLAIM, (both,), (90, 48), (kept, gone), 0, (0,)]
+    asked, settled = play(
+        plan.settle_lost(SINK, "q", again=False), [*first, Pair(1, 6), (both,), (90, 48), (complete, gone), 0]
+    )
+    assert asked[-1] == plan.WriteDecision(Pair(1, 6), Decision(SINK, "q", 7, ()))
+    assert (settled.committed, settled.lost) == ((task(1),), (task(2),))
+
+
+@pytest.mark.parametrize("code", [0, 48, 49])
 def test_aborting_what_is_gone_is_fine(code: int) -> None:
     listed = (plan.Listed(task(2), Pair(102, 3), "Ongoing"),)
     _, opened = play(plan.open_sink(SINK, Level.RESUME), [listed, CLAIM, (), (code,)])
@@ -98,50 +136,207 @@ def test_other_refusals_are_not_taken_for_done() -> None:
         play(plan.open_sink(SINK, Level.RESUME), [(), CLAIM, (DECIDED,), (53,)])
 
 
-@pytest.mark.parametrize(("batch_id", "skipped"), [(6, True), (7, True), (8, False)])
+CAME = Content(3, 21)
+
+
+@pytest.mark.parametrize(("batch_id", "skipped"), [(7, True), (8, False)])
 def test_a_task_skips_by_what_open_read(batch_id: int, skipped: bool) -> None:
-    opened = plan.Opened(SINK, Level.TWO_PHASE, CLAIM, (("other", 99), ("q", 7)))
-    answers = [None] if skipped else [False]
+    opened = plan.Opened(SINK, Level.TWO_PHASE, CLAIM, (plan.Decided("other", 99, None), plan.Decided("q", 7, CAME)))
+    answers: list[Any] = [CAME] if skipped else [False]
     asked, message = play(plan.write_task(opened, "q", batch_id), answers)
     assert asked == ([plan.Drain()] if skipped else [plan.HasRows()])
-    assert message == (plan.Skipped("q", batch_id) if skipped else plan.Nothing("q", batch_id))
+    assert message == (plan.Skipped("q", batch_id, CAME, CAME) if skipped else plan.Nothing("q", batch_id))
+
+
+def test_a_batch_below_the_last_decided_one_is_never_skipped() -> None:
+    opened = plan.Opened(SINK, Level.TWO_PHASE, CLAIM, (plan.Decided("q", 7, CAME),))
+    with pytest.raises(CheckpointRolledBackError, match=r"batch 6 of query q.*written batch 7"):
+        play(plan.write_task(opened, "q", 6), [])
+
+
+def skipped(rows: int, checksum: int, decided: Content | None = CAME) -> plan.Skipped:
+    return plan.Skipped("q", 7, Content(rows, checksum), decided)
+
+
+def test_a_decided_batch_that_comes_again_is_compared() -> None:
+    """Whichever way the rows are cut into tasks now."""
+    assert play(plan.commit_batch(SINK, 7, [skipped(3, 21), skipped(0, 0)]), []) == ([], False)
+    assert play(plan.commit_batch(SINK, 7, [skipped(1, 30), skipped(2, 2**64 - 9)]), []) == ([], False)
+    assert play(plan.commit_batch(SINK, 7, [skipped(9, 9, None)]), []) == ([], False)  # decided by version 1
+    for messages in ([skipped(3, 22)], [skipped(2, 21)], [skipped(0, 0)]):
+        with pytest.raises(BatchChangedError, match=r"3 rows with checksum 0{14}15.*nothing of it was written"):
+            play(plan.commit_batch(SINK, 7, messages), [(DECIDED,), None])
+    with pytest.raises(SinkContradictionError):
+        play(plan.commit_batch(SINK, 7, [skipped(3, 21), skipped(0, 0, None)]), [])
+
+
+HERE, THERE = SourceOffsets("v1\n{}\nhere", None), SourceOffsets("v1\n{}\nthere", None)
+
+
+@pytest.mark.parametrize(
+    ("same", "rows", "then", "now", "words"),
+    [
+        (SameBatch.ROWS, 3, HERE, HERE, "other rows of the same input"),
+        (SameBatch.ROWS, 3, HERE, THERE, "were here and are there.*fencepost spark repair"),
+        (SameBatch.COUNT, 3, HERE, THERE, None),
+        (SameBatch.COUNT, 4, HERE, HERE, "other rows of the same input"),
+        (SameBatch.OFFSETS, 4, HERE, HERE, None),
+        (SameBatch.OFFSETS, 3, HERE, THERE, "were here and are there"),
+        (SameBatch.OFFSETS, 3, None, None, "Either the checkpoint"),
+        (SameBatch.OFFSETS, 3, HERE, None, "Either the checkpoint"),
+        (SameBatch.NUMBER, 4, HERE, THERE, None),
+    ],
+)
+def test_what_is_trusted_can_be_chosen(
+    same: SameBatch, rows: int, then: SourceOffsets | None, now: SourceOffsets | None, words: str | None
+) -> None:
+    decision = Decision(SINK, "q", 7, (), CAME, then)
+    steps = plan.commit_batch(SINK, 7, [skipped(rows, 1)], same)
+    asks = words is not None or same is SameBatch.OFFSETS
+    answers: list[Any] = [(Decision(SINK, "p", 7, ()), decision), now] if asks else []
+    if words is None:
+        asked, done = play(steps, answers)
+        assert done is False
+        assert asked == ([plan.ReadDecisions(SINK), plan.SaveOffsets("q", 7)] if asks else [])
+    else:
+        with pytest.raises(BatchChangedError, match=words) as raised:
+            play(steps, answers)
+        assert (raised.value.decided_offsets, raised.value.came_offsets) == (then, now)
 
 
 @pytest.mark.parametrize("level", list(Level))
-def test_a_task_mints_begins_writes_and_prepares(level: Level) -> None:
+def test_a_task_takes_an_id_begins_and_writes(level: Level) -> None:
     opened = plan.Opened(SINK, level, CLAIM, ())
-    kept = [Pair(5, 1)] if level is Level.KEEP_PREPARED else []
-    answers = [True, task(9), Pair(5, 0), None, *kept]
-    asked, message = play(plan.write_task(opened, "q", 3), answers)
-    assert asked[:4] == [
+    asked, message = play(plan.write_task(opened, "q", 3), [True, task(9), Pair(5, 0), CAME])
+    assert asked == [
         plan.HasRows(),
-        plan.Mint(SINK),
-        plan.BeginTask(task(9), two_phase=level is Level.TWO_PHASE),
+        plan.TakeId(opened),
+        plan.BeginTask(task(9), plan.Use(SINK, CLAIM, "q", 3), two_phase=level is Level.TWO_PHASE),
         plan.WriteRows(task(9), Pair(5, 0)),
     ]
-    assert asked[4:] == ([plan.Prepare(task(9), Pair(5, 0))] if kept else [])
-    assert message == plan.Prepared(CLAIM, "q", 3, task(9), kept[0] if kept else Pair(5, 0))
+    assert message == plan.Prepared(level, CLAIM, "q", 3, task(9), Pair(5, 0), CAME)
+
+
+def test_a_task_that_fails_ends_its_own_transaction() -> None:
+    opened = plan.Opened(SINK, Level.TWO_PHASE, CLAIM, ())
+    steps = plan.write_task(opened, "q", 3)
+    for answer in (None, True, task(9)):
+        steps.send(answer)
+    assert steps.send(Pair(5, 0)) == plan.WriteRows(task(9), Pair(5, 0))
+    assert steps.throw(ZeroDivisionError("a row")) == plan.GiveUp(task(9), Pair(5, 0))
+    with pytest.raises(ZeroDivisionError, match="a row"):
+        steps.send(KafkaTimeoutError("no broker"))  # what hinders that does not hide why the task failed
 
 
 def test_a_lost_begin_is_never_repeated_with_the_same_id() -> None:
     opened = plan.Opened(SINK, Level.TWO_PHASE, CLAIM, ())
-    asked, message = play(plan.write_task(opened, "q", 3), [True, task(1), None, task(2), Pair(5, 0), None])
+    asked, message = play(plan.write_task(opened, "q", 3), [True, task(1), None, task(2), Pair(5, 0), CAME])
     assert [step.transactional_id for step in asked if isinstance(step, plan.BeginTask)] == [task(1), task(2)]
     assert message.transactional_id == task(2)
     with pytest.raises(KafkaTimeoutError):
         play(plan.write_task(opened, "q", 3), [True, *(one for n in range(5) for one in (task(n), None))])
 
 
-def test_commit_decides_with_the_tasks_claim_and_then_completes() -> None:
-    messages: list[plan.Message] = [prepared(1), plan.Nothing("q", 7), prepared(2)]
-    asked, done = play(plan.commit_batch(SINK, 7, messages), [0, (0, 0)])
+def fine(*numbers: int) -> tuple[plan.Seen, ...]:
+    return tuple(plan.Seen(Pair(100 + n, 0), "Ongoing", 10, None, is_late=False) for n in numbers)
+
+
+@pytest.mark.parametrize("level", [Level.TWO_PHASE, Level.RESUME])
+def test_commit_looks_then_decides_then_completes_then_ends_what_is_left(level: Level) -> None:
+    messages: list[plan.Message] = [prepared(1, level=level), plan.Nothing("q", 7), prepared(2, level=level)]
+    stray = plan.Listed(task(3), Pair(103, 0), "Ongoing")
+    listed = (plan.Listed(task(1), Pair(101, 1), "CompleteCommit"), stray)
+    answers = [HERE, fine(1, 2), 0, (0, 0), listed, 48, (0,)]
+    asked, done = play(plan.commit_batch(SINK, 7, messages), answers)
     winners = (Winner(task(1), Pair(101, 0)), Winner(task(2), Pair(102, 0)))
-    assert asked == [plan.WriteDecision(CLAIM, Decision(SINK, "q", 7, winners)), commits(1, 2)]
+    assert asked == [
+        plan.SaveOffsets("q", 7),
+        plan.DescribeWinners(SINK, (task(1), task(2))),
+        plan.WriteDecision(CLAIM, Decision(SINK, "q", 7, winners, Content(3, 21), HERE)),
+        commits(1, 2),
+        plan.ListTransactions(SINK),
+        plan.AskOwner(SINK, CLAIM),
+        plan.EndTransactions((End(task(3), Pair(103, 0), False),)),
+    ]
     assert done is True
 
 
+def test_the_strongest_level_keeps_the_winners_and_decides_with_the_pairs_that_end_them() -> None:
+    messages = [prepared(1, level=Level.KEEP_PREPARED)]
+    asked, done = play(plan.commit_batch(SINK, 7, messages), [None, (Pair(101, 1),), 0, (0,), ()])
+    winners = (Winner(task(1), Pair(101, 1)),)
+    assert asked == [
+        plan.SaveOffsets("q", 7),
+        plan.KeepWinners((Winner(task(1), Pair(101, 0)),)),
+        plan.WriteDecision(CLAIM, Decision(SINK, "q", 7, winners, Content(1, 7))),
+        plan.EndTransactions((End(task(1), Pair(101, 1), True),)),
+        plan.ListTransactions(SINK),
+    ]
+    assert done is True
+
+
+@pytest.mark.parametrize("owner", [90, 0])
+def test_strays_are_left_to_a_newer_run(owner: int) -> None:
+    stray = plan.Listed(task(3), Pair(103, 0), "Ongoing")
+    asked, done = play(plan.commit_batch(SINK, 7, [prepared(1)]), [None, fine(1), 0, (0,), (stray,), owner])
+    assert asked[-1] == plan.AskOwner(SINK, CLAIM)
+    assert done is True
+
+
+GONE = [
+    plan.Seen(Pair(102, 1), "CompleteAbort", None, 20_000, is_late=False),
+    plan.Seen(Pair(102, 0), "Ongoing", 19_000, 20_000, is_late=True),
+    plan.Seen(Pair(102, 1), "Ongoing", 19_000, None, is_late=False),
+]
+
+
+@pytest.mark.parametrize("gone", GONE)
+def test_what_is_lost_or_about_to_be_is_never_decided(gone: plan.Seen) -> None:
+    steps = plan.commit_batch(SINK, 7, [prepared(1), prepared(2)])
+    for answer in (None, None):
+        steps.send(answer)
+    assert steps.send((*fine(1), gone)) == plan.AskOwner(SINK, CLAIM)
+    aborts = (End(task(1), Pair(101, 0), False), End(task(2), Pair(102, 0), False))
+    assert steps.send(0) == plan.EndTransactions(aborts)
+    words = r"batch 7 of query q was not decided.*1 of its 2 transactions.*kafka\.transaction\.timeout\.ms"
+    with pytest.raises(BatchTimedOutError, match=words):
+        steps.send((0, 0))
+    with pytest.raises(SupersededError):
+        play(plan.commit_batch(SINK, 7, [prepared(1), prepared(2)]), [None, (*fine(1), gone), 90])
+
+
+def test_what_cannot_be_kept_is_never_decided() -> None:
+    messages = [prepared(1, level=Level.KEEP_PREPARED), prepared(2, level=Level.KEEP_PREPARED)]
+    steps = plan.commit_batch(SINK, 7, messages)
+    for answer in (None, None, (Pair(101, 1), None), (*fine(1), GONE[0])):
+        steps.send(answer)
+    # The first was kept: another pair ends it now.
+    assert steps.send(0) == plan.EndTransactions((End(task(1), Pair(101, 1), False), End(task(2), Pair(102, 0), False)))
+    with pytest.raises(BatchTimedOutError, match=r"transaction\.timeout\.ms is 20000"):
+        steps.send((0, 0))
+
+
+def test_a_decision_settles_what_other_queries_have_decided() -> None:
+    """Their transactions are complete: Open has seen to that. No later Open asks for them again."""
+    opened = plan.Opened(SINK, Level.TWO_PHASE, CLAIM, (), ("gone", "q"))
+    _, message = play(plan.write_task(opened, "q", 7), [True, task(1), Pair(101, 0), Content(1, 7)])
+    gone = Decision(SINK, "gone", 99, (Winner(task(8), Pair(108, 0)),), CAME, HERE)
+    before = Decision(SINK, "q", 6, (Winner(task(9), Pair(109, 0)),))
+    settled = Decision(SINK, "settled", 4, (), CAME)
+    asked, _ = play(plan.commit_batch(SINK, 7, [message]), [None, fine(1), (gone, before, settled), 0, (0,), ()])
+    decision = Decision(SINK, "q", 7, (Winner(task(1), Pair(101, 0)),), Content(1, 7))
+    assert asked[2:4] == [
+        plan.ReadDecisions(SINK),
+        plan.WriteDecision(CLAIM, decision, (Decision(SINK, "gone", 99, (), CAME, HERE),)),
+    ]
+    for naming in ((), ("q",)):  # the ordinary case costs nothing
+        opened = plan.Opened(SINK, Level.TWO_PHASE, CLAIM, (), naming)
+        _, message = play(plan.write_task(opened, "q", 7), [True, task(1), Pair(101, 0), Content(1, 7)])
+        asked, _ = play(plan.commit_batch(SINK, 7, [message]), [None, fine(1), 0, (0,), ()])
+        assert plan.ReadDecisions(SINK) not in asked
+
+
 def test_nothing_to_commit_asks_for_nothing() -> None:
-    assert play(plan.commit_batch(SINK, 7, [plan.Skipped("q", 7), plan.Skipped("q", 7)]), []) == ([], False)
     assert play(plan.commit_batch(SINK, 7, [plan.Nothing("q", 7)]), []) == ([], False)
 
 
@@ -151,14 +346,14 @@ def test_nothing_to_commit_asks_for_nothing() -> None:
 )
 def test_only_zero_means_decided(code: int | None, error: type[Exception]) -> None:
     with pytest.raises(error):
-        play(plan.commit_batch(SINK, 7, [prepared(1)]), [code])
+        play(plan.commit_batch(SINK, 7, [prepared(1)]), [None, fine(1), code])
 
 
 @pytest.mark.parametrize(
     "messages",
     [
         [prepared(1), None],
-        [prepared(1), plan.Skipped("q", 7)],
+        [prepared(1), skipped(1, 1)],
         [prepared(1), prepared(2, claim=Pair(1, 5))],
         [prepared(1), prepared(2, query="r")],
         [prepared(1, batch_id=6)],
@@ -170,15 +365,51 @@ def test_messages_that_cannot_be_one_batch_decide_nothing(messages: list[plan.Me
         play(plan.commit_batch(SINK, 7, messages), [])
 
 
-def test_abort_asks_who_owns_the_sink_first() -> None:
-    aborts = plan.EndTransactions((End(task(1), Pair(101, 0), False),))
-    ask = plan.AskOwner(SINK, CLAIM)
+def test_abort_lists_and_asks_who_owns_the_sink_first() -> None:
+    listed = (plan.Listed(task(1), Pair(101, 1), "Ongoing"), plan.Listed(task(4), Pair(104, 0), "Ongoing"))
+    aborts = plan.EndTransactions((End(task(1), Pair(101, 1), False), End(task(4), Pair(104, 0), False)))
+    begins: list[plan.Step] = [plan.ListTransactions(SINK), plan.AskOwner(SINK, CLAIM)]
     messages = [None, prepared(1)]
-    assert play(plan.abort_batch(SINK, messages), [0, (90,)]) == ([ask, aborts], AbortOutcome.ABORTED)
-    assert play(plan.abort_batch(SINK, messages), [48, (0,)]) == ([ask, commits(1)], AbortOutcome.COMMITTED)
-    assert play(plan.abort_batch(SINK, messages), [90]) == ([ask], AbortOutcome.LEFT)
-    assert play(plan.abort_batch(SINK, messages), [49]) == ([ask], AbortOutcome.LEFT)
+    done = play(plan.abort_batch(SINK, messages), [listed, 0, (0, 48)])
+    assert done == ([*begins, aborts], AbortOutcome.ABORTED)
+    # Decided: by the pairs of the decision, which a keep may have moved on from those of the messages.
+    kept = Decision(SINK, "q", 7, (Winner(task(1), Pair(101, 1)),))
+    other = Decision(SINK, "p", 9, (Winner(task(8), Pair(108, 1)),))
+    commit = plan.EndTransactions((End(task(1), Pair(101, 1), True),))
+    done = play(plan.abort_batch(SINK, messages), [listed, 48, (other, kept), (0,)])
+    assert done == ([*begins, plan.ReadDecisions(SINK), commit], AbortOutcome.COMMITTED)
+    assert play(plan.abort_batch(SINK, messages), [listed, 90]) == (begins, AbortOutcome.LEFT)
+    assert play(plan.abort_batch(SINK, messages), [listed, 49]) == (begins, AbortOutcome.LEFT)
     assert play(plan.abort_batch(SINK, [None, plan.Nothing("q", 7)]), []) == ([], AbortOutcome.NOTHING)
+
+
+BEFORE, NOW = (plan.Listed(task(2), Pair(102, 3), "Ongoing"),), (plan.Listed(task(2), Pair(102, 4), "Ongoing"),)
+ABORTS_BEFORE = plan.EndTransactions((End(task(2), Pair(102, 3), False),))
+ABORTS_NOW = plan.EndTransactions((End(task(2), Pair(102, 4), False),))
+LISTS, ASKS = plan.ListTransactions(SINK), plan.AskOwner(SINK, CLAIM)
+
+
+def test_what_moves_on_while_it_is_aborted_is_aborted_if_it_is_no_newer_run_s() -> None:
+    """A zombie's keep, or a newer run that uses the id again: it is listed, and only then asked whose the sink is."""
+    newer = Pair(1, 6)
+    asked, opened = play(plan.open_sink(SINK, Level.KEEP_PREPARED), [BEFORE, CLAIM, (), (90,), 0, NOW, newer, (), (0,)])
+    assert asked[3:6] == [ABORTS_BEFORE, ASKS, LISTS]
+    assert asked[-1] == ABORTS_NOW
+    assert opened.claim == newer
+    with pytest.raises(SupersededError):
+        play(plan.open_sink(SINK, Level.KEEP_PREPARED), [BEFORE, CLAIM, (), (90,), 90])
+
+    asked, done = play(
+        plan.commit_batch(SINK, 7, [prepared(1)]), [None, fine(1), 0, (0,), BEFORE, 48, (90,), NOW, 48, (0,)]
+    )
+    assert (asked[-6:], done) == ([LISTS, ASKS, ABORTS_BEFORE, LISTS, ASKS, ABORTS_NOW], True)
+    asked, done = play(plan.commit_batch(SINK, 7, [prepared(1)]), [None, fine(1), 0, (0,), BEFORE, 48, (90,), NOW, 90])
+    assert (asked[-1], done) == (ASKS, True)
+
+    asked, outcome = play(plan.abort_batch(SINK, [prepared(1)]), [BEFORE, 0, (90,), NOW, 0, (0,)])
+    assert (asked[-1], outcome) == (ABORTS_NOW, AbortOutcome.ABORTED)
+    asked, outcome = play(plan.abort_batch(SINK, [prepared(1)]), [BEFORE, 0, (90,), NOW, 90])
+    assert (asked[-1], outcome) == (ASKS, AbortOutcome.LEFT)
 
 
 @pytest.mark.parametrize(

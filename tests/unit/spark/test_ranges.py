@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from fencepost.client.types import TopicPartition
 from fencepost.errors import ConfigurationError
-from fencepost.spark import ranges
-from fencepost.spark.ranges import EARLIEST, LATEST, Offsets, Range
+from fencepost.spark.source import ranges
+from fencepost.spark.source.ranges import EARLIEST, LATEST, Offsets, Range
 
 PLACES = st.dictionaries(
     st.builds(TopicPartition, st.sampled_from(["a", "b"]), st.integers(0, 3)),
@@ -77,6 +77,11 @@ def test_offsets_as_json_have_one_order() -> None:
     offsets = {TopicPartition("a", 10): 1, TopicPartition("a", 9): 2, TopicPartition("B", 0): 3}
     assert json.dumps(ranges.to_json(offsets)) == '{"B": {"0": 3}, "a": {"9": 2, "10": 1}}'
     assert ranges.from_json(ranges.to_json(offsets)) == offsets
+    with_ids = ranges.to_json(offsets, {"a": "id-1", "other": "id-2"})
+    assert json.dumps(with_ids) == '{"B": {"0": 3}, "a": {"9": 2, "10": 1}, "a@id-1": {}}'
+    assert ranges.from_json(with_ids) == offsets
+    assert (ranges.topic_ids(with_ids), ranges.topic_ids(ranges.to_json(offsets))) == ({"a": "id-1"}, {})
+    assert ranges.made_again({"a": "1", "b": "2", "c": "3"}, {"a": "1", "b": "4"}) == {"b"}
 
 
 def test_what_users_write() -> None:

@@ -7,7 +7,7 @@ import pytest
 from fencepost.config import ConsumerConfig, ProducerConfig
 from fencepost.errors import ConfigurationError
 from fencepost.spark.options import NOT_YOURS, client_settings, milliseconds
-from fencepost.spark.source_options import READ, WITHOUT_EFFECT, SourceOptions
+from fencepost.spark.source.options import READ, WITHOUT_EFFECT, SourceOptions
 
 # "Structured Streaming + Kafka Integration Guide" of Spark 4.x: reading, and KafkaSourceProvider's own keys.
 DOCUMENTED = {
@@ -54,7 +54,7 @@ def lowered(**options: str) -> dict[str, str]:
 
 
 def test_every_documented_option_has_its_place() -> None:
-    assert set(DOCUMENTED) == {*READ, *WITHOUT_EFFECT} - {"commitOffsets"}
+    assert set(DOCUMENTED) == {*READ, *WITHOUT_EFFECT} - {"commitOffsets", "heldBackWarning"}
 
 
 @pytest.mark.parametrize("way", WAYS)

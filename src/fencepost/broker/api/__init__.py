@@ -1,1 +1,1 @@
-"""fencepost.broker.api."""
+"""The APIs: one file for each key."""

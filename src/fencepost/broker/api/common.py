@@ -6,11 +6,10 @@ import logging
 from collections.abc import Sequence
 from uuid import UUID
 
-from fencepost.broker.acl.model import CLUSTER_NAME, Operation, ResourceType
 from fencepost.broker.connection import Call
-from fencepost.broker.core import BROKER_ID, BrokerCore
-from fencepost.broker.log.partition import PartitionLog
-from fencepost.broker.topics import Partition, Topic
+from fencepost.broker.parts import BROKER_ID, BrokerParts
+from fencepost.broker.security.acls import CLUSTER_NAME, Operation, ResourceType
+from fencepost.broker.topics.catalogue import Partition, Topic
 from fencepost.protocol.codes import ErrorCode
 
 __all__ = [
@@ -20,11 +19,11 @@ __all__ = [
     "find_partition",
     "leader_epoch_error",
     "may_see",
-    "open_log",
     "wrong_replicas",
 ]
 
-MOST_PARTITIONS = 100_000
+MOST_PARTITIONS = 10_000
+"""That one request may make, as in Kafka."""
 
 _log = logging.getLogger("fencepost.broker.api")
 
@@ -42,7 +41,7 @@ def may_see(call: Call, topic: str, *, quiet: bool = False) -> bool:
 
 
 def find_partition(
-    core: BrokerCore, name: str | None, topic_id: UUID | None, index: int
+    core: BrokerParts, name: str | None, topic_id: UUID | None, index: int
 ) -> tuple[Partition | None, int, Topic | None]:
     """(partition, 0, topic), or (None, error code, topic if that much was found). A topic is given by name or by id."""
     if name is not None:
@@ -56,16 +55,6 @@ def find_partition(
     if not 0 <= index < len(topic.partitions):
         return None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic
     return topic.partitions[index], ErrorCode.NONE, topic
-
-
-def open_log(call: Call, partition: Partition) -> PartitionLog | None:
-    """The partition's log. None, told and counted, when the disk does not let it be opened: KAFKA_STORAGE_ERROR."""
-    try:
-        return partition.log
-    except OSError as error:
-        call.core.metrics.count("storage_errors")
-        _log.error("API %d: %s", call.api_key, error)
-        return None
 
 
 def leader_epoch_error(current_leader_epoch: int) -> int:

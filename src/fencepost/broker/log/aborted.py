@@ -12,7 +12,9 @@ import struct
 from bisect import bisect_left
 from typing import NamedTuple
 
-from fencepost.broker.files import File, Files
+from crc32c import crc32c
+
+from fencepost.broker.disk.files import File, Files
 from fencepost.broker.log.index import IndexFile
 
 __all__ = ["Aborted", "AbortedIndex"]
@@ -29,13 +31,14 @@ class Aborted(NamedTuple):
 
 
 class AbortedIndex:
-    __slots__ = ("_entries", "_file", "_flushed", "_last_offsets")
+    __slots__ = ("_entries", "_file", "_flushed", "_last_offsets", "_seal")
 
     def __init__(self, files: Files, path: str) -> None:
         self._file = IndexFile(files, path)
         self._entries: list[Aborted] = []
         self._last_offsets: list[int] = []
         self._flushed = 0
+        self._seal: tuple[int, int] | None = None  # of the present entries, once somebody asked
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -43,8 +46,21 @@ class AbortedIndex:
     def entries(self) -> list[Aborted]:
         return list(self._entries)
 
+    def seal(self) -> tuple[int, int]:
+        """(number of entries, CRC-32C of their bytes)."""
+        if self._seal is None:
+            self._seal = len(self._entries), crc32c(b"".join(_ENTRY.pack(_VERSION, *entry) for entry in self._entries))
+        return self._seal
+
+    @staticmethod
+    def begins_with(data: bytes, seal: tuple[int, int]) -> bool:
+        """Whether the file's bytes begin with the entries that were sealed."""
+        size = seal[0] * _ENTRY.size
+        return len(data) >= size and crc32c(data[:size]) == seal[1]
+
     def load(self, data: bytes) -> bool:
         """Take over a file's bytes. False (and empty) when they cannot be such an index."""
+        self._seal = None
         whole = len(data) % _ENTRY.size == 0
         rows = list(_ENTRY.iter_unpack(data if whole else b""))
         entries = [Aborted(*row[1:]) for row in rows]
@@ -57,6 +73,7 @@ class AbortedIndex:
         return True
 
     def add(self, entry: Aborted) -> None:
+        self._seal = None
         self._entries.append(entry)
         self._last_offsets.append(entry.last_offset)
 
@@ -73,6 +90,7 @@ class AbortedIndex:
 
     def truncate(self, offset: int) -> None:
         """Drop entries whose marker is at or behind `offset`."""
+        self._seal = None
         slot = bisect_left(self._last_offsets, offset)
         del self._entries[slot:]
         del self._last_offsets[slot:]
@@ -104,6 +122,7 @@ class AbortedIndex:
 
     def unload(self) -> None:
         """Forget the entries, which are all in the file."""
+        self._seal = None
         self._entries, self._last_offsets, self._flushed = [], [], 0
         self.close()
 

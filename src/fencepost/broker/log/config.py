@@ -3,7 +3,8 @@ ours."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 __all__ = ["LogConfig"]
@@ -18,6 +19,10 @@ class LogConfig:
     index_interval_bytes: int = 4096
     segment_index_bytes: int = 10 << 20
     max_message_bytes: int = 1_048_588
+    compression_type: str = "producer"
+    """`producer`: as the producer sent it; else what batches are compressed with anew when they come otherwise."""
+    compression_levels: Mapping[str, int] = field(default_factory=dict)
+    """By codec; where there is none, the codec's own default."""
     message_timestamp_type: Literal["CreateTime", "LogAppendTime"] = "CreateTime"
     message_timestamp_before_max_ms: int = 2**63 - 1
     message_timestamp_after_max_ms: int = 3_600_000
@@ -40,6 +45,8 @@ class LogConfig:
     """Check the CRC of every batch that is read, so that a flipped bit is an error here and not at the consumer."""
     snapshot_interval_bytes: int = 64 << 20
     """How much log may lie behind the last producer snapshot, and so how much is scanned after a crash."""
+    snapshot_interval_batches: int = 20_000
+    """The same in batches, which take their time however small they are; more where there are more producers."""
     producer_state_check: Literal["strict", "kafka"] = "strict"
     compaction_keys_max: int = 300_000
     """Keys that one round of compaction holds in memory (about 150 bytes each); what lies behind waits for the next."""

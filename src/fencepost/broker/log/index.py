@@ -15,7 +15,7 @@ import sys
 from array import array
 from bisect import bisect_right
 
-from fencepost.broker.files import File, Files
+from fencepost.broker.disk.files import File, Files
 
 __all__ = ["IndexFile", "OffsetIndex", "TimeIndex"]
 
@@ -101,15 +101,10 @@ class OffsetIndex:
         self._offsets.append(last_offset - self._base)
         self._positions.append(position)
 
-    def floor(self, offset: int) -> int:
-        """The position of an indexed batch whose last offset is not above `offset`; 0 when there is none."""
+    def entry(self, offset: int) -> tuple[int, int] | None:
+        """(last offset, position) of the indexed batch nearest to `offset` whose last offset is not above it."""
         slot = bisect_right(self._offsets, min(offset - self._base, 2**31 - 1)) - 1
-        return self._positions[slot] if slot >= 0 else 0
-
-    def floor_position(self, position: int) -> int:
-        """The largest indexed position that is not above `position`; 0 when there is none."""
-        slot = bisect_right(self._positions, position) - 1
-        return self._positions[slot] if slot >= 0 else 0
+        return (self._base + self._offsets[slot], self._positions[slot]) if slot >= 0 else None
 
     def positions(self) -> list[int]:
         return list(self._positions)
@@ -190,10 +185,10 @@ class TimeIndex:
             self._timestamps.append(timestamp)
             self._offsets.append(last_offset - self._base)
 
-    def floor(self, timestamp: int) -> int:
-        """An offset before which every timestamp is smaller than `timestamp`; the base offset when none is known."""
+    def entry(self, timestamp: int) -> tuple[int, int] | None:
+        """(timestamp, offset) of the last entry that is older than `timestamp`: so is everything up to that offset."""
         slot = bisect_right(self._timestamps, timestamp - 1) - 1
-        return self._base + self._offsets[slot] if slot >= 0 else self._base
+        return (self._timestamps[slot], self._base + self._offsets[slot]) if slot >= 0 else None
 
     def last(self) -> tuple[int, int]:
         """(largest timestamp, last offset of its batch); (-1, base offset) when empty."""

@@ -1,50 +1,56 @@
 """One partition's log: append, read, and the offsets that bound what a reader may see.
 
-Batches are never decoded: header and CRC are looked at, base offset and leader epoch (always 0) are written, both
-outside the CRC. One append is one write to one file. Not thread-safe: one owner calls it; only the files from
-`unsynced()` may be synced elsewhere.
+A client's batches are checked record by record (`validate.py`) and stored as they came: base offset and leader epoch
+(always 0) are written, both outside the CRC. One append is one write to one file. Not thread-safe: one owner calls
+it; only the files from `unsynced()` may be synced elsewhere.
 
 What a crash finds is decided by the log alone: indexes and producer snapshots are written after the bytes they
 describe, and are made again from them when they are missing or damaged. Left out: replication, and leader epochs other
-than 0. Compaction (`compaction.py`) replaces closed segments from outside.
+than 0. Compaction (`cleaning/compaction.py`) replaces closed segments from outside.
 """
 
 from __future__ import annotations
 
-import struct
 import uuid
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from typing import Final
 
-from fencepost.broker.files import Buffer, File, Files
+from fencepost.broker.disk.files import File, Files, is_full
 from fencepost.broker.log.aborted import Aborted
+from fencepost.broker.log.cleaning.retention import expired
+from fencepost.broker.log.cleaning.swap import write_clean_point
 from fencepost.broker.log.config import LogConfig
-from fencepost.broker.log.layout import LOG_START, METADATA, CleanPoint, encode_log_start, encode_metadata
-from fencepost.broker.log.producer_table import ProducerTable, facts_of
-from fencepost.broker.log.records import pack_header
-from fencepost.broker.log.recovery import Recovered, make_durable, rebuild_aborted, recover
+from fencepost.broker.log.extent import slice_of
+from fencepost.broker.log.layout import LOG_START, CleanPoint, encode_log_start
+from fencepost.broker.log.producers.idempotence import NEWEST_PRODUCE, Refusal
+from fencepost.broker.log.producers.snapshot import Place, SegmentSeal
+from fencepost.broker.log.producers.snapshot_files import SnapshotKeeper
+from fencepost.broker.log.producers.table import ProducerTable, facts_of
+from fencepost.broker.log.recovery import Recovered, claim, keep_indexes, make_durable, rebuild_aborted, recover
+from fencepost.broker.log.recovery_points import RecoveryPoint
 from fencepost.broker.log.results import Appended, CorruptSegment, Duplicate, ReadResult, RecoveryReport, Rejected
-from fencepost.broker.log.retention import expired
 from fencepost.broker.log.segment import Segment
-from fencepost.broker.log.snapshot import Place
-from fencepost.broker.log.snapshots import SnapshotKeeper
-from fencepost.broker.log.swap import write_clean_point
 from fencepost.broker.log.timestamps import first_at_or_after, newest
-from fencepost.broker.log.validate import Flaw, inspect
-from fencepost.broker.producers import Refusal
-from fencepost.protocol.batch import HEADER_BYTES, BatchHeader, iter_batches, parse_header
+from fencepost.broker.log.validate import Flaw, admitted
 from fencepost.protocol.codes import ErrorCode
-from fencepost.protocol.control import Marker, encode_marker
+from fencepost.protocol.cursor import Buffer
+from fencepost.protocol.records.batch import (
+    HEADER_BYTES,
+    LOG_APPEND_TIME,
+    PLACE_BYTES,
+    BatchHeader,
+    iter_batches,
+    pack_header,
+    pack_place,
+    parse_header,
+)
+from fencepost.protocol.records.markers import Marker, encode_marker
 
 __all__ = ["PartitionLog"]
 
-_PLACE = struct.Struct(">qii")  # base offset, batch length, leader epoch: what the log assigns
-_PLACE_BYTES: Final = _PLACE.size
 _LEADER_EPOCH: Final = 0
-_LOG_APPEND_TIME: Final = 0x08
 _RECENT_MAX: Final = 512
-_RELATIVE_MAX: Final = 2**31 - 1
 _INDEXES_KEPT: Final = 4  # closed segments whose indexes are in memory
 
 
@@ -66,10 +72,11 @@ class PartitionLog:
         self.high_watermark = self.log_end_offset
         self.synced_offset = self.log_end_offset
         self.failure: OSError | None = None
+        self._point: RecoveryPoint | None = None
         self._sync_failed = False
         self._torn = False  # a failed append may have left bytes behind the end of the active file
         self.snapshots = SnapshotKeeper(files, directory, recovered.snapshots)
-        self._bytes_since_snapshot = 0
+        self._bytes_since_snapshot = self._batches_since_snapshot = 0
         self._recent_last: list[int] = []  # last offset and position of the last batches of the active segment
         self._recent_positions: list[int] = []
         self._indexed: dict[Segment, None] = {}  # closed segments with indexes in memory, the longest unused first
@@ -84,24 +91,31 @@ class PartitionLog:
         *,
         clean: bool = False,
         topic_id: uuid.UUID | None = None,
+        point: RecoveryPoint | None = None,
     ) -> PartitionLog:
         """Open or create. `clean`: the last owner closed it; the scan is then expected to find nothing, which
-        `report` would tell.
+        `report` would tell. `point`: where to note how far it is synced.
 
         Raises OSError."""
-        recovered = recover(files, directory, config, clean=clean)
+        files.makedirs(directory)
+        if topic_id is not None:
+            claim(files, directory, topic_id)
+        recovered = recover(files, directory, config, clean=clean, synced=-1 if point is None else point.offset)
         log = cls(files, directory, config, recovered)
+        log._point = point
         for segment in log.segments:
             segment.touched_ms = now_ms
-        if topic_id is not None and not files.exists(f"{directory}/{METADATA}"):
-            files.write_atomic(f"{directory}/{METADATA}", encode_metadata(topic_id))
         report = recovered.report
-        if report.scanned_bytes or report.cuts or report.removed_files:
+        if report.scanned_bytes or report.cuts or report.removed_files or report.damaged:
             if config.fsync != "never":
                 make_durable(recovered)
-            for segment, _ in recovered.scanned:
-                segment.flush_indexes(final=True)
-            log._take_snapshot()
+            try:
+                keep_indexes(recovered, durably=config.fsync != "never")
+                log._take_snapshot()
+            except OSError as error:
+                if not is_full(error):
+                    raise
+                log.failure = error
             log._sync_now()
         log._remove_below(log.log_start_offset)
         return log
@@ -122,21 +136,22 @@ class PartitionLog:
     # Appending
 
     def append(
-        self, batch: Buffer, now_ms: int, *, lenient_unknown_producer: bool = False
+        self, batch: Buffer, now_ms: int, *, produce_version: int = NEWEST_PRODUCE
     ) -> Appended | Duplicate | Rejected:
         """Append a client's batch: the records of one partition in one Produce request, which must be exactly one
         batch.
 
-        `lenient_unknown_producer`: the request is Produce v7 or older. `batch` is not changed."""
-        header = inspect(batch, self.config, now_ms)
-        if isinstance(header, Flaw):
-            return Rejected(header.code, self.log_start_offset, header.message)
+        `produce_version`: of the request, see `check_batch`. `batch` is not changed."""
+        found = admitted(batch, self.config, now_ms)
+        if isinstance(found, Flaw):
+            return Rejected(found.code, self.log_start_offset, found.message, found.record_errors)
+        header, batch = found
         unknown = False
         facts = None
         if header.producer_id >= 0:
             facts = facts_of(header)
             verdict = self.producers.check(
-                facts, lenient=lenient_unknown_producer, kafka_rules=self.config.producer_state_check == "kafka"
+                facts, produce_version=produce_version, kafka_rules=self.config.producer_state_check == "kafka"
             )
             if verdict is not None:
                 if isinstance(verdict, Refusal):
@@ -243,9 +258,9 @@ class PartitionLog:
             if segment.size and self._must_roll(segment, size, last_offset, timestamp, now_ms):
                 segment = self._roll()
             if append_time_ms < 0:
-                segment.log.append(_PLACE.pack(base_offset, header.batch_length, _LEADER_EPOCH), view[_PLACE_BYTES:])
+                segment.log.append(pack_place(base_offset, header.batch_length, _LEADER_EPOCH), view[PLACE_BYTES:])
             else:
-                header = header._replace(attributes=header.attributes | _LOG_APPEND_TIME, max_timestamp=timestamp)
+                header = header._replace(attributes=header.attributes | LOG_APPEND_TIME, max_timestamp=timestamp)
                 header = header._replace(base_offset=base_offset, partition_leader_epoch=_LEADER_EPOCH)
                 segment.log.append(pack_header(header, view[HEADER_BYTES:]), view[HEADER_BYTES:])
         except CorruptSegment as error:
@@ -261,12 +276,10 @@ class PartitionLog:
         segment.touched_ms = now_ms
         self.log_end_offset = segment.next_offset = last_offset + 1
         segment.note(self.log_end_offset - 1, timestamp, position, size, self.config.index_interval_bytes)
-        recent = self._recent_last
-        recent.append(self.log_end_offset - 1)
+        self._recent_last.append(self.log_end_offset - 1)
         self._recent_positions.append(position)
-        if len(recent) > _RECENT_MAX:
-            del recent[: _RECENT_MAX // 2]
-            del self._recent_positions[: _RECENT_MAX // 2]
+        if len(self._recent_last) > _RECENT_MAX:
+            del self._recent_last[: _RECENT_MAX // 2], self._recent_positions[: _RECENT_MAX // 2]
         self._bytes_since_snapshot += size
         return None
 
@@ -274,8 +287,10 @@ class PartitionLog:
         """After the producer state has followed an append."""
         if self.config.fsync != "commit":
             self._advance(self.log_end_offset)
-        if self._bytes_since_snapshot > self.config.snapshot_interval_bytes:
-            self._try_snapshot()
+        self._batches_since_snapshot += 1
+        many = max(self.config.snapshot_interval_batches, len(self.producers))  # each is written, so they must pay
+        if self._bytes_since_snapshot > self.config.snapshot_interval_bytes or self._batches_since_snapshot > many:
+            self.prepare_snapshot()
 
     def _storage_error(self) -> Rejected:
         return Rejected(ErrorCode.KAFKA_STORAGE_ERROR, -1, f"{self.directory} is read-only: {self.failure}")
@@ -293,7 +308,7 @@ class PartitionLog:
 
     def _must_roll(self, segment: Segment, size: int, last_offset: int, timestamp: int, now_ms: int) -> bool:
         config = self.config
-        if segment.size + size > config.segment_bytes or last_offset - segment.base_offset > _RELATIVE_MAX:
+        if segment.size + size > config.segment_bytes or last_offset - segment.base_offset >= 2**31:
             return True
         if len(segment.offsets) * 8 >= config.segment_index_bytes:
             return True
@@ -311,6 +326,7 @@ class PartitionLog:
         closed = self.segments[-1]
         closed.flush_indexes(final=True)
         segment = Segment(self.files, self.directory, self.log_end_offset)
+        segment.gaps_below = self.clean_point.gaps_below
         if segment.size:  # left by a crash: nothing behind the log's end belongs to it
             segment.log.truncate(0)
             segment.size = 0
@@ -341,23 +357,25 @@ class PartitionLog:
         bytes."""
         if self._sync_failed:
             return
-        self.synced_offset = max(self.synced_offset, min(log_end_offset, self.log_end_offset))
+        self._synced(min(log_end_offset, self.log_end_offset))
         if self.config.fsync == "commit":
             self._advance(self.synced_offset)
         if self.snapshots.waiting:
-            try:
-                self._write_snapshots(self.synced_offset)
-            except OSError as error:  # the log is whole; only the next start takes longer
-                self.failure = error
+            self._try_to_write_snapshots()
+
+    def _synced(self, offset: int) -> None:
+        self.synced_offset = max(self.synced_offset, offset)
+        if self._point is not None:
+            self._point.move(self.synced_offset)
 
     def _sync_now(self) -> None:
         """Sync here and now (with fsync=never only say so). Raises OSError."""
         for file in self.unsynced():
             if self.config.fsync != "never":
                 file.sync()
-        self.synced_offset = self.log_end_offset
+        self._synced(self.log_end_offset)
         self._advance(self.log_end_offset)
-        self._write_snapshots(self.synced_offset)
+        self._try_to_write_snapshots()
 
     def sync_failed(self, error: OSError) -> None:
         """A sync of this log's files failed: what of it is on disk is unknown for good. Read-only until it is opened
@@ -378,7 +396,8 @@ class PartitionLog:
             self.high_watermark = high_watermark
             self.producers.high_watermark_moved(high_watermark)
 
-    def _try_snapshot(self) -> None:
+    def prepare_snapshot(self) -> None:
+        """Let the next sync write a producer snapshot: what lies below it is not scanned at a start."""
         try:
             self.segments[-1].flush_indexes(final=True)
             self._take_snapshot()
@@ -386,19 +405,23 @@ class PartitionLog:
                 self._sync_now()
         except OSError as error:  # the append itself has succeeded; the entries stay in memory for the next attempt
             self.failure = error
-            self._bytes_since_snapshot = 0
+            self._bytes_since_snapshot = self._batches_since_snapshot = 0
 
     def _take_snapshot(self) -> None:
         """Prepare a snapshot of now. Indexes have been flushed."""
-        self._bytes_since_snapshot = 0
+        self._bytes_since_snapshot = self._batches_since_snapshot = 0
         files = [file for segment in self.segments[-2:] for file in segment.index_files()]
         last = self.segments[-1]
-        data = self.producers.encode(Place(last.base_offset, last.size))
+        seals = tuple(SegmentSeal(each.base_offset, *each.aborted_seal(), each.max_timestamp) for each in self.segments)
+        data = self.producers.encode(Place(last.base_offset, last.size, seals))
         self.snapshots.prepare(self.log_end_offset, data, files)
 
-    def _write_snapshots(self, synced_offset: int) -> None:
-        if self.snapshots.write(synced_offset):
-            self._remove_below(self.log_start_offset)  # what had to wait for a snapshot
+    def _try_to_write_snapshots(self) -> None:
+        try:
+            if self.snapshots.write(self.synced_offset):
+                self._remove_below(self.log_start_offset)  # what had to wait for a snapshot
+        except OSError as error:  # the log is whole; only the next start takes longer
+            self.failure = error
 
     # Reading
 
@@ -411,15 +434,11 @@ class PartitionLog:
         when bytes are damaged (a client must not ask again and again); KAFKA_STORAGE_ERROR when the disk fails."""
         bound = self.last_stable_offset if committed_only else self.high_watermark
         if offset >= bound or offset < self.log_start_offset:
-            code = (
-                ErrorCode.NONE
-                if self.log_start_offset <= offset <= self.log_end_offset
-                else ErrorCode.OFFSET_OUT_OF_RANGE
-            )
-            return self._result(b"", [], code)
+            is_inside = self.log_start_offset <= offset <= self.log_end_offset
+            return self._result(b"", [], ErrorCode.NONE if is_inside else ErrorCode.OFFSET_OUT_OF_RANGE)
         aborted: list[tuple[int, int]] = []
         try:
-            records, end_offset = self._slice(offset, max_bytes, bound, min_one)
+            records, end_offset = slice_of(self, offset, max_bytes, bound, min_one)
             if committed_only and records:
                 found = self.aborted_between(offset, end_offset)
                 aborted = sorted(((entry.producer_id, entry.first_offset) for entry in found), key=_first_offset)
@@ -436,39 +455,14 @@ class PartitionLog:
             records, self.high_watermark, self.last_stable_offset, self.log_start_offset, aborted, code, message
         )
 
-    def _slice(self, offset: int, max_bytes: int, bound: int, min_one: bool) -> tuple[bytes | memoryview, int]:
-        """The bytes, and an offset behind their last record."""
-        number = self._segment_of(offset)
-        position, base, size = self._locate(number, offset)
-        while size == 0:  # the offset lies in a gap at the end of the segment
-            number += 1
-            if number == len(self.segments):
-                return b"", offset
-            position, base, size = self._locate(number, offset)
-        segment = self.segments[number]
-        if base > offset and base >= self.clean_point.gaps_below:
-            raise CorruptSegment(segment.path, position, f"a batch at offset {base}, {offset} is due")
-        if base >= bound:
-            return b"", offset
-        limit = segment.size if bound >= segment.next_offset else self._locate(number, bound)[0]
-        wanted = min(max_bytes, limit - position)
-        if wanted < size:
-            if not min_one:
-                return b"", offset
-            wanted = size
-        data = segment.log.read(position, wanted)
-        whole, end_offset = segment.whole_batches(data, position, base, self.config.verify_reads)
-        if whole == 0:
-            raise CorruptSegment(segment.path, position, f"{len(data)} of {wanted} bytes were read, and no whole batch")
-        return (data if whole == len(data) else memoryview(data)[:whole]), end_offset
-
-    def _segment_of(self, offset: int) -> int:
+    def segment_of(self, offset: int) -> int:
+        """Which segment holds the offset."""
         segments = self.segments
         if offset >= segments[-1].base_offset:
             return len(segments) - 1
         return max(0, bisect_right(segments, offset, key=_base_offset) - 1)
 
-    def _locate(self, number: int, offset: int) -> tuple[int, int, int]:
+    def locate(self, number: int, offset: int) -> tuple[int, int, int]:
         """`Segment.locate`, with the help of the last batches' remembered positions."""
         segment = self.segments[number]
         if number == len(self.segments) - 1 and self._recent_last and offset > self._recent_last[0]:
@@ -495,7 +489,7 @@ class PartitionLog:
     def aborted_between(self, from_offset: int, to_offset: int) -> list[Aborted]:
         """The aborted transactions that overlap from_offset <= offset < to_offset. Raises OSError, CorruptSegment."""
         found: list[Aborted] = []
-        for segment in self.segments[self._segment_of(from_offset) :]:
+        for segment in self.segments[self.segment_of(from_offset) :]:
             segment.load_aborted()
             if segment.aborted_lost:
                 rebuild_aborted(self.segments, segment)
@@ -535,7 +529,7 @@ class PartitionLog:
 
     def apply_retention(self, now_ms: int, is_live_producer: Callable[[int], bool] = lambda _: False) -> int:
         """Remove segments that are too old or too many, and shrink idle producer states. Only whole segments below
-        the high watermark go.
+        the last stable offset go: what is prepared is still there when it is committed.
 
         `is_live_producer`: whether the id belongs to a transactional id that is still known. Returns the number of
         removed segments. Raises OSError, CorruptSegment."""
@@ -543,7 +537,7 @@ class PartitionLog:
         self.producers.expire(now_ms, config.producer_id_expiration_ms, is_live_producer, config.shrunk_producers_max)
         if self.read_only or "delete" not in config.cleanup_policy.split(","):
             return 0
-        count = expired(self.segments, config, self.high_watermark, now_ms)
+        count = expired(self.segments, config, self.last_stable_offset, now_ms)
         if count:
             start = self.segments[count - 1].next_offset
             if count == len(self.segments):
@@ -570,6 +564,8 @@ class PartitionLog:
         """How far compaction has come. Raises OSError."""
         write_clean_point(self.files, self.directory, point)
         self.clean_point = point
+        for segment in self.segments:
+            segment.gaps_below = point.gaps_below
 
     def close(self) -> None:
         """Flush, sync and release the files. Raises OSError; the log is then found by recovery."""
@@ -578,9 +574,19 @@ class PartitionLog:
         if not self._sync_failed:
             if self._torn:
                 segment.log.truncate(segment.size)
-            segment.flush_indexes(final=True)
-            self._take_snapshot()
+            try:
+                segment.flush_indexes(final=True)
+                self._take_snapshot()
+            except OSError as error:
+                if not is_full(error):
+                    raise
+                self.failure = error  # the next start scans what no snapshot stands for
             self._sync_now()
+        self.release()
+
+    def release(self) -> None:
+        """Close the files as they are: the log is about to be removed."""
+        self.closed = True
         for segment in self.segments:
             segment.close()
 

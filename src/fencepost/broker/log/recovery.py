@@ -2,40 +2,54 @@
 is torn.
 
 Below the snapshot the log was synced before the snapshot was written (except with fsync=never), so it is not scanned;
-should a disk have damaged it since, reads find out. Behind it the first batch that is not whole ends the log: the
-rest of that file, and all later files, were never promised to anybody. Whatever is cut is in the report.
+should a disk have damaged it since, reads find out. Behind it the scan passes over what is damaged below the point up
+to which the log is known to be synced: that was promised to somebody, so it stays, is in the report, and its offsets
+are not given out again, be the bytes themselves gone. Behind that point the first batch that is not whole ends the
+log: the rest of that file, and all later files, were never promised. Whatever is cut is in the report too.
 """
 
 from __future__ import annotations
 
 import itertools
+import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from fencepost.broker.files import Files
+from fencepost.broker.disk.files import Files
+from fencepost.broker.log.cleaning.swap import NO_CLEAN_POINT, finish_swaps, read_clean_point
 from fencepost.broker.log.config import LogConfig
-from fencepost.broker.log.index import OffsetIndex
 from fencepost.broker.log.layout import (
     EPOCH_CHECKPOINT,
     EPOCH_CHECKPOINT_TEXT,
-    INDEX,
     LOG,
     LOG_START,
+    METADATA,
     SNAPSHOT,
     CleanPoint,
     decode_log_start,
+    decode_metadata,
+    encode_metadata,
     file_name,
     offset_of,
 )
-from fencepost.broker.log.producer_table import ProducerTable
-from fencepost.broker.log.results import CorruptSegment, Cut, RecoveryReport
+from fencepost.broker.log.producers.snapshot import CorruptSnapshot, Place
+from fencepost.broker.log.producers.table import ProducerTable
+from fencepost.broker.log.results import CorruptSegment, Cut, Damage, RecoveryReport
 from fencepost.broker.log.segment import ANYWHERE, Segment, scan
-from fencepost.broker.log.snapshot import CorruptSnapshot, Place
-from fencepost.broker.log.swap import NO_CLEAN_POINT, finish_swaps, read_clean_point
-from fencepost.protocol.batch import HEADER_BYTES, MAGIC, BatchHeader, parse_header
-from fencepost.protocol.control import Marker, parse_marker
 from fencepost.protocol.errors import CorruptBatch
+from fencepost.protocol.records.batch import HEADER_BYTES, MAGIC, BatchHeader
+from fencepost.protocol.records.markers import Marker, parse_marker
 
-__all__ = ["Recovered", "make_durable", "marker_in", "rebuild_aborted", "recover"]
+__all__ = [
+    "Recovered",
+    "claim",
+    "keep_indexes",
+    "make_durable",
+    "marker_in",
+    "rebuild_aborted",
+    "recover",
+    "whole_batches",
+]
 
 _REWRITE_BYTES = 1 << 20
 _MAGIC_AT = 16
@@ -54,39 +68,62 @@ class Recovered:
     """Segments that were scanned or cut, and from which position on."""
 
 
-def recover(files: Files, directory: str, config: LogConfig, *, clean: bool) -> Recovered:
-    """Raises OSError. A log that cannot be made whole by cutting its end raises CorruptSegment."""
+def recover(files: Files, directory: str, config: LogConfig, *, clean: bool, synced: int = -1) -> Recovered:
+    """`synced`: all below that offset is known to have been synced; -1 when nothing is. Raises OSError."""
     files.makedirs(directory)
     report = RecoveryReport(clean=clean)
     finish_swaps(files, directory, report)
     names = files.listdir(directory)
-    log_start = _read_log_start(files, directory, names, report)
+    log_start, is_known = _read_log_start(files, directory, names, report)
     bases = sorted(base for base in (offset_of(name, LOG) for name in names) if base is not None)
-    segments = [Segment(files, directory, base) for base in bases or [log_start]]
+    segments = [Segment(files, directory, base) for base in bases or [max(log_start, synced)]]
     if EPOCH_CHECKPOINT not in names:
         # Also makes the first segment's name durable: without it, a later one would look like the start of the log.
         files.write_atomic(f"{directory}/{EPOCH_CHECKPOINT}", EPOCH_CHECKPOINT_TEXT)
     for segment, following in itertools.pairwise(segments):
         segment.next_offset = following.base_offset
-    log_start = max(log_start, segments[0].base_offset)
+    first = segments[0].base_offset
+    if first > log_start and is_known:
+        report.damaged.append(Damage(log_start, first, f"{directory}: the files of its first segments are missing"))
+    elif first > log_start:
+        log_start = first
     snapshots = sorted(offset for offset in (offset_of(name, SNAPSHOT) for name in names) if offset is not None)
     point = read_clean_point(files, directory, names, report)
+    for segment in segments:
+        segment.gaps_below = point.gaps_below
+    segments[-1].next_offset = ANYWHERE  # until it is scanned
     found = Recovered(segments, ProducerTable(), log_start, snapshots, report, point)
-    _load_and_scan(files, directory, config, found)
+    _load_and_scan(files, directory, config, found, synced)
     return found
 
 
-def _read_log_start(files: Files, directory: str, names: list[str], report: RecoveryReport) -> int:
+def claim(files: Files, directory: str, topic_id: uuid.UUID) -> None:
+    """Say whose directory it is before anything is in it. Raises OSError when it says that it is another topic's."""
+    path = f"{directory}/{METADATA}"
+    if files.exists(path):
+        try:
+            owner = decode_metadata(files.read_bytes(path))
+        except ValueError:
+            owner = None  # damaged; the catalogue knows
+        if owner == topic_id:
+            return
+        if owner is not None:
+            raise OSError(f"{directory} belongs to topic id {owner}, not {topic_id}")
+    files.write_atomic(path, encode_metadata(topic_id))
+
+
+def _read_log_start(files: Files, directory: str, names: list[str], report: RecoveryReport) -> tuple[int, bool]:
+    """(log start offset, whether it is certain)."""
     if LOG_START not in names:
-        return 0
+        return 0, True
     try:
-        return decode_log_start(files.read_bytes(f"{directory}/{LOG_START}"))
+        return decode_log_start(files.read_bytes(f"{directory}/{LOG_START}")), True
     except ValueError as error:
         report.notes.append(str(error))
-        return 0
+        return 0, False
 
 
-def _load_and_scan(files: Files, directory: str, config: LogConfig, found: Recovered) -> None:
+def _load_and_scan(files: Files, directory: str, config: LogConfig, found: Recovered, synced: int) -> None:
     """Scan from the newest snapshot that fits the log; from the start when there is none."""
     number, position, offset = 0, 0, found.segments[0].base_offset
     for snapshot in reversed(found.snapshots):
@@ -98,15 +135,20 @@ def _load_and_scan(files: Files, directory: str, config: LogConfig, found: Recov
         except CorruptSnapshot as error:
             found.report.notes.append(f"snapshot {snapshot}: {error}")
             continue
+        if place is not None:
+            _take_seals(found, place)
         start = _position_of(found, snapshot, place)
         if start is None:
             found.report.notes.append(f"snapshot {snapshot} does not fit the log")
             continue
         found.producers = producers
-        found.report.snapshot_offset = snapshot
+        if place is not None:
+            _miss_segments(found, [segment.base_offset for segment in place.segments], start[0])
         number, position, offset = *start, snapshot
         break
-    _scan(files, directory, config, found, number, position, offset)
+    if config.fsync != "never":
+        synced = max(synced, *found.snapshots, -1)
+    _scan(files, directory, config, found, (number, position, offset), synced)
     end = found.segments[-1].next_offset
     ahead = [snapshot for snapshot in found.snapshots if snapshot > end]
     for snapshot in ahead:
@@ -114,6 +156,27 @@ def _load_and_scan(files: Files, directory: str, config: LogConfig, found: Recov
         found.snapshots.remove(snapshot)
     if ahead:
         files.sync_directory(directory)  # back after a crash, they would stand for another history
+
+
+def _take_seals(found: Recovered, place: Place) -> None:
+    seals = {each.base_offset: each for each in place.segments}
+    for segment in found.segments:
+        seal = seals.get(segment.base_offset)
+        segment.sealed, segment.sealed_timestamp = ((seal.aborted, seal.crc), seal.timestamp) if seal else ((-1, 0), -1)
+
+
+def _miss_segments(found: Recovered, bases: list[int], scanned_from: int) -> None:
+    """Tell of segments that a snapshot knows and that are gone, unless compaction has put others in their places."""
+    segments = found.segments
+    there = {segment.base_offset for segment in segments}
+    missing = [base for base in bases if base not in there and base > segments[0].base_offset]
+    for number in sorted({max(i for i, each in enumerate(segments) if each.base_offset < base) for base in missing}):
+        segment = segments[number]
+        end = segment.end_offset() if number < scanned_from else segment.next_offset
+        if end < segment.next_offset and segment.next_offset > found.log_start_offset:
+            place = f"{segment.path} ends there, and what followed it is missing"
+            found.report.damaged.append(Damage(end, segment.next_offset, place))
+            segment.next_offset = end
 
 
 def _position_of(found: Recovered, offset: int, place: Place | None) -> tuple[int, int] | None:
@@ -142,9 +205,9 @@ def _position_of(found: Recovered, offset: int, place: Place | None) -> tuple[in
 
 
 def _walk_to(segment: Segment, number: int, offset: int) -> tuple[int, int] | None:
-    """The same for a snapshot that does not say its place."""
-    position = segment.offsets.floor(offset - 1)
-    expected = -1
+    """The same for a snapshot that does not say its place. The segment is walked from its start: a wrong entry of its
+    index would make the scan begin behind batches that the snapshot does not know."""
+    position, expected = 0, -1
     try:
         for at, header, batch in scan(
             segment.log, segment.path, position, segment.size, expected=-1, gaps_below=ANYWHERE
@@ -158,15 +221,15 @@ def _walk_to(segment: Segment, number: int, offset: int) -> tuple[int, int] | No
 
 
 def _scan(
-    files: Files, directory: str, config: LogConfig, found: Recovered, number: int, position: int, offset: int
+    files: Files, directory: str, config: LogConfig, found: Recovered, start: tuple[int, int, int], synced: int
 ) -> None:
-    """Replay everything from there on; `offset` is the log end offset so far."""
+    """Replay everything from (number of the segment, position, log end offset so far) on."""
+    number, position, offset = start
     gaps_below = found.clean_point.gaps_below
     segments = found.segments
-    synced = max(found.snapshots, default=-1) if config.fsync != "never" else -1
     while number < len(segments):
         segment, began = segments[number], position
-        hole = segment.base_offset > offset and segment.base_offset >= gaps_below
+        hole = segment.base_offset > offset and (number > 0 or segment.base_offset >= gaps_below)
         problem: CorruptSegment | None = None
         if hole or (segment.base_offset < offset and position == 0):
             problem = CorruptSegment(segment.path, 0, f"base offset {segment.base_offset}, {offset} is due")
@@ -185,12 +248,13 @@ def _scan(
             _forget_first(found, resume)
             number, position, offset = 0, 0, segments[0].base_offset
             continue
-        if offset < synced and (passed := _behind_damage(files, segments, number, position, hole)) is not None:
-            found.report.damaged.append(problem)
-            if passed[0] > number:
-                segment.next_offset = passed[2]
+        if offset < synced:
+            following = _behind_damage(segments, number, problem.position, offset, synced, hole)
+            found.report.damaged.append(Damage(offset, following[2], str(problem)))
+            if following[0] > number:
+                segment.next_offset = following[2]
                 found.scanned.append((segment, segment.size))
-            number, position, offset = passed
+            number, position, offset = following
             continue
         _cut(files, directory, found, number, position, offset, problem)
         if number < len(segments):
@@ -198,31 +262,41 @@ def _scan(
         break
     segments[-1].next_offset = offset
     segments[-1].load_indexes()  # a cut may have made a segment the last one that was not scanned
+    _end_at(files, directory, found, max(offset, synced))
+
+
+def _end_at(files: Files, directory: str, found: Recovered, end: int) -> None:
+    """Where the log's end is gone, or damaged beyond finding a whole batch: go on behind what had been given out."""
+    last = found.segments[-1]
+    if found.report.damaged and found.report.damaged[-1].next_offset == end and last.size:
+        pass  # nothing more may be appended to a file that ends in damage
+    elif last.next_offset == end:
+        return
+    else:
+        found.report.damaged.append(Damage(last.next_offset, end, f"{last.path} and what followed: missing"))
+        if not last.size:
+            last.remove()
+            found.segments.pop()
+    segment = Segment(files, directory, end)
+    segment.gaps_below = found.clean_point.gaps_below
+    segment.reset_indexes()
+    found.segments.append(segment)
+    found.scanned.append((segment, 0))
 
 
 def _behind_damage(
-    files: Files, segments: list[Segment], number: int, position: int, hole: bool
-) -> tuple[int, int, int] | None:
-    """(number, position, offset) of the next whole batch behind damage, by the batch lengths, the offset index, or
-    the next segment; None when nothing whole follows."""
+    segments: list[Segment], number: int, position: int, offset: int, synced: int, hole: bool
+) -> tuple[int, int, int]:
+    """(number, position, offset) from which on there are whole batches again; the synced point behind all segments
+    where there is none."""
     if hole:
         return number, 0, segments[number].base_offset
     segment = segments[number]
-    index = OffsetIndex(files, segment.stem + INDEX, segment.base_offset)
-    if files.exists(segment.stem + INDEX):
-        index.load(files.read_bytes(segment.stem + INDEX), segment.size)
-    candidates = [at for at in index.positions() if at > position]
-    try:
-        candidates.insert(0, position + parse_header(segment.log.read(position, HEADER_BYTES)).size_bytes)
-    except CorruptBatch:
-        candidates.sort()
-    for at in candidates:
-        try:
-            _, header, _ = next(scan(segment.log, segment.path, at, segment.size, expected=-1, gaps_below=ANYWHERE))
-        except (CorruptSegment, StopIteration):
-            continue
-        return number, at, header.base_offset
-    return (number + 1, 0, segments[number + 1].base_offset) if number + 1 < len(segments) else None
+    found = segment.next_whole(position, offset + 1)
+    following = segments[number + 1].base_offset if number + 1 < len(segments) else None
+    if found is not None and (following is None or found[1].base_offset < following):
+        return number, found[0], found[1].base_offset
+    return number + 1, 0, max(offset, synced) if following is None else following
 
 
 def _scan_segment(
@@ -295,23 +369,38 @@ def _cut(
 
 
 def rebuild_aborted(segments: list[Segment], target: Segment) -> None:
-    """Make the target's index of aborted transactions anew, from all batches up to its end. Slow, and only for a
+    """Make the target's index of aborted transactions anew, from all whole batches up to its end. Slow, and only for a
     damaged index file.
 
     Raises OSError, CorruptSegment."""
     producers = ProducerTable()
     target.aborted.truncate(target.base_offset)
     for segment in segments:
-        expected = segment.base_offset
-        for at, header, batch in scan(
-            segment.log, segment.path, 0, segment.size, expected=expected, gaps_below=ANYWHERE
-        ):
+        for at, header, batch in whole_batches(segment):
             aborted = producers.replay(header, marker_in(header, batch, segment, at))
             if aborted is not None and segment is target:
                 target.aborted.add(aborted)
         if segment is target:
             break
     target.aborted_lost = False
+
+
+def whole_batches(segment: Segment) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+    """(position, header, batch) of all that is whole in the segment. Raises OSError."""
+    position, expected = 0, segment.base_offset
+    while position < segment.size:
+        try:
+            for at, header, batch in scan(
+                segment.log, segment.path, position, segment.size, expected=expected, gaps_below=ANYWHERE
+            ):
+                yield at, header, batch
+                expected = header.last_offset + 1
+            return
+        except CorruptSegment as error:
+            found = segment.next_whole(error.position, expected)
+            if found is None:
+                return
+            position = found[0]
 
 
 def make_durable(found: Recovered) -> None:
@@ -325,6 +414,12 @@ def make_durable(found: Recovered) -> None:
             data = segment.log.read(position, min(_REWRITE_BYTES, segment.size - position))
             segment.log.write_at(position, data)
             position += len(data)
+        segment.log.sync()
+
+
+def keep_indexes(found: Recovered, *, durably: bool) -> None:
+    """Write the indexes that the scan made. Raises OSError; the next start then makes them again."""
+    for segment, _ in found.scanned:
         segment.flush_indexes(final=True)
-        for file in (segment.log, *segment.index_files()):
+        for file in segment.index_files() if durably else ():
             file.sync()

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.produce_wire import RecordError
 
-__all__ = ["Appended", "CorruptSegment", "Cut", "Duplicate", "ReadResult", "RecoveryReport", "Rejected"]
+__all__ = ["Appended", "CorruptSegment", "Cut", "Damage", "Duplicate", "ReadResult", "RecoveryReport", "Rejected"]
 
 
 class Appended(NamedTuple):
@@ -40,6 +41,7 @@ class Rejected(NamedTuple):
     error_code: ErrorCode
     log_start_offset: int
     message: str
+    record_errors: tuple[RecordError, ...] = ()
 
 
 class ReadResult(NamedTuple):
@@ -65,6 +67,14 @@ class CorruptSegment(Exception):
         self.reason = reason
 
 
+class Damage(NamedTuple):
+    """Offsets of which nothing whole is left although they had been synced. `place`: a file and what is wrong there."""
+
+    first_offset: int
+    next_offset: int
+    place: str
+
+
 class Cut(NamedTuple):
     """Bytes removed at the end of a log during recovery."""
 
@@ -80,11 +90,9 @@ class RecoveryReport:
 
     clean: bool
     scanned_bytes: int = 0
-    snapshot_offset: int = -1
-    """Where the scan began; -1: at the start of the log."""
     cuts: list[Cut] = field(default_factory=list)
     removed_files: list[str] = field(default_factory=list)
-    damaged: list[CorruptSegment] = field(default_factory=list)
-    """What is wrong below a point that had been synced: it stays, reads of it answer KAFKA_STORAGE_ERROR, and what it
-    said of producers is missing."""
+    damaged: list[Damage] = field(default_factory=list)
+    """What is wrong below a point that had been synced: it stays, reads of it answer CORRUPT_MESSAGE, its offsets are
+    not given out again, and what it said of producers is missing."""
     notes: list[str] = field(default_factory=list)

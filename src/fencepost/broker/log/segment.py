@@ -6,18 +6,27 @@ walk, its CRC to trust it.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 
 from crc32c import crc32c
 
-from fencepost.broker.files import File, Files
+from fencepost.broker.disk.files import File, Files
 from fencepost.broker.log.aborted import AbortedIndex
 from fencepost.broker.log.index import OffsetIndex, TimeIndex
 from fencepost.broker.log.layout import INDEX, LOG, TIME_INDEX, TXN_INDEX, file_name
 from fencepost.broker.log.results import CorruptSegment
-from fencepost.protocol.batch import HEADER_BYTES, BatchHeader, parse_header
 from fencepost.protocol.errors import CorruptBatch
+from fencepost.protocol.records.batch import (
+    CRC_FROM,
+    HEADER_BYTES,
+    LENGTH_PREFIX_BYTES,
+    MAGIC,
+    PARTITION_LEADER_EPOCH_AT,
+    WALK,
+    BatchHeader,
+    parse_header,
+    verify_crc,
+)
 
 __all__ = ["ANYWHERE", "Segment", "scan"]
 
@@ -26,10 +35,9 @@ ANYWHERE = 2**63 - 1
 _CHUNK_BYTES = 1 << 20
 _REBUILD_INTERVAL_BYTES = 4096
 _WALK_BYTES = 8192  # enough to step over one interval of the sparse index
-_WALK = struct.Struct(">qiibIhi")  # base offset, length, leader epoch, magic, CRC, attributes, last offset delta
-_OVERHEAD = 12
 _ABORTED_KEPT = 256  # entries of a segment that stay in memory; every read_committed fetch asks all later segments
-_CRC_FROM = 21
+_LOOKS = bytes([0, 0, 0, 0, MAGIC])  # leader epoch 0 and the magic byte: what every stored batch has at the same place
+_LOOKS_FROM = PARTITION_LEADER_EPOCH_AT
 
 
 def scan(
@@ -51,7 +59,7 @@ def scan(
                 want = max(_CHUNK_BYTES, size)
                 break
             batch = data[at : at + size]
-            if header.crc != crc32c(batch[_CRC_FROM:]):
+            if not verify_crc(batch):
                 raise CorruptSegment(path, position + at, "the CRC of the batch is wrong")
             if (
                 header.base_offset < expected
@@ -69,7 +77,7 @@ def scan(
         position += at
 
 
-def _header(data: memoryview, at: int, path: str, position: int) -> BatchHeader:
+def _header(data: bytes | memoryview, at: int, path: str, position: int) -> BatchHeader:
     try:
         return parse_header(data, at)
     except CorruptBatch as error:
@@ -89,12 +97,15 @@ class Segment:
         "base_offset",
         "bytes_since_index",
         "first_timestamp",
+        "gaps_below",
         "log",
         "max_timestamp",
         "max_timestamp_offset",
         "next_offset",
         "offsets",
         "path",
+        "sealed",
+        "sealed_timestamp",
         "size",
         "stem",
         "times",
@@ -112,10 +123,13 @@ class Segment:
         self.log: File = files.open(self.path)
         self.size = self.log.size()
         self.next_offset = base_offset
+        self.gaps_below = ANYWHERE  # compaction may have left gaps between batches below it
         self.offsets = OffsetIndex(files, self.stem + INDEX + suffix, base_offset)
         self.times = TimeIndex(files, self.stem + TIME_INDEX + suffix, base_offset)
         self.aborted = AbortedIndex(files, self.stem + TXN_INDEX + suffix)
         self.aborted_lost = False
+        self.sealed = (-1, 0)  # what its index of aborted transactions begins with, as far as somebody noted it
+        self.sealed_timestamp = -1  # its largest one at least, as far as somebody noted it
         self.max_timestamp = -1
         self.max_timestamp_offset = base_offset
         self.first_timestamp = -1
@@ -131,38 +145,63 @@ class Segment:
         whole = self.load_aborted()
         self._loaded = True
         sane = self.offsets.load(self._bytes(INDEX), self.size) and self.times.load(self._bytes(TIME_INDEX))
-        if sane and len(self.offsets) == 0 and self.size > 4 * _CHUNK_BYTES:
-            sane = False  # so large a segment has entries, unless they were lost
-        if sane:
+        if sane and (len(self.times) == 0 or (len(self.offsets) == 0 and self.size > 4 * _CHUNK_BYTES)):
+            sane = False  # a segment has entries when it is closed, unless they were lost
+        if sane and self.times.last()[0] >= self.sealed_timestamp and self._agrees(*self.times.last()):
             self.max_timestamp, self.max_timestamp_offset = self.times.last()
         else:
             self._rebuild_sparse()
         return sane and whole
+
+    def _agrees(self, timestamp: int, offset: int) -> bool:
+        """Whether the batch of that offset has that largest timestamp: searches skip and retention deletes by it."""
+        try:
+            position, _, size = self.locate(offset)
+            return (
+                size > 0
+                and _header(self.log.read(position, HEADER_BYTES), 0, self.path, position).max_timestamp == timestamp
+            )
+        except CorruptSegment:
+            return True  # the log is damaged there, and not the index
 
     def load_aborted(self) -> bool:
         """Read the index of aborted transactions alone, once. False when it cannot be right. Raises OSError."""
         if self._aborted_loaded:
             return True
         self._aborted_loaded = True
-        self.aborted_lost = not self.aborted.load(self._bytes(TXN_INDEX))
+        data = self._bytes(TXN_INDEX)
+        is_sealed = self.sealed[0] < 0 or self.aborted.begins_with(data, self.sealed)
+        self.aborted_lost = not (self.aborted.load(data) and is_sealed)
         return not self.aborted_lost
+
+    def aborted_seal(self) -> tuple[int, int]:
+        """(entries of the index of aborted transactions, their CRC-32C), -1 entries when nobody has looked."""
+        if self._aborted_loaded and not self.aborted_lost:
+            self.sealed = self.aborted.seal()
+        return self.sealed
 
     def _bytes(self, suffix: str) -> bytes:
         path = self.stem + suffix + self._suffix
         return self._files.read_bytes(path) if self._files.exists(path) else b""
 
     def _rebuild_sparse(self) -> None:
-        """Index what can be walked. Behind a damaged batch there are no entries: a search walks into the damage and
-        says so."""
+        """Index what can be walked, past damage."""
         self._reset_sparse()
-        position = 0
+        position, expected = 0, self.base_offset
         while position + HEADER_BYTES <= self.size:
             try:
                 header = _header(memoryview(self.log.read(position, HEADER_BYTES)), 0, self.path, position)
+                whole = header.size_bytes <= self.size - position and header.last_offset_delta >= 0
+                whole = whole and self._may_follow(expected, header.base_offset, header.last_offset)
             except CorruptSegment:
-                break
+                whole = False
+            if not whole:
+                found = self.next_whole(position, expected)
+                if found is None:
+                    break
+                position, header = found
             self.index_batch(header, position, header.size_bytes, _REBUILD_INTERVAL_BYTES)
-            position += header.size_bytes
+            position, expected = position + header.size_bytes, header.last_offset + 1
         self.times.add(self.max_timestamp, self.max_timestamp_offset)
 
     def _reset_sparse(self) -> None:
@@ -207,25 +246,128 @@ class Segment:
         """(position, base offset, size) of the first batch that ends at or behind `offset`; (size, next_offset, 0)
         when there is none.
 
-        `start`: a position of a batch known not to be behind it. Raises CorruptSegment, OSError."""
+        `start`: a position of a batch known not to be behind it. Raises CorruptSegment where damage may have been that
+        batch, OSError."""
         self.load_indexes()
-        position = max(start, self.offsets.floor(offset))
+        entry = self.offsets.entry(offset)
+        if entry is not None and entry[1] > start and not self._is_at(*entry):
+            self._rebuild_sparse()  # an index is believed where the log agrees
+            entry = self.offsets.entry(offset)
+        position, expected = start, self.base_offset if start == 0 else -1
+        if entry is not None and entry[1] > start:
+            position, expected = entry[1], -1
         end = self.size
         while position < end:
             data = self.log.read(position, min(_WALK_BYTES, end - position))
             at = 0
             while at + HEADER_BYTES <= len(data):
-                base, length, _, magic, _, _, delta = _WALK.unpack_from(data, at)
-                size = _OVERHEAD + length
-                if magic != 2 or size < HEADER_BYTES or position + at + size > end or delta < 0:
-                    raise CorruptSegment(self.path, position + at, "not the header of a batch")
+                base, length, _, magic, _, _, delta = WALK.unpack_from(data, at)
+                size = LENGTH_PREFIX_BYTES + length
+                if (
+                    magic != MAGIC
+                    or size < HEADER_BYTES
+                    or position + at + size > end
+                    or delta < 0
+                    or not self._may_follow(expected, base, base + delta)
+                ):
+                    at = self._past_damage(position + at, expected, offset) - position
+                    expected = -1
+                    break
                 if base + delta >= offset:
                     return position + at, base, size
                 at += size
+                expected = base + delta + 1
             if at == 0:
                 raise CorruptSegment(self.path, position, f"{len(data)} bytes at the end are not a batch")
             position += at
         return self.size, self.next_offset, 0
+
+    def locate_time(self, timestamp: int, from_offset: int) -> int:
+        """The position of a batch before which everything is older than `timestamp` or before `from_offset`.
+
+        Raises CorruptSegment, OSError."""
+        self.load_indexes()
+        entry = self.times.entry(timestamp)
+        if entry is not None and not self._agrees(*entry):
+            self._rebuild_sparse()
+            entry = self.times.entry(timestamp)
+        return self.locate(max(entry[1] if entry is not None else self.base_offset, from_offset))[0]
+
+    def _is_at(self, last_offset: int, position: int) -> bool:
+        """Whether the batch that ends with that offset begins there."""
+        data = self.log.read(position, HEADER_BYTES)
+        if len(data) < HEADER_BYTES:
+            return False
+        base, _, _, magic, _, _, delta = WALK.unpack_from(data)
+        return magic == MAGIC and bool(base + delta == last_offset)
+
+    def _may_follow(self, expected: int, base: int, last: int) -> bool:
+        """Whether a batch with these offsets may stand where `expected` is due (-1: nobody knows)."""
+        if base < self.base_offset or last >= self.next_offset:
+            return False
+        return expected < 0 or base == expected or expected < base < self.gaps_below
+
+    def _past_damage(self, position: int, expected: int, offset: int) -> int:
+        """The position of the next whole batch, when `offset` is not before it. Raises CorruptSegment otherwise."""
+        found = self.next_whole(position, max(expected, self.base_offset))
+        if found is None or found[1].base_offset > offset:
+            raise CorruptSegment(
+                self.path, position, f"not the header of a batch that may be at offset {max(expected, 0)}"
+            )
+        return found[0]
+
+    def next_whole(self, position: int, least: int) -> tuple[int, BatchHeader] | None:
+        """(position, header) of the first whole batch behind the damaged one at `position`, found by the length that
+        the damaged one names or else by its looks; None when there is none. `least`: its base offset is not below it.
+        Raises OSError."""
+        try:
+            after = (
+                position + _header(memoryview(self.log.read(position, HEADER_BYTES)), 0, self.path, position).size_bytes
+            )
+        except CorruptSegment:
+            after = self.size
+        found = self._whole_at(after, least)
+        if found is not None:
+            return after, found
+        start = position + 1
+        while start + HEADER_BYTES <= self.size:
+            data = self.log.read(start, _CHUNK_BYTES + HEADER_BYTES)
+            at = data.find(_LOOKS)
+            while at >= 0:
+                found = self._whole_at(start + at - _LOOKS_FROM, least) if start + at - _LOOKS_FROM > position else None
+                if found is not None:
+                    return start + at - _LOOKS_FROM, found
+                at = data.find(_LOOKS, at + 1)
+            start += _CHUNK_BYTES
+        return None
+
+    def _whole_at(self, position: int, least: int) -> BatchHeader | None:
+        """The header of the batch that begins there, when it is whole."""
+        if position + HEADER_BYTES > self.size:
+            return None
+        try:
+            header = _header(memoryview(self.log.read(position, HEADER_BYTES)), 0, self.path, position)
+        except CorruptSegment:
+            return None
+        if position + header.size_bytes > self.size or header.base_offset < least or header.last_offset_delta < 0:
+            return None
+        batch = memoryview(self.log.read(position, header.size_bytes))
+        return header if verify_crc(batch) else None
+
+    def end_offset(self) -> int:
+        """The offset behind its last batch, by the file and not by what follows. Raises OSError."""
+        self.load_indexes()
+        last = self.offsets.last()
+        end = self.base_offset
+        position = 0
+        if last is not None and self._is_at(*last):
+            end, position = last[0] + 1, last[1]
+        try:
+            for _, header, _ in scan(self.log, self.path, position, self.size, expected=-1, gaps_below=ANYWHERE):
+                end = header.last_offset + 1
+        except CorruptSegment:
+            return self.next_offset  # reads find out
+        return end
 
     def whole_batches(self, data: bytes, position: int, base_offset: int, verify: bool) -> tuple[int, int]:
         """How many bytes of `data`, read from `position`, are whole batches, and the offset behind them. The first one
@@ -238,21 +380,23 @@ class Segment:
         size = len(data)
         at = 0
         expected = -1
-        unpack = _WALK.unpack_from
+        unpack = WALK.unpack_from
         while at + HEADER_BYTES <= size:
             base, length, _, magic, crc, _, delta = unpack(data, at)
-            end = at + _OVERHEAD + length
-            if magic != 2 or length < HEADER_BYTES - _OVERHEAD or delta < 0:
+            end = at + LENGTH_PREFIX_BYTES + length
+            if magic != MAGIC or length < HEADER_BYTES - LENGTH_PREFIX_BYTES or delta < 0:
                 if at:
                     break
                 raise CorruptSegment(self.path, position, "not the header of a batch")
+            if at and base > expected and base >= self.gaps_below:
+                break
             if base < expected or (at == 0 and base != base_offset):
                 raise CorruptSegment(
                     self.path, position + at, f"base offset {base}, {max(expected, base_offset)} is due"
                 )
             if end > size:
                 break
-            if verify and crc32c(view[at + _CRC_FROM : end]) != crc:
+            if verify and crc32c(view[at + CRC_FROM : end]) != crc:
                 if at:
                     break
                 raise CorruptSegment(self.path, position, "the CRC of the batch is wrong")
@@ -267,7 +411,11 @@ class Segment:
     def first_batch_timestamp(self) -> int:
         """Largest timestamp of the first batch; -1 when there is none."""
         if self.first_timestamp < 0 and self.size >= HEADER_BYTES:
-            self.first_timestamp = _header(memoryview(self.log.read(0, HEADER_BYTES)), 0, self.path, 0).max_timestamp
+            try:
+                header = _header(memoryview(self.log.read(0, HEADER_BYTES)), 0, self.path, 0)
+            except CorruptSegment:
+                return -1
+            self.first_timestamp = header.max_timestamp
         return self.first_timestamp
 
     def largest_timestamp(self) -> int:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
-from fencepost.broker.log.records import records_of
 from fencepost.broker.log.results import CorruptSegment
 from fencepost.broker.log.segment import ANYWHERE, Segment, scan
-from fencepost.protocol.batch import BatchHeader
 from fencepost.protocol.errors import CorruptBatch
+from fencepost.protocol.records.batch import BatchHeader
+from fencepost.protocol.records.check import FEW
+from fencepost.protocol.records.walk import records_of, section_of
 
 __all__ = ["first_at_or_after", "newest"]
+
+_LATEST: Final = 2**63 - 1
 
 
 def first_at_or_after(
@@ -40,20 +44,19 @@ def newest(segments: Sequence[Segment], from_offset: int, use: Callable[[Segment
     position = segment.locate(segment.max_timestamp_offset)[0]
     for at, header, batch in _batches(segment, position):
         if header.max_timestamp == segment.max_timestamp:
-            for found, offset in _records(header, batch, segment, at):
-                if found == segment.max_timestamp and offset >= from_offset:
-                    return found, offset
+            found = _find(header, batch, segment, at, segment.max_timestamp, segment.max_timestamp, from_offset)
+            if found is not None:
+                return found
     return None
 
 
 def _first_in(segment: Segment, timestamp: int, from_offset: int) -> tuple[int, int] | None:
-    segment.load_indexes()
-    position = segment.offsets.floor(max(segment.times.floor(timestamp), from_offset))
+    position = segment.locate_time(timestamp, from_offset)
     for at, header, batch in _batches(segment, position):
         if header.max_timestamp >= timestamp and header.last_offset >= from_offset:
-            for found, offset in _records(header, batch, segment, at):
-                if found >= timestamp and offset >= from_offset:
-                    return found, offset
+            found = _find(header, batch, segment, at, timestamp, _LATEST, from_offset)
+            if found is not None:
+                return found
     return None
 
 
@@ -61,10 +64,21 @@ def _batches(segment: Segment, position: int) -> Iterator[tuple[int, BatchHeader
     return scan(segment.log, segment.path, position, segment.size, expected=-1, gaps_below=ANYWHERE)
 
 
-def _records(header: BatchHeader, batch: memoryview, segment: Segment, position: int) -> Iterator[tuple[int, int]]:
-    """(timestamp, offset) of each record."""
+def _find(
+    header: BatchHeader, batch: memoryview, segment: Segment, position: int, wanted: int, most: int, from_offset: int
+) -> tuple[int, int] | None:
+    """(timestamp, offset) of the first record from that offset on with wanted <= timestamp <= most."""
+    base = header.base_offset
     try:
+        if header.timestamp_type == "create_time" and header.record_count > FEW:
+            from fencepost.protocol.records.check_kernel import find_timestamp
+
+            section, delta = section_of(header, batch), from_offset - base
+            found = find_timestamp(section, header.record_count, header.base_timestamp, wanted, most, delta)
+            return found and (found[0], base + found[1])
         for record in records_of(header, batch):
-            yield record.timestamp, record.offset
+            if wanted <= record.timestamp <= most and record.offset >= from_offset:
+                return record.timestamp, record.offset
     except CorruptBatch as error:
         raise CorruptSegment(segment.path, position, str(error)) from error
+    return None

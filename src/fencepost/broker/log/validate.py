@@ -1,100 +1,180 @@
-"""What makes a client's batch acceptable before any producer state is asked: length, magic, CRC, counts, flags,
-timestamps.
+"""What makes a client's batch acceptable before any producer state is asked: length, magic, CRC, counts, flags, and its
+records: that they parse, are as many as the header says, have the offsets 0 to n-1, keys where the topic is compacted,
+and timestamps near the broker's time. And in which form it is stored: compressed as the topic says, with the largest
+timestamp that its records have.
 
-The codes are Kafka's (LogValidator, UnifiedLog). Only the header is looked at.
+The codes are Kafka's (LogValidator, UnifiedLog), but where Kafka stumbles over what cannot be read (-1) it is
+INVALID_RECORD here, as for everything else that is wrong with records.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
-from fencepost.broker.files import Buffer
 from fencepost.broker.log.config import LogConfig
-from fencepost.broker.log.records import records_of
-from fencepost.protocol.batch import CODECS, BatchHeader, parse_header
 from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.cursor import Buffer
 from fencepost.protocol.errors import CorruptBatch, UnsupportedMagic
+from fencepost.protocol.produce_wire import RecordError
+from fencepost.protocol.records.batch import (
+    CODEC_MASK,
+    CODECS,
+    CONTROL,
+    DELETE_HORIZON,
+    HEADER_BYTES,
+    LENGTH,
+    LENGTH_AT,
+    LOG_APPEND_TIME,
+    MAGIC_AT,
+    BatchHeader,
+    pack_header,
+    parse_header,
+    verify_crc,
+)
+from fencepost.protocol.records.check import Checked, check_records
+from fencepost.protocol.records.compression import compress
+from fencepost.protocol.records.walk import Record, section_of, walk
 
-__all__ = ["Flaw", "inspect"]
+__all__ = ["Flaw", "admitted", "header_of"]
 
-_CRC_FROM = 21
-_LOG_APPEND_TIME, _CONTROL_OR_HORIZON, _TRANSACTIONAL = 0x08, 0x60, 0x10
+_SMALLEST_MESSAGE: Final = 14  # of any magic
+_RECORD_ERRORS_MAX: Final = 100  # of one batch; a client shows the first few
 
 
 class Flaw(NamedTuple):
     code: ErrorCode
     message: str
+    record_errors: tuple[RecordError, ...] = ()
 
 
-def inspect(batch: Buffer, config: LogConfig, now_ms: int) -> BatchHeader | Flaw:
-    """The header of the one batch in `batch`, or what is wrong with it."""
-    size = len(batch)
-    if size == 0:
-        return Flaw(ErrorCode.INVALID_RECORD, "no batch")
+class _Inspected(NamedTuple):
+    """A batch that may be appended; `section` are its records, decompressed."""
+
+    header: BatchHeader
+    section: Buffer
+    checked: Checked
+
+
+def header_of(batch: Buffer) -> BatchHeader | Flaw:
+    """The header of what a client sent as one partition's records, or why it has none that counts."""
+    if len(batch) > MAGIC_AT and LENGTH.unpack_from(batch, LENGTH_AT)[0] < _SMALLEST_MESSAGE:
+        return Flaw(ErrorCode.CORRUPT_MESSAGE, "the batch's length is less than any header's")
     try:
-        header = parse_header(batch)
+        return parse_header(batch)
     except UnsupportedMagic as error:
         return Flaw(ErrorCode.INVALID_RECORD, str(error))
     except CorruptBatch as error:
-        return Flaw(ErrorCode.CORRUPT_MESSAGE, str(error))
-    whole = 12 + header.batch_length
+        nothing = len(batch) <= MAGIC_AT
+        return Flaw(ErrorCode.INVALID_RECORD if nothing else ErrorCode.CORRUPT_MESSAGE, str(error))
+
+
+def admitted(batch: Buffer, config: LogConfig, now_ms: int) -> tuple[BatchHeader, Buffer] | Flaw:
+    """The one batch in `batch` as the log is to keep it, with its header; or what is wrong with it."""
+    found = _inspect(batch, config, now_ms)
+    return found if isinstance(found, Flaw) else _stored_form(found, batch, config)
+
+
+def _inspect(batch: Buffer, config: LogConfig, now_ms: int) -> _Inspected | Flaw:
+    """What is to be known of the one batch in `batch`, or what is wrong with it."""
+    size = len(batch)
+    header = header_of(batch)
+    if isinstance(header, Flaw):
+        return header
+    whole = header.size_bytes
     if whole > size:
         return Flaw(ErrorCode.INVALID_RECORD, f"a batch of {whole} bytes, {size} are there")
     if whole > config.max_message_bytes:
-        return Flaw(
-            ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {whole} bytes, at most {config.max_message_bytes} are allowed"
-        )
+        return _too_large(whole, config)
     if whole < size:
         return Flaw(ErrorCode.INVALID_RECORD, "more than one batch")
-    if crc32c(memoryview(batch)[_CRC_FROM:]) != header.crc:
+    if not verify_crc(batch):
         return Flaw(ErrorCode.CORRUPT_MESSAGE, "the CRC of the batch is wrong")
-    return _inspect_header(header, config, now_ms) or (config.compacted and _inspect_keys(header, batch)) or header
-
-
-def _inspect_keys(header: BatchHeader, batch: Buffer) -> Flaw | None:
-    """A compacted topic takes no record without a key: the next round would remove it."""
+    flaw = _inspect_header(header, config)
+    if flaw is not None:
+        return flaw
     try:
-        for number, record in enumerate(records_of(header, memoryview(batch))):
-            if record.key is None:
-                return Flaw(ErrorCode.INVALID_RECORD, f"a compacted topic takes no record without a key ({number})")
+        section = section_of(header, memoryview(batch))
+        checked = check_records(section, header.record_count, header.base_timestamp)
     except CorruptBatch as error:
         return Flaw(ErrorCode.INVALID_RECORD, str(error))
-    return None
+    found = _Inspected(header, section, checked)
+    return _inspect_records(found, config, now_ms) or found
 
 
-def _inspect_header(header: BatchHeader, config: LogConfig, now_ms: int) -> Flaw | None:
+def _stored_form(found: _Inspected, batch: Buffer, config: LogConfig) -> tuple[BatchHeader, Buffer] | Flaw:
+    """The batch as the log keeps it: the very bytes, unless compression.type or the largest timestamp differ."""
+    header = found.header
+    codec = header.codec if config.compression_type == "producer" else CODECS.index(config.compression_type)
+    newest = found.checked.max_timestamp
+    if codec == header.codec and newest == header.max_timestamp:
+        return header, batch
+    section: Buffer = memoryview(batch)[HEADER_BYTES:]
+    if codec != header.codec:
+        section = compress(CODECS[codec], found.section, config.compression_levels.get(CODECS[codec]))
+    changed = header._replace(attributes=header.attributes & ~CODEC_MASK | codec, max_timestamp=newest)
+    packed = pack_header(changed, section)
+    whole = len(packed) + len(section)
+    if whole > config.max_message_bytes:
+        return _too_large(whole, config)
+    return parse_header(packed), packed + bytes(section)
+
+
+def _too_large(whole: int, config: LogConfig) -> Flaw:
+    return Flaw(
+        ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {whole} bytes, at most {config.max_message_bytes} are allowed"
+    )
+
+
+def _inspect_header(header: BatchHeader, config: LogConfig) -> Flaw | None:
     attributes, count = header.attributes, header.record_count
     flaw = None
     if count <= 0 or header.last_offset_delta != count - 1:
         flaw = f"{count} records, last offset delta {header.last_offset_delta}"
     elif header.base_offset != 0:
         flaw = f"base offset {header.base_offset}; a producer sends 0"
-    elif attributes & _CONTROL_OR_HORIZON:
+    elif attributes & (CONTROL | DELETE_HORIZON):
         flaw = "a control batch, or one with a delete horizon; clients may write neither"
     elif header.producer_id >= 0 and header.base_sequence < 0:
         flaw = f"producer id {header.producer_id} without a sequence"
-    elif header.producer_id < 0 and attributes & _TRANSACTIONAL:
+    elif header.producer_id < 0 and header.is_transactional:
         flaw = "transactional without a producer id"
     if flaw is not None:
         return Flaw(ErrorCode.INVALID_RECORD, flaw)
     if header.codec >= len(CODECS):
         return Flaw(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"compression codec {header.codec}")
-    if config.message_timestamp_type == "CreateTime":
-        return _inspect_timestamps(header, config, now_ms)
-    return None
-
-
-def _inspect_timestamps(header: BatchHeader, config: LogConfig, now_ms: int) -> Flaw | None:
-    if header.attributes & _LOG_APPEND_TIME:
+    if config.message_timestamp_type == "CreateTime" and attributes & LOG_APPEND_TIME:
         return Flaw(ErrorCode.INVALID_TIMESTAMP, "a producer must not set the timestamp type LogAppendTime")
-    if header.max_timestamp >= 0 and (
-        header.max_timestamp - now_ms > config.message_timestamp_after_max_ms
-        or now_ms - header.base_timestamp > config.message_timestamp_before_max_ms
-    ):
-        return Flaw(
-            ErrorCode.INVALID_TIMESTAMP,
-            f"timestamps {header.base_timestamp}..{header.max_timestamp} are too far from the broker's time {now_ms}",
-        )
     return None
+
+
+def _inspect_records(found: _Inspected, config: LogConfig, now_ms: int) -> Flaw | None:
+    """What single records may not be where the topic is as it is."""
+    checked = found.checked
+    if config.compacted and checked.without_key >= 0:
+        what = "a compacted topic takes no record without a key"
+        return _flaw(found, ErrorCode.INVALID_RECORD, lambda record: record.key is None, what)
+    if config.message_timestamp_type != "CreateTime":
+        return None
+    newest = now_ms + config.message_timestamp_after_max_ms
+    oldest = now_ms - config.message_timestamp_before_max_ms
+    if checked.max_timestamp <= newest and (checked.min_timestamp >= oldest or checked.min_timestamp == -1):
+        return None
+    return _flaw(
+        found,
+        ErrorCode.INVALID_TIMESTAMP,
+        lambda record: record.timestamp != -1 and not oldest <= record.timestamp <= newest,
+        f"its timestamp is too far from the broker's time {now_ms}",
+    )
+
+
+def _flaw(found: _Inspected, code: ErrorCode, is_wrong: Callable[[Record], bool], what: str) -> Flaw:
+    """Names the records that are wrong, up to a number of them."""
+    errors = []
+    for number, record in enumerate(walk(found.header, found.section)):
+        if is_wrong(record):
+            errors.append(RecordError(number, what))
+            if len(errors) == _RECORD_ERRORS_MAX:
+                break
+    first = errors[0].batch_index if errors else 0
+    return Flaw(code, f"record {first} of the batch: {what}", tuple(errors))

@@ -49,6 +49,8 @@ def _decisions(history: SinkHistory) -> list[Anomaly]:
     winners: dict[tuple[str, int], tuple[tuple[str, int, int], ...]] = {}
     last: dict[tuple[str, str], int] = {}
     for one in history.decisions:
+        if not one.winners:
+            continue  # complete, and written down so
         known = winners.setdefault((one.query, one.number), one.winners)
         if set(known) != set(one.winners):
             found.append(Anomaly("sink_decision", f"batch {one.number} of {one.query}: {known}, then {one.winners}"))

@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from struct import Struct
 from typing import ClassVar
+
+from fencepost.protocol.wire import (
+    Codec,
+    new,
+    read_compact_string,
+    read_string,
+    skip_tagged_fields,
+    write_compact_string,
+    write_string,
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -20,3 +31,75 @@ class AddOffsetsToTxnResponse:
     API_KEY: ClassVar[int] = 25
     throttle_time_ms: int = 0
     error_code: int = 0
+
+
+_I_H = Struct(">ih")
+_Q_H = Struct(">qh")
+
+
+def _read_add_offsets_to_txn_request_v0(data: bytes, at: int) -> tuple[AddOffsetsToTxnRequest, int]:
+    value = new(AddOffsetsToTxnRequest)
+    value.transactional_id, at = read_string(data, at)
+    value.producer_id, value.producer_epoch = _Q_H.unpack_from(data, at)
+    value.group_id, at = read_string(data, at + 10)
+    return value, at
+
+
+def _write_add_offsets_to_txn_request_v0(out: bytearray, value: AddOffsetsToTxnRequest) -> None:
+    write_string(out, value.transactional_id)
+    out += _Q_H.pack(value.producer_id, value.producer_epoch)
+    write_string(out, value.group_id)
+
+
+def _read_add_offsets_to_txn_request_v3(data: bytes, at: int) -> tuple[AddOffsetsToTxnRequest, int]:
+    value = new(AddOffsetsToTxnRequest)
+    value.transactional_id, at = read_compact_string(data, at)
+    value.producer_id, value.producer_epoch = _Q_H.unpack_from(data, at)
+    value.group_id, at = read_compact_string(data, at + 10)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_add_offsets_to_txn_request_v3(out: bytearray, value: AddOffsetsToTxnRequest) -> None:
+    write_compact_string(out, value.transactional_id)
+    out += _Q_H.pack(value.producer_id, value.producer_epoch)
+    write_compact_string(out, value.group_id)
+    out.append(0)
+
+
+def _read_add_offsets_to_txn_response_v0(data: bytes, at: int) -> tuple[AddOffsetsToTxnResponse, int]:
+    value = new(AddOffsetsToTxnResponse)
+    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
+    return value, at + 6
+
+
+def _write_add_offsets_to_txn_response_v0(out: bytearray, value: AddOffsetsToTxnResponse) -> None:
+    out += _I_H.pack(value.throttle_time_ms, value.error_code)
+
+
+def _read_add_offsets_to_txn_response_v3(data: bytes, at: int) -> tuple[AddOffsetsToTxnResponse, int]:
+    value = new(AddOffsetsToTxnResponse)
+    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
+    at += 6
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_add_offsets_to_txn_response_v3(out: bytearray, value: AddOffsetsToTxnResponse) -> None:
+    out += _I_H.pack(value.throttle_time_ms, value.error_code)
+    out.append(0)
+
+
+REQUEST: Codec[AddOffsetsToTxnRequest] = {
+    0: (_read_add_offsets_to_txn_request_v0, _write_add_offsets_to_txn_request_v0),
+    1: (_read_add_offsets_to_txn_request_v0, _write_add_offsets_to_txn_request_v0),
+    2: (_read_add_offsets_to_txn_request_v0, _write_add_offsets_to_txn_request_v0),
+    3: (_read_add_offsets_to_txn_request_v3, _write_add_offsets_to_txn_request_v3),
+    4: (_read_add_offsets_to_txn_request_v3, _write_add_offsets_to_txn_request_v3),
+}
+
+RESPONSE: Codec[AddOffsetsToTxnResponse] = {
+    0: (_read_add_offsets_to_txn_response_v0, _write_add_offsets_to_txn_response_v0),
+    1: (_read_add_offsets_to_txn_response_v0, _write_add_offsets_to_txn_response_v0),
+    2: (_read_add_offsets_to_txn_response_v0, _write_add_offsets_to_txn_response_v0),
+    3: (_read_add_offsets_to_txn_response_v3, _write_add_offsets_to_txn_response_v3),
+    4: (_read_add_offsets_to_txn_response_v3, _write_add_offsets_to_txn_response_v3),
+}

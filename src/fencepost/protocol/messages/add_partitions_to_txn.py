@@ -4,7 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from struct import Struct
 from typing import ClassVar
+
+from fencepost.protocol.wire import (
+    Codec,
+    new,
+    read_array,
+    read_compact_array,
+    read_compact_int32s,
+    read_compact_string,
+    read_int32s,
+    read_string,
+    skip_tagged_fields,
+    write_array,
+    write_compact_array,
+    write_compact_int32s,
+    write_compact_string,
+    write_int32s,
+    write_string,
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -57,3 +76,224 @@ class AddPartitionsToTxnResponse:
     error_code: int = 0  # v4-5
     results_by_transaction: Sequence[AddPartitionsToTxnResult] = ()  # v4-5
     results_by_topic_v3_and_below: Sequence[AddPartitionsToTxnTopicResult] = ()  # v0-3
+
+
+_I = Struct(">i")
+_I_H = Struct(">ih")
+_Q_H = Struct(">qh")
+_Q_H_T = Struct(">qh?")
+
+
+def _read_add_partitions_to_txn_topic_v0(data: bytes, at: int) -> tuple[AddPartitionsToTxnTopic, int]:
+    value = new(AddPartitionsToTxnTopic)
+    value.name, at = read_string(data, at)
+    value.partitions, at = read_int32s(data, at)
+    return value, at
+
+
+def _write_add_partitions_to_txn_topic_v0(out: bytearray, value: AddPartitionsToTxnTopic) -> None:
+    write_string(out, value.name)
+    write_int32s(out, value.partitions)
+
+
+def _read_add_partitions_to_txn_request_v0(data: bytes, at: int) -> tuple[AddPartitionsToTxnRequest, int]:
+    value = new(AddPartitionsToTxnRequest)
+    value.v3_and_below_transactional_id, at = read_string(data, at)
+    value.v3_and_below_producer_id, value.v3_and_below_producer_epoch = _Q_H.unpack_from(data, at)
+    value.v3_and_below_topics, at = read_array(data, at + 10, _read_add_partitions_to_txn_topic_v0, 6)
+    value.transactions = ()
+    return value, at
+
+
+def _write_add_partitions_to_txn_request_v0(out: bytearray, value: AddPartitionsToTxnRequest) -> None:
+    write_string(out, value.v3_and_below_transactional_id)
+    out += _Q_H.pack(value.v3_and_below_producer_id, value.v3_and_below_producer_epoch)
+    write_array(out, value.v3_and_below_topics, _write_add_partitions_to_txn_topic_v0)
+
+
+def _read_add_partitions_to_txn_topic_v3(data: bytes, at: int) -> tuple[AddPartitionsToTxnTopic, int]:
+    value = new(AddPartitionsToTxnTopic)
+    value.name, at = read_compact_string(data, at)
+    value.partitions, at = read_compact_int32s(data, at)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_add_partitions_to_txn_topic_v3(out: bytearray, value: AddPartitionsToTxnTopic) -> None:
+    write_compact_string(out, value.name)
+    write_compact_int32s(out, value.partitions)
+    out.append(0)
+
+
+def _read_add_partitions_to_txn_request_v3(data: bytes, at: int) -> tuple[AddPartitionsToTxnRequest, int]:
+    value = new(AddPartitionsToTxnRequest)
+    value.v3_and_below_transactional_id, at = read_compact_string(data, at)
+    value.v3_and_below_producer_id, value.v3_and_below_producer_epoch = _Q_H.unpack_from(data, at)
+    value.v3_and_below_topics, at = read_compact_array(data, at + 10, _read_add_partitions_to_txn_topic_v3, 3)
+    value.transactions = ()
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_add_partitions_to_txn_request_v3(out: bytearray, value: AddPartitionsToTxnRequest) -> None:
+    write_compact_string(out, value.v3_and_below_transactional_id)
+    out += _Q_H.pack(value.v3_and_below_producer_id, value.v3_and_below_producer_epoch)
+    write_compact_array(out, value.v3_and_below_topics, _write_add_partitions_to_txn_topic_v3)
+    out.append(0)
+
+
+def _read_add_partitions_to_txn_transaction_v4(data: bytes, at: int) -> tuple[AddPartitionsToTxnTransaction, int]:
+    value = new(AddPartitionsToTxnTransaction)
+    value.transactional_id, at = read_compact_string(data, at)
+    value.producer_id, value.producer_epoch, value.verify_only = _Q_H_T.unpack_from(data, at)
+    value.topics, at = read_compact_array(data, at + 11, _read_add_partitions_to_txn_topic_v3, 3)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_add_partitions_to_txn_transaction_v4(out: bytearray, value: AddPartitionsToTxnTransaction) -> None:
+    write_compact_string(out, value.transactional_id)
+    out += _Q_H_T.pack(value.producer_id, value.producer_epoch, value.verify_only)
+    write_compact_array(out, value.topics, _write_add_partitions_to_txn_topic_v3)
+    out.append(0)
+
+
+def _read_add_partitions_to_txn_request_v4(data: bytes, at: int) -> tuple[AddPartitionsToTxnRequest, int]:
+    value = new(AddPartitionsToTxnRequest)
+    value.transactions, at = read_compact_array(data, at, _read_add_partitions_to_txn_transaction_v4, 14)
+    value.v3_and_below_transactional_id = ""
+    value.v3_and_below_producer_id = 0
+    value.v3_and_below_producer_epoch = 0
+    value.v3_and_below_topics = ()
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_add_partitions_to_txn_request_v4(out: bytearray, value: AddPartitionsToTxnRequest) -> None:
+    write_compact_array(out, value.transactions, _write_add_partitions_to_txn_transaction_v4)
+    out.append(0)
+
+
+def _read_add_partitions_to_txn_partition_result_v0(
+    data: bytes, at: int
+) -> tuple[AddPartitionsToTxnPartitionResult, int]:
+    value = new(AddPartitionsToTxnPartitionResult)
+    value.partition_index, value.partition_error_code = _I_H.unpack_from(data, at)
+    return value, at + 6
+
+
+def _write_add_partitions_to_txn_partition_result_v0(out: bytearray, value: AddPartitionsToTxnPartitionResult) -> None:
+    out += _I_H.pack(value.partition_index, value.partition_error_code)
+
+
+def _read_add_partitions_to_txn_topic_result_v0(data: bytes, at: int) -> tuple[AddPartitionsToTxnTopicResult, int]:
+    value = new(AddPartitionsToTxnTopicResult)
+    value.name, at = read_string(data, at)
+    value.results_by_partition, at = read_array(data, at, _read_add_partitions_to_txn_partition_result_v0, 6)
+    return value, at
+
+
+def _write_add_partitions_to_txn_topic_result_v0(out: bytearray, value: AddPartitionsToTxnTopicResult) -> None:
+    write_string(out, value.name)
+    write_array(out, value.results_by_partition, _write_add_partitions_to_txn_partition_result_v0)
+
+
+def _read_add_partitions_to_txn_response_v0(data: bytes, at: int) -> tuple[AddPartitionsToTxnResponse, int]:
+    value = new(AddPartitionsToTxnResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.results_by_topic_v3_and_below, at = read_array(data, at + 4, _read_add_partitions_to_txn_topic_result_v0, 6)
+    value.error_code = 0
+    value.results_by_transaction = ()
+    return value, at
+
+
+def _write_add_partitions_to_txn_response_v0(out: bytearray, value: AddPartitionsToTxnResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_array(out, value.results_by_topic_v3_and_below, _write_add_partitions_to_txn_topic_result_v0)
+
+
+def _read_add_partitions_to_txn_partition_result_v3(
+    data: bytes, at: int
+) -> tuple[AddPartitionsToTxnPartitionResult, int]:
+    value = new(AddPartitionsToTxnPartitionResult)
+    value.partition_index, value.partition_error_code = _I_H.unpack_from(data, at)
+    at += 6
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_add_partitions_to_txn_partition_result_v3(out: bytearray, value: AddPartitionsToTxnPartitionResult) -> None:
+    out += _I_H.pack(value.partition_index, value.partition_error_code)
+    out.append(0)
+
+
+def _read_add_partitions_to_txn_topic_result_v3(data: bytes, at: int) -> tuple[AddPartitionsToTxnTopicResult, int]:
+    value = new(AddPartitionsToTxnTopicResult)
+    value.name, at = read_compact_string(data, at)
+    value.results_by_partition, at = read_compact_array(data, at, _read_add_partitions_to_txn_partition_result_v3, 7)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_add_partitions_to_txn_topic_result_v3(out: bytearray, value: AddPartitionsToTxnTopicResult) -> None:
+    write_compact_string(out, value.name)
+    write_compact_array(out, value.results_by_partition, _write_add_partitions_to_txn_partition_result_v3)
+    out.append(0)
+
+
+def _read_add_partitions_to_txn_response_v3(data: bytes, at: int) -> tuple[AddPartitionsToTxnResponse, int]:
+    value = new(AddPartitionsToTxnResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    (
+        value.results_by_topic_v3_and_below,
+        at,
+    ) = read_compact_array(data, at + 4, _read_add_partitions_to_txn_topic_result_v3, 3)
+    value.error_code = 0
+    value.results_by_transaction = ()
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_add_partitions_to_txn_response_v3(out: bytearray, value: AddPartitionsToTxnResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_compact_array(out, value.results_by_topic_v3_and_below, _write_add_partitions_to_txn_topic_result_v3)
+    out.append(0)
+
+
+def _read_add_partitions_to_txn_result_v4(data: bytes, at: int) -> tuple[AddPartitionsToTxnResult, int]:
+    value = new(AddPartitionsToTxnResult)
+    value.transactional_id, at = read_compact_string(data, at)
+    value.topic_results, at = read_compact_array(data, at, _read_add_partitions_to_txn_topic_result_v3, 3)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_add_partitions_to_txn_result_v4(out: bytearray, value: AddPartitionsToTxnResult) -> None:
+    write_compact_string(out, value.transactional_id)
+    write_compact_array(out, value.topic_results, _write_add_partitions_to_txn_topic_result_v3)
+    out.append(0)
+
+
+def _read_add_partitions_to_txn_response_v4(data: bytes, at: int) -> tuple[AddPartitionsToTxnResponse, int]:
+    value = new(AddPartitionsToTxnResponse)
+    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
+    value.results_by_transaction, at = read_compact_array(data, at + 6, _read_add_partitions_to_txn_result_v4, 3)
+    value.results_by_topic_v3_and_below = ()
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_add_partitions_to_txn_response_v4(out: bytearray, value: AddPartitionsToTxnResponse) -> None:
+    out += _I_H.pack(value.throttle_time_ms, value.error_code)
+    write_compact_array(out, value.results_by_transaction, _write_add_partitions_to_txn_result_v4)
+    out.append(0)
+
+
+REQUEST: Codec[AddPartitionsToTxnRequest] = {
+    0: (_read_add_partitions_to_txn_request_v0, _write_add_partitions_to_txn_request_v0),
+    1: (_read_add_partitions_to_txn_request_v0, _write_add_partitions_to_txn_request_v0),
+    2: (_read_add_partitions_to_txn_request_v0, _write_add_partitions_to_txn_request_v0),
+    3: (_read_add_partitions_to_txn_request_v3, _write_add_partitions_to_txn_request_v3),
+    4: (_read_add_partitions_to_txn_request_v4, _write_add_partitions_to_txn_request_v4),
+    5: (_read_add_partitions_to_txn_request_v4, _write_add_partitions_to_txn_request_v4),
+}
+
+RESPONSE: Codec[AddPartitionsToTxnResponse] = {
+    0: (_read_add_partitions_to_txn_response_v0, _write_add_partitions_to_txn_response_v0),
+    1: (_read_add_partitions_to_txn_response_v0, _write_add_partitions_to_txn_response_v0),
+    2: (_read_add_partitions_to_txn_response_v0, _write_add_partitions_to_txn_response_v0),
+    3: (_read_add_partitions_to_txn_response_v3, _write_add_partitions_to_txn_response_v3),
+    4: (_read_add_partitions_to_txn_response_v4, _write_add_partitions_to_txn_response_v4),
+    5: (_read_add_partitions_to_txn_response_v4, _write_add_partitions_to_txn_response_v4),
+}

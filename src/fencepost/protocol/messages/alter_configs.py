@@ -4,7 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from struct import Struct
 from typing import ClassVar
+
+from fencepost.protocol.wire import (
+    Codec,
+    new,
+    read_array,
+    read_compact_array,
+    read_compact_nullable_string,
+    read_compact_string,
+    read_nullable_string,
+    read_string,
+    skip_tagged_fields,
+    write_array,
+    write_compact_array,
+    write_compact_nullable_string,
+    write_compact_string,
+    write_nullable_string,
+    write_string,
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -40,3 +59,160 @@ class AlterConfigsResponse:
     API_KEY: ClassVar[int] = 33
     throttle_time_ms: int = 0
     responses: Sequence[AlterConfigsResourceResponse] = ()
+
+
+_T = Struct(">?")
+_B = Struct(">b")
+_H = Struct(">h")
+_I = Struct(">i")
+
+
+def _read_alterable_config_v0(data: bytes, at: int) -> tuple[AlterableConfig, int]:
+    value = new(AlterableConfig)
+    value.name, at = read_string(data, at)
+    value.value, at = read_nullable_string(data, at)
+    return value, at
+
+
+def _write_alterable_config_v0(out: bytearray, value: AlterableConfig) -> None:
+    write_string(out, value.name)
+    write_nullable_string(out, value.value)
+
+
+def _read_alter_configs_resource_v0(data: bytes, at: int) -> tuple[AlterConfigsResource, int]:
+    value = new(AlterConfigsResource)
+    (value.resource_type,) = _B.unpack_from(data, at)
+    value.resource_name, at = read_string(data, at + 1)
+    value.configs, at = read_array(data, at, _read_alterable_config_v0, 4)
+    return value, at
+
+
+def _write_alter_configs_resource_v0(out: bytearray, value: AlterConfigsResource) -> None:
+    out += _B.pack(value.resource_type)
+    write_string(out, value.resource_name)
+    write_array(out, value.configs, _write_alterable_config_v0)
+
+
+def _read_alter_configs_request_v0(data: bytes, at: int) -> tuple[AlterConfigsRequest, int]:
+    value = new(AlterConfigsRequest)
+    value.resources, at = read_array(data, at, _read_alter_configs_resource_v0, 7)
+    (value.validate_only,) = _T.unpack_from(data, at)
+    return value, at + 1
+
+
+def _write_alter_configs_request_v0(out: bytearray, value: AlterConfigsRequest) -> None:
+    write_array(out, value.resources, _write_alter_configs_resource_v0)
+    out += _T.pack(value.validate_only)
+
+
+def _read_alterable_config_v2(data: bytes, at: int) -> tuple[AlterableConfig, int]:
+    value = new(AlterableConfig)
+    value.name, at = read_compact_string(data, at)
+    value.value, at = read_compact_nullable_string(data, at)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_alterable_config_v2(out: bytearray, value: AlterableConfig) -> None:
+    write_compact_string(out, value.name)
+    write_compact_nullable_string(out, value.value)
+    out.append(0)
+
+
+def _read_alter_configs_resource_v2(data: bytes, at: int) -> tuple[AlterConfigsResource, int]:
+    value = new(AlterConfigsResource)
+    (value.resource_type,) = _B.unpack_from(data, at)
+    value.resource_name, at = read_compact_string(data, at + 1)
+    value.configs, at = read_compact_array(data, at, _read_alterable_config_v2, 3)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_alter_configs_resource_v2(out: bytearray, value: AlterConfigsResource) -> None:
+    out += _B.pack(value.resource_type)
+    write_compact_string(out, value.resource_name)
+    write_compact_array(out, value.configs, _write_alterable_config_v2)
+    out.append(0)
+
+
+def _read_alter_configs_request_v2(data: bytes, at: int) -> tuple[AlterConfigsRequest, int]:
+    value = new(AlterConfigsRequest)
+    value.resources, at = read_compact_array(data, at, _read_alter_configs_resource_v2, 4)
+    (value.validate_only,) = _T.unpack_from(data, at)
+    at += 1
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_alter_configs_request_v2(out: bytearray, value: AlterConfigsRequest) -> None:
+    write_compact_array(out, value.resources, _write_alter_configs_resource_v2)
+    out += _T.pack(value.validate_only)
+    out.append(0)
+
+
+def _read_alter_configs_resource_response_v0(data: bytes, at: int) -> tuple[AlterConfigsResourceResponse, int]:
+    value = new(AlterConfigsResourceResponse)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.error_message, at = read_nullable_string(data, at + 2)
+    (value.resource_type,) = _B.unpack_from(data, at)
+    value.resource_name, at = read_string(data, at + 1)
+    return value, at
+
+
+def _write_alter_configs_resource_response_v0(out: bytearray, value: AlterConfigsResourceResponse) -> None:
+    out += _H.pack(value.error_code)
+    write_nullable_string(out, value.error_message)
+    out += _B.pack(value.resource_type)
+    write_string(out, value.resource_name)
+
+
+def _read_alter_configs_response_v0(data: bytes, at: int) -> tuple[AlterConfigsResponse, int]:
+    value = new(AlterConfigsResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.responses, at = read_array(data, at + 4, _read_alter_configs_resource_response_v0, 7)
+    return value, at
+
+
+def _write_alter_configs_response_v0(out: bytearray, value: AlterConfigsResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_array(out, value.responses, _write_alter_configs_resource_response_v0)
+
+
+def _read_alter_configs_resource_response_v2(data: bytes, at: int) -> tuple[AlterConfigsResourceResponse, int]:
+    value = new(AlterConfigsResourceResponse)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.error_message, at = read_compact_nullable_string(data, at + 2)
+    (value.resource_type,) = _B.unpack_from(data, at)
+    value.resource_name, at = read_compact_string(data, at + 1)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_alter_configs_resource_response_v2(out: bytearray, value: AlterConfigsResourceResponse) -> None:
+    out += _H.pack(value.error_code)
+    write_compact_nullable_string(out, value.error_message)
+    out += _B.pack(value.resource_type)
+    write_compact_string(out, value.resource_name)
+    out.append(0)
+
+
+def _read_alter_configs_response_v2(data: bytes, at: int) -> tuple[AlterConfigsResponse, int]:
+    value = new(AlterConfigsResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.responses, at = read_compact_array(data, at + 4, _read_alter_configs_resource_response_v2, 6)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_alter_configs_response_v2(out: bytearray, value: AlterConfigsResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_compact_array(out, value.responses, _write_alter_configs_resource_response_v2)
+    out.append(0)
+
+
+REQUEST: Codec[AlterConfigsRequest] = {
+    0: (_read_alter_configs_request_v0, _write_alter_configs_request_v0),
+    1: (_read_alter_configs_request_v0, _write_alter_configs_request_v0),
+    2: (_read_alter_configs_request_v2, _write_alter_configs_request_v2),
+}
+
+RESPONSE: Codec[AlterConfigsResponse] = {
+    0: (_read_alter_configs_response_v0, _write_alter_configs_response_v0),
+    1: (_read_alter_configs_response_v0, _write_alter_configs_response_v0),
+    2: (_read_alter_configs_response_v2, _write_alter_configs_response_v2),
+}

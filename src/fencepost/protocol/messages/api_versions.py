@@ -4,7 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from struct import Struct
 from typing import ClassVar
+
+from fencepost.protocol.wire import (
+    Codec,
+    check_end,
+    new,
+    read_array,
+    read_compact_array,
+    read_compact_string,
+    read_tag,
+    read_unsigned_varint,
+    skip_tagged_fields,
+    write_array,
+    write_compact_array,
+    write_compact_string,
+    write_tags,
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -45,3 +62,186 @@ class ApiVersionsResponse:
     finalized_features_epoch: int = -1  # v3-4
     finalized_features: Sequence[FinalizedFeatureKey] = ()  # v3-4
     zk_migration_ready: bool = False  # v3-4
+
+
+_T = Struct(">?")
+_H = Struct(">h")
+_H2 = Struct(">hh")
+_H3 = Struct(">hhh")
+_I = Struct(">i")
+_Q = Struct(">q")
+
+
+def _read_api_versions_request_v0(data: bytes, at: int) -> tuple[ApiVersionsRequest, int]:
+    value = new(ApiVersionsRequest)
+    value.client_software_name = ""
+    value.client_software_version = ""
+    return value, at
+
+
+def _write_api_versions_request_v0(out: bytearray, _: ApiVersionsRequest) -> None:
+    pass
+
+
+def _read_api_versions_request_v3(data: bytes, at: int) -> tuple[ApiVersionsRequest, int]:
+    value = new(ApiVersionsRequest)
+    value.client_software_name, at = read_compact_string(data, at)
+    value.client_software_version, at = read_compact_string(data, at)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_api_versions_request_v3(out: bytearray, value: ApiVersionsRequest) -> None:
+    write_compact_string(out, value.client_software_name)
+    write_compact_string(out, value.client_software_version)
+    out.append(0)
+
+
+def _read_api_version_v0(data: bytes, at: int) -> tuple[ApiVersion, int]:
+    value = new(ApiVersion)
+    value.api_key, value.min_version, value.max_version = _H3.unpack_from(data, at)
+    return value, at + 6
+
+
+def _write_api_version_v0(out: bytearray, value: ApiVersion) -> None:
+    out += _H3.pack(value.api_key, value.min_version, value.max_version)
+
+
+def _read_api_versions_response_v0(data: bytes, at: int) -> tuple[ApiVersionsResponse, int]:
+    value = new(ApiVersionsResponse)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.api_keys, at = read_array(data, at + 2, _read_api_version_v0, 6)
+    value.throttle_time_ms = 0
+    value.supported_features = ()
+    value.finalized_features_epoch = -1
+    value.finalized_features = ()
+    value.zk_migration_ready = False
+    return value, at
+
+
+def _write_api_versions_response_v0(out: bytearray, value: ApiVersionsResponse) -> None:
+    out += _H.pack(value.error_code)
+    write_array(out, value.api_keys, _write_api_version_v0)
+
+
+def _read_api_versions_response_v1(data: bytes, at: int) -> tuple[ApiVersionsResponse, int]:
+    value = new(ApiVersionsResponse)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.api_keys, at = read_array(data, at + 2, _read_api_version_v0, 6)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.supported_features = ()
+    value.finalized_features_epoch = -1
+    value.finalized_features = ()
+    value.zk_migration_ready = False
+    return value, at + 4
+
+
+def _write_api_versions_response_v1(out: bytearray, value: ApiVersionsResponse) -> None:
+    out += _H.pack(value.error_code)
+    write_array(out, value.api_keys, _write_api_version_v0)
+    out += _I.pack(value.throttle_time_ms)
+
+
+def _read_api_version_v3(data: bytes, at: int) -> tuple[ApiVersion, int]:
+    value = new(ApiVersion)
+    value.api_key, value.min_version, value.max_version = _H3.unpack_from(data, at)
+    at += 6
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_api_version_v3(out: bytearray, value: ApiVersion) -> None:
+    out += _H3.pack(value.api_key, value.min_version, value.max_version)
+    out.append(0)
+
+
+def _read_supported_feature_key_v3(data: bytes, at: int) -> tuple[SupportedFeatureKey, int]:
+    value = new(SupportedFeatureKey)
+    value.name, at = read_compact_string(data, at)
+    value.min_version, value.max_version = _H2.unpack_from(data, at)
+    at += 4
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_supported_feature_key_v3(out: bytearray, value: SupportedFeatureKey) -> None:
+    write_compact_string(out, value.name)
+    out += _H2.pack(value.min_version, value.max_version)
+    out.append(0)
+
+
+def _read_finalized_feature_key_v3(data: bytes, at: int) -> tuple[FinalizedFeatureKey, int]:
+    value = new(FinalizedFeatureKey)
+    value.name, at = read_compact_string(data, at)
+    value.max_version_level, value.min_version_level = _H2.unpack_from(data, at)
+    at += 4
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_finalized_feature_key_v3(out: bytearray, value: FinalizedFeatureKey) -> None:
+    write_compact_string(out, value.name)
+    out += _H2.pack(value.max_version_level, value.min_version_level)
+    out.append(0)
+
+
+def _read_api_versions_response_v3(data: bytes, at: int) -> tuple[ApiVersionsResponse, int]:
+    value = new(ApiVersionsResponse)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.api_keys, at = read_compact_array(data, at + 2, _read_api_version_v3, 7)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.supported_features = ()
+    value.finalized_features_epoch = -1
+    value.finalized_features = ()
+    value.zk_migration_ready = False
+    at += 4
+    count, at = read_unsigned_varint(data, at)
+    for _ in range(count):
+        tag, end, at = read_tag(data, at)
+        if tag == 0:
+            value.supported_features, at = read_compact_array(data, at, _read_supported_feature_key_v3, 6)
+        elif tag == 1:
+            (value.finalized_features_epoch,) = _Q.unpack_from(data, at)
+            at += 8
+        elif tag == 2:
+            value.finalized_features, at = read_compact_array(data, at, _read_finalized_feature_key_v3, 6)
+        elif tag == 3:
+            (value.zk_migration_ready,) = _T.unpack_from(data, at)
+            at += 1
+        else:
+            at = end
+        check_end(at, end)
+    return value, at
+
+
+def _write_api_versions_response_v3(out: bytearray, value: ApiVersionsResponse) -> None:
+    out += _H.pack(value.error_code)
+    write_compact_array(out, value.api_keys, _write_api_version_v3)
+    out += _I.pack(value.throttle_time_ms)
+    tags: list[tuple[int, bytes | bytearray]] = []
+    if value.supported_features:
+        field = bytearray()
+        write_compact_array(field, value.supported_features, _write_supported_feature_key_v3)
+        tags.append((0, field))
+    if value.finalized_features_epoch != -1:
+        tags.append((1, _Q.pack(value.finalized_features_epoch)))
+    if value.finalized_features:
+        field = bytearray()
+        write_compact_array(field, value.finalized_features, _write_finalized_feature_key_v3)
+        tags.append((2, field))
+    if value.zk_migration_ready:
+        tags.append((3, _T.pack(value.zk_migration_ready)))
+    write_tags(out, tags)
+
+
+REQUEST: Codec[ApiVersionsRequest] = {
+    0: (_read_api_versions_request_v0, _write_api_versions_request_v0),
+    1: (_read_api_versions_request_v0, _write_api_versions_request_v0),
+    2: (_read_api_versions_request_v0, _write_api_versions_request_v0),
+    3: (_read_api_versions_request_v3, _write_api_versions_request_v3),
+    4: (_read_api_versions_request_v3, _write_api_versions_request_v3),
+}
+
+RESPONSE: Codec[ApiVersionsResponse] = {
+    0: (_read_api_versions_response_v0, _write_api_versions_response_v0),
+    1: (_read_api_versions_response_v1, _write_api_versions_response_v1),
+    2: (_read_api_versions_response_v1, _write_api_versions_response_v1),
+    3: (_read_api_versions_response_v3, _write_api_versions_response_v3),
+    4: (_read_api_versions_response_v3, _write_api_versions_response_v3),
+}

@@ -4,8 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from struct import Struct
 from typing import ClassVar
 from uuid import UUID
+
+from fencepost.protocol.wire import (
+    Codec,
+    need,
+    new,
+    read_compact_array,
+    read_compact_int32s,
+    read_compact_nullable_string,
+    read_compact_string,
+    read_uuid,
+    skip_tagged_fields,
+    write_compact_array,
+    write_compact_int32s,
+    write_compact_nullable_string,
+    write_compact_string,
+    write_uuid,
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -60,3 +78,201 @@ class ConsumerGroupDescribeResponse:
     API_KEY: ClassVar[int] = 69
     throttle_time_ms: int = 0
     groups: Sequence[DescribedGroup] = ()
+
+
+_T = Struct(">?")
+_B = Struct(">b")
+_H = Struct(">h")
+_I = Struct(">i")
+_I2 = Struct(">ii")
+
+
+def _read_consumer_group_describe_request_v0(data: bytes, at: int) -> tuple[ConsumerGroupDescribeRequest, int]:
+    value = new(ConsumerGroupDescribeRequest)
+    value.group_ids, at = read_compact_array(data, at, read_compact_string, 1)
+    (value.include_authorized_operations,) = _T.unpack_from(data, at)
+    at += 1
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_consumer_group_describe_request_v0(out: bytearray, value: ConsumerGroupDescribeRequest) -> None:
+    write_compact_array(out, value.group_ids, write_compact_string)
+    out += _T.pack(value.include_authorized_operations)
+    out.append(0)
+
+
+def _read_topic_partitions_v0(data: bytes, at: int) -> tuple[TopicPartitions, int]:
+    value = new(TopicPartitions)
+    value.topic_id, at = read_uuid(data, at)
+    value.topic_name, at = read_compact_string(data, at)
+    value.partitions, at = read_compact_int32s(data, at)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_topic_partitions_v0(out: bytearray, value: TopicPartitions) -> None:
+    write_uuid(out, value.topic_id)
+    write_compact_string(out, value.topic_name)
+    write_compact_int32s(out, value.partitions)
+    out.append(0)
+
+
+def _read_assignment_v0(data: bytes, at: int) -> tuple[Assignment, int]:
+    value = new(Assignment)
+    value.topic_partitions, at = read_compact_array(data, at, _read_topic_partitions_v0, 19)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_assignment_v0(out: bytearray, value: Assignment) -> None:
+    write_compact_array(out, value.topic_partitions, _write_topic_partitions_v0)
+    out.append(0)
+
+
+def _read_member_v0(data: bytes, at: int) -> tuple[Member, int]:
+    value = new(Member)
+    value.member_id, at = read_compact_string(data, at)
+    value.instance_id, at = read_compact_nullable_string(data, at)
+    value.rack_id, at = read_compact_nullable_string(data, at)
+    (value.member_epoch,) = _I.unpack_from(data, at)
+    value.client_id, at = read_compact_string(data, at + 4)
+    value.client_host, at = read_compact_string(data, at)
+    value.subscribed_topic_names, at = read_compact_array(data, at, read_compact_string, 1)
+    value.subscribed_topic_regex, at = read_compact_nullable_string(data, at)
+    value.assignment, at = _read_assignment_v0(data, at)
+    value.target_assignment, at = _read_assignment_v0(data, at)
+    value.member_type = -1
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_member_v0(out: bytearray, value: Member) -> None:
+    write_compact_string(out, value.member_id)
+    write_compact_nullable_string(out, value.instance_id)
+    write_compact_nullable_string(out, value.rack_id)
+    out += _I.pack(value.member_epoch)
+    write_compact_string(out, value.client_id)
+    write_compact_string(out, value.client_host)
+    write_compact_array(out, value.subscribed_topic_names, write_compact_string)
+    write_compact_nullable_string(out, value.subscribed_topic_regex)
+    _write_assignment_v0(out, need(value.assignment, "assignment"))
+    _write_assignment_v0(out, need(value.target_assignment, "target_assignment"))
+    out.append(0)
+
+
+def _read_described_group_v0(data: bytes, at: int) -> tuple[DescribedGroup, int]:
+    value = new(DescribedGroup)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.error_message, at = read_compact_nullable_string(data, at + 2)
+    value.group_id, at = read_compact_string(data, at)
+    value.group_state, at = read_compact_string(data, at)
+    value.group_epoch, value.assignment_epoch = _I2.unpack_from(data, at)
+    value.assignor_name, at = read_compact_string(data, at + 8)
+    value.members, at = read_compact_array(data, at, _read_member_v0, 16)
+    (value.authorized_operations,) = _I.unpack_from(data, at)
+    at += 4
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_described_group_v0(out: bytearray, value: DescribedGroup) -> None:
+    out += _H.pack(value.error_code)
+    write_compact_nullable_string(out, value.error_message)
+    write_compact_string(out, value.group_id)
+    write_compact_string(out, value.group_state)
+    out += _I2.pack(value.group_epoch, value.assignment_epoch)
+    write_compact_string(out, value.assignor_name)
+    write_compact_array(out, value.members, _write_member_v0)
+    out += _I.pack(value.authorized_operations)
+    out.append(0)
+
+
+def _read_consumer_group_describe_response_v0(data: bytes, at: int) -> tuple[ConsumerGroupDescribeResponse, int]:
+    value = new(ConsumerGroupDescribeResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.groups, at = read_compact_array(data, at + 4, _read_described_group_v0, 20)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_consumer_group_describe_response_v0(out: bytearray, value: ConsumerGroupDescribeResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_compact_array(out, value.groups, _write_described_group_v0)
+    out.append(0)
+
+
+def _read_member_v1(data: bytes, at: int) -> tuple[Member, int]:
+    value = new(Member)
+    value.member_id, at = read_compact_string(data, at)
+    value.instance_id, at = read_compact_nullable_string(data, at)
+    value.rack_id, at = read_compact_nullable_string(data, at)
+    (value.member_epoch,) = _I.unpack_from(data, at)
+    value.client_id, at = read_compact_string(data, at + 4)
+    value.client_host, at = read_compact_string(data, at)
+    value.subscribed_topic_names, at = read_compact_array(data, at, read_compact_string, 1)
+    value.subscribed_topic_regex, at = read_compact_nullable_string(data, at)
+    value.assignment, at = _read_assignment_v0(data, at)
+    value.target_assignment, at = _read_assignment_v0(data, at)
+    (value.member_type,) = _B.unpack_from(data, at)
+    at += 1
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_member_v1(out: bytearray, value: Member) -> None:
+    write_compact_string(out, value.member_id)
+    write_compact_nullable_string(out, value.instance_id)
+    write_compact_nullable_string(out, value.rack_id)
+    out += _I.pack(value.member_epoch)
+    write_compact_string(out, value.client_id)
+    write_compact_string(out, value.client_host)
+    write_compact_array(out, value.subscribed_topic_names, write_compact_string)
+    write_compact_nullable_string(out, value.subscribed_topic_regex)
+    _write_assignment_v0(out, need(value.assignment, "assignment"))
+    _write_assignment_v0(out, need(value.target_assignment, "target_assignment"))
+    out += _B.pack(value.member_type)
+    out.append(0)
+
+
+def _read_described_group_v1(data: bytes, at: int) -> tuple[DescribedGroup, int]:
+    value = new(DescribedGroup)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.error_message, at = read_compact_nullable_string(data, at + 2)
+    value.group_id, at = read_compact_string(data, at)
+    value.group_state, at = read_compact_string(data, at)
+    value.group_epoch, value.assignment_epoch = _I2.unpack_from(data, at)
+    value.assignor_name, at = read_compact_string(data, at + 8)
+    value.members, at = read_compact_array(data, at, _read_member_v1, 17)
+    (value.authorized_operations,) = _I.unpack_from(data, at)
+    at += 4
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_described_group_v1(out: bytearray, value: DescribedGroup) -> None:
+    out += _H.pack(value.error_code)
+    write_compact_nullable_string(out, value.error_message)
+    write_compact_string(out, value.group_id)
+    write_compact_string(out, value.group_state)
+    out += _I2.pack(value.group_epoch, value.assignment_epoch)
+    write_compact_string(out, value.assignor_name)
+    write_compact_array(out, value.members, _write_member_v1)
+    out += _I.pack(value.authorized_operations)
+    out.append(0)
+
+
+def _read_consumer_group_describe_response_v1(data: bytes, at: int) -> tuple[ConsumerGroupDescribeResponse, int]:
+    value = new(ConsumerGroupDescribeResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.groups, at = read_compact_array(data, at + 4, _read_described_group_v1, 20)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_consumer_group_describe_response_v1(out: bytearray, value: ConsumerGroupDescribeResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_compact_array(out, value.groups, _write_described_group_v1)
+    out.append(0)
+
+
+REQUEST: Codec[ConsumerGroupDescribeRequest] = {
+    0: (_read_consumer_group_describe_request_v0, _write_consumer_group_describe_request_v0),
+    1: (_read_consumer_group_describe_request_v0, _write_consumer_group_describe_request_v0),
+}
+
+RESPONSE: Codec[ConsumerGroupDescribeResponse] = {
+    0: (_read_consumer_group_describe_response_v0, _write_consumer_group_describe_response_v0),
+    1: (_read_consumer_group_describe_response_v1, _write_consumer_group_describe_response_v1),
+}

@@ -4,8 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from struct import Struct
 from typing import ClassVar
 from uuid import UUID
+
+from fencepost.protocol.wire import (
+    Codec,
+    new,
+    read_compact_array,
+    read_compact_int32s,
+    read_compact_nullable_array,
+    read_compact_nullable_string,
+    read_compact_string,
+    read_nullable,
+    read_uuid,
+    skip_tagged_fields,
+    write_compact_array,
+    write_compact_int32s,
+    write_compact_nullable_array,
+    write_compact_nullable_string,
+    write_compact_string,
+    write_nullable,
+    write_uuid,
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,3 +71,132 @@ class ConsumerGroupHeartbeatResponse:
     member_epoch: int = 0
     heartbeat_interval_ms: int = 0
     assignment: Assignment | None = None
+
+
+_I = Struct(">i")
+_I_H = Struct(">ih")
+_I2 = Struct(">ii")
+
+
+def _read_topic_partitions_v0(data: bytes, at: int) -> tuple[TopicPartitions, int]:
+    value = new(TopicPartitions)
+    value.topic_id, at = read_uuid(data, at)
+    value.partitions, at = read_compact_int32s(data, at)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_topic_partitions_v0(out: bytearray, value: TopicPartitions) -> None:
+    write_uuid(out, value.topic_id)
+    write_compact_int32s(out, value.partitions)
+    out.append(0)
+
+
+def _read_consumer_group_heartbeat_request_v0(data: bytes, at: int) -> tuple[ConsumerGroupHeartbeatRequest, int]:
+    value = new(ConsumerGroupHeartbeatRequest)
+    value.group_id, at = read_compact_string(data, at)
+    value.member_id, at = read_compact_string(data, at)
+    (value.member_epoch,) = _I.unpack_from(data, at)
+    value.instance_id, at = read_compact_nullable_string(data, at + 4)
+    value.rack_id, at = read_compact_nullable_string(data, at)
+    (value.rebalance_timeout_ms,) = _I.unpack_from(data, at)
+    value.subscribed_topic_names, at = read_compact_nullable_array(data, at + 4, read_compact_string, 1)
+    value.server_assignor, at = read_compact_nullable_string(data, at)
+    value.topic_partitions, at = read_compact_nullable_array(data, at, _read_topic_partitions_v0, 18)
+    value.subscribed_topic_regex = None
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_consumer_group_heartbeat_request_v0(out: bytearray, value: ConsumerGroupHeartbeatRequest) -> None:
+    write_compact_string(out, value.group_id)
+    write_compact_string(out, value.member_id)
+    out += _I.pack(value.member_epoch)
+    write_compact_nullable_string(out, value.instance_id)
+    write_compact_nullable_string(out, value.rack_id)
+    out += _I.pack(value.rebalance_timeout_ms)
+    write_compact_nullable_array(out, value.subscribed_topic_names, write_compact_string)
+    write_compact_nullable_string(out, value.server_assignor)
+    write_compact_nullable_array(out, value.topic_partitions, _write_topic_partitions_v0)
+    out.append(0)
+
+
+def _read_consumer_group_heartbeat_request_v1(data: bytes, at: int) -> tuple[ConsumerGroupHeartbeatRequest, int]:
+    value = new(ConsumerGroupHeartbeatRequest)
+    value.group_id, at = read_compact_string(data, at)
+    value.member_id, at = read_compact_string(data, at)
+    (value.member_epoch,) = _I.unpack_from(data, at)
+    value.instance_id, at = read_compact_nullable_string(data, at + 4)
+    value.rack_id, at = read_compact_nullable_string(data, at)
+    (value.rebalance_timeout_ms,) = _I.unpack_from(data, at)
+    value.subscribed_topic_names, at = read_compact_nullable_array(data, at + 4, read_compact_string, 1)
+    value.subscribed_topic_regex, at = read_compact_nullable_string(data, at)
+    value.server_assignor, at = read_compact_nullable_string(data, at)
+    value.topic_partitions, at = read_compact_nullable_array(data, at, _read_topic_partitions_v0, 18)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_consumer_group_heartbeat_request_v1(out: bytearray, value: ConsumerGroupHeartbeatRequest) -> None:
+    write_compact_string(out, value.group_id)
+    write_compact_string(out, value.member_id)
+    out += _I.pack(value.member_epoch)
+    write_compact_nullable_string(out, value.instance_id)
+    write_compact_nullable_string(out, value.rack_id)
+    out += _I.pack(value.rebalance_timeout_ms)
+    write_compact_nullable_array(out, value.subscribed_topic_names, write_compact_string)
+    write_compact_nullable_string(out, value.subscribed_topic_regex)
+    write_compact_nullable_string(out, value.server_assignor)
+    write_compact_nullable_array(out, value.topic_partitions, _write_topic_partitions_v0)
+    out.append(0)
+
+
+def _read_response_topic_partitions_v0(data: bytes, at: int) -> tuple[ResponseTopicPartitions, int]:
+    value = new(ResponseTopicPartitions)
+    value.topic_id, at = read_uuid(data, at)
+    value.partitions, at = read_compact_int32s(data, at)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_response_topic_partitions_v0(out: bytearray, value: ResponseTopicPartitions) -> None:
+    write_uuid(out, value.topic_id)
+    write_compact_int32s(out, value.partitions)
+    out.append(0)
+
+
+def _read_assignment_v0(data: bytes, at: int) -> tuple[Assignment, int]:
+    value = new(Assignment)
+    value.topic_partitions, at = read_compact_array(data, at, _read_response_topic_partitions_v0, 18)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_assignment_v0(out: bytearray, value: Assignment) -> None:
+    write_compact_array(out, value.topic_partitions, _write_response_topic_partitions_v0)
+    out.append(0)
+
+
+def _read_consumer_group_heartbeat_response_v0(data: bytes, at: int) -> tuple[ConsumerGroupHeartbeatResponse, int]:
+    value = new(ConsumerGroupHeartbeatResponse)
+    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
+    value.error_message, at = read_compact_nullable_string(data, at + 6)
+    value.member_id, at = read_compact_nullable_string(data, at)
+    value.member_epoch, value.heartbeat_interval_ms = _I2.unpack_from(data, at)
+    value.assignment, at = read_nullable(data, at + 8, _read_assignment_v0)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_consumer_group_heartbeat_response_v0(out: bytearray, value: ConsumerGroupHeartbeatResponse) -> None:
+    out += _I_H.pack(value.throttle_time_ms, value.error_code)
+    write_compact_nullable_string(out, value.error_message)
+    write_compact_nullable_string(out, value.member_id)
+    out += _I2.pack(value.member_epoch, value.heartbeat_interval_ms)
+    write_nullable(out, value.assignment, _write_assignment_v0)
+    out.append(0)
+
+
+REQUEST: Codec[ConsumerGroupHeartbeatRequest] = {
+    0: (_read_consumer_group_heartbeat_request_v0, _write_consumer_group_heartbeat_request_v0),
+    1: (_read_consumer_group_heartbeat_request_v1, _write_consumer_group_heartbeat_request_v1),
+}
+
+RESPONSE: Codec[ConsumerGroupHeartbeatResponse] = {
+    0: (_read_consumer_group_heartbeat_response_v0, _write_consumer_group_heartbeat_response_v0),
+    1: (_read_consumer_group_heartbeat_response_v0, _write_consumer_group_heartbeat_response_v0),
+}

@@ -4,7 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from struct import Struct
 from typing import ClassVar
+
+from fencepost.protocol.wire import (
+    Codec,
+    new,
+    read_array,
+    read_compact_array,
+    read_compact_nullable_string,
+    read_compact_string,
+    read_nullable_string,
+    read_string,
+    skip_tagged_fields,
+    write_array,
+    write_compact_array,
+    write_compact_nullable_string,
+    write_compact_string,
+    write_nullable_string,
+    write_string,
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -35,3 +54,135 @@ class CreateAclsResponse:
     API_KEY: ClassVar[int] = 30
     throttle_time_ms: int = 0
     results: Sequence[AclCreationResult] = ()
+
+
+_B = Struct(">b")
+_B2 = Struct(">bb")
+_H = Struct(">h")
+_I = Struct(">i")
+
+
+def _read_acl_creation_v1(data: bytes, at: int) -> tuple[AclCreation, int]:
+    value = new(AclCreation)
+    (value.resource_type,) = _B.unpack_from(data, at)
+    value.resource_name, at = read_string(data, at + 1)
+    (value.resource_pattern_type,) = _B.unpack_from(data, at)
+    value.principal, at = read_string(data, at + 1)
+    value.host, at = read_string(data, at)
+    value.operation, value.permission_type = _B2.unpack_from(data, at)
+    return value, at + 2
+
+
+def _write_acl_creation_v1(out: bytearray, value: AclCreation) -> None:
+    out += _B.pack(value.resource_type)
+    write_string(out, value.resource_name)
+    out += _B.pack(value.resource_pattern_type)
+    write_string(out, value.principal)
+    write_string(out, value.host)
+    out += _B2.pack(value.operation, value.permission_type)
+
+
+def _read_create_acls_request_v1(data: bytes, at: int) -> tuple[CreateAclsRequest, int]:
+    value = new(CreateAclsRequest)
+    value.creations, at = read_array(data, at, _read_acl_creation_v1, 10)
+    return value, at
+
+
+def _write_create_acls_request_v1(out: bytearray, value: CreateAclsRequest) -> None:
+    write_array(out, value.creations, _write_acl_creation_v1)
+
+
+def _read_acl_creation_v2(data: bytes, at: int) -> tuple[AclCreation, int]:
+    value = new(AclCreation)
+    (value.resource_type,) = _B.unpack_from(data, at)
+    value.resource_name, at = read_compact_string(data, at + 1)
+    (value.resource_pattern_type,) = _B.unpack_from(data, at)
+    value.principal, at = read_compact_string(data, at + 1)
+    value.host, at = read_compact_string(data, at)
+    value.operation, value.permission_type = _B2.unpack_from(data, at)
+    at += 2
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_acl_creation_v2(out: bytearray, value: AclCreation) -> None:
+    out += _B.pack(value.resource_type)
+    write_compact_string(out, value.resource_name)
+    out += _B.pack(value.resource_pattern_type)
+    write_compact_string(out, value.principal)
+    write_compact_string(out, value.host)
+    out += _B2.pack(value.operation, value.permission_type)
+    out.append(0)
+
+
+def _read_create_acls_request_v2(data: bytes, at: int) -> tuple[CreateAclsRequest, int]:
+    value = new(CreateAclsRequest)
+    value.creations, at = read_compact_array(data, at, _read_acl_creation_v2, 8)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_create_acls_request_v2(out: bytearray, value: CreateAclsRequest) -> None:
+    write_compact_array(out, value.creations, _write_acl_creation_v2)
+    out.append(0)
+
+
+def _read_acl_creation_result_v1(data: bytes, at: int) -> tuple[AclCreationResult, int]:
+    value = new(AclCreationResult)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.error_message, at = read_nullable_string(data, at + 2)
+    return value, at
+
+
+def _write_acl_creation_result_v1(out: bytearray, value: AclCreationResult) -> None:
+    out += _H.pack(value.error_code)
+    write_nullable_string(out, value.error_message)
+
+
+def _read_create_acls_response_v1(data: bytes, at: int) -> tuple[CreateAclsResponse, int]:
+    value = new(CreateAclsResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.results, at = read_array(data, at + 4, _read_acl_creation_result_v1, 4)
+    return value, at
+
+
+def _write_create_acls_response_v1(out: bytearray, value: CreateAclsResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_array(out, value.results, _write_acl_creation_result_v1)
+
+
+def _read_acl_creation_result_v2(data: bytes, at: int) -> tuple[AclCreationResult, int]:
+    value = new(AclCreationResult)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.error_message, at = read_compact_nullable_string(data, at + 2)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_acl_creation_result_v2(out: bytearray, value: AclCreationResult) -> None:
+    out += _H.pack(value.error_code)
+    write_compact_nullable_string(out, value.error_message)
+    out.append(0)
+
+
+def _read_create_acls_response_v2(data: bytes, at: int) -> tuple[CreateAclsResponse, int]:
+    value = new(CreateAclsResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.results, at = read_compact_array(data, at + 4, _read_acl_creation_result_v2, 4)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_create_acls_response_v2(out: bytearray, value: CreateAclsResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_compact_array(out, value.results, _write_acl_creation_result_v2)
+    out.append(0)
+
+
+REQUEST: Codec[CreateAclsRequest] = {
+    1: (_read_create_acls_request_v1, _write_create_acls_request_v1),
+    2: (_read_create_acls_request_v2, _write_create_acls_request_v2),
+    3: (_read_create_acls_request_v2, _write_create_acls_request_v2),
+}
+
+RESPONSE: Codec[CreateAclsResponse] = {
+    1: (_read_create_acls_response_v1, _write_create_acls_response_v1),
+    2: (_read_create_acls_response_v2, _write_create_acls_response_v2),
+    3: (_read_create_acls_response_v2, _write_create_acls_response_v2),
+}

@@ -4,7 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from struct import Struct
 from typing import ClassVar
+
+from fencepost.protocol.wire import (
+    Codec,
+    new,
+    read_array,
+    read_compact_array,
+    read_compact_int32s,
+    read_compact_nullable_array,
+    read_compact_nullable_string,
+    read_compact_string,
+    read_int32s,
+    read_nullable_array,
+    read_nullable_string,
+    read_string,
+    skip_tagged_fields,
+    write_array,
+    write_compact_array,
+    write_compact_int32s,
+    write_compact_nullable_array,
+    write_compact_nullable_string,
+    write_compact_string,
+    write_int32s,
+    write_nullable_array,
+    write_nullable_string,
+    write_string,
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -39,3 +66,153 @@ class CreatePartitionsResponse:
     API_KEY: ClassVar[int] = 37
     throttle_time_ms: int = 0
     results: Sequence[CreatePartitionsTopicResult] = ()
+
+
+_H = Struct(">h")
+_I = Struct(">i")
+_I_T = Struct(">i?")
+
+
+def _read_create_partitions_assignment_v0(data: bytes, at: int) -> tuple[CreatePartitionsAssignment, int]:
+    value = new(CreatePartitionsAssignment)
+    value.broker_ids, at = read_int32s(data, at)
+    return value, at
+
+
+def _write_create_partitions_assignment_v0(out: bytearray, value: CreatePartitionsAssignment) -> None:
+    write_int32s(out, value.broker_ids)
+
+
+def _read_create_partitions_topic_v0(data: bytes, at: int) -> tuple[CreatePartitionsTopic, int]:
+    value = new(CreatePartitionsTopic)
+    value.name, at = read_string(data, at)
+    (value.count,) = _I.unpack_from(data, at)
+    value.assignments, at = read_nullable_array(data, at + 4, _read_create_partitions_assignment_v0, 4)
+    return value, at
+
+
+def _write_create_partitions_topic_v0(out: bytearray, value: CreatePartitionsTopic) -> None:
+    write_string(out, value.name)
+    out += _I.pack(value.count)
+    write_nullable_array(out, value.assignments, _write_create_partitions_assignment_v0)
+
+
+def _read_create_partitions_request_v0(data: bytes, at: int) -> tuple[CreatePartitionsRequest, int]:
+    value = new(CreatePartitionsRequest)
+    value.topics, at = read_array(data, at, _read_create_partitions_topic_v0, 10)
+    value.timeout_ms, value.validate_only = _I_T.unpack_from(data, at)
+    return value, at + 5
+
+
+def _write_create_partitions_request_v0(out: bytearray, value: CreatePartitionsRequest) -> None:
+    write_array(out, value.topics, _write_create_partitions_topic_v0)
+    out += _I_T.pack(value.timeout_ms, value.validate_only)
+
+
+def _read_create_partitions_assignment_v2(data: bytes, at: int) -> tuple[CreatePartitionsAssignment, int]:
+    value = new(CreatePartitionsAssignment)
+    value.broker_ids, at = read_compact_int32s(data, at)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_create_partitions_assignment_v2(out: bytearray, value: CreatePartitionsAssignment) -> None:
+    write_compact_int32s(out, value.broker_ids)
+    out.append(0)
+
+
+def _read_create_partitions_topic_v2(data: bytes, at: int) -> tuple[CreatePartitionsTopic, int]:
+    value = new(CreatePartitionsTopic)
+    value.name, at = read_compact_string(data, at)
+    (value.count,) = _I.unpack_from(data, at)
+    value.assignments, at = read_compact_nullable_array(data, at + 4, _read_create_partitions_assignment_v2, 2)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_create_partitions_topic_v2(out: bytearray, value: CreatePartitionsTopic) -> None:
+    write_compact_string(out, value.name)
+    out += _I.pack(value.count)
+    write_compact_nullable_array(out, value.assignments, _write_create_partitions_assignment_v2)
+    out.append(0)
+
+
+def _read_create_partitions_request_v2(data: bytes, at: int) -> tuple[CreatePartitionsRequest, int]:
+    value = new(CreatePartitionsRequest)
+    value.topics, at = read_compact_array(data, at, _read_create_partitions_topic_v2, 7)
+    value.timeout_ms, value.validate_only = _I_T.unpack_from(data, at)
+    at += 5
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_create_partitions_request_v2(out: bytearray, value: CreatePartitionsRequest) -> None:
+    write_compact_array(out, value.topics, _write_create_partitions_topic_v2)
+    out += _I_T.pack(value.timeout_ms, value.validate_only)
+    out.append(0)
+
+
+def _read_create_partitions_topic_result_v0(data: bytes, at: int) -> tuple[CreatePartitionsTopicResult, int]:
+    value = new(CreatePartitionsTopicResult)
+    value.name, at = read_string(data, at)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.error_message, at = read_nullable_string(data, at + 2)
+    return value, at
+
+
+def _write_create_partitions_topic_result_v0(out: bytearray, value: CreatePartitionsTopicResult) -> None:
+    write_string(out, value.name)
+    out += _H.pack(value.error_code)
+    write_nullable_string(out, value.error_message)
+
+
+def _read_create_partitions_response_v0(data: bytes, at: int) -> tuple[CreatePartitionsResponse, int]:
+    value = new(CreatePartitionsResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.results, at = read_array(data, at + 4, _read_create_partitions_topic_result_v0, 6)
+    return value, at
+
+
+def _write_create_partitions_response_v0(out: bytearray, value: CreatePartitionsResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_array(out, value.results, _write_create_partitions_topic_result_v0)
+
+
+def _read_create_partitions_topic_result_v2(data: bytes, at: int) -> tuple[CreatePartitionsTopicResult, int]:
+    value = new(CreatePartitionsTopicResult)
+    value.name, at = read_compact_string(data, at)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.error_message, at = read_compact_nullable_string(data, at + 2)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_create_partitions_topic_result_v2(out: bytearray, value: CreatePartitionsTopicResult) -> None:
+    write_compact_string(out, value.name)
+    out += _H.pack(value.error_code)
+    write_compact_nullable_string(out, value.error_message)
+    out.append(0)
+
+
+def _read_create_partitions_response_v2(data: bytes, at: int) -> tuple[CreatePartitionsResponse, int]:
+    value = new(CreatePartitionsResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.results, at = read_compact_array(data, at + 4, _read_create_partitions_topic_result_v2, 5)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_create_partitions_response_v2(out: bytearray, value: CreatePartitionsResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_compact_array(out, value.results, _write_create_partitions_topic_result_v2)
+    out.append(0)
+
+
+REQUEST: Codec[CreatePartitionsRequest] = {
+    0: (_read_create_partitions_request_v0, _write_create_partitions_request_v0),
+    1: (_read_create_partitions_request_v0, _write_create_partitions_request_v0),
+    2: (_read_create_partitions_request_v2, _write_create_partitions_request_v2),
+    3: (_read_create_partitions_request_v2, _write_create_partitions_request_v2),
+}
+
+RESPONSE: Codec[CreatePartitionsResponse] = {
+    0: (_read_create_partitions_response_v0, _write_create_partitions_response_v0),
+    1: (_read_create_partitions_response_v0, _write_create_partitions_response_v0),
+    2: (_read_create_partitions_response_v2, _write_create_partitions_response_v2),
+    3: (_read_create_partitions_response_v2, _write_create_partitions_response_v2),
+}

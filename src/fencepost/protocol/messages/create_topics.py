@@ -4,8 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from struct import Struct
 from typing import ClassVar
 from uuid import UUID
+
+from fencepost.protocol.wire import (
+    Codec,
+    check_end,
+    new,
+    read_array,
+    read_compact_array,
+    read_compact_int32s,
+    read_compact_nullable_array,
+    read_compact_nullable_string,
+    read_compact_string,
+    read_int32s,
+    read_nullable_string,
+    read_string,
+    read_tag,
+    read_unsigned_varint,
+    read_uuid,
+    skip_tagged_fields,
+    write_array,
+    write_compact_array,
+    write_compact_int32s,
+    write_compact_nullable_array,
+    write_compact_nullable_string,
+    write_compact_string,
+    write_int32s,
+    write_nullable_string,
+    write_string,
+    write_tags,
+    write_uuid,
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,3 +94,278 @@ class CreateTopicsResponse:
     API_KEY: ClassVar[int] = 19
     throttle_time_ms: int = 0
     topics: Sequence[CreatableTopicResult] = ()
+
+
+_T_B_T = Struct(">?b?")
+_H = Struct(">h")
+_I = Struct(">i")
+_I_T = Struct(">i?")
+_I_H = Struct(">ih")
+
+
+def _read_creatable_replica_assignment_v2(data: bytes, at: int) -> tuple[CreatableReplicaAssignment, int]:
+    value = new(CreatableReplicaAssignment)
+    (value.partition_index,) = _I.unpack_from(data, at)
+    value.broker_ids, at = read_int32s(data, at + 4)
+    return value, at
+
+
+def _write_creatable_replica_assignment_v2(out: bytearray, value: CreatableReplicaAssignment) -> None:
+    out += _I.pack(value.partition_index)
+    write_int32s(out, value.broker_ids)
+
+
+def _read_creatable_topic_config_v2(data: bytes, at: int) -> tuple[CreatableTopicConfig, int]:
+    value = new(CreatableTopicConfig)
+    value.name, at = read_string(data, at)
+    value.value, at = read_nullable_string(data, at)
+    return value, at
+
+
+def _write_creatable_topic_config_v2(out: bytearray, value: CreatableTopicConfig) -> None:
+    write_string(out, value.name)
+    write_nullable_string(out, value.value)
+
+
+def _read_creatable_topic_v2(data: bytes, at: int) -> tuple[CreatableTopic, int]:
+    value = new(CreatableTopic)
+    value.name, at = read_string(data, at)
+    value.num_partitions, value.replication_factor = _I_H.unpack_from(data, at)
+    value.assignments, at = read_array(data, at + 6, _read_creatable_replica_assignment_v2, 8)
+    value.configs, at = read_array(data, at, _read_creatable_topic_config_v2, 4)
+    return value, at
+
+
+def _write_creatable_topic_v2(out: bytearray, value: CreatableTopic) -> None:
+    write_string(out, value.name)
+    out += _I_H.pack(value.num_partitions, value.replication_factor)
+    write_array(out, value.assignments, _write_creatable_replica_assignment_v2)
+    write_array(out, value.configs, _write_creatable_topic_config_v2)
+
+
+def _read_create_topics_request_v2(data: bytes, at: int) -> tuple[CreateTopicsRequest, int]:
+    value = new(CreateTopicsRequest)
+    value.topics, at = read_array(data, at, _read_creatable_topic_v2, 16)
+    value.timeout_ms, value.validate_only = _I_T.unpack_from(data, at)
+    return value, at + 5
+
+
+def _write_create_topics_request_v2(out: bytearray, value: CreateTopicsRequest) -> None:
+    write_array(out, value.topics, _write_creatable_topic_v2)
+    out += _I_T.pack(value.timeout_ms, value.validate_only)
+
+
+def _read_creatable_replica_assignment_v5(data: bytes, at: int) -> tuple[CreatableReplicaAssignment, int]:
+    value = new(CreatableReplicaAssignment)
+    (value.partition_index,) = _I.unpack_from(data, at)
+    value.broker_ids, at = read_compact_int32s(data, at + 4)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_creatable_replica_assignment_v5(out: bytearray, value: CreatableReplicaAssignment) -> None:
+    out += _I.pack(value.partition_index)
+    write_compact_int32s(out, value.broker_ids)
+    out.append(0)
+
+
+def _read_creatable_topic_config_v5(data: bytes, at: int) -> tuple[CreatableTopicConfig, int]:
+    value = new(CreatableTopicConfig)
+    value.name, at = read_compact_string(data, at)
+    value.value, at = read_compact_nullable_string(data, at)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_creatable_topic_config_v5(out: bytearray, value: CreatableTopicConfig) -> None:
+    write_compact_string(out, value.name)
+    write_compact_nullable_string(out, value.value)
+    out.append(0)
+
+
+def _read_creatable_topic_v5(data: bytes, at: int) -> tuple[CreatableTopic, int]:
+    value = new(CreatableTopic)
+    value.name, at = read_compact_string(data, at)
+    value.num_partitions, value.replication_factor = _I_H.unpack_from(data, at)
+    value.assignments, at = read_compact_array(data, at + 6, _read_creatable_replica_assignment_v5, 6)
+    value.configs, at = read_compact_array(data, at, _read_creatable_topic_config_v5, 3)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_creatable_topic_v5(out: bytearray, value: CreatableTopic) -> None:
+    write_compact_string(out, value.name)
+    out += _I_H.pack(value.num_partitions, value.replication_factor)
+    write_compact_array(out, value.assignments, _write_creatable_replica_assignment_v5)
+    write_compact_array(out, value.configs, _write_creatable_topic_config_v5)
+    out.append(0)
+
+
+def _read_create_topics_request_v5(data: bytes, at: int) -> tuple[CreateTopicsRequest, int]:
+    value = new(CreateTopicsRequest)
+    value.topics, at = read_compact_array(data, at, _read_creatable_topic_v5, 10)
+    value.timeout_ms, value.validate_only = _I_T.unpack_from(data, at)
+    at += 5
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_create_topics_request_v5(out: bytearray, value: CreateTopicsRequest) -> None:
+    write_compact_array(out, value.topics, _write_creatable_topic_v5)
+    out += _I_T.pack(value.timeout_ms, value.validate_only)
+    out.append(0)
+
+
+def _read_creatable_topic_result_v2(data: bytes, at: int) -> tuple[CreatableTopicResult, int]:
+    value = new(CreatableTopicResult)
+    value.name, at = read_string(data, at)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.error_message, at = read_nullable_string(data, at + 2)
+    value.topic_id = None
+    value.topic_config_error_code = 0
+    value.num_partitions = -1
+    value.replication_factor = -1
+    value.configs = ()
+    return value, at
+
+
+def _write_creatable_topic_result_v2(out: bytearray, value: CreatableTopicResult) -> None:
+    write_string(out, value.name)
+    out += _H.pack(value.error_code)
+    write_nullable_string(out, value.error_message)
+
+
+def _read_create_topics_response_v2(data: bytes, at: int) -> tuple[CreateTopicsResponse, int]:
+    value = new(CreateTopicsResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.topics, at = read_array(data, at + 4, _read_creatable_topic_result_v2, 6)
+    return value, at
+
+
+def _write_create_topics_response_v2(out: bytearray, value: CreateTopicsResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_array(out, value.topics, _write_creatable_topic_result_v2)
+
+
+def _read_creatable_topic_configs_v5(data: bytes, at: int) -> tuple[CreatableTopicConfigs, int]:
+    value = new(CreatableTopicConfigs)
+    value.name, at = read_compact_string(data, at)
+    value.value, at = read_compact_nullable_string(data, at)
+    value.read_only, value.config_source, value.is_sensitive = _T_B_T.unpack_from(data, at)
+    at += 3
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_creatable_topic_configs_v5(out: bytearray, value: CreatableTopicConfigs) -> None:
+    write_compact_string(out, value.name)
+    write_compact_nullable_string(out, value.value)
+    out += _T_B_T.pack(value.read_only, value.config_source, value.is_sensitive)
+    out.append(0)
+
+
+def _read_creatable_topic_result_v5(data: bytes, at: int) -> tuple[CreatableTopicResult, int]:
+    value = new(CreatableTopicResult)
+    value.name, at = read_compact_string(data, at)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.error_message, at = read_compact_nullable_string(data, at + 2)
+    value.num_partitions, value.replication_factor = _I_H.unpack_from(data, at)
+    value.configs, at = read_compact_nullable_array(data, at + 6, _read_creatable_topic_configs_v5, 6)
+    value.topic_id = None
+    value.topic_config_error_code = 0
+    count, at = read_unsigned_varint(data, at)
+    for _ in range(count):
+        tag, end, at = read_tag(data, at)
+        if tag == 0:
+            (value.topic_config_error_code,) = _H.unpack_from(data, at)
+            at += 2
+        else:
+            at = end
+        check_end(at, end)
+    return value, at
+
+
+def _write_creatable_topic_result_v5(out: bytearray, value: CreatableTopicResult) -> None:
+    write_compact_string(out, value.name)
+    out += _H.pack(value.error_code)
+    write_compact_nullable_string(out, value.error_message)
+    out += _I_H.pack(value.num_partitions, value.replication_factor)
+    write_compact_nullable_array(out, value.configs, _write_creatable_topic_configs_v5)
+    tags: list[tuple[int, bytes | bytearray]] = []
+    if value.topic_config_error_code != 0:
+        tags.append((0, _H.pack(value.topic_config_error_code)))
+    write_tags(out, tags)
+
+
+def _read_create_topics_response_v5(data: bytes, at: int) -> tuple[CreateTopicsResponse, int]:
+    value = new(CreateTopicsResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.topics, at = read_compact_array(data, at + 4, _read_creatable_topic_result_v5, 12)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_create_topics_response_v5(out: bytearray, value: CreateTopicsResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_compact_array(out, value.topics, _write_creatable_topic_result_v5)
+    out.append(0)
+
+
+def _read_creatable_topic_result_v7(data: bytes, at: int) -> tuple[CreatableTopicResult, int]:
+    value = new(CreatableTopicResult)
+    value.name, at = read_compact_string(data, at)
+    value.topic_id, at = read_uuid(data, at)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.error_message, at = read_compact_nullable_string(data, at + 2)
+    value.num_partitions, value.replication_factor = _I_H.unpack_from(data, at)
+    value.configs, at = read_compact_nullable_array(data, at + 6, _read_creatable_topic_configs_v5, 6)
+    value.topic_config_error_code = 0
+    count, at = read_unsigned_varint(data, at)
+    for _ in range(count):
+        tag, end, at = read_tag(data, at)
+        if tag == 0:
+            (value.topic_config_error_code,) = _H.unpack_from(data, at)
+            at += 2
+        else:
+            at = end
+        check_end(at, end)
+    return value, at
+
+
+def _write_creatable_topic_result_v7(out: bytearray, value: CreatableTopicResult) -> None:
+    write_compact_string(out, value.name)
+    write_uuid(out, value.topic_id)
+    out += _H.pack(value.error_code)
+    write_compact_nullable_string(out, value.error_message)
+    out += _I_H.pack(value.num_partitions, value.replication_factor)
+    write_compact_nullable_array(out, value.configs, _write_creatable_topic_configs_v5)
+    tags: list[tuple[int, bytes | bytearray]] = []
+    if value.topic_config_error_code != 0:
+        tags.append((0, _H.pack(value.topic_config_error_code)))
+    write_tags(out, tags)
+
+
+def _read_create_topics_response_v7(data: bytes, at: int) -> tuple[CreateTopicsResponse, int]:
+    value = new(CreateTopicsResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.topics, at = read_compact_array(data, at + 4, _read_creatable_topic_result_v7, 28)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_create_topics_response_v7(out: bytearray, value: CreateTopicsResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_compact_array(out, value.topics, _write_creatable_topic_result_v7)
+    out.append(0)
+
+
+REQUEST: Codec[CreateTopicsRequest] = {
+    2: (_read_create_topics_request_v2, _write_create_topics_request_v2),
+    3: (_read_create_topics_request_v2, _write_create_topics_request_v2),
+    4: (_read_create_topics_request_v2, _write_create_topics_request_v2),
+    5: (_read_create_topics_request_v5, _write_create_topics_request_v5),
+    6: (_read_create_topics_request_v5, _write_create_topics_request_v5),
+    7: (_read_create_topics_request_v5, _write_create_topics_request_v5),
+}
+
+RESPONSE: Codec[CreateTopicsResponse] = {
+    2: (_read_create_topics_response_v2, _write_create_topics_response_v2),
+    3: (_read_create_topics_response_v2, _write_create_topics_response_v2),
+    4: (_read_create_topics_response_v2, _write_create_topics_response_v2),
+    5: (_read_create_topics_response_v5, _write_create_topics_response_v5),
+    6: (_read_create_topics_response_v5, _write_create_topics_response_v5),
+    7: (_read_create_topics_response_v7, _write_create_topics_response_v7),
+}

@@ -4,7 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from struct import Struct
 from typing import ClassVar
+
+from fencepost.protocol.wire import (
+    Codec,
+    new,
+    read_array,
+    read_compact_array,
+    read_compact_nullable_string,
+    read_compact_string,
+    read_nullable_string,
+    read_string,
+    skip_tagged_fields,
+    write_array,
+    write_compact_array,
+    write_compact_nullable_string,
+    write_compact_string,
+    write_nullable_string,
+    write_string,
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -49,3 +68,189 @@ class DeleteAclsResponse:
     API_KEY: ClassVar[int] = 31
     throttle_time_ms: int = 0
     filter_results: Sequence[DeleteAclsFilterResult] = ()
+
+
+_B = Struct(">b")
+_B2 = Struct(">bb")
+_H = Struct(">h")
+_I = Struct(">i")
+
+
+def _read_delete_acls_filter_v1(data: bytes, at: int) -> tuple[DeleteAclsFilter, int]:
+    value = new(DeleteAclsFilter)
+    (value.resource_type_filter,) = _B.unpack_from(data, at)
+    value.resource_name_filter, at = read_nullable_string(data, at + 1)
+    (value.pattern_type_filter,) = _B.unpack_from(data, at)
+    value.principal_filter, at = read_nullable_string(data, at + 1)
+    value.host_filter, at = read_nullable_string(data, at)
+    value.operation, value.permission_type = _B2.unpack_from(data, at)
+    return value, at + 2
+
+
+def _write_delete_acls_filter_v1(out: bytearray, value: DeleteAclsFilter) -> None:
+    out += _B.pack(value.resource_type_filter)
+    write_nullable_string(out, value.resource_name_filter)
+    out += _B.pack(value.pattern_type_filter)
+    write_nullable_string(out, value.principal_filter)
+    write_nullable_string(out, value.host_filter)
+    out += _B2.pack(value.operation, value.permission_type)
+
+
+def _read_delete_acls_request_v1(data: bytes, at: int) -> tuple[DeleteAclsRequest, int]:
+    value = new(DeleteAclsRequest)
+    value.filters, at = read_array(data, at, _read_delete_acls_filter_v1, 10)
+    return value, at
+
+
+def _write_delete_acls_request_v1(out: bytearray, value: DeleteAclsRequest) -> None:
+    write_array(out, value.filters, _write_delete_acls_filter_v1)
+
+
+def _read_delete_acls_filter_v2(data: bytes, at: int) -> tuple[DeleteAclsFilter, int]:
+    value = new(DeleteAclsFilter)
+    (value.resource_type_filter,) = _B.unpack_from(data, at)
+    value.resource_name_filter, at = read_compact_nullable_string(data, at + 1)
+    (value.pattern_type_filter,) = _B.unpack_from(data, at)
+    value.principal_filter, at = read_compact_nullable_string(data, at + 1)
+    value.host_filter, at = read_compact_nullable_string(data, at)
+    value.operation, value.permission_type = _B2.unpack_from(data, at)
+    at += 2
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_delete_acls_filter_v2(out: bytearray, value: DeleteAclsFilter) -> None:
+    out += _B.pack(value.resource_type_filter)
+    write_compact_nullable_string(out, value.resource_name_filter)
+    out += _B.pack(value.pattern_type_filter)
+    write_compact_nullable_string(out, value.principal_filter)
+    write_compact_nullable_string(out, value.host_filter)
+    out += _B2.pack(value.operation, value.permission_type)
+    out.append(0)
+
+
+def _read_delete_acls_request_v2(data: bytes, at: int) -> tuple[DeleteAclsRequest, int]:
+    value = new(DeleteAclsRequest)
+    value.filters, at = read_compact_array(data, at, _read_delete_acls_filter_v2, 8)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_delete_acls_request_v2(out: bytearray, value: DeleteAclsRequest) -> None:
+    write_compact_array(out, value.filters, _write_delete_acls_filter_v2)
+    out.append(0)
+
+
+def _read_delete_acls_matching_acl_v1(data: bytes, at: int) -> tuple[DeleteAclsMatchingAcl, int]:
+    value = new(DeleteAclsMatchingAcl)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.error_message, at = read_nullable_string(data, at + 2)
+    (value.resource_type,) = _B.unpack_from(data, at)
+    value.resource_name, at = read_string(data, at + 1)
+    (value.pattern_type,) = _B.unpack_from(data, at)
+    value.principal, at = read_string(data, at + 1)
+    value.host, at = read_string(data, at)
+    value.operation, value.permission_type = _B2.unpack_from(data, at)
+    return value, at + 2
+
+
+def _write_delete_acls_matching_acl_v1(out: bytearray, value: DeleteAclsMatchingAcl) -> None:
+    out += _H.pack(value.error_code)
+    write_nullable_string(out, value.error_message)
+    out += _B.pack(value.resource_type)
+    write_string(out, value.resource_name)
+    out += _B.pack(value.pattern_type)
+    write_string(out, value.principal)
+    write_string(out, value.host)
+    out += _B2.pack(value.operation, value.permission_type)
+
+
+def _read_delete_acls_filter_result_v1(data: bytes, at: int) -> tuple[DeleteAclsFilterResult, int]:
+    value = new(DeleteAclsFilterResult)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.error_message, at = read_nullable_string(data, at + 2)
+    value.matching_acls, at = read_array(data, at, _read_delete_acls_matching_acl_v1, 14)
+    return value, at
+
+
+def _write_delete_acls_filter_result_v1(out: bytearray, value: DeleteAclsFilterResult) -> None:
+    out += _H.pack(value.error_code)
+    write_nullable_string(out, value.error_message)
+    write_array(out, value.matching_acls, _write_delete_acls_matching_acl_v1)
+
+
+def _read_delete_acls_response_v1(data: bytes, at: int) -> tuple[DeleteAclsResponse, int]:
+    value = new(DeleteAclsResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.filter_results, at = read_array(data, at + 4, _read_delete_acls_filter_result_v1, 8)
+    return value, at
+
+
+def _write_delete_acls_response_v1(out: bytearray, value: DeleteAclsResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_array(out, value.filter_results, _write_delete_acls_filter_result_v1)
+
+
+def _read_delete_acls_matching_acl_v2(data: bytes, at: int) -> tuple[DeleteAclsMatchingAcl, int]:
+    value = new(DeleteAclsMatchingAcl)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.error_message, at = read_compact_nullable_string(data, at + 2)
+    (value.resource_type,) = _B.unpack_from(data, at)
+    value.resource_name, at = read_compact_string(data, at + 1)
+    (value.pattern_type,) = _B.unpack_from(data, at)
+    value.principal, at = read_compact_string(data, at + 1)
+    value.host, at = read_compact_string(data, at)
+    value.operation, value.permission_type = _B2.unpack_from(data, at)
+    at += 2
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_delete_acls_matching_acl_v2(out: bytearray, value: DeleteAclsMatchingAcl) -> None:
+    out += _H.pack(value.error_code)
+    write_compact_nullable_string(out, value.error_message)
+    out += _B.pack(value.resource_type)
+    write_compact_string(out, value.resource_name)
+    out += _B.pack(value.pattern_type)
+    write_compact_string(out, value.principal)
+    write_compact_string(out, value.host)
+    out += _B2.pack(value.operation, value.permission_type)
+    out.append(0)
+
+
+def _read_delete_acls_filter_result_v2(data: bytes, at: int) -> tuple[DeleteAclsFilterResult, int]:
+    value = new(DeleteAclsFilterResult)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.error_message, at = read_compact_nullable_string(data, at + 2)
+    value.matching_acls, at = read_compact_array(data, at, _read_delete_acls_matching_acl_v2, 11)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_delete_acls_filter_result_v2(out: bytearray, value: DeleteAclsFilterResult) -> None:
+    out += _H.pack(value.error_code)
+    write_compact_nullable_string(out, value.error_message)
+    write_compact_array(out, value.matching_acls, _write_delete_acls_matching_acl_v2)
+    out.append(0)
+
+
+def _read_delete_acls_response_v2(data: bytes, at: int) -> tuple[DeleteAclsResponse, int]:
+    value = new(DeleteAclsResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.filter_results, at = read_compact_array(data, at + 4, _read_delete_acls_filter_result_v2, 5)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_delete_acls_response_v2(out: bytearray, value: DeleteAclsResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_compact_array(out, value.filter_results, _write_delete_acls_filter_result_v2)
+    out.append(0)
+
+
+REQUEST: Codec[DeleteAclsRequest] = {
+    1: (_read_delete_acls_request_v1, _write_delete_acls_request_v1),
+    2: (_read_delete_acls_request_v2, _write_delete_acls_request_v2),
+    3: (_read_delete_acls_request_v2, _write_delete_acls_request_v2),
+}
+
+RESPONSE: Codec[DeleteAclsResponse] = {
+    1: (_read_delete_acls_response_v1, _write_delete_acls_response_v1),
+    2: (_read_delete_acls_response_v2, _write_delete_acls_response_v2),
+    3: (_read_delete_acls_response_v2, _write_delete_acls_response_v2),
+}

@@ -4,7 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from struct import Struct
 from typing import ClassVar
+
+from fencepost.protocol.wire import (
+    Codec,
+    new,
+    read_array,
+    read_compact_array,
+    read_compact_string,
+    read_string,
+    skip_tagged_fields,
+    write_array,
+    write_compact_array,
+    write_compact_string,
+    write_string,
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -24,3 +39,92 @@ class DeleteGroupsResponse:
     API_KEY: ClassVar[int] = 42
     throttle_time_ms: int = 0
     results: Sequence[DeletableGroupResult] = ()
+
+
+_H = Struct(">h")
+_I = Struct(">i")
+
+
+def _read_delete_groups_request_v0(data: bytes, at: int) -> tuple[DeleteGroupsRequest, int]:
+    value = new(DeleteGroupsRequest)
+    value.groups_names, at = read_array(data, at, read_string, 2)
+    return value, at
+
+
+def _write_delete_groups_request_v0(out: bytearray, value: DeleteGroupsRequest) -> None:
+    write_array(out, value.groups_names, write_string)
+
+
+def _read_delete_groups_request_v2(data: bytes, at: int) -> tuple[DeleteGroupsRequest, int]:
+    value = new(DeleteGroupsRequest)
+    value.groups_names, at = read_compact_array(data, at, read_compact_string, 1)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_delete_groups_request_v2(out: bytearray, value: DeleteGroupsRequest) -> None:
+    write_compact_array(out, value.groups_names, write_compact_string)
+    out.append(0)
+
+
+def _read_deletable_group_result_v0(data: bytes, at: int) -> tuple[DeletableGroupResult, int]:
+    value = new(DeletableGroupResult)
+    value.group_id, at = read_string(data, at)
+    (value.error_code,) = _H.unpack_from(data, at)
+    return value, at + 2
+
+
+def _write_deletable_group_result_v0(out: bytearray, value: DeletableGroupResult) -> None:
+    write_string(out, value.group_id)
+    out += _H.pack(value.error_code)
+
+
+def _read_delete_groups_response_v0(data: bytes, at: int) -> tuple[DeleteGroupsResponse, int]:
+    value = new(DeleteGroupsResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.results, at = read_array(data, at + 4, _read_deletable_group_result_v0, 4)
+    return value, at
+
+
+def _write_delete_groups_response_v0(out: bytearray, value: DeleteGroupsResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_array(out, value.results, _write_deletable_group_result_v0)
+
+
+def _read_deletable_group_result_v2(data: bytes, at: int) -> tuple[DeletableGroupResult, int]:
+    value = new(DeletableGroupResult)
+    value.group_id, at = read_compact_string(data, at)
+    (value.error_code,) = _H.unpack_from(data, at)
+    at += 2
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_deletable_group_result_v2(out: bytearray, value: DeletableGroupResult) -> None:
+    write_compact_string(out, value.group_id)
+    out += _H.pack(value.error_code)
+    out.append(0)
+
+
+def _read_delete_groups_response_v2(data: bytes, at: int) -> tuple[DeleteGroupsResponse, int]:
+    value = new(DeleteGroupsResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.results, at = read_compact_array(data, at + 4, _read_deletable_group_result_v2, 4)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_delete_groups_response_v2(out: bytearray, value: DeleteGroupsResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_compact_array(out, value.results, _write_deletable_group_result_v2)
+    out.append(0)
+
+
+REQUEST: Codec[DeleteGroupsRequest] = {
+    0: (_read_delete_groups_request_v0, _write_delete_groups_request_v0),
+    1: (_read_delete_groups_request_v0, _write_delete_groups_request_v0),
+    2: (_read_delete_groups_request_v2, _write_delete_groups_request_v2),
+}
+
+RESPONSE: Codec[DeleteGroupsResponse] = {
+    0: (_read_delete_groups_response_v0, _write_delete_groups_response_v0),
+    1: (_read_delete_groups_response_v0, _write_delete_groups_response_v0),
+    2: (_read_delete_groups_response_v2, _write_delete_groups_response_v2),
+}

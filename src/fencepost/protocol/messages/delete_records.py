@@ -4,7 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from struct import Struct
 from typing import ClassVar
+
+from fencepost.protocol.wire import (
+    Codec,
+    new,
+    read_array,
+    read_compact_array,
+    read_compact_string,
+    read_string,
+    skip_tagged_fields,
+    write_array,
+    write_compact_array,
+    write_compact_string,
+    write_string,
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -44,3 +59,166 @@ class DeleteRecordsResponse:
     API_KEY: ClassVar[int] = 21
     throttle_time_ms: int = 0
     topics: Sequence[DeleteRecordsTopicResult] = ()
+
+
+_I = Struct(">i")
+_I_Q = Struct(">iq")
+_I_Q_H = Struct(">iqh")
+
+
+def _read_delete_records_partition_v0(data: bytes, at: int) -> tuple[DeleteRecordsPartition, int]:
+    value = new(DeleteRecordsPartition)
+    value.partition_index, value.offset = _I_Q.unpack_from(data, at)
+    return value, at + 12
+
+
+def _write_delete_records_partition_v0(out: bytearray, value: DeleteRecordsPartition) -> None:
+    out += _I_Q.pack(value.partition_index, value.offset)
+
+
+def _read_delete_records_topic_v0(data: bytes, at: int) -> tuple[DeleteRecordsTopic, int]:
+    value = new(DeleteRecordsTopic)
+    value.name, at = read_string(data, at)
+    value.partitions, at = read_array(data, at, _read_delete_records_partition_v0, 12)
+    return value, at
+
+
+def _write_delete_records_topic_v0(out: bytearray, value: DeleteRecordsTopic) -> None:
+    write_string(out, value.name)
+    write_array(out, value.partitions, _write_delete_records_partition_v0)
+
+
+def _read_delete_records_request_v0(data: bytes, at: int) -> tuple[DeleteRecordsRequest, int]:
+    value = new(DeleteRecordsRequest)
+    value.topics, at = read_array(data, at, _read_delete_records_topic_v0, 6)
+    (value.timeout_ms,) = _I.unpack_from(data, at)
+    return value, at + 4
+
+
+def _write_delete_records_request_v0(out: bytearray, value: DeleteRecordsRequest) -> None:
+    write_array(out, value.topics, _write_delete_records_topic_v0)
+    out += _I.pack(value.timeout_ms)
+
+
+def _read_delete_records_partition_v2(data: bytes, at: int) -> tuple[DeleteRecordsPartition, int]:
+    value = new(DeleteRecordsPartition)
+    value.partition_index, value.offset = _I_Q.unpack_from(data, at)
+    at += 12
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_delete_records_partition_v2(out: bytearray, value: DeleteRecordsPartition) -> None:
+    out += _I_Q.pack(value.partition_index, value.offset)
+    out.append(0)
+
+
+def _read_delete_records_topic_v2(data: bytes, at: int) -> tuple[DeleteRecordsTopic, int]:
+    value = new(DeleteRecordsTopic)
+    value.name, at = read_compact_string(data, at)
+    value.partitions, at = read_compact_array(data, at, _read_delete_records_partition_v2, 13)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_delete_records_topic_v2(out: bytearray, value: DeleteRecordsTopic) -> None:
+    write_compact_string(out, value.name)
+    write_compact_array(out, value.partitions, _write_delete_records_partition_v2)
+    out.append(0)
+
+
+def _read_delete_records_request_v2(data: bytes, at: int) -> tuple[DeleteRecordsRequest, int]:
+    value = new(DeleteRecordsRequest)
+    value.topics, at = read_compact_array(data, at, _read_delete_records_topic_v2, 3)
+    (value.timeout_ms,) = _I.unpack_from(data, at)
+    at += 4
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_delete_records_request_v2(out: bytearray, value: DeleteRecordsRequest) -> None:
+    write_compact_array(out, value.topics, _write_delete_records_topic_v2)
+    out += _I.pack(value.timeout_ms)
+    out.append(0)
+
+
+def _read_delete_records_partition_result_v0(data: bytes, at: int) -> tuple[DeleteRecordsPartitionResult, int]:
+    value = new(DeleteRecordsPartitionResult)
+    value.partition_index, value.low_watermark, value.error_code = _I_Q_H.unpack_from(data, at)
+    return value, at + 14
+
+
+def _write_delete_records_partition_result_v0(out: bytearray, value: DeleteRecordsPartitionResult) -> None:
+    out += _I_Q_H.pack(value.partition_index, value.low_watermark, value.error_code)
+
+
+def _read_delete_records_topic_result_v0(data: bytes, at: int) -> tuple[DeleteRecordsTopicResult, int]:
+    value = new(DeleteRecordsTopicResult)
+    value.name, at = read_string(data, at)
+    value.partitions, at = read_array(data, at, _read_delete_records_partition_result_v0, 14)
+    return value, at
+
+
+def _write_delete_records_topic_result_v0(out: bytearray, value: DeleteRecordsTopicResult) -> None:
+    write_string(out, value.name)
+    write_array(out, value.partitions, _write_delete_records_partition_result_v0)
+
+
+def _read_delete_records_response_v0(data: bytes, at: int) -> tuple[DeleteRecordsResponse, int]:
+    value = new(DeleteRecordsResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.topics, at = read_array(data, at + 4, _read_delete_records_topic_result_v0, 6)
+    return value, at
+
+
+def _write_delete_records_response_v0(out: bytearray, value: DeleteRecordsResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_array(out, value.topics, _write_delete_records_topic_result_v0)
+
+
+def _read_delete_records_partition_result_v2(data: bytes, at: int) -> tuple[DeleteRecordsPartitionResult, int]:
+    value = new(DeleteRecordsPartitionResult)
+    value.partition_index, value.low_watermark, value.error_code = _I_Q_H.unpack_from(data, at)
+    at += 14
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_delete_records_partition_result_v2(out: bytearray, value: DeleteRecordsPartitionResult) -> None:
+    out += _I_Q_H.pack(value.partition_index, value.low_watermark, value.error_code)
+    out.append(0)
+
+
+def _read_delete_records_topic_result_v2(data: bytes, at: int) -> tuple[DeleteRecordsTopicResult, int]:
+    value = new(DeleteRecordsTopicResult)
+    value.name, at = read_compact_string(data, at)
+    value.partitions, at = read_compact_array(data, at, _read_delete_records_partition_result_v2, 15)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_delete_records_topic_result_v2(out: bytearray, value: DeleteRecordsTopicResult) -> None:
+    write_compact_string(out, value.name)
+    write_compact_array(out, value.partitions, _write_delete_records_partition_result_v2)
+    out.append(0)
+
+
+def _read_delete_records_response_v2(data: bytes, at: int) -> tuple[DeleteRecordsResponse, int]:
+    value = new(DeleteRecordsResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.topics, at = read_compact_array(data, at + 4, _read_delete_records_topic_result_v2, 3)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_delete_records_response_v2(out: bytearray, value: DeleteRecordsResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_compact_array(out, value.topics, _write_delete_records_topic_result_v2)
+    out.append(0)
+
+
+REQUEST: Codec[DeleteRecordsRequest] = {
+    0: (_read_delete_records_request_v0, _write_delete_records_request_v0),
+    1: (_read_delete_records_request_v0, _write_delete_records_request_v0),
+    2: (_read_delete_records_request_v2, _write_delete_records_request_v2),
+}
+
+RESPONSE: Codec[DeleteRecordsResponse] = {
+    0: (_read_delete_records_response_v0, _write_delete_records_response_v0),
+    1: (_read_delete_records_response_v0, _write_delete_records_response_v0),
+    2: (_read_delete_records_response_v2, _write_delete_records_response_v2),
+}

@@ -4,8 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from struct import Struct
 from typing import ClassVar
 from uuid import UUID
+
+from fencepost.protocol.wire import (
+    Codec,
+    new,
+    read_array,
+    read_compact_array,
+    read_compact_nullable_string,
+    read_compact_string,
+    read_string,
+    read_uuid,
+    skip_tagged_fields,
+    write_array,
+    write_compact_array,
+    write_compact_nullable_string,
+    write_compact_string,
+    write_string,
+    write_uuid,
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -35,3 +54,196 @@ class DeleteTopicsResponse:
     API_KEY: ClassVar[int] = 20
     throttle_time_ms: int = 0
     responses: Sequence[DeletableTopicResult] = ()
+
+
+_H = Struct(">h")
+_I = Struct(">i")
+
+
+def _read_delete_topics_request_v1(data: bytes, at: int) -> tuple[DeleteTopicsRequest, int]:
+    value = new(DeleteTopicsRequest)
+    value.topic_names, at = read_array(data, at, read_string, 2)
+    (value.timeout_ms,) = _I.unpack_from(data, at)
+    value.topics = ()
+    return value, at + 4
+
+
+def _write_delete_topics_request_v1(out: bytearray, value: DeleteTopicsRequest) -> None:
+    write_array(out, value.topic_names, write_string)
+    out += _I.pack(value.timeout_ms)
+
+
+def _read_delete_topics_request_v4(data: bytes, at: int) -> tuple[DeleteTopicsRequest, int]:
+    value = new(DeleteTopicsRequest)
+    value.topic_names, at = read_compact_array(data, at, read_compact_string, 1)
+    (value.timeout_ms,) = _I.unpack_from(data, at)
+    value.topics = ()
+    at += 4
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_delete_topics_request_v4(out: bytearray, value: DeleteTopicsRequest) -> None:
+    write_compact_array(out, value.topic_names, write_compact_string)
+    out += _I.pack(value.timeout_ms)
+    out.append(0)
+
+
+def _read_delete_topic_state_v6(data: bytes, at: int) -> tuple[DeleteTopicState, int]:
+    value = new(DeleteTopicState)
+    value.name, at = read_compact_nullable_string(data, at)
+    value.topic_id, at = read_uuid(data, at)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_delete_topic_state_v6(out: bytearray, value: DeleteTopicState) -> None:
+    write_compact_nullable_string(out, value.name)
+    write_uuid(out, value.topic_id)
+    out.append(0)
+
+
+def _read_delete_topics_request_v6(data: bytes, at: int) -> tuple[DeleteTopicsRequest, int]:
+    value = new(DeleteTopicsRequest)
+    value.topics, at = read_compact_array(data, at, _read_delete_topic_state_v6, 18)
+    (value.timeout_ms,) = _I.unpack_from(data, at)
+    value.topic_names = ()
+    at += 4
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_delete_topics_request_v6(out: bytearray, value: DeleteTopicsRequest) -> None:
+    write_compact_array(out, value.topics, _write_delete_topic_state_v6)
+    out += _I.pack(value.timeout_ms)
+    out.append(0)
+
+
+def _read_deletable_topic_result_v1(data: bytes, at: int) -> tuple[DeletableTopicResult, int]:
+    value = new(DeletableTopicResult)
+    value.name, at = read_string(data, at)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.topic_id = None
+    value.error_message = None
+    return value, at + 2
+
+
+def _write_deletable_topic_result_v1(out: bytearray, value: DeletableTopicResult) -> None:
+    write_string(out, value.name or "")
+    out += _H.pack(value.error_code)
+
+
+def _read_delete_topics_response_v1(data: bytes, at: int) -> tuple[DeleteTopicsResponse, int]:
+    value = new(DeleteTopicsResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.responses, at = read_array(data, at + 4, _read_deletable_topic_result_v1, 4)
+    return value, at
+
+
+def _write_delete_topics_response_v1(out: bytearray, value: DeleteTopicsResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_array(out, value.responses, _write_deletable_topic_result_v1)
+
+
+def _read_deletable_topic_result_v4(data: bytes, at: int) -> tuple[DeletableTopicResult, int]:
+    value = new(DeletableTopicResult)
+    value.name, at = read_compact_string(data, at)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.topic_id = None
+    value.error_message = None
+    at += 2
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_deletable_topic_result_v4(out: bytearray, value: DeletableTopicResult) -> None:
+    write_compact_string(out, value.name or "")
+    out += _H.pack(value.error_code)
+    out.append(0)
+
+
+def _read_delete_topics_response_v4(data: bytes, at: int) -> tuple[DeleteTopicsResponse, int]:
+    value = new(DeleteTopicsResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.responses, at = read_compact_array(data, at + 4, _read_deletable_topic_result_v4, 4)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_delete_topics_response_v4(out: bytearray, value: DeleteTopicsResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_compact_array(out, value.responses, _write_deletable_topic_result_v4)
+    out.append(0)
+
+
+def _read_deletable_topic_result_v5(data: bytes, at: int) -> tuple[DeletableTopicResult, int]:
+    value = new(DeletableTopicResult)
+    value.name, at = read_compact_string(data, at)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.error_message, at = read_compact_nullable_string(data, at + 2)
+    value.topic_id = None
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_deletable_topic_result_v5(out: bytearray, value: DeletableTopicResult) -> None:
+    write_compact_string(out, value.name or "")
+    out += _H.pack(value.error_code)
+    write_compact_nullable_string(out, value.error_message)
+    out.append(0)
+
+
+def _read_delete_topics_response_v5(data: bytes, at: int) -> tuple[DeleteTopicsResponse, int]:
+    value = new(DeleteTopicsResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.responses, at = read_compact_array(data, at + 4, _read_deletable_topic_result_v5, 5)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_delete_topics_response_v5(out: bytearray, value: DeleteTopicsResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_compact_array(out, value.responses, _write_deletable_topic_result_v5)
+    out.append(0)
+
+
+def _read_deletable_topic_result_v6(data: bytes, at: int) -> tuple[DeletableTopicResult, int]:
+    value = new(DeletableTopicResult)
+    value.name, at = read_compact_nullable_string(data, at)
+    value.topic_id, at = read_uuid(data, at)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.error_message, at = read_compact_nullable_string(data, at + 2)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_deletable_topic_result_v6(out: bytearray, value: DeletableTopicResult) -> None:
+    write_compact_nullable_string(out, value.name)
+    write_uuid(out, value.topic_id)
+    out += _H.pack(value.error_code)
+    write_compact_nullable_string(out, value.error_message)
+    out.append(0)
+
+
+def _read_delete_topics_response_v6(data: bytes, at: int) -> tuple[DeleteTopicsResponse, int]:
+    value = new(DeleteTopicsResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.responses, at = read_compact_array(data, at + 4, _read_deletable_topic_result_v6, 21)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_delete_topics_response_v6(out: bytearray, value: DeleteTopicsResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_compact_array(out, value.responses, _write_deletable_topic_result_v6)
+    out.append(0)
+
+
+REQUEST: Codec[DeleteTopicsRequest] = {
+    1: (_read_delete_topics_request_v1, _write_delete_topics_request_v1),
+    2: (_read_delete_topics_request_v1, _write_delete_topics_request_v1),
+    3: (_read_delete_topics_request_v1, _write_delete_topics_request_v1),
+    4: (_read_delete_topics_request_v4, _write_delete_topics_request_v4),
+    5: (_read_delete_topics_request_v4, _write_delete_topics_request_v4),
+    6: (_read_delete_topics_request_v6, _write_delete_topics_request_v6),
+}
+
+RESPONSE: Codec[DeleteTopicsResponse] = {
+    1: (_read_delete_topics_response_v1, _write_delete_topics_response_v1),
+    2: (_read_delete_topics_response_v1, _write_delete_topics_response_v1),
+    3: (_read_delete_topics_response_v1, _write_delete_topics_response_v1),
+    4: (_read_delete_topics_response_v4, _write_delete_topics_response_v4),
+    5: (_read_delete_topics_response_v5, _write_delete_topics_response_v5),
+    6: (_read_delete_topics_response_v6, _write_delete_topics_response_v6),
+}

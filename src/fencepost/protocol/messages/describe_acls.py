@@ -4,7 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from struct import Struct
 from typing import ClassVar
+
+from fencepost.protocol.wire import (
+    Codec,
+    new,
+    read_array,
+    read_compact_array,
+    read_compact_nullable_string,
+    read_compact_string,
+    read_nullable_string,
+    read_string,
+    skip_tagged_fields,
+    write_array,
+    write_compact_array,
+    write_compact_nullable_string,
+    write_compact_string,
+    write_nullable_string,
+    write_string,
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,3 +61,155 @@ class DescribeAclsResponse:
     error_code: int = 0
     error_message: str | None = None
     resources: Sequence[DescribeAclsResource] = ()
+
+
+_B = Struct(">b")
+_B2 = Struct(">bb")
+_I_H = Struct(">ih")
+
+
+def _read_describe_acls_request_v1(data: bytes, at: int) -> tuple[DescribeAclsRequest, int]:
+    value = new(DescribeAclsRequest)
+    (value.resource_type_filter,) = _B.unpack_from(data, at)
+    value.resource_name_filter, at = read_nullable_string(data, at + 1)
+    (value.pattern_type_filter,) = _B.unpack_from(data, at)
+    value.principal_filter, at = read_nullable_string(data, at + 1)
+    value.host_filter, at = read_nullable_string(data, at)
+    value.operation, value.permission_type = _B2.unpack_from(data, at)
+    return value, at + 2
+
+
+def _write_describe_acls_request_v1(out: bytearray, value: DescribeAclsRequest) -> None:
+    out += _B.pack(value.resource_type_filter)
+    write_nullable_string(out, value.resource_name_filter)
+    out += _B.pack(value.pattern_type_filter)
+    write_nullable_string(out, value.principal_filter)
+    write_nullable_string(out, value.host_filter)
+    out += _B2.pack(value.operation, value.permission_type)
+
+
+def _read_describe_acls_request_v2(data: bytes, at: int) -> tuple[DescribeAclsRequest, int]:
+    value = new(DescribeAclsRequest)
+    (value.resource_type_filter,) = _B.unpack_from(data, at)
+    value.resource_name_filter, at = read_compact_nullable_string(data, at + 1)
+    (value.pattern_type_filter,) = _B.unpack_from(data, at)
+    value.principal_filter, at = read_compact_nullable_string(data, at + 1)
+    value.host_filter, at = read_compact_nullable_string(data, at)
+    value.operation, value.permission_type = _B2.unpack_from(data, at)
+    at += 2
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_describe_acls_request_v2(out: bytearray, value: DescribeAclsRequest) -> None:
+    out += _B.pack(value.resource_type_filter)
+    write_compact_nullable_string(out, value.resource_name_filter)
+    out += _B.pack(value.pattern_type_filter)
+    write_compact_nullable_string(out, value.principal_filter)
+    write_compact_nullable_string(out, value.host_filter)
+    out += _B2.pack(value.operation, value.permission_type)
+    out.append(0)
+
+
+def _read_acl_description_v1(data: bytes, at: int) -> tuple[AclDescription, int]:
+    value = new(AclDescription)
+    value.principal, at = read_string(data, at)
+    value.host, at = read_string(data, at)
+    value.operation, value.permission_type = _B2.unpack_from(data, at)
+    return value, at + 2
+
+
+def _write_acl_description_v1(out: bytearray, value: AclDescription) -> None:
+    write_string(out, value.principal)
+    write_string(out, value.host)
+    out += _B2.pack(value.operation, value.permission_type)
+
+
+def _read_describe_acls_resource_v1(data: bytes, at: int) -> tuple[DescribeAclsResource, int]:
+    value = new(DescribeAclsResource)
+    (value.resource_type,) = _B.unpack_from(data, at)
+    value.resource_name, at = read_string(data, at + 1)
+    (value.pattern_type,) = _B.unpack_from(data, at)
+    value.acls, at = read_array(data, at + 1, _read_acl_description_v1, 6)
+    return value, at
+
+
+def _write_describe_acls_resource_v1(out: bytearray, value: DescribeAclsResource) -> None:
+    out += _B.pack(value.resource_type)
+    write_string(out, value.resource_name)
+    out += _B.pack(value.pattern_type)
+    write_array(out, value.acls, _write_acl_description_v1)
+
+
+def _read_describe_acls_response_v1(data: bytes, at: int) -> tuple[DescribeAclsResponse, int]:
+    value = new(DescribeAclsResponse)
+    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
+    value.error_message, at = read_nullable_string(data, at + 6)
+    value.resources, at = read_array(data, at, _read_describe_acls_resource_v1, 8)
+    return value, at
+
+
+def _write_describe_acls_response_v1(out: bytearray, value: DescribeAclsResponse) -> None:
+    out += _I_H.pack(value.throttle_time_ms, value.error_code)
+    write_nullable_string(out, value.error_message)
+    write_array(out, value.resources, _write_describe_acls_resource_v1)
+
+
+def _read_acl_description_v2(data: bytes, at: int) -> tuple[AclDescription, int]:
+    value = new(AclDescription)
+    value.principal, at = read_compact_string(data, at)
+    value.host, at = read_compact_string(data, at)
+    value.operation, value.permission_type = _B2.unpack_from(data, at)
+    at += 2
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_acl_description_v2(out: bytearray, value: AclDescription) -> None:
+    write_compact_string(out, value.principal)
+    write_compact_string(out, value.host)
+    out += _B2.pack(value.operation, value.permission_type)
+    out.append(0)
+
+
+def _read_describe_acls_resource_v2(data: bytes, at: int) -> tuple[DescribeAclsResource, int]:
+    value = new(DescribeAclsResource)
+    (value.resource_type,) = _B.unpack_from(data, at)
+    value.resource_name, at = read_compact_string(data, at + 1)
+    (value.pattern_type,) = _B.unpack_from(data, at)
+    value.acls, at = read_compact_array(data, at + 1, _read_acl_description_v2, 5)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_describe_acls_resource_v2(out: bytearray, value: DescribeAclsResource) -> None:
+    out += _B.pack(value.resource_type)
+    write_compact_string(out, value.resource_name)
+    out += _B.pack(value.pattern_type)
+    write_compact_array(out, value.acls, _write_acl_description_v2)
+    out.append(0)
+
+
+def _read_describe_acls_response_v2(data: bytes, at: int) -> tuple[DescribeAclsResponse, int]:
+    value = new(DescribeAclsResponse)
+    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
+    value.error_message, at = read_compact_nullable_string(data, at + 6)
+    value.resources, at = read_compact_array(data, at, _read_describe_acls_resource_v2, 5)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_describe_acls_response_v2(out: bytearray, value: DescribeAclsResponse) -> None:
+    out += _I_H.pack(value.throttle_time_ms, value.error_code)
+    write_compact_nullable_string(out, value.error_message)
+    write_compact_array(out, value.resources, _write_describe_acls_resource_v2)
+    out.append(0)
+
+
+REQUEST: Codec[DescribeAclsRequest] = {
+    1: (_read_describe_acls_request_v1, _write_describe_acls_request_v1),
+    2: (_read_describe_acls_request_v2, _write_describe_acls_request_v2),
+    3: (_read_describe_acls_request_v2, _write_describe_acls_request_v2),
+}
+
+RESPONSE: Codec[DescribeAclsResponse] = {
+    1: (_read_describe_acls_response_v1, _write_describe_acls_response_v1),
+    2: (_read_describe_acls_response_v2, _write_describe_acls_response_v2),
+    3: (_read_describe_acls_response_v2, _write_describe_acls_response_v2),
+}

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from struct import Struct
 from typing import ClassVar
+
+from fencepost.protocol.wire import (
+    Codec,
+    new,
+    read_compact_array,
+    read_compact_nullable_string,
+    read_compact_string,
+    skip_tagged_fields,
+    write_compact_array,
+    write_compact_nullable_string,
+    write_compact_string,
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -35,3 +48,176 @@ class DescribeClusterResponse:
     controller_id: int = -1
     brokers: Sequence[DescribeClusterBroker] = ()
     cluster_authorized_operations: int = -2147483648
+
+
+_T = Struct(">?")
+_T_B = Struct(">?b")
+_T_B_T = Struct(">?b?")
+_B = Struct(">b")
+_I = Struct(">i")
+_I_H = Struct(">ih")
+
+
+def _read_describe_cluster_request_v0(data: bytes, at: int) -> tuple[DescribeClusterRequest, int]:
+    value = new(DescribeClusterRequest)
+    (value.include_cluster_authorized_operations,) = _T.unpack_from(data, at)
+    value.endpoint_type = 1
+    value.include_fenced_brokers = False
+    at += 1
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_describe_cluster_request_v0(out: bytearray, value: DescribeClusterRequest) -> None:
+    out += _T.pack(value.include_cluster_authorized_operations)
+    out.append(0)
+
+
+def _read_describe_cluster_request_v1(data: bytes, at: int) -> tuple[DescribeClusterRequest, int]:
+    value = new(DescribeClusterRequest)
+    value.include_cluster_authorized_operations, value.endpoint_type = _T_B.unpack_from(data, at)
+    value.include_fenced_brokers = False
+    at += 2
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_describe_cluster_request_v1(out: bytearray, value: DescribeClusterRequest) -> None:
+    out += _T_B.pack(value.include_cluster_authorized_operations, value.endpoint_type)
+    out.append(0)
+
+
+def _read_describe_cluster_request_v2(data: bytes, at: int) -> tuple[DescribeClusterRequest, int]:
+    value = new(DescribeClusterRequest)
+    (
+        value.include_cluster_authorized_operations,
+        value.endpoint_type,
+        value.include_fenced_brokers,
+    ) = _T_B_T.unpack_from(data, at)
+    at += 3
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_describe_cluster_request_v2(out: bytearray, value: DescribeClusterRequest) -> None:
+    out += _T_B_T.pack(value.include_cluster_authorized_operations, value.endpoint_type, value.include_fenced_brokers)
+    out.append(0)
+
+
+def _read_describe_cluster_broker_v0(data: bytes, at: int) -> tuple[DescribeClusterBroker, int]:
+    value = new(DescribeClusterBroker)
+    (value.broker_id,) = _I.unpack_from(data, at)
+    value.host, at = read_compact_string(data, at + 4)
+    (value.port,) = _I.unpack_from(data, at)
+    value.rack, at = read_compact_nullable_string(data, at + 4)
+    value.is_fenced = False
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_describe_cluster_broker_v0(out: bytearray, value: DescribeClusterBroker) -> None:
+    out += _I.pack(value.broker_id)
+    write_compact_string(out, value.host)
+    out += _I.pack(value.port)
+    write_compact_nullable_string(out, value.rack)
+    out.append(0)
+
+
+def _read_describe_cluster_response_v0(data: bytes, at: int) -> tuple[DescribeClusterResponse, int]:
+    value = new(DescribeClusterResponse)
+    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
+    value.error_message, at = read_compact_nullable_string(data, at + 6)
+    value.cluster_id, at = read_compact_string(data, at)
+    (value.controller_id,) = _I.unpack_from(data, at)
+    value.brokers, at = read_compact_array(data, at + 4, _read_describe_cluster_broker_v0, 11)
+    (value.cluster_authorized_operations,) = _I.unpack_from(data, at)
+    value.endpoint_type = 1
+    at += 4
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_describe_cluster_response_v0(out: bytearray, value: DescribeClusterResponse) -> None:
+    out += _I_H.pack(value.throttle_time_ms, value.error_code)
+    write_compact_nullable_string(out, value.error_message)
+    write_compact_string(out, value.cluster_id)
+    out += _I.pack(value.controller_id)
+    write_compact_array(out, value.brokers, _write_describe_cluster_broker_v0)
+    out += _I.pack(value.cluster_authorized_operations)
+    out.append(0)
+
+
+def _read_describe_cluster_response_v1(data: bytes, at: int) -> tuple[DescribeClusterResponse, int]:
+    value = new(DescribeClusterResponse)
+    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
+    value.error_message, at = read_compact_nullable_string(data, at + 6)
+    (value.endpoint_type,) = _B.unpack_from(data, at)
+    value.cluster_id, at = read_compact_string(data, at + 1)
+    (value.controller_id,) = _I.unpack_from(data, at)
+    value.brokers, at = read_compact_array(data, at + 4, _read_describe_cluster_broker_v0, 11)
+    (value.cluster_authorized_operations,) = _I.unpack_from(data, at)
+    at += 4
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_describe_cluster_response_v1(out: bytearray, value: DescribeClusterResponse) -> None:
+    out += _I_H.pack(value.throttle_time_ms, value.error_code)
+    write_compact_nullable_string(out, value.error_message)
+    out += _B.pack(value.endpoint_type)
+    write_compact_string(out, value.cluster_id)
+    out += _I.pack(value.controller_id)
+    write_compact_array(out, value.brokers, _write_describe_cluster_broker_v0)
+    out += _I.pack(value.cluster_authorized_operations)
+    out.append(0)
+
+
+def _read_describe_cluster_broker_v2(data: bytes, at: int) -> tuple[DescribeClusterBroker, int]:
+    value = new(DescribeClusterBroker)
+    (value.broker_id,) = _I.unpack_from(data, at)
+    value.host, at = read_compact_string(data, at + 4)
+    (value.port,) = _I.unpack_from(data, at)
+    value.rack, at = read_compact_nullable_string(data, at + 4)
+    (value.is_fenced,) = _T.unpack_from(data, at)
+    at += 1
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_describe_cluster_broker_v2(out: bytearray, value: DescribeClusterBroker) -> None:
+    out += _I.pack(value.broker_id)
+    write_compact_string(out, value.host)
+    out += _I.pack(value.port)
+    write_compact_nullable_string(out, value.rack)
+    out += _T.pack(value.is_fenced)
+    out.append(0)
+
+
+def _read_describe_cluster_response_v2(data: bytes, at: int) -> tuple[DescribeClusterResponse, int]:
+    value = new(DescribeClusterResponse)
+    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
+    value.error_message, at = read_compact_nullable_string(data, at + 6)
+    (value.endpoint_type,) = _B.unpack_from(data, at)
+    value.cluster_id, at = read_compact_string(data, at + 1)
+    (value.controller_id,) = _I.unpack_from(data, at)
+    value.brokers, at = read_compact_array(data, at + 4, _read_describe_cluster_broker_v2, 12)
+    (value.cluster_authorized_operations,) = _I.unpack_from(data, at)
+    at += 4
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_describe_cluster_response_v2(out: bytearray, value: DescribeClusterResponse) -> None:
+    out += _I_H.pack(value.throttle_time_ms, value.error_code)
+    write_compact_nullable_string(out, value.error_message)
+    out += _B.pack(value.endpoint_type)
+    write_compact_string(out, value.cluster_id)
+    out += _I.pack(value.controller_id)
+    write_compact_array(out, value.brokers, _write_describe_cluster_broker_v2)
+    out += _I.pack(value.cluster_authorized_operations)
+    out.append(0)
+
+
+REQUEST: Codec[DescribeClusterRequest] = {
+    0: (_read_describe_cluster_request_v0, _write_describe_cluster_request_v0),
+    1: (_read_describe_cluster_request_v1, _write_describe_cluster_request_v1),
+    2: (_read_describe_cluster_request_v2, _write_describe_cluster_request_v2),
+}
+
+RESPONSE: Codec[DescribeClusterResponse] = {
+    0: (_read_describe_cluster_response_v0, _write_describe_cluster_response_v0),
+    1: (_read_describe_cluster_response_v1, _write_describe_cluster_response_v1),
+    2: (_read_describe_cluster_response_v2, _write_describe_cluster_response_v2),
+}

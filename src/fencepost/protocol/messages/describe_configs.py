@@ -4,7 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from struct import Struct
 from typing import ClassVar
+
+from fencepost.protocol.wire import (
+    Codec,
+    new,
+    read_array,
+    read_compact_array,
+    read_compact_nullable_array,
+    read_compact_nullable_string,
+    read_compact_string,
+    read_nullable_array,
+    read_nullable_string,
+    read_string,
+    skip_tagged_fields,
+    write_array,
+    write_compact_array,
+    write_compact_nullable_array,
+    write_compact_nullable_string,
+    write_compact_string,
+    write_nullable_array,
+    write_nullable_string,
+    write_string,
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -55,3 +78,275 @@ class DescribeConfigsResponse:
     API_KEY: ClassVar[int] = 32
     throttle_time_ms: int = 0
     results: Sequence[DescribeConfigsResult] = ()
+
+
+_T = Struct(">?")
+_T2 = Struct(">??")
+_T_B_T = Struct(">?b?")
+_B = Struct(">b")
+_H = Struct(">h")
+_I = Struct(">i")
+
+
+def _read_describe_configs_resource_v1(data: bytes, at: int) -> tuple[DescribeConfigsResource, int]:
+    value = new(DescribeConfigsResource)
+    (value.resource_type,) = _B.unpack_from(data, at)
+    value.resource_name, at = read_string(data, at + 1)
+    value.configuration_keys, at = read_nullable_array(data, at, read_string, 2)
+    return value, at
+
+
+def _write_describe_configs_resource_v1(out: bytearray, value: DescribeConfigsResource) -> None:
+    out += _B.pack(value.resource_type)
+    write_string(out, value.resource_name)
+    write_nullable_array(out, value.configuration_keys, write_string)
+
+
+def _read_describe_configs_request_v1(data: bytes, at: int) -> tuple[DescribeConfigsRequest, int]:
+    value = new(DescribeConfigsRequest)
+    value.resources, at = read_array(data, at, _read_describe_configs_resource_v1, 7)
+    (value.include_synonyms,) = _T.unpack_from(data, at)
+    value.include_documentation = False
+    return value, at + 1
+
+
+def _write_describe_configs_request_v1(out: bytearray, value: DescribeConfigsRequest) -> None:
+    write_array(out, value.resources, _write_describe_configs_resource_v1)
+    out += _T.pack(value.include_synonyms)
+
+
+def _read_describe_configs_request_v3(data: bytes, at: int) -> tuple[DescribeConfigsRequest, int]:
+    value = new(DescribeConfigsRequest)
+    value.resources, at = read_array(data, at, _read_describe_configs_resource_v1, 7)
+    value.include_synonyms, value.include_documentation = _T2.unpack_from(data, at)
+    return value, at + 2
+
+
+def _write_describe_configs_request_v3(out: bytearray, value: DescribeConfigsRequest) -> None:
+    write_array(out, value.resources, _write_describe_configs_resource_v1)
+    out += _T2.pack(value.include_synonyms, value.include_documentation)
+
+
+def _read_describe_configs_resource_v4(data: bytes, at: int) -> tuple[DescribeConfigsResource, int]:
+    value = new(DescribeConfigsResource)
+    (value.resource_type,) = _B.unpack_from(data, at)
+    value.resource_name, at = read_compact_string(data, at + 1)
+    value.configuration_keys, at = read_compact_nullable_array(data, at, read_compact_string, 1)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_describe_configs_resource_v4(out: bytearray, value: DescribeConfigsResource) -> None:
+    out += _B.pack(value.resource_type)
+    write_compact_string(out, value.resource_name)
+    write_compact_nullable_array(out, value.configuration_keys, write_compact_string)
+    out.append(0)
+
+
+def _read_describe_configs_request_v4(data: bytes, at: int) -> tuple[DescribeConfigsRequest, int]:
+    value = new(DescribeConfigsRequest)
+    value.resources, at = read_compact_array(data, at, _read_describe_configs_resource_v4, 4)
+    value.include_synonyms, value.include_documentation = _T2.unpack_from(data, at)
+    at += 2
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_describe_configs_request_v4(out: bytearray, value: DescribeConfigsRequest) -> None:
+    write_compact_array(out, value.resources, _write_describe_configs_resource_v4)
+    out += _T2.pack(value.include_synonyms, value.include_documentation)
+    out.append(0)
+
+
+def _read_describe_configs_synonym_v1(data: bytes, at: int) -> tuple[DescribeConfigsSynonym, int]:
+    value = new(DescribeConfigsSynonym)
+    value.name, at = read_string(data, at)
+    value.value, at = read_nullable_string(data, at)
+    (value.source,) = _B.unpack_from(data, at)
+    return value, at + 1
+
+
+def _write_describe_configs_synonym_v1(out: bytearray, value: DescribeConfigsSynonym) -> None:
+    write_string(out, value.name)
+    write_nullable_string(out, value.value)
+    out += _B.pack(value.source)
+
+
+def _read_describe_configs_resource_result_v1(data: bytes, at: int) -> tuple[DescribeConfigsResourceResult, int]:
+    value = new(DescribeConfigsResourceResult)
+    value.name, at = read_string(data, at)
+    value.value, at = read_nullable_string(data, at)
+    value.read_only, value.config_source, value.is_sensitive = _T_B_T.unpack_from(data, at)
+    value.synonyms, at = read_array(data, at + 3, _read_describe_configs_synonym_v1, 5)
+    value.config_type = 0
+    value.documentation = None
+    return value, at
+
+
+def _write_describe_configs_resource_result_v1(out: bytearray, value: DescribeConfigsResourceResult) -> None:
+    write_string(out, value.name)
+    write_nullable_string(out, value.value)
+    out += _T_B_T.pack(value.read_only, value.config_source, value.is_sensitive)
+    write_array(out, value.synonyms, _write_describe_configs_synonym_v1)
+
+
+def _read_describe_configs_result_v1(data: bytes, at: int) -> tuple[DescribeConfigsResult, int]:
+    value = new(DescribeConfigsResult)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.error_message, at = read_nullable_string(data, at + 2)
+    (value.resource_type,) = _B.unpack_from(data, at)
+    value.resource_name, at = read_string(data, at + 1)
+    value.configs, at = read_array(data, at, _read_describe_configs_resource_result_v1, 11)
+    return value, at
+
+
+def _write_describe_configs_result_v1(out: bytearray, value: DescribeConfigsResult) -> None:
+    out += _H.pack(value.error_code)
+    write_nullable_string(out, value.error_message)
+    out += _B.pack(value.resource_type)
+    write_string(out, value.resource_name)
+    write_array(out, value.configs, _write_describe_configs_resource_result_v1)
+
+
+def _read_describe_configs_response_v1(data: bytes, at: int) -> tuple[DescribeConfigsResponse, int]:
+    value = new(DescribeConfigsResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.results, at = read_array(data, at + 4, _read_describe_configs_result_v1, 11)
+    return value, at
+
+
+def _write_describe_configs_response_v1(out: bytearray, value: DescribeConfigsResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_array(out, value.results, _write_describe_configs_result_v1)
+
+
+def _read_describe_configs_resource_result_v3(data: bytes, at: int) -> tuple[DescribeConfigsResourceResult, int]:
+    value = new(DescribeConfigsResourceResult)
+    value.name, at = read_string(data, at)
+    value.value, at = read_nullable_string(data, at)
+    value.read_only, value.config_source, value.is_sensitive = _T_B_T.unpack_from(data, at)
+    value.synonyms, at = read_array(data, at + 3, _read_describe_configs_synonym_v1, 5)
+    (value.config_type,) = _B.unpack_from(data, at)
+    value.documentation, at = read_nullable_string(data, at + 1)
+    return value, at
+
+
+def _write_describe_configs_resource_result_v3(out: bytearray, value: DescribeConfigsResourceResult) -> None:
+    write_string(out, value.name)
+    write_nullable_string(out, value.value)
+    out += _T_B_T.pack(value.read_only, value.config_source, value.is_sensitive)
+    write_array(out, value.synonyms, _write_describe_configs_synonym_v1)
+    out += _B.pack(value.config_type)
+    write_nullable_string(out, value.documentation)
+
+
+def _read_describe_configs_result_v3(data: bytes, at: int) -> tuple[DescribeConfigsResult, int]:
+    value = new(DescribeConfigsResult)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.error_message, at = read_nullable_string(data, at + 2)
+    (value.resource_type,) = _B.unpack_from(data, at)
+    value.resource_name, at = read_string(data, at + 1)
+    value.configs, at = read_array(data, at, _read_describe_configs_resource_result_v3, 14)
+    return value, at
+
+
+def _write_describe_configs_result_v3(out: bytearray, value: DescribeConfigsResult) -> None:
+    out += _H.pack(value.error_code)
+    write_nullable_string(out, value.error_message)
+    out += _B.pack(value.resource_type)
+    write_string(out, value.resource_name)
+    write_array(out, value.configs, _write_describe_configs_resource_result_v3)
+
+
+def _read_describe_configs_response_v3(data: bytes, at: int) -> tuple[DescribeConfigsResponse, int]:
+    value = new(DescribeConfigsResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.results, at = read_array(data, at + 4, _read_describe_configs_result_v3, 11)
+    return value, at
+
+
+def _write_describe_configs_response_v3(out: bytearray, value: DescribeConfigsResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_array(out, value.results, _write_describe_configs_result_v3)
+
+
+def _read_describe_configs_synonym_v4(data: bytes, at: int) -> tuple[DescribeConfigsSynonym, int]:
+    value = new(DescribeConfigsSynonym)
+    value.name, at = read_compact_string(data, at)
+    value.value, at = read_compact_nullable_string(data, at)
+    (value.source,) = _B.unpack_from(data, at)
+    at += 1
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_describe_configs_synonym_v4(out: bytearray, value: DescribeConfigsSynonym) -> None:
+    write_compact_string(out, value.name)
+    write_compact_nullable_string(out, value.value)
+    out += _B.pack(value.source)
+    out.append(0)
+
+
+def _read_describe_configs_resource_result_v4(data: bytes, at: int) -> tuple[DescribeConfigsResourceResult, int]:
+    value = new(DescribeConfigsResourceResult)
+    value.name, at = read_compact_string(data, at)
+    value.value, at = read_compact_nullable_string(data, at)
+    value.read_only, value.config_source, value.is_sensitive = _T_B_T.unpack_from(data, at)
+    value.synonyms, at = read_compact_array(data, at + 3, _read_describe_configs_synonym_v4, 4)
+    (value.config_type,) = _B.unpack_from(data, at)
+    value.documentation, at = read_compact_nullable_string(data, at + 1)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_describe_configs_resource_result_v4(out: bytearray, value: DescribeConfigsResourceResult) -> None:
+    write_compact_string(out, value.name)
+    write_compact_nullable_string(out, value.value)
+    out += _T_B_T.pack(value.read_only, value.config_source, value.is_sensitive)
+    write_compact_array(out, value.synonyms, _write_describe_configs_synonym_v4)
+    out += _B.pack(value.config_type)
+    write_compact_nullable_string(out, value.documentation)
+    out.append(0)
+
+
+def _read_describe_configs_result_v4(data: bytes, at: int) -> tuple[DescribeConfigsResult, int]:
+    value = new(DescribeConfigsResult)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.error_message, at = read_compact_nullable_string(data, at + 2)
+    (value.resource_type,) = _B.unpack_from(data, at)
+    value.resource_name, at = read_compact_string(data, at + 1)
+    value.configs, at = read_compact_array(data, at, _read_describe_configs_resource_result_v4, 9)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_describe_configs_result_v4(out: bytearray, value: DescribeConfigsResult) -> None:
+    out += _H.pack(value.error_code)
+    write_compact_nullable_string(out, value.error_message)
+    out += _B.pack(value.resource_type)
+    write_compact_string(out, value.resource_name)
+    write_compact_array(out, value.configs, _write_describe_configs_resource_result_v4)
+    out.append(0)
+
+
+def _read_describe_configs_response_v4(data: bytes, at: int) -> tuple[DescribeConfigsResponse, int]:
+    value = new(DescribeConfigsResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.results, at = read_compact_array(data, at + 4, _read_describe_configs_result_v4, 7)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_describe_configs_response_v4(out: bytearray, value: DescribeConfigsResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_compact_array(out, value.results, _write_describe_configs_result_v4)
+    out.append(0)
+
+
+REQUEST: Codec[DescribeConfigsRequest] = {
+    1: (_read_describe_configs_request_v1, _write_describe_configs_request_v1),
+    2: (_read_describe_configs_request_v1, _write_describe_configs_request_v1),
+    3: (_read_describe_configs_request_v3, _write_describe_configs_request_v3),
+    4: (_read_describe_configs_request_v4, _write_describe_configs_request_v4),
+}
+
+RESPONSE: Codec[DescribeConfigsResponse] = {
+    1: (_read_describe_configs_response_v1, _write_describe_configs_response_v1),
+    2: (_read_describe_configs_response_v1, _write_describe_configs_response_v1),
+    3: (_read_describe_configs_response_v3, _write_describe_configs_response_v3),
+    4: (_read_describe_configs_response_v4, _write_describe_configs_response_v4),
+}

@@ -4,7 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from struct import Struct
 from typing import ClassVar
+
+from fencepost.protocol.wire import (
+    Codec,
+    new,
+    read_array,
+    read_bytes,
+    read_compact_array,
+    read_compact_bytes,
+    read_compact_nullable_string,
+    read_compact_string,
+    read_nullable_string,
+    read_string,
+    skip_tagged_fields,
+    write_array,
+    write_bytes,
+    write_compact_array,
+    write_compact_bytes,
+    write_compact_nullable_string,
+    write_compact_string,
+    write_nullable_string,
+    write_string,
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -41,3 +64,318 @@ class DescribeGroupsResponse:
     API_KEY: ClassVar[int] = 15
     throttle_time_ms: int = 0  # v1-6
     groups: Sequence[DescribedGroup] = ()
+
+
+_T = Struct(">?")
+_H = Struct(">h")
+_I = Struct(">i")
+
+
+def _read_describe_groups_request_v0(data: bytes, at: int) -> tuple[DescribeGroupsRequest, int]:
+    value = new(DescribeGroupsRequest)
+    value.groups, at = read_array(data, at, read_string, 2)
+    value.include_authorized_operations = False
+    return value, at
+
+
+def _write_describe_groups_request_v0(out: bytearray, value: DescribeGroupsRequest) -> None:
+    write_array(out, value.groups, write_string)
+
+
+def _read_describe_groups_request_v3(data: bytes, at: int) -> tuple[DescribeGroupsRequest, int]:
+    value = new(DescribeGroupsRequest)
+    value.groups, at = read_array(data, at, read_string, 2)
+    (value.include_authorized_operations,) = _T.unpack_from(data, at)
+    return value, at + 1
+
+
+def _write_describe_groups_request_v3(out: bytearray, value: DescribeGroupsRequest) -> None:
+    write_array(out, value.groups, write_string)
+    out += _T.pack(value.include_authorized_operations)
+
+
+def _read_describe_groups_request_v5(data: bytes, at: int) -> tuple[DescribeGroupsRequest, int]:
+    value = new(DescribeGroupsRequest)
+    value.groups, at = read_compact_array(data, at, read_compact_string, 1)
+    (value.include_authorized_operations,) = _T.unpack_from(data, at)
+    at += 1
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_describe_groups_request_v5(out: bytearray, value: DescribeGroupsRequest) -> None:
+    write_compact_array(out, value.groups, write_compact_string)
+    out += _T.pack(value.include_authorized_operations)
+    out.append(0)
+
+
+def _read_described_group_member_v0(data: bytes, at: int) -> tuple[DescribedGroupMember, int]:
+    value = new(DescribedGroupMember)
+    value.member_id, at = read_string(data, at)
+    value.client_id, at = read_string(data, at)
+    value.client_host, at = read_string(data, at)
+    value.member_metadata, at = read_bytes(data, at)
+    value.member_assignment, at = read_bytes(data, at)
+    value.group_instance_id = None
+    return value, at
+
+
+def _write_described_group_member_v0(out: bytearray, value: DescribedGroupMember) -> None:
+    write_string(out, value.member_id)
+    write_string(out, value.client_id)
+    write_string(out, value.client_host)
+    write_bytes(out, value.member_metadata)
+    write_bytes(out, value.member_assignment)
+
+
+def _read_described_group_v0(data: bytes, at: int) -> tuple[DescribedGroup, int]:
+    value = new(DescribedGroup)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.group_id, at = read_string(data, at + 2)
+    value.group_state, at = read_string(data, at)
+    value.protocol_type, at = read_string(data, at)
+    value.protocol_data, at = read_string(data, at)
+    value.members, at = read_array(data, at, _read_described_group_member_v0, 14)
+    value.error_message = None
+    value.authorized_operations = -2147483648
+    return value, at
+
+
+def _write_described_group_v0(out: bytearray, value: DescribedGroup) -> None:
+    out += _H.pack(value.error_code)
+    write_string(out, value.group_id)
+    write_string(out, value.group_state)
+    write_string(out, value.protocol_type)
+    write_string(out, value.protocol_data)
+    write_array(out, value.members, _write_described_group_member_v0)
+
+
+def _read_describe_groups_response_v0(data: bytes, at: int) -> tuple[DescribeGroupsResponse, int]:
+    value = new(DescribeGroupsResponse)
+    value.groups, at = read_array(data, at, _read_described_group_v0, 14)
+    value.throttle_time_ms = 0
+    return value, at
+
+
+def _write_describe_groups_response_v0(out: bytearray, value: DescribeGroupsResponse) -> None:
+    write_array(out, value.groups, _write_described_group_v0)
+
+
+def _read_describe_groups_response_v1(data: bytes, at: int) -> tuple[DescribeGroupsResponse, int]:
+    value = new(DescribeGroupsResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.groups, at = read_array(data, at + 4, _read_described_group_v0, 14)
+    return value, at
+
+
+def _write_describe_groups_response_v1(out: bytearray, value: DescribeGroupsResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_array(out, value.groups, _write_described_group_v0)
+
+
+def _read_described_group_v3(data: bytes, at: int) -> tuple[DescribedGroup, int]:
+    value = new(DescribedGroup)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.group_id, at = read_string(data, at + 2)
+    value.group_state, at = read_string(data, at)
+    value.protocol_type, at = read_string(data, at)
+    value.protocol_data, at = read_string(data, at)
+    value.members, at = read_array(data, at, _read_described_group_member_v0, 14)
+    (value.authorized_operations,) = _I.unpack_from(data, at)
+    value.error_message = None
+    return value, at + 4
+
+
+def _write_described_group_v3(out: bytearray, value: DescribedGroup) -> None:
+    out += _H.pack(value.error_code)
+    write_string(out, value.group_id)
+    write_string(out, value.group_state)
+    write_string(out, value.protocol_type)
+    write_string(out, value.protocol_data)
+    write_array(out, value.members, _write_described_group_member_v0)
+    out += _I.pack(value.authorized_operations)
+
+
+def _read_describe_groups_response_v3(data: bytes, at: int) -> tuple[DescribeGroupsResponse, int]:
+    value = new(DescribeGroupsResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.groups, at = read_array(data, at + 4, _read_described_group_v3, 18)
+    return value, at
+
+
+def _write_describe_groups_response_v3(out: bytearray, value: DescribeGroupsResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_array(out, value.groups, _write_described_group_v3)
+
+
+def _read_described_group_member_v4(data: bytes, at: int) -> tuple[DescribedGroupMember, int]:
+    value = new(DescribedGroupMember)
+    value.member_id, at = read_string(data, at)
+    value.group_instance_id, at = read_nullable_string(data, at)
+    value.client_id, at = read_string(data, at)
+    value.client_host, at = read_string(data, at)
+    value.member_metadata, at = read_bytes(data, at)
+    value.member_assignment, at = read_bytes(data, at)
+    return value, at
+
+
+def _write_described_group_member_v4(out: bytearray, value: DescribedGroupMember) -> None:
+    write_string(out, value.member_id)
+    write_nullable_string(out, value.group_instance_id)
+    write_string(out, value.client_id)
+    write_string(out, value.client_host)
+    write_bytes(out, value.member_metadata)
+    write_bytes(out, value.member_assignment)
+
+
+def _read_described_group_v4(data: bytes, at: int) -> tuple[DescribedGroup, int]:
+    value = new(DescribedGroup)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.group_id, at = read_string(data, at + 2)
+    value.group_state, at = read_string(data, at)
+    value.protocol_type, at = read_string(data, at)
+    value.protocol_data, at = read_string(data, at)
+    value.members, at = read_array(data, at, _read_described_group_member_v4, 16)
+    (value.authorized_operations,) = _I.unpack_from(data, at)
+    value.error_message = None
+    return value, at + 4
+
+
+def _write_described_group_v4(out: bytearray, value: DescribedGroup) -> None:
+    out += _H.pack(value.error_code)
+    write_string(out, value.group_id)
+    write_string(out, value.group_state)
+    write_string(out, value.protocol_type)
+    write_string(out, value.protocol_data)
+    write_array(out, value.members, _write_described_group_member_v4)
+    out += _I.pack(value.authorized_operations)
+
+
+def _read_describe_groups_response_v4(data: bytes, at: int) -> tuple[DescribeGroupsResponse, int]:
+    value = new(DescribeGroupsResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.groups, at = read_array(data, at + 4, _read_described_group_v4, 18)
+    return value, at
+
+
+def _write_describe_groups_response_v4(out: bytearray, value: DescribeGroupsResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_array(out, value.groups, _write_described_group_v4)
+
+
+def _read_described_group_member_v5(data: bytes, at: int) -> tuple[DescribedGroupMember, int]:
+    value = new(DescribedGroupMember)
+    value.member_id, at = read_compact_string(data, at)
+    value.group_instance_id, at = read_compact_nullable_string(data, at)
+    value.client_id, at = read_compact_string(data, at)
+    value.client_host, at = read_compact_string(data, at)
+    value.member_metadata, at = read_compact_bytes(data, at)
+    value.member_assignment, at = read_compact_bytes(data, at)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_described_group_member_v5(out: bytearray, value: DescribedGroupMember) -> None:
+    write_compact_string(out, value.member_id)
+    write_compact_nullable_string(out, value.group_instance_id)
+    write_compact_string(out, value.client_id)
+    write_compact_string(out, value.client_host)
+    write_compact_bytes(out, value.member_metadata)
+    write_compact_bytes(out, value.member_assignment)
+    out.append(0)
+
+
+def _read_described_group_v5(data: bytes, at: int) -> tuple[DescribedGroup, int]:
+    value = new(DescribedGroup)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.group_id, at = read_compact_string(data, at + 2)
+    value.group_state, at = read_compact_string(data, at)
+    value.protocol_type, at = read_compact_string(data, at)
+    value.protocol_data, at = read_compact_string(data, at)
+    value.members, at = read_compact_array(data, at, _read_described_group_member_v5, 7)
+    (value.authorized_operations,) = _I.unpack_from(data, at)
+    value.error_message = None
+    at += 4
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_described_group_v5(out: bytearray, value: DescribedGroup) -> None:
+    out += _H.pack(value.error_code)
+    write_compact_string(out, value.group_id)
+    write_compact_string(out, value.group_state)
+    write_compact_string(out, value.protocol_type)
+    write_compact_string(out, value.protocol_data)
+    write_compact_array(out, value.members, _write_described_group_member_v5)
+    out += _I.pack(value.authorized_operations)
+    out.append(0)
+
+
+def _read_describe_groups_response_v5(data: bytes, at: int) -> tuple[DescribeGroupsResponse, int]:
+    value = new(DescribeGroupsResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.groups, at = read_compact_array(data, at + 4, _read_described_group_v5, 12)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_describe_groups_response_v5(out: bytearray, value: DescribeGroupsResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_compact_array(out, value.groups, _write_described_group_v5)
+    out.append(0)
+
+
+def _read_described_group_v6(data: bytes, at: int) -> tuple[DescribedGroup, int]:
+    value = new(DescribedGroup)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.error_message, at = read_compact_nullable_string(data, at + 2)
+    value.group_id, at = read_compact_string(data, at)
+    value.group_state, at = read_compact_string(data, at)
+    value.protocol_type, at = read_compact_string(data, at)
+    value.protocol_data, at = read_compact_string(data, at)
+    value.members, at = read_compact_array(data, at, _read_described_group_member_v5, 7)
+    (value.authorized_operations,) = _I.unpack_from(data, at)
+    at += 4
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_described_group_v6(out: bytearray, value: DescribedGroup) -> None:
+    out += _H.pack(value.error_code)
+    write_compact_nullable_string(out, value.error_message)
+    write_compact_string(out, value.group_id)
+    write_compact_string(out, value.group_state)
+    write_compact_string(out, value.protocol_type)
+    write_compact_string(out, value.protocol_data)
+    write_compact_array(out, value.members, _write_described_group_member_v5)
+    out += _I.pack(value.authorized_operations)
+    out.append(0)
+
+
+def _read_describe_groups_response_v6(data: bytes, at: int) -> tuple[DescribeGroupsResponse, int]:
+    value = new(DescribeGroupsResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.groups, at = read_compact_array(data, at + 4, _read_described_group_v6, 13)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_describe_groups_response_v6(out: bytearray, value: DescribeGroupsResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_compact_array(out, value.groups, _write_described_group_v6)
+    out.append(0)
+
+
+REQUEST: Codec[DescribeGroupsRequest] = {
+    0: (_read_describe_groups_request_v0, _write_describe_groups_request_v0),
+    1: (_read_describe_groups_request_v0, _write_describe_groups_request_v0),
+    2: (_read_describe_groups_request_v0, _write_describe_groups_request_v0),
+    3: (_read_describe_groups_request_v3, _write_describe_groups_request_v3),
+    4: (_read_describe_groups_request_v3, _write_describe_groups_request_v3),
+    5: (_read_describe_groups_request_v5, _write_describe_groups_request_v5),
+    6: (_read_describe_groups_request_v5, _write_describe_groups_request_v5),
+}
+
+RESPONSE: Codec[DescribeGroupsResponse] = {
+    0: (_read_describe_groups_response_v0, _write_describe_groups_response_v0),
+    1: (_read_describe_groups_response_v1, _write_describe_groups_response_v1),
+    2: (_read_describe_groups_response_v1, _write_describe_groups_response_v1),
+    3: (_read_describe_groups_response_v3, _write_describe_groups_response_v3),
+    4: (_read_describe_groups_response_v4, _write_describe_groups_response_v4),
+    5: (_read_describe_groups_response_v5, _write_describe_groups_response_v5),
+    6: (_read_describe_groups_response_v6, _write_describe_groups_response_v6),
+}

@@ -4,7 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from struct import Struct
 from typing import ClassVar
+
+from fencepost.protocol.wire import (
+    Codec,
+    new,
+    read_array,
+    read_compact_array,
+    read_compact_int32s,
+    read_compact_nullable_array,
+    read_compact_string,
+    read_int32s,
+    read_nullable_array,
+    read_string,
+    skip_tagged_fields,
+    write_array,
+    write_compact_array,
+    write_compact_int32s,
+    write_compact_nullable_array,
+    write_compact_string,
+    write_int32s,
+    write_nullable_array,
+    write_string,
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -49,3 +72,259 @@ class DescribeLogDirsResponse:
     throttle_time_ms: int = 0
     error_code: int = 0  # v3-5
     results: Sequence[DescribeLogDirsResult] = ()
+
+
+_H = Struct(">h")
+_I = Struct(">i")
+_I_H = Struct(">ih")
+_I_Q2_T = Struct(">iqq?")
+_Q2 = Struct(">qq")
+_Q2_T = Struct(">qq?")
+
+
+def _read_describable_log_dir_topic_v1(data: bytes, at: int) -> tuple[DescribableLogDirTopic, int]:
+    value = new(DescribableLogDirTopic)
+    value.topic, at = read_string(data, at)
+    value.partitions, at = read_int32s(data, at)
+    return value, at
+
+
+def _write_describable_log_dir_topic_v1(out: bytearray, value: DescribableLogDirTopic) -> None:
+    write_string(out, value.topic)
+    write_int32s(out, value.partitions)
+
+
+def _read_describe_log_dirs_request_v1(data: bytes, at: int) -> tuple[DescribeLogDirsRequest, int]:
+    value = new(DescribeLogDirsRequest)
+    value.topics, at = read_nullable_array(data, at, _read_describable_log_dir_topic_v1, 6)
+    return value, at
+
+
+def _write_describe_log_dirs_request_v1(out: bytearray, value: DescribeLogDirsRequest) -> None:
+    write_nullable_array(out, value.topics, _write_describable_log_dir_topic_v1)
+
+
+def _read_describable_log_dir_topic_v2(data: bytes, at: int) -> tuple[DescribableLogDirTopic, int]:
+    value = new(DescribableLogDirTopic)
+    value.topic, at = read_compact_string(data, at)
+    value.partitions, at = read_compact_int32s(data, at)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_describable_log_dir_topic_v2(out: bytearray, value: DescribableLogDirTopic) -> None:
+    write_compact_string(out, value.topic)
+    write_compact_int32s(out, value.partitions)
+    out.append(0)
+
+
+def _read_describe_log_dirs_request_v2(data: bytes, at: int) -> tuple[DescribeLogDirsRequest, int]:
+    value = new(DescribeLogDirsRequest)
+    value.topics, at = read_compact_nullable_array(data, at, _read_describable_log_dir_topic_v2, 3)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_describe_log_dirs_request_v2(out: bytearray, value: DescribeLogDirsRequest) -> None:
+    write_compact_nullable_array(out, value.topics, _write_describable_log_dir_topic_v2)
+    out.append(0)
+
+
+def _read_describe_log_dirs_partition_v1(data: bytes, at: int) -> tuple[DescribeLogDirsPartition, int]:
+    value = new(DescribeLogDirsPartition)
+    value.partition_index, value.partition_size, value.offset_lag, value.is_future_key = _I_Q2_T.unpack_from(data, at)
+    return value, at + 21
+
+
+def _write_describe_log_dirs_partition_v1(out: bytearray, value: DescribeLogDirsPartition) -> None:
+    out += _I_Q2_T.pack(value.partition_index, value.partition_size, value.offset_lag, value.is_future_key)
+
+
+def _read_describe_log_dirs_topic_v1(data: bytes, at: int) -> tuple[DescribeLogDirsTopic, int]:
+    value = new(DescribeLogDirsTopic)
+    value.name, at = read_string(data, at)
+    value.partitions, at = read_array(data, at, _read_describe_log_dirs_partition_v1, 21)
+    return value, at
+
+
+def _write_describe_log_dirs_topic_v1(out: bytearray, value: DescribeLogDirsTopic) -> None:
+    write_string(out, value.name)
+    write_array(out, value.partitions, _write_describe_log_dirs_partition_v1)
+
+
+def _read_describe_log_dirs_result_v1(data: bytes, at: int) -> tuple[DescribeLogDirsResult, int]:
+    value = new(DescribeLogDirsResult)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.log_dir, at = read_string(data, at + 2)
+    value.topics, at = read_array(data, at, _read_describe_log_dirs_topic_v1, 6)
+    value.total_bytes = -1
+    value.usable_bytes = -1
+    value.is_cordoned = False
+    return value, at
+
+
+def _write_describe_log_dirs_result_v1(out: bytearray, value: DescribeLogDirsResult) -> None:
+    out += _H.pack(value.error_code)
+    write_string(out, value.log_dir)
+    write_array(out, value.topics, _write_describe_log_dirs_topic_v1)
+
+
+def _read_describe_log_dirs_response_v1(data: bytes, at: int) -> tuple[DescribeLogDirsResponse, int]:
+    value = new(DescribeLogDirsResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.results, at = read_array(data, at + 4, _read_describe_log_dirs_result_v1, 8)
+    value.error_code = 0
+    return value, at
+
+
+def _write_describe_log_dirs_response_v1(out: bytearray, value: DescribeLogDirsResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_array(out, value.results, _write_describe_log_dirs_result_v1)
+
+
+def _read_describe_log_dirs_partition_v2(data: bytes, at: int) -> tuple[DescribeLogDirsPartition, int]:
+    value = new(DescribeLogDirsPartition)
+    value.partition_index, value.partition_size, value.offset_lag, value.is_future_key = _I_Q2_T.unpack_from(data, at)
+    at += 21
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_describe_log_dirs_partition_v2(out: bytearray, value: DescribeLogDirsPartition) -> None:
+    out += _I_Q2_T.pack(value.partition_index, value.partition_size, value.offset_lag, value.is_future_key)
+    out.append(0)
+
+
+def _read_describe_log_dirs_topic_v2(data: bytes, at: int) -> tuple[DescribeLogDirsTopic, int]:
+    value = new(DescribeLogDirsTopic)
+    value.name, at = read_compact_string(data, at)
+    value.partitions, at = read_compact_array(data, at, _read_describe_log_dirs_partition_v2, 22)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_describe_log_dirs_topic_v2(out: bytearray, value: DescribeLogDirsTopic) -> None:
+    write_compact_string(out, value.name)
+    write_compact_array(out, value.partitions, _write_describe_log_dirs_partition_v2)
+    out.append(0)
+
+
+def _read_describe_log_dirs_result_v2(data: bytes, at: int) -> tuple[DescribeLogDirsResult, int]:
+    value = new(DescribeLogDirsResult)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.log_dir, at = read_compact_string(data, at + 2)
+    value.topics, at = read_compact_array(data, at, _read_describe_log_dirs_topic_v2, 3)
+    value.total_bytes = -1
+    value.usable_bytes = -1
+    value.is_cordoned = False
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_describe_log_dirs_result_v2(out: bytearray, value: DescribeLogDirsResult) -> None:
+    out += _H.pack(value.error_code)
+    write_compact_string(out, value.log_dir)
+    write_compact_array(out, value.topics, _write_describe_log_dirs_topic_v2)
+    out.append(0)
+
+
+def _read_describe_log_dirs_response_v2(data: bytes, at: int) -> tuple[DescribeLogDirsResponse, int]:
+    value = new(DescribeLogDirsResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.results, at = read_compact_array(data, at + 4, _read_describe_log_dirs_result_v2, 5)
+    value.error_code = 0
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_describe_log_dirs_response_v2(out: bytearray, value: DescribeLogDirsResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_compact_array(out, value.results, _write_describe_log_dirs_result_v2)
+    out.append(0)
+
+
+def _read_describe_log_dirs_response_v3(data: bytes, at: int) -> tuple[DescribeLogDirsResponse, int]:
+    value = new(DescribeLogDirsResponse)
+    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
+    value.results, at = read_compact_array(data, at + 6, _read_describe_log_dirs_result_v2, 5)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_describe_log_dirs_response_v3(out: bytearray, value: DescribeLogDirsResponse) -> None:
+    out += _I_H.pack(value.throttle_time_ms, value.error_code)
+    write_compact_array(out, value.results, _write_describe_log_dirs_result_v2)
+    out.append(0)
+
+
+def _read_describe_log_dirs_result_v4(data: bytes, at: int) -> tuple[DescribeLogDirsResult, int]:
+    value = new(DescribeLogDirsResult)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.log_dir, at = read_compact_string(data, at + 2)
+    value.topics, at = read_compact_array(data, at, _read_describe_log_dirs_topic_v2, 3)
+    value.total_bytes, value.usable_bytes = _Q2.unpack_from(data, at)
+    value.is_cordoned = False
+    at += 16
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_describe_log_dirs_result_v4(out: bytearray, value: DescribeLogDirsResult) -> None:
+    out += _H.pack(value.error_code)
+    write_compact_string(out, value.log_dir)
+    write_compact_array(out, value.topics, _write_describe_log_dirs_topic_v2)
+    out += _Q2.pack(value.total_bytes, value.usable_bytes)
+    out.append(0)
+
+
+def _read_describe_log_dirs_response_v4(data: bytes, at: int) -> tuple[DescribeLogDirsResponse, int]:
+    value = new(DescribeLogDirsResponse)
+    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
+    value.results, at = read_compact_array(data, at + 6, _read_describe_log_dirs_result_v4, 21)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_describe_log_dirs_response_v4(out: bytearray, value: DescribeLogDirsResponse) -> None:
+    out += _I_H.pack(value.throttle_time_ms, value.error_code)
+    write_compact_array(out, value.results, _write_describe_log_dirs_result_v4)
+    out.append(0)
+
+
+def _read_describe_log_dirs_result_v5(data: bytes, at: int) -> tuple[DescribeLogDirsResult, int]:
+    value = new(DescribeLogDirsResult)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.log_dir, at = read_compact_string(data, at + 2)
+    value.topics, at = read_compact_array(data, at, _read_describe_log_dirs_topic_v2, 3)
+    value.total_bytes, value.usable_bytes, value.is_cordoned = _Q2_T.unpack_from(data, at)
+    at += 17
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_describe_log_dirs_result_v5(out: bytearray, value: DescribeLogDirsResult) -> None:
+    out += _H.pack(value.error_code)
+    write_compact_string(out, value.log_dir)
+    write_compact_array(out, value.topics, _write_describe_log_dirs_topic_v2)
+    out += _Q2_T.pack(value.total_bytes, value.usable_bytes, value.is_cordoned)
+    out.append(0)
+
+
+def _read_describe_log_dirs_response_v5(data: bytes, at: int) -> tuple[DescribeLogDirsResponse, int]:
+    value = new(DescribeLogDirsResponse)
+    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
+    value.results, at = read_compact_array(data, at + 6, _read_describe_log_dirs_result_v5, 22)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_describe_log_dirs_response_v5(out: bytearray, value: DescribeLogDirsResponse) -> None:
+    out += _I_H.pack(value.throttle_time_ms, value.error_code)
+    write_compact_array(out, value.results, _write_describe_log_dirs_result_v5)
+    out.append(0)
+
+
+REQUEST: Codec[DescribeLogDirsRequest] = {
+    1: (_read_describe_log_dirs_request_v1, _write_describe_log_dirs_request_v1),
+    2: (_read_describe_log_dirs_request_v2, _write_describe_log_dirs_request_v2),
+    3: (_read_describe_log_dirs_request_v2, _write_describe_log_dirs_request_v2),
+    4: (_read_describe_log_dirs_request_v2, _write_describe_log_dirs_request_v2),
+    5: (_read_describe_log_dirs_request_v2, _write_describe_log_dirs_request_v2),
+}
+
+RESPONSE: Codec[DescribeLogDirsResponse] = {
+    1: (_read_describe_log_dirs_response_v1, _write_describe_log_dirs_response_v1),
+    2: (_read_describe_log_dirs_response_v2, _write_describe_log_dirs_response_v2),
+    3: (_read_describe_log_dirs_response_v3, _write_describe_log_dirs_response_v3),
+    4: (_read_describe_log_dirs_response_v4, _write_describe_log_dirs_response_v4),
+    5: (_read_describe_log_dirs_response_v5, _write_describe_log_dirs_response_v5),
+}

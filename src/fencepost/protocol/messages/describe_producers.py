@@ -4,7 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from struct import Struct
 from typing import ClassVar
+
+from fencepost.protocol.wire import (
+    Codec,
+    new,
+    read_compact_array,
+    read_compact_int32s,
+    read_compact_nullable_string,
+    read_compact_string,
+    skip_tagged_fields,
+    write_compact_array,
+    write_compact_int32s,
+    write_compact_nullable_string,
+    write_compact_string,
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -48,3 +63,108 @@ class DescribeProducersResponse:
     API_KEY: ClassVar[int] = 61
     throttle_time_ms: int = 0
     topics: Sequence[TopicResponse] = ()
+
+
+_I = Struct(">i")
+_I_H = Struct(">ih")
+_Q_I2_Q_I_Q = Struct(">qiiqiq")
+
+
+def _read_topic_request_v0(data: bytes, at: int) -> tuple[TopicRequest, int]:
+    value = new(TopicRequest)
+    value.name, at = read_compact_string(data, at)
+    value.partition_indexes, at = read_compact_int32s(data, at)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_topic_request_v0(out: bytearray, value: TopicRequest) -> None:
+    write_compact_string(out, value.name)
+    write_compact_int32s(out, value.partition_indexes)
+    out.append(0)
+
+
+def _read_describe_producers_request_v0(data: bytes, at: int) -> tuple[DescribeProducersRequest, int]:
+    value = new(DescribeProducersRequest)
+    value.topics, at = read_compact_array(data, at, _read_topic_request_v0, 3)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_describe_producers_request_v0(out: bytearray, value: DescribeProducersRequest) -> None:
+    write_compact_array(out, value.topics, _write_topic_request_v0)
+    out.append(0)
+
+
+def _read_producer_state_v0(data: bytes, at: int) -> tuple[ProducerState, int]:
+    value = new(ProducerState)
+    (
+        value.producer_id,
+        value.producer_epoch,
+        value.last_sequence,
+        value.last_timestamp,
+        value.coordinator_epoch,
+        value.current_txn_start_offset,
+    ) = _Q_I2_Q_I_Q.unpack_from(data, at)
+    at += 36
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_producer_state_v0(out: bytearray, value: ProducerState) -> None:
+    out += _Q_I2_Q_I_Q.pack(
+        value.producer_id,
+        value.producer_epoch,
+        value.last_sequence,
+        value.last_timestamp,
+        value.coordinator_epoch,
+        value.current_txn_start_offset,
+    )
+    out.append(0)
+
+
+def _read_partition_response_v0(data: bytes, at: int) -> tuple[PartitionResponse, int]:
+    value = new(PartitionResponse)
+    value.partition_index, value.error_code = _I_H.unpack_from(data, at)
+    value.error_message, at = read_compact_nullable_string(data, at + 6)
+    value.active_producers, at = read_compact_array(data, at, _read_producer_state_v0, 37)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_partition_response_v0(out: bytearray, value: PartitionResponse) -> None:
+    out += _I_H.pack(value.partition_index, value.error_code)
+    write_compact_nullable_string(out, value.error_message)
+    write_compact_array(out, value.active_producers, _write_producer_state_v0)
+    out.append(0)
+
+
+def _read_topic_response_v0(data: bytes, at: int) -> tuple[TopicResponse, int]:
+    value = new(TopicResponse)
+    value.name, at = read_compact_string(data, at)
+    value.partitions, at = read_compact_array(data, at, _read_partition_response_v0, 9)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_topic_response_v0(out: bytearray, value: TopicResponse) -> None:
+    write_compact_string(out, value.name)
+    write_compact_array(out, value.partitions, _write_partition_response_v0)
+    out.append(0)
+
+
+def _read_describe_producers_response_v0(data: bytes, at: int) -> tuple[DescribeProducersResponse, int]:
+    value = new(DescribeProducersResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.topics, at = read_compact_array(data, at + 4, _read_topic_response_v0, 3)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_describe_producers_response_v0(out: bytearray, value: DescribeProducersResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_compact_array(out, value.topics, _write_topic_response_v0)
+    out.append(0)
+
+
+REQUEST: Codec[DescribeProducersRequest] = {
+    0: (_read_describe_producers_request_v0, _write_describe_producers_request_v0),
+}
+
+RESPONSE: Codec[DescribeProducersResponse] = {
+    0: (_read_describe_producers_response_v0, _write_describe_producers_response_v0),
+}

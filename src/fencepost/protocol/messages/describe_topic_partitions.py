@@ -4,8 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from struct import Struct
 from typing import ClassVar
 from uuid import UUID
+
+from fencepost.protocol.wire import (
+    Codec,
+    new,
+    read_compact_array,
+    read_compact_int32s,
+    read_compact_nullable_int32s,
+    read_compact_nullable_string,
+    read_compact_string,
+    read_nullable,
+    read_uuid,
+    skip_tagged_fields,
+    write_compact_array,
+    write_compact_int32s,
+    write_compact_nullable_int32s,
+    write_compact_nullable_string,
+    write_compact_string,
+    write_nullable,
+    write_uuid,
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -62,3 +83,138 @@ class DescribeTopicPartitionsResponse:
     throttle_time_ms: int = 0
     topics: Sequence[DescribeTopicPartitionsResponseTopic] = ()
     next_cursor: ResponseCursor | None = None
+
+
+_T = Struct(">?")
+_H = Struct(">h")
+_H_I3 = Struct(">hiii")
+_I = Struct(">i")
+
+
+def _read_topic_request_v0(data: bytes, at: int) -> tuple[TopicRequest, int]:
+    value = new(TopicRequest)
+    value.name, at = read_compact_string(data, at)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_topic_request_v0(out: bytearray, value: TopicRequest) -> None:
+    write_compact_string(out, value.name)
+    out.append(0)
+
+
+def _read_cursor_v0(data: bytes, at: int) -> tuple[Cursor, int]:
+    value = new(Cursor)
+    value.topic_name, at = read_compact_string(data, at)
+    (value.partition_index,) = _I.unpack_from(data, at)
+    at += 4
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_cursor_v0(out: bytearray, value: Cursor) -> None:
+    write_compact_string(out, value.topic_name)
+    out += _I.pack(value.partition_index)
+    out.append(0)
+
+
+def _read_describe_topic_partitions_request_v0(data: bytes, at: int) -> tuple[DescribeTopicPartitionsRequest, int]:
+    value = new(DescribeTopicPartitionsRequest)
+    value.topics, at = read_compact_array(data, at, _read_topic_request_v0, 2)
+    (value.response_partition_limit,) = _I.unpack_from(data, at)
+    value.cursor, at = read_nullable(data, at + 4, _read_cursor_v0)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_describe_topic_partitions_request_v0(out: bytearray, value: DescribeTopicPartitionsRequest) -> None:
+    write_compact_array(out, value.topics, _write_topic_request_v0)
+    out += _I.pack(value.response_partition_limit)
+    write_nullable(out, value.cursor, _write_cursor_v0)
+    out.append(0)
+
+
+def _read_describe_topic_partitions_response_partition_v0(
+    data: bytes, at: int
+) -> tuple[DescribeTopicPartitionsResponsePartition, int]:
+    value = new(DescribeTopicPartitionsResponsePartition)
+    value.error_code, value.partition_index, value.leader_id, value.leader_epoch = _H_I3.unpack_from(data, at)
+    value.replica_nodes, at = read_compact_int32s(data, at + 14)
+    value.isr_nodes, at = read_compact_int32s(data, at)
+    value.eligible_leader_replicas, at = read_compact_nullable_int32s(data, at)
+    value.last_known_elr, at = read_compact_nullable_int32s(data, at)
+    value.offline_replicas, at = read_compact_int32s(data, at)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_describe_topic_partitions_response_partition_v0(
+    out: bytearray, value: DescribeTopicPartitionsResponsePartition
+) -> None:
+    out += _H_I3.pack(value.error_code, value.partition_index, value.leader_id, value.leader_epoch)
+    write_compact_int32s(out, value.replica_nodes)
+    write_compact_int32s(out, value.isr_nodes)
+    write_compact_nullable_int32s(out, value.eligible_leader_replicas)
+    write_compact_nullable_int32s(out, value.last_known_elr)
+    write_compact_int32s(out, value.offline_replicas)
+    out.append(0)
+
+
+def _read_describe_topic_partitions_response_topic_v0(
+    data: bytes, at: int
+) -> tuple[DescribeTopicPartitionsResponseTopic, int]:
+    value = new(DescribeTopicPartitionsResponseTopic)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.name, at = read_compact_nullable_string(data, at + 2)
+    value.topic_id, at = read_uuid(data, at)
+    (value.is_internal,) = _T.unpack_from(data, at)
+    value.partitions, at = read_compact_array(data, at + 1, _read_describe_topic_partitions_response_partition_v0, 20)
+    (value.topic_authorized_operations,) = _I.unpack_from(data, at)
+    at += 4
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_describe_topic_partitions_response_topic_v0(
+    out: bytearray, value: DescribeTopicPartitionsResponseTopic
+) -> None:
+    out += _H.pack(value.error_code)
+    write_compact_nullable_string(out, value.name)
+    write_uuid(out, value.topic_id)
+    out += _T.pack(value.is_internal)
+    write_compact_array(out, value.partitions, _write_describe_topic_partitions_response_partition_v0)
+    out += _I.pack(value.topic_authorized_operations)
+    out.append(0)
+
+
+def _read_response_cursor_v0(data: bytes, at: int) -> tuple[ResponseCursor, int]:
+    value = new(ResponseCursor)
+    value.topic_name, at = read_compact_string(data, at)
+    (value.partition_index,) = _I.unpack_from(data, at)
+    at += 4
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_response_cursor_v0(out: bytearray, value: ResponseCursor) -> None:
+    write_compact_string(out, value.topic_name)
+    out += _I.pack(value.partition_index)
+    out.append(0)
+
+
+def _read_describe_topic_partitions_response_v0(data: bytes, at: int) -> tuple[DescribeTopicPartitionsResponse, int]:
+    value = new(DescribeTopicPartitionsResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.topics, at = read_compact_array(data, at + 4, _read_describe_topic_partitions_response_topic_v0, 26)
+    value.next_cursor, at = read_nullable(data, at, _read_response_cursor_v0)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_describe_topic_partitions_response_v0(out: bytearray, value: DescribeTopicPartitionsResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_compact_array(out, value.topics, _write_describe_topic_partitions_response_topic_v0)
+    write_nullable(out, value.next_cursor, _write_response_cursor_v0)
+    out.append(0)
+
+
+REQUEST: Codec[DescribeTopicPartitionsRequest] = {
+    0: (_read_describe_topic_partitions_request_v0, _write_describe_topic_partitions_request_v0),
+}
+
+RESPONSE: Codec[DescribeTopicPartitionsResponse] = {
+    0: (_read_describe_topic_partitions_response_v0, _write_describe_topic_partitions_response_v0),
+}

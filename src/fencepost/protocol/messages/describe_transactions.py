@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from struct import Struct
 from typing import ClassVar
+
+from fencepost.protocol.wire import (
+    Codec,
+    new,
+    read_compact_array,
+    read_compact_int32s,
+    read_compact_string,
+    skip_tagged_fields,
+    write_compact_array,
+    write_compact_int32s,
+    write_compact_string,
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -36,3 +49,83 @@ class DescribeTransactionsResponse:
     API_KEY: ClassVar[int] = 65
     throttle_time_ms: int = 0
     transaction_states: Sequence[TransactionState] = ()
+
+
+_H = Struct(">h")
+_I = Struct(">i")
+_I_Q2_H = Struct(">iqqh")
+
+
+def _read_describe_transactions_request_v0(data: bytes, at: int) -> tuple[DescribeTransactionsRequest, int]:
+    value = new(DescribeTransactionsRequest)
+    value.transactional_ids, at = read_compact_array(data, at, read_compact_string, 1)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_describe_transactions_request_v0(out: bytearray, value: DescribeTransactionsRequest) -> None:
+    write_compact_array(out, value.transactional_ids, write_compact_string)
+    out.append(0)
+
+
+def _read_topic_data_v0(data: bytes, at: int) -> tuple[TopicData, int]:
+    value = new(TopicData)
+    value.topic, at = read_compact_string(data, at)
+    value.partitions, at = read_compact_int32s(data, at)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_topic_data_v0(out: bytearray, value: TopicData) -> None:
+    write_compact_string(out, value.topic)
+    write_compact_int32s(out, value.partitions)
+    out.append(0)
+
+
+def _read_transaction_state_v0(data: bytes, at: int) -> tuple[TransactionState, int]:
+    value = new(TransactionState)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.transactional_id, at = read_compact_string(data, at + 2)
+    value.transaction_state, at = read_compact_string(data, at)
+    (
+        value.transaction_timeout_ms,
+        value.transaction_start_time_ms,
+        value.producer_id,
+        value.producer_epoch,
+    ) = _I_Q2_H.unpack_from(data, at)
+    value.topics, at = read_compact_array(data, at + 22, _read_topic_data_v0, 3)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_transaction_state_v0(out: bytearray, value: TransactionState) -> None:
+    out += _H.pack(value.error_code)
+    write_compact_string(out, value.transactional_id)
+    write_compact_string(out, value.transaction_state)
+    out += _I_Q2_H.pack(
+        value.transaction_timeout_ms,
+        value.transaction_start_time_ms,
+        value.producer_id,
+        value.producer_epoch,
+    )
+    write_compact_array(out, value.topics, _write_topic_data_v0)
+    out.append(0)
+
+
+def _read_describe_transactions_response_v0(data: bytes, at: int) -> tuple[DescribeTransactionsResponse, int]:
+    value = new(DescribeTransactionsResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.transaction_states, at = read_compact_array(data, at + 4, _read_transaction_state_v0, 28)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_describe_transactions_response_v0(out: bytearray, value: DescribeTransactionsResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_compact_array(out, value.transaction_states, _write_transaction_state_v0)
+    out.append(0)
+
+
+REQUEST: Codec[DescribeTransactionsRequest] = {
+    0: (_read_describe_transactions_request_v0, _write_describe_transactions_request_v0),
+}
+
+RESPONSE: Codec[DescribeTransactionsResponse] = {
+    0: (_read_describe_transactions_response_v0, _write_describe_transactions_response_v0),
+}

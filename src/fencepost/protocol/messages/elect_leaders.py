@@ -4,7 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from struct import Struct
 from typing import ClassVar
+
+from fencepost.protocol.wire import (
+    Codec,
+    new,
+    read_array,
+    read_compact_array,
+    read_compact_int32s,
+    read_compact_nullable_array,
+    read_compact_nullable_string,
+    read_compact_string,
+    read_int32s,
+    read_nullable_array,
+    read_nullable_string,
+    read_string,
+    skip_tagged_fields,
+    write_array,
+    write_compact_array,
+    write_compact_int32s,
+    write_compact_nullable_array,
+    write_compact_nullable_string,
+    write_compact_string,
+    write_int32s,
+    write_nullable_array,
+    write_nullable_string,
+    write_string,
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -40,3 +67,177 @@ class ElectLeadersResponse:
     throttle_time_ms: int = 0
     error_code: int = 0  # v1-2
     replica_election_results: Sequence[ReplicaElectionResult] = ()
+
+
+_B = Struct(">b")
+_I = Struct(">i")
+_I_H = Struct(">ih")
+
+
+def _read_topic_partitions_v0(data: bytes, at: int) -> tuple[TopicPartitions, int]:
+    value = new(TopicPartitions)
+    value.topic, at = read_string(data, at)
+    value.partitions, at = read_int32s(data, at)
+    return value, at
+
+
+def _write_topic_partitions_v0(out: bytearray, value: TopicPartitions) -> None:
+    write_string(out, value.topic)
+    write_int32s(out, value.partitions)
+
+
+def _read_elect_leaders_request_v0(data: bytes, at: int) -> tuple[ElectLeadersRequest, int]:
+    value = new(ElectLeadersRequest)
+    value.topic_partitions, at = read_nullable_array(data, at, _read_topic_partitions_v0, 6)
+    (value.timeout_ms,) = _I.unpack_from(data, at)
+    value.election_type = 0
+    return value, at + 4
+
+
+def _write_elect_leaders_request_v0(out: bytearray, value: ElectLeadersRequest) -> None:
+    write_nullable_array(out, value.topic_partitions, _write_topic_partitions_v0)
+    out += _I.pack(value.timeout_ms)
+
+
+def _read_elect_leaders_request_v1(data: bytes, at: int) -> tuple[ElectLeadersRequest, int]:
+    value = new(ElectLeadersRequest)
+    (value.election_type,) = _B.unpack_from(data, at)
+    value.topic_partitions, at = read_nullable_array(data, at + 1, _read_topic_partitions_v0, 6)
+    (value.timeout_ms,) = _I.unpack_from(data, at)
+    return value, at + 4
+
+
+def _write_elect_leaders_request_v1(out: bytearray, value: ElectLeadersRequest) -> None:
+    out += _B.pack(value.election_type)
+    write_nullable_array(out, value.topic_partitions, _write_topic_partitions_v0)
+    out += _I.pack(value.timeout_ms)
+
+
+def _read_topic_partitions_v2(data: bytes, at: int) -> tuple[TopicPartitions, int]:
+    value = new(TopicPartitions)
+    value.topic, at = read_compact_string(data, at)
+    value.partitions, at = read_compact_int32s(data, at)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_topic_partitions_v2(out: bytearray, value: TopicPartitions) -> None:
+    write_compact_string(out, value.topic)
+    write_compact_int32s(out, value.partitions)
+    out.append(0)
+
+
+def _read_elect_leaders_request_v2(data: bytes, at: int) -> tuple[ElectLeadersRequest, int]:
+    value = new(ElectLeadersRequest)
+    (value.election_type,) = _B.unpack_from(data, at)
+    value.topic_partitions, at = read_compact_nullable_array(data, at + 1, _read_topic_partitions_v2, 3)
+    (value.timeout_ms,) = _I.unpack_from(data, at)
+    at += 4
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_elect_leaders_request_v2(out: bytearray, value: ElectLeadersRequest) -> None:
+    out += _B.pack(value.election_type)
+    write_compact_nullable_array(out, value.topic_partitions, _write_topic_partitions_v2)
+    out += _I.pack(value.timeout_ms)
+    out.append(0)
+
+
+def _read_partition_result_v0(data: bytes, at: int) -> tuple[PartitionResult, int]:
+    value = new(PartitionResult)
+    value.partition_id, value.error_code = _I_H.unpack_from(data, at)
+    value.error_message, at = read_nullable_string(data, at + 6)
+    return value, at
+
+
+def _write_partition_result_v0(out: bytearray, value: PartitionResult) -> None:
+    out += _I_H.pack(value.partition_id, value.error_code)
+    write_nullable_string(out, value.error_message)
+
+
+def _read_replica_election_result_v0(data: bytes, at: int) -> tuple[ReplicaElectionResult, int]:
+    value = new(ReplicaElectionResult)
+    value.topic, at = read_string(data, at)
+    value.partition_result, at = read_array(data, at, _read_partition_result_v0, 8)
+    return value, at
+
+
+def _write_replica_election_result_v0(out: bytearray, value: ReplicaElectionResult) -> None:
+    write_string(out, value.topic)
+    write_array(out, value.partition_result, _write_partition_result_v0)
+
+
+def _read_elect_leaders_response_v0(data: bytes, at: int) -> tuple[ElectLeadersResponse, int]:
+    value = new(ElectLeadersResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.replica_election_results, at = read_array(data, at + 4, _read_replica_election_result_v0, 6)
+    value.error_code = 0
+    return value, at
+
+
+def _write_elect_leaders_response_v0(out: bytearray, value: ElectLeadersResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_array(out, value.replica_election_results, _write_replica_election_result_v0)
+
+
+def _read_elect_leaders_response_v1(data: bytes, at: int) -> tuple[ElectLeadersResponse, int]:
+    value = new(ElectLeadersResponse)
+    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
+    value.replica_election_results, at = read_array(data, at + 6, _read_replica_election_result_v0, 6)
+    return value, at
+
+
+def _write_elect_leaders_response_v1(out: bytearray, value: ElectLeadersResponse) -> None:
+    out += _I_H.pack(value.throttle_time_ms, value.error_code)
+    write_array(out, value.replica_election_results, _write_replica_election_result_v0)
+
+
+def _read_partition_result_v2(data: bytes, at: int) -> tuple[PartitionResult, int]:
+    value = new(PartitionResult)
+    value.partition_id, value.error_code = _I_H.unpack_from(data, at)
+    value.error_message, at = read_compact_nullable_string(data, at + 6)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_partition_result_v2(out: bytearray, value: PartitionResult) -> None:
+    out += _I_H.pack(value.partition_id, value.error_code)
+    write_compact_nullable_string(out, value.error_message)
+    out.append(0)
+
+
+def _read_replica_election_result_v2(data: bytes, at: int) -> tuple[ReplicaElectionResult, int]:
+    value = new(ReplicaElectionResult)
+    value.topic, at = read_compact_string(data, at)
+    value.partition_result, at = read_compact_array(data, at, _read_partition_result_v2, 8)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_replica_election_result_v2(out: bytearray, value: ReplicaElectionResult) -> None:
+    write_compact_string(out, value.topic)
+    write_compact_array(out, value.partition_result, _write_partition_result_v2)
+    out.append(0)
+
+
+def _read_elect_leaders_response_v2(data: bytes, at: int) -> tuple[ElectLeadersResponse, int]:
+    value = new(ElectLeadersResponse)
+    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
+    value.replica_election_results, at = read_compact_array(data, at + 6, _read_replica_election_result_v2, 3)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_elect_leaders_response_v2(out: bytearray, value: ElectLeadersResponse) -> None:
+    out += _I_H.pack(value.throttle_time_ms, value.error_code)
+    write_compact_array(out, value.replica_election_results, _write_replica_election_result_v2)
+    out.append(0)
+
+
+REQUEST: Codec[ElectLeadersRequest] = {
+    0: (_read_elect_leaders_request_v0, _write_elect_leaders_request_v0),
+    1: (_read_elect_leaders_request_v1, _write_elect_leaders_request_v1),
+    2: (_read_elect_leaders_request_v2, _write_elect_leaders_request_v2),
+}
+
+RESPONSE: Codec[ElectLeadersResponse] = {
+    0: (_read_elect_leaders_response_v0, _write_elect_leaders_response_v0),
+    1: (_read_elect_leaders_response_v1, _write_elect_leaders_response_v1),
+    2: (_read_elect_leaders_response_v2, _write_elect_leaders_response_v2),
+}

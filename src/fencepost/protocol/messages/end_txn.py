@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from struct import Struct
 from typing import ClassVar
+
+from fencepost.protocol.wire import (
+    Codec,
+    new,
+    read_compact_string,
+    read_string,
+    skip_tagged_fields,
+    write_compact_string,
+    write_string,
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -22,3 +33,91 @@ class EndTxnResponse:
     error_code: int = 0
     producer_id: int = -1  # v5
     producer_epoch: int = -1  # v5
+
+
+_I_H = Struct(">ih")
+_I_H_Q_H = Struct(">ihqh")
+_Q_H_T = Struct(">qh?")
+
+
+def _read_end_txn_request_v0(data: bytes, at: int) -> tuple[EndTxnRequest, int]:
+    value = new(EndTxnRequest)
+    value.transactional_id, at = read_string(data, at)
+    value.producer_id, value.producer_epoch, value.committed = _Q_H_T.unpack_from(data, at)
+    return value, at + 11
+
+
+def _write_end_txn_request_v0(out: bytearray, value: EndTxnRequest) -> None:
+    write_string(out, value.transactional_id)
+    out += _Q_H_T.pack(value.producer_id, value.producer_epoch, value.committed)
+
+
+def _read_end_txn_request_v3(data: bytes, at: int) -> tuple[EndTxnRequest, int]:
+    value = new(EndTxnRequest)
+    value.transactional_id, at = read_compact_string(data, at)
+    value.producer_id, value.producer_epoch, value.committed = _Q_H_T.unpack_from(data, at)
+    at += 11
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_end_txn_request_v3(out: bytearray, value: EndTxnRequest) -> None:
+    write_compact_string(out, value.transactional_id)
+    out += _Q_H_T.pack(value.producer_id, value.producer_epoch, value.committed)
+    out.append(0)
+
+
+def _read_end_txn_response_v0(data: bytes, at: int) -> tuple[EndTxnResponse, int]:
+    value = new(EndTxnResponse)
+    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
+    value.producer_id = -1
+    value.producer_epoch = -1
+    return value, at + 6
+
+
+def _write_end_txn_response_v0(out: bytearray, value: EndTxnResponse) -> None:
+    out += _I_H.pack(value.throttle_time_ms, value.error_code)
+
+
+def _read_end_txn_response_v3(data: bytes, at: int) -> tuple[EndTxnResponse, int]:
+    value = new(EndTxnResponse)
+    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
+    value.producer_id = -1
+    value.producer_epoch = -1
+    at += 6
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_end_txn_response_v3(out: bytearray, value: EndTxnResponse) -> None:
+    out += _I_H.pack(value.throttle_time_ms, value.error_code)
+    out.append(0)
+
+
+def _read_end_txn_response_v5(data: bytes, at: int) -> tuple[EndTxnResponse, int]:
+    value = new(EndTxnResponse)
+    value.throttle_time_ms, value.error_code, value.producer_id, value.producer_epoch = _I_H_Q_H.unpack_from(data, at)
+    at += 16
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_end_txn_response_v5(out: bytearray, value: EndTxnResponse) -> None:
+    out += _I_H_Q_H.pack(value.throttle_time_ms, value.error_code, value.producer_id, value.producer_epoch)
+    out.append(0)
+
+
+REQUEST: Codec[EndTxnRequest] = {
+    0: (_read_end_txn_request_v0, _write_end_txn_request_v0),
+    1: (_read_end_txn_request_v0, _write_end_txn_request_v0),
+    2: (_read_end_txn_request_v0, _write_end_txn_request_v0),
+    3: (_read_end_txn_request_v3, _write_end_txn_request_v3),
+    4: (_read_end_txn_request_v3, _write_end_txn_request_v3),
+    5: (_read_end_txn_request_v3, _write_end_txn_request_v3),
+}
+
+RESPONSE: Codec[EndTxnResponse] = {
+    0: (_read_end_txn_response_v0, _write_end_txn_response_v0),
+    1: (_read_end_txn_response_v0, _write_end_txn_response_v0),
+    2: (_read_end_txn_response_v0, _write_end_txn_response_v0),
+    3: (_read_end_txn_response_v3, _write_end_txn_response_v3),
+    4: (_read_end_txn_response_v3, _write_end_txn_response_v3),
+    5: (_read_end_txn_response_v5, _write_end_txn_response_v5),
+}

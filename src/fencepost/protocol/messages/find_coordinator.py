@@ -4,7 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from struct import Struct
 from typing import ClassVar
+
+from fencepost.protocol.wire import (
+    Codec,
+    new,
+    read_compact_array,
+    read_compact_nullable_string,
+    read_compact_string,
+    read_nullable_string,
+    read_string,
+    skip_tagged_fields,
+    write_compact_array,
+    write_compact_nullable_string,
+    write_compact_string,
+    write_nullable_string,
+    write_string,
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -35,3 +52,178 @@ class FindCoordinatorResponse:
     node_id: int = 0  # v0-3
     host: str = ""  # v0-3
     port: int = 0  # v0-3
+
+
+_B = Struct(">b")
+_H_I = Struct(">hi")
+_I = Struct(">i")
+_I_H = Struct(">ih")
+
+
+def _read_find_coordinator_request_v0(data: bytes, at: int) -> tuple[FindCoordinatorRequest, int]:
+    value = new(FindCoordinatorRequest)
+    value.key, at = read_string(data, at)
+    value.key_type = 0
+    value.coordinator_keys = ()
+    return value, at
+
+
+def _write_find_coordinator_request_v0(out: bytearray, value: FindCoordinatorRequest) -> None:
+    write_string(out, value.key)
+
+
+def _read_find_coordinator_request_v1(data: bytes, at: int) -> tuple[FindCoordinatorRequest, int]:
+    value = new(FindCoordinatorRequest)
+    value.key, at = read_string(data, at)
+    (value.key_type,) = _B.unpack_from(data, at)
+    value.coordinator_keys = ()
+    return value, at + 1
+
+
+def _write_find_coordinator_request_v1(out: bytearray, value: FindCoordinatorRequest) -> None:
+    write_string(out, value.key)
+    out += _B.pack(value.key_type)
+
+
+def _read_find_coordinator_request_v3(data: bytes, at: int) -> tuple[FindCoordinatorRequest, int]:
+    value = new(FindCoordinatorRequest)
+    value.key, at = read_compact_string(data, at)
+    (value.key_type,) = _B.unpack_from(data, at)
+    value.coordinator_keys = ()
+    at += 1
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_find_coordinator_request_v3(out: bytearray, value: FindCoordinatorRequest) -> None:
+    write_compact_string(out, value.key)
+    out += _B.pack(value.key_type)
+    out.append(0)
+
+
+def _read_find_coordinator_request_v4(data: bytes, at: int) -> tuple[FindCoordinatorRequest, int]:
+    value = new(FindCoordinatorRequest)
+    (value.key_type,) = _B.unpack_from(data, at)
+    value.coordinator_keys, at = read_compact_array(data, at + 1, read_compact_string, 1)
+    value.key = ""
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_find_coordinator_request_v4(out: bytearray, value: FindCoordinatorRequest) -> None:
+    out += _B.pack(value.key_type)
+    write_compact_array(out, value.coordinator_keys, write_compact_string)
+    out.append(0)
+
+
+def _read_find_coordinator_response_v0(data: bytes, at: int) -> tuple[FindCoordinatorResponse, int]:
+    value = new(FindCoordinatorResponse)
+    value.error_code, value.node_id = _H_I.unpack_from(data, at)
+    value.host, at = read_string(data, at + 6)
+    (value.port,) = _I.unpack_from(data, at)
+    value.throttle_time_ms = 0
+    value.coordinators = ()
+    value.error_message = None
+    return value, at + 4
+
+
+def _write_find_coordinator_response_v0(out: bytearray, value: FindCoordinatorResponse) -> None:
+    out += _H_I.pack(value.error_code, value.node_id)
+    write_string(out, value.host)
+    out += _I.pack(value.port)
+
+
+def _read_find_coordinator_response_v1(data: bytes, at: int) -> tuple[FindCoordinatorResponse, int]:
+    value = new(FindCoordinatorResponse)
+    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
+    value.error_message, at = read_nullable_string(data, at + 6)
+    (value.node_id,) = _I.unpack_from(data, at)
+    value.host, at = read_string(data, at + 4)
+    (value.port,) = _I.unpack_from(data, at)
+    value.coordinators = ()
+    return value, at + 4
+
+
+def _write_find_coordinator_response_v1(out: bytearray, value: FindCoordinatorResponse) -> None:
+    out += _I_H.pack(value.throttle_time_ms, value.error_code)
+    write_nullable_string(out, value.error_message)
+    out += _I.pack(value.node_id)
+    write_string(out, value.host)
+    out += _I.pack(value.port)
+
+
+def _read_find_coordinator_response_v3(data: bytes, at: int) -> tuple[FindCoordinatorResponse, int]:
+    value = new(FindCoordinatorResponse)
+    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
+    value.error_message, at = read_compact_nullable_string(data, at + 6)
+    (value.node_id,) = _I.unpack_from(data, at)
+    value.host, at = read_compact_string(data, at + 4)
+    (value.port,) = _I.unpack_from(data, at)
+    value.coordinators = ()
+    at += 4
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_find_coordinator_response_v3(out: bytearray, value: FindCoordinatorResponse) -> None:
+    out += _I_H.pack(value.throttle_time_ms, value.error_code)
+    write_compact_nullable_string(out, value.error_message)
+    out += _I.pack(value.node_id)
+    write_compact_string(out, value.host)
+    out += _I.pack(value.port)
+    out.append(0)
+
+
+def _read_coordinator_v4(data: bytes, at: int) -> tuple[Coordinator, int]:
+    value = new(Coordinator)
+    value.key, at = read_compact_string(data, at)
+    (value.node_id,) = _I.unpack_from(data, at)
+    value.host, at = read_compact_string(data, at + 4)
+    value.port, value.error_code = _I_H.unpack_from(data, at)
+    value.error_message, at = read_compact_nullable_string(data, at + 6)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_coordinator_v4(out: bytearray, value: Coordinator) -> None:
+    write_compact_string(out, value.key)
+    out += _I.pack(value.node_id)
+    write_compact_string(out, value.host)
+    out += _I_H.pack(value.port, value.error_code)
+    write_compact_nullable_string(out, value.error_message)
+    out.append(0)
+
+
+def _read_find_coordinator_response_v4(data: bytes, at: int) -> tuple[FindCoordinatorResponse, int]:
+    value = new(FindCoordinatorResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.coordinators, at = read_compact_array(data, at + 4, _read_coordinator_v4, 14)
+    value.error_code = 0
+    value.error_message = None
+    value.node_id = 0
+    value.host = ""
+    value.port = 0
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_find_coordinator_response_v4(out: bytearray, value: FindCoordinatorResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_compact_array(out, value.coordinators, _write_coordinator_v4)
+    out.append(0)
+
+
+REQUEST: Codec[FindCoordinatorRequest] = {
+    0: (_read_find_coordinator_request_v0, _write_find_coordinator_request_v0),
+    1: (_read_find_coordinator_request_v1, _write_find_coordinator_request_v1),
+    2: (_read_find_coordinator_request_v1, _write_find_coordinator_request_v1),
+    3: (_read_find_coordinator_request_v3, _write_find_coordinator_request_v3),
+    4: (_read_find_coordinator_request_v4, _write_find_coordinator_request_v4),
+    5: (_read_find_coordinator_request_v4, _write_find_coordinator_request_v4),
+    6: (_read_find_coordinator_request_v4, _write_find_coordinator_request_v4),
+}
+
+RESPONSE: Codec[FindCoordinatorResponse] = {
+    0: (_read_find_coordinator_response_v0, _write_find_coordinator_response_v0),
+    1: (_read_find_coordinator_response_v1, _write_find_coordinator_response_v1),
+    2: (_read_find_coordinator_response_v1, _write_find_coordinator_response_v1),
+    3: (_read_find_coordinator_response_v3, _write_find_coordinator_response_v3),
+    4: (_read_find_coordinator_response_v4, _write_find_coordinator_response_v4),
+    5: (_read_find_coordinator_response_v4, _write_find_coordinator_response_v4),
+    6: (_read_find_coordinator_response_v4, _write_find_coordinator_response_v4),
+}

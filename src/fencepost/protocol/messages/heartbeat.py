@@ -3,7 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from struct import Struct
 from typing import ClassVar
+
+from fencepost.protocol.wire import (
+    Codec,
+    new,
+    read_compact_nullable_string,
+    read_compact_string,
+    read_nullable_string,
+    read_string,
+    skip_tagged_fields,
+    write_compact_nullable_string,
+    write_compact_string,
+    write_nullable_string,
+    write_string,
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -20,3 +35,106 @@ class HeartbeatResponse:
     API_KEY: ClassVar[int] = 12
     throttle_time_ms: int = 0  # v1-4
     error_code: int = 0
+
+
+_H = Struct(">h")
+_I = Struct(">i")
+_I_H = Struct(">ih")
+
+
+def _read_heartbeat_request_v0(data: bytes, at: int) -> tuple[HeartbeatRequest, int]:
+    value = new(HeartbeatRequest)
+    value.group_id, at = read_string(data, at)
+    (value.generation_id,) = _I.unpack_from(data, at)
+    value.member_id, at = read_string(data, at + 4)
+    value.group_instance_id = None
+    return value, at
+
+
+def _write_heartbeat_request_v0(out: bytearray, value: HeartbeatRequest) -> None:
+    write_string(out, value.group_id)
+    out += _I.pack(value.generation_id)
+    write_string(out, value.member_id)
+
+
+def _read_heartbeat_request_v3(data: bytes, at: int) -> tuple[HeartbeatRequest, int]:
+    value = new(HeartbeatRequest)
+    value.group_id, at = read_string(data, at)
+    (value.generation_id,) = _I.unpack_from(data, at)
+    value.member_id, at = read_string(data, at + 4)
+    value.group_instance_id, at = read_nullable_string(data, at)
+    return value, at
+
+
+def _write_heartbeat_request_v3(out: bytearray, value: HeartbeatRequest) -> None:
+    write_string(out, value.group_id)
+    out += _I.pack(value.generation_id)
+    write_string(out, value.member_id)
+    write_nullable_string(out, value.group_instance_id)
+
+
+def _read_heartbeat_request_v4(data: bytes, at: int) -> tuple[HeartbeatRequest, int]:
+    value = new(HeartbeatRequest)
+    value.group_id, at = read_compact_string(data, at)
+    (value.generation_id,) = _I.unpack_from(data, at)
+    value.member_id, at = read_compact_string(data, at + 4)
+    value.group_instance_id, at = read_compact_nullable_string(data, at)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_heartbeat_request_v4(out: bytearray, value: HeartbeatRequest) -> None:
+    write_compact_string(out, value.group_id)
+    out += _I.pack(value.generation_id)
+    write_compact_string(out, value.member_id)
+    write_compact_nullable_string(out, value.group_instance_id)
+    out.append(0)
+
+
+def _read_heartbeat_response_v0(data: bytes, at: int) -> tuple[HeartbeatResponse, int]:
+    value = new(HeartbeatResponse)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.throttle_time_ms = 0
+    return value, at + 2
+
+
+def _write_heartbeat_response_v0(out: bytearray, value: HeartbeatResponse) -> None:
+    out += _H.pack(value.error_code)
+
+
+def _read_heartbeat_response_v1(data: bytes, at: int) -> tuple[HeartbeatResponse, int]:
+    value = new(HeartbeatResponse)
+    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
+    return value, at + 6
+
+
+def _write_heartbeat_response_v1(out: bytearray, value: HeartbeatResponse) -> None:
+    out += _I_H.pack(value.throttle_time_ms, value.error_code)
+
+
+def _read_heartbeat_response_v4(data: bytes, at: int) -> tuple[HeartbeatResponse, int]:
+    value = new(HeartbeatResponse)
+    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
+    at += 6
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_heartbeat_response_v4(out: bytearray, value: HeartbeatResponse) -> None:
+    out += _I_H.pack(value.throttle_time_ms, value.error_code)
+    out.append(0)
+
+
+REQUEST: Codec[HeartbeatRequest] = {
+    0: (_read_heartbeat_request_v0, _write_heartbeat_request_v0),
+    1: (_read_heartbeat_request_v0, _write_heartbeat_request_v0),
+    2: (_read_heartbeat_request_v0, _write_heartbeat_request_v0),
+    3: (_read_heartbeat_request_v3, _write_heartbeat_request_v3),
+    4: (_read_heartbeat_request_v4, _write_heartbeat_request_v4),
+}
+
+RESPONSE: Codec[HeartbeatResponse] = {
+    0: (_read_heartbeat_response_v0, _write_heartbeat_response_v0),
+    1: (_read_heartbeat_response_v1, _write_heartbeat_response_v1),
+    2: (_read_heartbeat_response_v1, _write_heartbeat_response_v1),
+    3: (_read_heartbeat_response_v1, _write_heartbeat_response_v1),
+    4: (_read_heartbeat_response_v4, _write_heartbeat_response_v4),
+}

@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from struct import Struct
 from typing import ClassVar
+
+from fencepost.protocol.wire import (
+    Codec,
+    new,
+    read_compact_nullable_string,
+    read_nullable_string,
+    skip_tagged_fields,
+    write_compact_nullable_string,
+    write_nullable_string,
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -26,3 +37,159 @@ class InitProducerIdResponse:
     producer_epoch: int = 0
     ongoing_txn_producer_id: int = -1  # v6
     ongoing_txn_producer_epoch: int = -1  # v6
+
+
+_I = Struct(">i")
+_I_H_Q_H = Struct(">ihqh")
+_I_H_Q_H_Q_H = Struct(">ihqhqh")
+_I_Q_H = Struct(">iqh")
+_I_Q_H_T2 = Struct(">iqh??")
+
+
+def _read_init_producer_id_request_v0(data: bytes, at: int) -> tuple[InitProducerIdRequest, int]:
+    value = new(InitProducerIdRequest)
+    value.transactional_id, at = read_nullable_string(data, at)
+    (value.transaction_timeout_ms,) = _I.unpack_from(data, at)
+    value.producer_id = -1
+    value.producer_epoch = -1
+    value.enable2_pc = False
+    value.keep_prepared_txn = False
+    return value, at + 4
+
+
+def _write_init_producer_id_request_v0(out: bytearray, value: InitProducerIdRequest) -> None:
+    write_nullable_string(out, value.transactional_id)
+    out += _I.pack(value.transaction_timeout_ms)
+
+
+def _read_init_producer_id_request_v2(data: bytes, at: int) -> tuple[InitProducerIdRequest, int]:
+    value = new(InitProducerIdRequest)
+    value.transactional_id, at = read_compact_nullable_string(data, at)
+    (value.transaction_timeout_ms,) = _I.unpack_from(data, at)
+    value.producer_id = -1
+    value.producer_epoch = -1
+    value.enable2_pc = False
+    value.keep_prepared_txn = False
+    at += 4
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_init_producer_id_request_v2(out: bytearray, value: InitProducerIdRequest) -> None:
+    write_compact_nullable_string(out, value.transactional_id)
+    out += _I.pack(value.transaction_timeout_ms)
+    out.append(0)
+
+
+def _read_init_producer_id_request_v3(data: bytes, at: int) -> tuple[InitProducerIdRequest, int]:
+    value = new(InitProducerIdRequest)
+    value.transactional_id, at = read_compact_nullable_string(data, at)
+    value.transaction_timeout_ms, value.producer_id, value.producer_epoch = _I_Q_H.unpack_from(data, at)
+    value.enable2_pc = False
+    value.keep_prepared_txn = False
+    at += 14
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_init_producer_id_request_v3(out: bytearray, value: InitProducerIdRequest) -> None:
+    write_compact_nullable_string(out, value.transactional_id)
+    out += _I_Q_H.pack(value.transaction_timeout_ms, value.producer_id, value.producer_epoch)
+    out.append(0)
+
+
+def _read_init_producer_id_request_v6(data: bytes, at: int) -> tuple[InitProducerIdRequest, int]:
+    value = new(InitProducerIdRequest)
+    value.transactional_id, at = read_compact_nullable_string(data, at)
+    (
+        value.transaction_timeout_ms,
+        value.producer_id,
+        value.producer_epoch,
+        value.enable2_pc,
+        value.keep_prepared_txn,
+    ) = _I_Q_H_T2.unpack_from(data, at)
+    at += 16
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_init_producer_id_request_v6(out: bytearray, value: InitProducerIdRequest) -> None:
+    write_compact_nullable_string(out, value.transactional_id)
+    out += _I_Q_H_T2.pack(
+        value.transaction_timeout_ms,
+        value.producer_id,
+        value.producer_epoch,
+        value.enable2_pc,
+        value.keep_prepared_txn,
+    )
+    out.append(0)
+
+
+def _read_init_producer_id_response_v0(data: bytes, at: int) -> tuple[InitProducerIdResponse, int]:
+    value = new(InitProducerIdResponse)
+    value.throttle_time_ms, value.error_code, value.producer_id, value.producer_epoch = _I_H_Q_H.unpack_from(data, at)
+    value.ongoing_txn_producer_id = -1
+    value.ongoing_txn_producer_epoch = -1
+    return value, at + 16
+
+
+def _write_init_producer_id_response_v0(out: bytearray, value: InitProducerIdResponse) -> None:
+    out += _I_H_Q_H.pack(value.throttle_time_ms, value.error_code, value.producer_id, value.producer_epoch)
+
+
+def _read_init_producer_id_response_v2(data: bytes, at: int) -> tuple[InitProducerIdResponse, int]:
+    value = new(InitProducerIdResponse)
+    value.throttle_time_ms, value.error_code, value.producer_id, value.producer_epoch = _I_H_Q_H.unpack_from(data, at)
+    value.ongoing_txn_producer_id = -1
+    value.ongoing_txn_producer_epoch = -1
+    at += 16
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_init_producer_id_response_v2(out: bytearray, value: InitProducerIdResponse) -> None:
+    out += _I_H_Q_H.pack(value.throttle_time_ms, value.error_code, value.producer_id, value.producer_epoch)
+    out.append(0)
+
+
+def _read_init_producer_id_response_v6(data: bytes, at: int) -> tuple[InitProducerIdResponse, int]:
+    value = new(InitProducerIdResponse)
+    (
+        value.throttle_time_ms,
+        value.error_code,
+        value.producer_id,
+        value.producer_epoch,
+        value.ongoing_txn_producer_id,
+        value.ongoing_txn_producer_epoch,
+    ) = _I_H_Q_H_Q_H.unpack_from(data, at)
+    at += 26
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_init_producer_id_response_v6(out: bytearray, value: InitProducerIdResponse) -> None:
+    out += _I_H_Q_H_Q_H.pack(
+        value.throttle_time_ms,
+        value.error_code,
+        value.producer_id,
+        value.producer_epoch,
+        value.ongoing_txn_producer_id,
+        value.ongoing_txn_producer_epoch,
+    )
+    out.append(0)
+
+
+REQUEST: Codec[InitProducerIdRequest] = {
+    0: (_read_init_producer_id_request_v0, _write_init_producer_id_request_v0),
+    1: (_read_init_producer_id_request_v0, _write_init_producer_id_request_v0),
+    2: (_read_init_producer_id_request_v2, _write_init_producer_id_request_v2),
+    3: (_read_init_producer_id_request_v3, _write_init_producer_id_request_v3),
+    4: (_read_init_producer_id_request_v3, _write_init_producer_id_request_v3),
+    5: (_read_init_producer_id_request_v3, _write_init_producer_id_request_v3),
+    6: (_read_init_producer_id_request_v6, _write_init_producer_id_request_v6),
+}
+
+RESPONSE: Codec[InitProducerIdResponse] = {
+    0: (_read_init_producer_id_response_v0, _write_init_producer_id_response_v0),
+    1: (_read_init_producer_id_response_v0, _write_init_producer_id_response_v0),
+    2: (_read_init_producer_id_response_v2, _write_init_producer_id_response_v2),
+    3: (_read_init_producer_id_response_v2, _write_init_producer_id_response_v2),
+    4: (_read_init_producer_id_response_v2, _write_init_producer_id_response_v2),
+    5: (_read_init_producer_id_response_v2, _write_init_producer_id_response_v2),
+    6: (_read_init_producer_id_response_v6, _write_init_producer_id_response_v6),
+}

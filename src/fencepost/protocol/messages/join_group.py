@@ -4,7 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from struct import Struct
 from typing import ClassVar
+
+from fencepost.protocol.wire import (
+    Codec,
+    new,
+    read_array,
+    read_bytes,
+    read_compact_array,
+    read_compact_bytes,
+    read_compact_nullable_string,
+    read_compact_string,
+    read_nullable_string,
+    read_string,
+    skip_tagged_fields,
+    write_array,
+    write_bytes,
+    write_compact_array,
+    write_compact_bytes,
+    write_compact_nullable_string,
+    write_compact_string,
+    write_nullable_string,
+    write_string,
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -45,3 +68,338 @@ class JoinGroupResponse:
     skip_assignment: bool = False  # v9
     member_id: str = ""
     members: Sequence[JoinGroupResponseMember] = ()
+
+
+_T = Struct(">?")
+_H_I = Struct(">hi")
+_I = Struct(">i")
+_I_H_I = Struct(">ihi")
+_I2 = Struct(">ii")
+
+
+def _read_join_group_request_protocol_v0(data: bytes, at: int) -> tuple[JoinGroupRequestProtocol, int]:
+    value = new(JoinGroupRequestProtocol)
+    value.name, at = read_string(data, at)
+    value.metadata, at = read_bytes(data, at)
+    return value, at
+
+
+def _write_join_group_request_protocol_v0(out: bytearray, value: JoinGroupRequestProtocol) -> None:
+    write_string(out, value.name)
+    write_bytes(out, value.metadata)
+
+
+def _read_join_group_request_v0(data: bytes, at: int) -> tuple[JoinGroupRequest, int]:
+    value = new(JoinGroupRequest)
+    value.group_id, at = read_string(data, at)
+    (value.session_timeout_ms,) = _I.unpack_from(data, at)
+    value.member_id, at = read_string(data, at + 4)
+    value.protocol_type, at = read_string(data, at)
+    value.protocols, at = read_array(data, at, _read_join_group_request_protocol_v0, 6)
+    value.rebalance_timeout_ms = -1
+    value.group_instance_id = None
+    value.reason = None
+    return value, at
+
+
+def _write_join_group_request_v0(out: bytearray, value: JoinGroupRequest) -> None:
+    write_string(out, value.group_id)
+    out += _I.pack(value.session_timeout_ms)
+    write_string(out, value.member_id)
+    write_string(out, value.protocol_type)
+    write_array(out, value.protocols, _write_join_group_request_protocol_v0)
+
+
+def _read_join_group_request_v1(data: bytes, at: int) -> tuple[JoinGroupRequest, int]:
+    value = new(JoinGroupRequest)
+    value.group_id, at = read_string(data, at)
+    value.session_timeout_ms, value.rebalance_timeout_ms = _I2.unpack_from(data, at)
+    value.member_id, at = read_string(data, at + 8)
+    value.protocol_type, at = read_string(data, at)
+    value.protocols, at = read_array(data, at, _read_join_group_request_protocol_v0, 6)
+    value.group_instance_id = None
+    value.reason = None
+    return value, at
+
+
+def _write_join_group_request_v1(out: bytearray, value: JoinGroupRequest) -> None:
+    write_string(out, value.group_id)
+    out += _I2.pack(value.session_timeout_ms, value.rebalance_timeout_ms)
+    write_string(out, value.member_id)
+    write_string(out, value.protocol_type)
+    write_array(out, value.protocols, _write_join_group_request_protocol_v0)
+
+
+def _read_join_group_request_v5(data: bytes, at: int) -> tuple[JoinGroupRequest, int]:
+    value = new(JoinGroupRequest)
+    value.group_id, at = read_string(data, at)
+    value.session_timeout_ms, value.rebalance_timeout_ms = _I2.unpack_from(data, at)
+    value.member_id, at = read_string(data, at + 8)
+    value.group_instance_id, at = read_nullable_string(data, at)
+    value.protocol_type, at = read_string(data, at)
+    value.protocols, at = read_array(data, at, _read_join_group_request_protocol_v0, 6)
+    value.reason = None
+    return value, at
+
+
+def _write_join_group_request_v5(out: bytearray, value: JoinGroupRequest) -> None:
+    write_string(out, value.group_id)
+    out += _I2.pack(value.session_timeout_ms, value.rebalance_timeout_ms)
+    write_string(out, value.member_id)
+    write_nullable_string(out, value.group_instance_id)
+    write_string(out, value.protocol_type)
+    write_array(out, value.protocols, _write_join_group_request_protocol_v0)
+
+
+def _read_join_group_request_protocol_v6(data: bytes, at: int) -> tuple[JoinGroupRequestProtocol, int]:
+    value = new(JoinGroupRequestProtocol)
+    value.name, at = read_compact_string(data, at)
+    value.metadata, at = read_compact_bytes(data, at)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_join_group_request_protocol_v6(out: bytearray, value: JoinGroupRequestProtocol) -> None:
+    write_compact_string(out, value.name)
+    write_compact_bytes(out, value.metadata)
+    out.append(0)
+
+
+def _read_join_group_request_v6(data: bytes, at: int) -> tuple[JoinGroupRequest, int]:
+    value = new(JoinGroupRequest)
+    value.group_id, at = read_compact_string(data, at)
+    value.session_timeout_ms, value.rebalance_timeout_ms = _I2.unpack_from(data, at)
+    value.member_id, at = read_compact_string(data, at + 8)
+    value.group_instance_id, at = read_compact_nullable_string(data, at)
+    value.protocol_type, at = read_compact_string(data, at)
+    value.protocols, at = read_compact_array(data, at, _read_join_group_request_protocol_v6, 3)
+    value.reason = None
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_join_group_request_v6(out: bytearray, value: JoinGroupRequest) -> None:
+    write_compact_string(out, value.group_id)
+    out += _I2.pack(value.session_timeout_ms, value.rebalance_timeout_ms)
+    write_compact_string(out, value.member_id)
+    write_compact_nullable_string(out, value.group_instance_id)
+    write_compact_string(out, value.protocol_type)
+    write_compact_array(out, value.protocols, _write_join_group_request_protocol_v6)
+    out.append(0)
+
+
+def _read_join_group_request_v8(data: bytes, at: int) -> tuple[JoinGroupRequest, int]:
+    value = new(JoinGroupRequest)
+    value.group_id, at = read_compact_string(data, at)
+    value.session_timeout_ms, value.rebalance_timeout_ms = _I2.unpack_from(data, at)
+    value.member_id, at = read_compact_string(data, at + 8)
+    value.group_instance_id, at = read_compact_nullable_string(data, at)
+    value.protocol_type, at = read_compact_string(data, at)
+    value.protocols, at = read_compact_array(data, at, _read_join_group_request_protocol_v6, 3)
+    value.reason, at = read_compact_nullable_string(data, at)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_join_group_request_v8(out: bytearray, value: JoinGroupRequest) -> None:
+    write_compact_string(out, value.group_id)
+    out += _I2.pack(value.session_timeout_ms, value.rebalance_timeout_ms)
+    write_compact_string(out, value.member_id)
+    write_compact_nullable_string(out, value.group_instance_id)
+    write_compact_string(out, value.protocol_type)
+    write_compact_array(out, value.protocols, _write_join_group_request_protocol_v6)
+    write_compact_nullable_string(out, value.reason)
+    out.append(0)
+
+
+def _read_join_group_response_member_v0(data: bytes, at: int) -> tuple[JoinGroupResponseMember, int]:
+    value = new(JoinGroupResponseMember)
+    value.member_id, at = read_string(data, at)
+    value.metadata, at = read_bytes(data, at)
+    value.group_instance_id = None
+    return value, at
+
+
+def _write_join_group_response_member_v0(out: bytearray, value: JoinGroupResponseMember) -> None:
+    write_string(out, value.member_id)
+    write_bytes(out, value.metadata)
+
+
+def _read_join_group_response_v0(data: bytes, at: int) -> tuple[JoinGroupResponse, int]:
+    value = new(JoinGroupResponse)
+    value.error_code, value.generation_id = _H_I.unpack_from(data, at)
+    value.protocol_name, at = read_string(data, at + 6)
+    value.leader, at = read_string(data, at)
+    value.member_id, at = read_string(data, at)
+    value.members, at = read_array(data, at, _read_join_group_response_member_v0, 6)
+    value.throttle_time_ms = 0
+    value.protocol_type = None
+    value.skip_assignment = False
+    return value, at
+
+
+def _write_join_group_response_v0(out: bytearray, value: JoinGroupResponse) -> None:
+    out += _H_I.pack(value.error_code, value.generation_id)
+    write_string(out, value.protocol_name or "")
+    write_string(out, value.leader)
+    write_string(out, value.member_id)
+    write_array(out, value.members, _write_join_group_response_member_v0)
+
+
+def _read_join_group_response_v2(data: bytes, at: int) -> tuple[JoinGroupResponse, int]:
+    value = new(JoinGroupResponse)
+    value.throttle_time_ms, value.error_code, value.generation_id = _I_H_I.unpack_from(data, at)
+    value.protocol_name, at = read_string(data, at + 10)
+    value.leader, at = read_string(data, at)
+    value.member_id, at = read_string(data, at)
+    value.members, at = read_array(data, at, _read_join_group_response_member_v0, 6)
+    value.protocol_type = None
+    value.skip_assignment = False
+    return value, at
+
+
+def _write_join_group_response_v2(out: bytearray, value: JoinGroupResponse) -> None:
+    out += _I_H_I.pack(value.throttle_time_ms, value.error_code, value.generation_id)
+    write_string(out, value.protocol_name or "")
+    write_string(out, value.leader)
+    write_string(out, value.member_id)
+    write_array(out, value.members, _write_join_group_response_member_v0)
+
+
+def _read_join_group_response_member_v5(data: bytes, at: int) -> tuple[JoinGroupResponseMember, int]:
+    value = new(JoinGroupResponseMember)
+    value.member_id, at = read_string(data, at)
+    value.group_instance_id, at = read_nullable_string(data, at)
+    value.metadata, at = read_bytes(data, at)
+    return value, at
+
+
+def _write_join_group_response_member_v5(out: bytearray, value: JoinGroupResponseMember) -> None:
+    write_string(out, value.member_id)
+    write_nullable_string(out, value.group_instance_id)
+    write_bytes(out, value.metadata)
+
+
+def _read_join_group_response_v5(data: bytes, at: int) -> tuple[JoinGroupResponse, int]:
+    value = new(JoinGroupResponse)
+    value.throttle_time_ms, value.error_code, value.generation_id = _I_H_I.unpack_from(data, at)
+    value.protocol_name, at = read_string(data, at + 10)
+    value.leader, at = read_string(data, at)
+    value.member_id, at = read_string(data, at)
+    value.members, at = read_array(data, at, _read_join_group_response_member_v5, 8)
+    value.protocol_type = None
+    value.skip_assignment = False
+    return value, at
+
+
+def _write_join_group_response_v5(out: bytearray, value: JoinGroupResponse) -> None:
+    out += _I_H_I.pack(value.throttle_time_ms, value.error_code, value.generation_id)
+    write_string(out, value.protocol_name or "")
+    write_string(out, value.leader)
+    write_string(out, value.member_id)
+    write_array(out, value.members, _write_join_group_response_member_v5)
+
+
+def _read_join_group_response_member_v6(data: bytes, at: int) -> tuple[JoinGroupResponseMember, int]:
+    value = new(JoinGroupResponseMember)
+    value.member_id, at = read_compact_string(data, at)
+    value.group_instance_id, at = read_compact_nullable_string(data, at)
+    value.metadata, at = read_compact_bytes(data, at)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_join_group_response_member_v6(out: bytearray, value: JoinGroupResponseMember) -> None:
+    write_compact_string(out, value.member_id)
+    write_compact_nullable_string(out, value.group_instance_id)
+    write_compact_bytes(out, value.metadata)
+    out.append(0)
+
+
+def _read_join_group_response_v6(data: bytes, at: int) -> tuple[JoinGroupResponse, int]:
+    value = new(JoinGroupResponse)
+    value.throttle_time_ms, value.error_code, value.generation_id = _I_H_I.unpack_from(data, at)
+    value.protocol_name, at = read_compact_string(data, at + 10)
+    value.leader, at = read_compact_string(data, at)
+    value.member_id, at = read_compact_string(data, at)
+    value.members, at = read_compact_array(data, at, _read_join_group_response_member_v6, 4)
+    value.protocol_type = None
+    value.skip_assignment = False
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_join_group_response_v6(out: bytearray, value: JoinGroupResponse) -> None:
+    out += _I_H_I.pack(value.throttle_time_ms, value.error_code, value.generation_id)
+    write_compact_string(out, value.protocol_name or "")
+    write_compact_string(out, value.leader)
+    write_compact_string(out, value.member_id)
+    write_compact_array(out, value.members, _write_join_group_response_member_v6)
+    out.append(0)
+
+
+def _read_join_group_response_v7(data: bytes, at: int) -> tuple[JoinGroupResponse, int]:
+    value = new(JoinGroupResponse)
+    value.throttle_time_ms, value.error_code, value.generation_id = _I_H_I.unpack_from(data, at)
+    value.protocol_type, at = read_compact_nullable_string(data, at + 10)
+    value.protocol_name, at = read_compact_nullable_string(data, at)
+    value.leader, at = read_compact_string(data, at)
+    value.member_id, at = read_compact_string(data, at)
+    value.members, at = read_compact_array(data, at, _read_join_group_response_member_v6, 4)
+    value.skip_assignment = False
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_join_group_response_v7(out: bytearray, value: JoinGroupResponse) -> None:
+    out += _I_H_I.pack(value.throttle_time_ms, value.error_code, value.generation_id)
+    write_compact_nullable_string(out, value.protocol_type)
+    write_compact_nullable_string(out, value.protocol_name)
+    write_compact_string(out, value.leader)
+    write_compact_string(out, value.member_id)
+    write_compact_array(out, value.members, _write_join_group_response_member_v6)
+    out.append(0)
+
+
+def _read_join_group_response_v9(data: bytes, at: int) -> tuple[JoinGroupResponse, int]:
+    value = new(JoinGroupResponse)
+    value.throttle_time_ms, value.error_code, value.generation_id = _I_H_I.unpack_from(data, at)
+    value.protocol_type, at = read_compact_nullable_string(data, at + 10)
+    value.protocol_name, at = read_compact_nullable_string(data, at)
+    value.leader, at = read_compact_string(data, at)
+    (value.skip_assignment,) = _T.unpack_from(data, at)
+    value.member_id, at = read_compact_string(data, at + 1)
+    value.members, at = read_compact_array(data, at, _read_join_group_response_member_v6, 4)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_join_group_response_v9(out: bytearray, value: JoinGroupResponse) -> None:
+    out += _I_H_I.pack(value.throttle_time_ms, value.error_code, value.generation_id)
+    write_compact_nullable_string(out, value.protocol_type)
+    write_compact_nullable_string(out, value.protocol_name)
+    write_compact_string(out, value.leader)
+    out += _T.pack(value.skip_assignment)
+    write_compact_string(out, value.member_id)
+    write_compact_array(out, value.members, _write_join_group_response_member_v6)
+    out.append(0)
+
+
+REQUEST: Codec[JoinGroupRequest] = {
+    0: (_read_join_group_request_v0, _write_join_group_request_v0),
+    1: (_read_join_group_request_v1, _write_join_group_request_v1),
+    2: (_read_join_group_request_v1, _write_join_group_request_v1),
+    3: (_read_join_group_request_v1, _write_join_group_request_v1),
+    4: (_read_join_group_request_v1, _write_join_group_request_v1),
+    5: (_read_join_group_request_v5, _write_join_group_request_v5),
+    6: (_read_join_group_request_v6, _write_join_group_request_v6),
+    7: (_read_join_group_request_v6, _write_join_group_request_v6),
+    8: (_read_join_group_request_v8, _write_join_group_request_v8),
+    9: (_read_join_group_request_v8, _write_join_group_request_v8),
+}
+
+RESPONSE: Codec[JoinGroupResponse] = {
+    0: (_read_join_group_response_v0, _write_join_group_response_v0),
+    1: (_read_join_group_response_v0, _write_join_group_response_v0),
+    2: (_read_join_group_response_v2, _write_join_group_response_v2),
+    3: (_read_join_group_response_v2, _write_join_group_response_v2),
+    4: (_read_join_group_response_v2, _write_join_group_response_v2),
+    5: (_read_join_group_response_v5, _write_join_group_response_v5),
+    6: (_read_join_group_response_v6, _write_join_group_response_v6),
+    7: (_read_join_group_response_v7, _write_join_group_response_v7),
+    8: (_read_join_group_response_v7, _write_join_group_response_v7),
+    9: (_read_join_group_response_v9, _write_join_group_response_v9),
+}

@@ -4,7 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from struct import Struct
 from typing import ClassVar
+
+from fencepost.protocol.wire import (
+    Codec,
+    new,
+    read_array,
+    read_compact_array,
+    read_compact_nullable_string,
+    read_compact_string,
+    read_nullable_string,
+    read_string,
+    skip_tagged_fields,
+    write_array,
+    write_compact_array,
+    write_compact_nullable_string,
+    write_compact_string,
+    write_nullable_string,
+    write_string,
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -35,3 +54,200 @@ class LeaveGroupResponse:
     throttle_time_ms: int = 0  # v1-5
     error_code: int = 0
     members: Sequence[MemberResponse] = ()  # v3-5
+
+
+_H = Struct(">h")
+_I_H = Struct(">ih")
+
+
+def _read_leave_group_request_v0(data: bytes, at: int) -> tuple[LeaveGroupRequest, int]:
+    value = new(LeaveGroupRequest)
+    value.group_id, at = read_string(data, at)
+    value.member_id, at = read_string(data, at)
+    value.members = ()
+    return value, at
+
+
+def _write_leave_group_request_v0(out: bytearray, value: LeaveGroupRequest) -> None:
+    write_string(out, value.group_id)
+    write_string(out, value.member_id)
+
+
+def _read_member_identity_v3(data: bytes, at: int) -> tuple[MemberIdentity, int]:
+    value = new(MemberIdentity)
+    value.member_id, at = read_string(data, at)
+    value.group_instance_id, at = read_nullable_string(data, at)
+    value.reason = None
+    return value, at
+
+
+def _write_member_identity_v3(out: bytearray, value: MemberIdentity) -> None:
+    write_string(out, value.member_id)
+    write_nullable_string(out, value.group_instance_id)
+
+
+def _read_leave_group_request_v3(data: bytes, at: int) -> tuple[LeaveGroupRequest, int]:
+    value = new(LeaveGroupRequest)
+    value.group_id, at = read_string(data, at)
+    value.members, at = read_array(data, at, _read_member_identity_v3, 4)
+    value.member_id = ""
+    return value, at
+
+
+def _write_leave_group_request_v3(out: bytearray, value: LeaveGroupRequest) -> None:
+    write_string(out, value.group_id)
+    write_array(out, value.members, _write_member_identity_v3)
+
+
+def _read_member_identity_v4(data: bytes, at: int) -> tuple[MemberIdentity, int]:
+    value = new(MemberIdentity)
+    value.member_id, at = read_compact_string(data, at)
+    value.group_instance_id, at = read_compact_nullable_string(data, at)
+    value.reason = None
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_member_identity_v4(out: bytearray, value: MemberIdentity) -> None:
+    write_compact_string(out, value.member_id)
+    write_compact_nullable_string(out, value.group_instance_id)
+    out.append(0)
+
+
+def _read_leave_group_request_v4(data: bytes, at: int) -> tuple[LeaveGroupRequest, int]:
+    value = new(LeaveGroupRequest)
+    value.group_id, at = read_compact_string(data, at)
+    value.members, at = read_compact_array(data, at, _read_member_identity_v4, 3)
+    value.member_id = ""
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_leave_group_request_v4(out: bytearray, value: LeaveGroupRequest) -> None:
+    write_compact_string(out, value.group_id)
+    write_compact_array(out, value.members, _write_member_identity_v4)
+    out.append(0)
+
+
+def _read_member_identity_v5(data: bytes, at: int) -> tuple[MemberIdentity, int]:
+    value = new(MemberIdentity)
+    value.member_id, at = read_compact_string(data, at)
+    value.group_instance_id, at = read_compact_nullable_string(data, at)
+    value.reason, at = read_compact_nullable_string(data, at)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_member_identity_v5(out: bytearray, value: MemberIdentity) -> None:
+    write_compact_string(out, value.member_id)
+    write_compact_nullable_string(out, value.group_instance_id)
+    write_compact_nullable_string(out, value.reason)
+    out.append(0)
+
+
+def _read_leave_group_request_v5(data: bytes, at: int) -> tuple[LeaveGroupRequest, int]:
+    value = new(LeaveGroupRequest)
+    value.group_id, at = read_compact_string(data, at)
+    value.members, at = read_compact_array(data, at, _read_member_identity_v5, 4)
+    value.member_id = ""
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_leave_group_request_v5(out: bytearray, value: LeaveGroupRequest) -> None:
+    write_compact_string(out, value.group_id)
+    write_compact_array(out, value.members, _write_member_identity_v5)
+    out.append(0)
+
+
+def _read_leave_group_response_v0(data: bytes, at: int) -> tuple[LeaveGroupResponse, int]:
+    value = new(LeaveGroupResponse)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.throttle_time_ms = 0
+    value.members = ()
+    return value, at + 2
+
+
+def _write_leave_group_response_v0(out: bytearray, value: LeaveGroupResponse) -> None:
+    out += _H.pack(value.error_code)
+
+
+def _read_leave_group_response_v1(data: bytes, at: int) -> tuple[LeaveGroupResponse, int]:
+    value = new(LeaveGroupResponse)
+    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
+    value.members = ()
+    return value, at + 6
+
+
+def _write_leave_group_response_v1(out: bytearray, value: LeaveGroupResponse) -> None:
+    out += _I_H.pack(value.throttle_time_ms, value.error_code)
+
+
+def _read_member_response_v3(data: bytes, at: int) -> tuple[MemberResponse, int]:
+    value = new(MemberResponse)
+    value.member_id, at = read_string(data, at)
+    value.group_instance_id, at = read_nullable_string(data, at)
+    (value.error_code,) = _H.unpack_from(data, at)
+    return value, at + 2
+
+
+def _write_member_response_v3(out: bytearray, value: MemberResponse) -> None:
+    write_string(out, value.member_id)
+    write_nullable_string(out, value.group_instance_id)
+    out += _H.pack(value.error_code)
+
+
+def _read_leave_group_response_v3(data: bytes, at: int) -> tuple[LeaveGroupResponse, int]:
+    value = new(LeaveGroupResponse)
+    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
+    value.members, at = read_array(data, at + 6, _read_member_response_v3, 6)
+    return value, at
+
+
+def _write_leave_group_response_v3(out: bytearray, value: LeaveGroupResponse) -> None:
+    out += _I_H.pack(value.throttle_time_ms, value.error_code)
+    write_array(out, value.members, _write_member_response_v3)
+
+
+def _read_member_response_v4(data: bytes, at: int) -> tuple[MemberResponse, int]:
+    value = new(MemberResponse)
+    value.member_id, at = read_compact_string(data, at)
+    value.group_instance_id, at = read_compact_nullable_string(data, at)
+    (value.error_code,) = _H.unpack_from(data, at)
+    at += 2
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_member_response_v4(out: bytearray, value: MemberResponse) -> None:
+    write_compact_string(out, value.member_id)
+    write_compact_nullable_string(out, value.group_instance_id)
+    out += _H.pack(value.error_code)
+    out.append(0)
+
+
+def _read_leave_group_response_v4(data: bytes, at: int) -> tuple[LeaveGroupResponse, int]:
+    value = new(LeaveGroupResponse)
+    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
+    value.members, at = read_compact_array(data, at + 6, _read_member_response_v4, 5)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_leave_group_response_v4(out: bytearray, value: LeaveGroupResponse) -> None:
+    out += _I_H.pack(value.throttle_time_ms, value.error_code)
+    write_compact_array(out, value.members, _write_member_response_v4)
+    out.append(0)
+
+
+REQUEST: Codec[LeaveGroupRequest] = {
+    0: (_read_leave_group_request_v0, _write_leave_group_request_v0),
+    1: (_read_leave_group_request_v0, _write_leave_group_request_v0),
+    2: (_read_leave_group_request_v0, _write_leave_group_request_v0),
+    3: (_read_leave_group_request_v3, _write_leave_group_request_v3),
+    4: (_read_leave_group_request_v4, _write_leave_group_request_v4),
+    5: (_read_leave_group_request_v5, _write_leave_group_request_v5),
+}
+
+RESPONSE: Codec[LeaveGroupResponse] = {
+    0: (_read_leave_group_response_v0, _write_leave_group_response_v0),
+    1: (_read_leave_group_response_v1, _write_leave_group_response_v1),
+    2: (_read_leave_group_response_v1, _write_leave_group_response_v1),
+    3: (_read_leave_group_response_v3, _write_leave_group_response_v3),
+    4: (_read_leave_group_response_v4, _write_leave_group_response_v4),
+    5: (_read_leave_group_response_v4, _write_leave_group_response_v4),
+}

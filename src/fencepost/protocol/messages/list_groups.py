@@ -4,7 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from struct import Struct
 from typing import ClassVar
+
+from fencepost.protocol.wire import (
+    Codec,
+    new,
+    read_array,
+    read_compact_array,
+    read_compact_string,
+    read_string,
+    skip_tagged_fields,
+    write_array,
+    write_compact_array,
+    write_compact_string,
+    write_string,
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -28,3 +43,199 @@ class ListGroupsResponse:
     throttle_time_ms: int = 0  # v1-5
     error_code: int = 0
     groups: Sequence[ListedGroup] = ()
+
+
+_H = Struct(">h")
+_I_H = Struct(">ih")
+
+
+def _read_list_groups_request_v0(data: bytes, at: int) -> tuple[ListGroupsRequest, int]:
+    value = new(ListGroupsRequest)
+    value.states_filter = ()
+    value.types_filter = ()
+    return value, at
+
+
+def _write_list_groups_request_v0(out: bytearray, _: ListGroupsRequest) -> None:
+    pass
+
+
+def _read_list_groups_request_v3(data: bytes, at: int) -> tuple[ListGroupsRequest, int]:
+    value = new(ListGroupsRequest)
+    value.states_filter = ()
+    value.types_filter = ()
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_list_groups_request_v3(out: bytearray, _: ListGroupsRequest) -> None:
+    out.append(0)
+
+
+def _read_list_groups_request_v4(data: bytes, at: int) -> tuple[ListGroupsRequest, int]:
+    value = new(ListGroupsRequest)
+    value.states_filter, at = read_compact_array(data, at, read_compact_string, 1)
+    value.types_filter = ()
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_list_groups_request_v4(out: bytearray, value: ListGroupsRequest) -> None:
+    write_compact_array(out, value.states_filter, write_compact_string)
+    out.append(0)
+
+
+def _read_list_groups_request_v5(data: bytes, at: int) -> tuple[ListGroupsRequest, int]:
+    value = new(ListGroupsRequest)
+    value.states_filter, at = read_compact_array(data, at, read_compact_string, 1)
+    value.types_filter, at = read_compact_array(data, at, read_compact_string, 1)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_list_groups_request_v5(out: bytearray, value: ListGroupsRequest) -> None:
+    write_compact_array(out, value.states_filter, write_compact_string)
+    write_compact_array(out, value.types_filter, write_compact_string)
+    out.append(0)
+
+
+def _read_listed_group_v0(data: bytes, at: int) -> tuple[ListedGroup, int]:
+    value = new(ListedGroup)
+    value.group_id, at = read_string(data, at)
+    value.protocol_type, at = read_string(data, at)
+    value.group_state = ""
+    value.group_type = ""
+    return value, at
+
+
+def _write_listed_group_v0(out: bytearray, value: ListedGroup) -> None:
+    write_string(out, value.group_id)
+    write_string(out, value.protocol_type)
+
+
+def _read_list_groups_response_v0(data: bytes, at: int) -> tuple[ListGroupsResponse, int]:
+    value = new(ListGroupsResponse)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.groups, at = read_array(data, at + 2, _read_listed_group_v0, 4)
+    value.throttle_time_ms = 0
+    return value, at
+
+
+def _write_list_groups_response_v0(out: bytearray, value: ListGroupsResponse) -> None:
+    out += _H.pack(value.error_code)
+    write_array(out, value.groups, _write_listed_group_v0)
+
+
+def _read_list_groups_response_v1(data: bytes, at: int) -> tuple[ListGroupsResponse, int]:
+    value = new(ListGroupsResponse)
+    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
+    value.groups, at = read_array(data, at + 6, _read_listed_group_v0, 4)
+    return value, at
+
+
+def _write_list_groups_response_v1(out: bytearray, value: ListGroupsResponse) -> None:
+    out += _I_H.pack(value.throttle_time_ms, value.error_code)
+    write_array(out, value.groups, _write_listed_group_v0)
+
+
+def _read_listed_group_v3(data: bytes, at: int) -> tuple[ListedGroup, int]:
+    value = new(ListedGroup)
+    value.group_id, at = read_compact_string(data, at)
+    value.protocol_type, at = read_compact_string(data, at)
+    value.group_state = ""
+    value.group_type = ""
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_listed_group_v3(out: bytearray, value: ListedGroup) -> None:
+    write_compact_string(out, value.group_id)
+    write_compact_string(out, value.protocol_type)
+    out.append(0)
+
+
+def _read_list_groups_response_v3(data: bytes, at: int) -> tuple[ListGroupsResponse, int]:
+    value = new(ListGroupsResponse)
+    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
+    value.groups, at = read_compact_array(data, at + 6, _read_listed_group_v3, 3)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_list_groups_response_v3(out: bytearray, value: ListGroupsResponse) -> None:
+    out += _I_H.pack(value.throttle_time_ms, value.error_code)
+    write_compact_array(out, value.groups, _write_listed_group_v3)
+    out.append(0)
+
+
+def _read_listed_group_v4(data: bytes, at: int) -> tuple[ListedGroup, int]:
+    value = new(ListedGroup)
+    value.group_id, at = read_compact_string(data, at)
+    value.protocol_type, at = read_compact_string(data, at)
+    value.group_state, at = read_compact_string(data, at)
+    value.group_type = ""
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_listed_group_v4(out: bytearray, value: ListedGroup) -> None:
+    write_compact_string(out, value.group_id)
+    write_compact_string(out, value.protocol_type)
+    write_compact_string(out, value.group_state)
+    out.append(0)
+
+
+def _read_list_groups_response_v4(data: bytes, at: int) -> tuple[ListGroupsResponse, int]:
+    value = new(ListGroupsResponse)
+    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
+    value.groups, at = read_compact_array(data, at + 6, _read_listed_group_v4, 4)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_list_groups_response_v4(out: bytearray, value: ListGroupsResponse) -> None:
+    out += _I_H.pack(value.throttle_time_ms, value.error_code)
+    write_compact_array(out, value.groups, _write_listed_group_v4)
+    out.append(0)
+
+
+def _read_listed_group_v5(data: bytes, at: int) -> tuple[ListedGroup, int]:
+    value = new(ListedGroup)
+    value.group_id, at = read_compact_string(data, at)
+    value.protocol_type, at = read_compact_string(data, at)
+    value.group_state, at = read_compact_string(data, at)
+    value.group_type, at = read_compact_string(data, at)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_listed_group_v5(out: bytearray, value: ListedGroup) -> None:
+    write_compact_string(out, value.group_id)
+    write_compact_string(out, value.protocol_type)
+    write_compact_string(out, value.group_state)
+    write_compact_string(out, value.group_type)
+    out.append(0)
+
+
+def _read_list_groups_response_v5(data: bytes, at: int) -> tuple[ListGroupsResponse, int]:
+    value = new(ListGroupsResponse)
+    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
+    value.groups, at = read_compact_array(data, at + 6, _read_listed_group_v5, 5)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_list_groups_response_v5(out: bytearray, value: ListGroupsResponse) -> None:
+    out += _I_H.pack(value.throttle_time_ms, value.error_code)
+    write_compact_array(out, value.groups, _write_listed_group_v5)
+    out.append(0)
+
+
+REQUEST: Codec[ListGroupsRequest] = {
+    0: (_read_list_groups_request_v0, _write_list_groups_request_v0),
+    1: (_read_list_groups_request_v0, _write_list_groups_request_v0),
+    2: (_read_list_groups_request_v0, _write_list_groups_request_v0),
+    3: (_read_list_groups_request_v3, _write_list_groups_request_v3),
+    4: (_read_list_groups_request_v4, _write_list_groups_request_v4),
+    5: (_read_list_groups_request_v5, _write_list_groups_request_v5),
+}
+
+RESPONSE: Codec[ListGroupsResponse] = {
+    0: (_read_list_groups_response_v0, _write_list_groups_response_v0),
+    1: (_read_list_groups_response_v1, _write_list_groups_response_v1),
+    2: (_read_list_groups_response_v1, _write_list_groups_response_v1),
+    3: (_read_list_groups_response_v3, _write_list_groups_response_v3),
+    4: (_read_list_groups_response_v4, _write_list_groups_response_v4),
+    5: (_read_list_groups_response_v5, _write_list_groups_response_v5),
+}

@@ -4,7 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from struct import Struct
 from typing import ClassVar
+
+from fencepost.protocol.wire import (
+    Codec,
+    new,
+    read_array,
+    read_compact_array,
+    read_compact_string,
+    read_string,
+    skip_tagged_fields,
+    write_array,
+    write_compact_array,
+    write_compact_string,
+    write_string,
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -49,3 +64,310 @@ class ListOffsetsResponse:
     API_KEY: ClassVar[int] = 2
     throttle_time_ms: int = 0  # v2-11
     topics: Sequence[ListOffsetsTopicResponse] = ()
+
+
+_I = Struct(">i")
+_I_B = Struct(">ib")
+_I_H_Q2 = Struct(">ihqq")
+_I_H_Q2_I = Struct(">ihqqi")
+_I2_Q = Struct(">iiq")
+_I_Q = Struct(">iq")
+
+
+def _read_list_offsets_partition_v1(data: bytes, at: int) -> tuple[ListOffsetsPartition, int]:
+    value = new(ListOffsetsPartition)
+    value.partition_index, value.timestamp = _I_Q.unpack_from(data, at)
+    value.current_leader_epoch = -1
+    return value, at + 12
+
+
+def _write_list_offsets_partition_v1(out: bytearray, value: ListOffsetsPartition) -> None:
+    out += _I_Q.pack(value.partition_index, value.timestamp)
+
+
+def _read_list_offsets_topic_v1(data: bytes, at: int) -> tuple[ListOffsetsTopic, int]:
+    value = new(ListOffsetsTopic)
+    value.name, at = read_string(data, at)
+    value.partitions, at = read_array(data, at, _read_list_offsets_partition_v1, 12)
+    return value, at
+
+
+def _write_list_offsets_topic_v1(out: bytearray, value: ListOffsetsTopic) -> None:
+    write_string(out, value.name)
+    write_array(out, value.partitions, _write_list_offsets_partition_v1)
+
+
+def _read_list_offsets_request_v1(data: bytes, at: int) -> tuple[ListOffsetsRequest, int]:
+    value = new(ListOffsetsRequest)
+    (value.replica_id,) = _I.unpack_from(data, at)
+    value.topics, at = read_array(data, at + 4, _read_list_offsets_topic_v1, 6)
+    value.isolation_level = 0
+    value.timeout_ms = 0
+    return value, at
+
+
+def _write_list_offsets_request_v1(out: bytearray, value: ListOffsetsRequest) -> None:
+    out += _I.pack(value.replica_id)
+    write_array(out, value.topics, _write_list_offsets_topic_v1)
+
+
+def _read_list_offsets_request_v2(data: bytes, at: int) -> tuple[ListOffsetsRequest, int]:
+    value = new(ListOffsetsRequest)
+    value.replica_id, value.isolation_level = _I_B.unpack_from(data, at)
+    value.topics, at = read_array(data, at + 5, _read_list_offsets_topic_v1, 6)
+    value.timeout_ms = 0
+    return value, at
+
+
+def _write_list_offsets_request_v2(out: bytearray, value: ListOffsetsRequest) -> None:
+    out += _I_B.pack(value.replica_id, value.isolation_level)
+    write_array(out, value.topics, _write_list_offsets_topic_v1)
+
+
+def _read_list_offsets_partition_v4(data: bytes, at: int) -> tuple[ListOffsetsPartition, int]:
+    value = new(ListOffsetsPartition)
+    value.partition_index, value.current_leader_epoch, value.timestamp = _I2_Q.unpack_from(data, at)
+    return value, at + 16
+
+
+def _write_list_offsets_partition_v4(out: bytearray, value: ListOffsetsPartition) -> None:
+    out += _I2_Q.pack(value.partition_index, value.current_leader_epoch, value.timestamp)
+
+
+def _read_list_offsets_topic_v4(data: bytes, at: int) -> tuple[ListOffsetsTopic, int]:
+    value = new(ListOffsetsTopic)
+    value.name, at = read_string(data, at)
+    value.partitions, at = read_array(data, at, _read_list_offsets_partition_v4, 16)
+    return value, at
+
+
+def _write_list_offsets_topic_v4(out: bytearray, value: ListOffsetsTopic) -> None:
+    write_string(out, value.name)
+    write_array(out, value.partitions, _write_list_offsets_partition_v4)
+
+
+def _read_list_offsets_request_v4(data: bytes, at: int) -> tuple[ListOffsetsRequest, int]:
+    value = new(ListOffsetsRequest)
+    value.replica_id, value.isolation_level = _I_B.unpack_from(data, at)
+    value.topics, at = read_array(data, at + 5, _read_list_offsets_topic_v4, 6)
+    value.timeout_ms = 0
+    return value, at
+
+
+def _write_list_offsets_request_v4(out: bytearray, value: ListOffsetsRequest) -> None:
+    out += _I_B.pack(value.replica_id, value.isolation_level)
+    write_array(out, value.topics, _write_list_offsets_topic_v4)
+
+
+def _read_list_offsets_partition_v6(data: bytes, at: int) -> tuple[ListOffsetsPartition, int]:
+    value = new(ListOffsetsPartition)
+    value.partition_index, value.current_leader_epoch, value.timestamp = _I2_Q.unpack_from(data, at)
+    at += 16
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_list_offsets_partition_v6(out: bytearray, value: ListOffsetsPartition) -> None:
+    out += _I2_Q.pack(value.partition_index, value.current_leader_epoch, value.timestamp)
+    out.append(0)
+
+
+def _read_list_offsets_topic_v6(data: bytes, at: int) -> tuple[ListOffsetsTopic, int]:
+    value = new(ListOffsetsTopic)
+    value.name, at = read_compact_string(data, at)
+    value.partitions, at = read_compact_array(data, at, _read_list_offsets_partition_v6, 17)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_list_offsets_topic_v6(out: bytearray, value: ListOffsetsTopic) -> None:
+    write_compact_string(out, value.name)
+    write_compact_array(out, value.partitions, _write_list_offsets_partition_v6)
+    out.append(0)
+
+
+def _read_list_offsets_request_v6(data: bytes, at: int) -> tuple[ListOffsetsRequest, int]:
+    value = new(ListOffsetsRequest)
+    value.replica_id, value.isolation_level = _I_B.unpack_from(data, at)
+    value.topics, at = read_compact_array(data, at + 5, _read_list_offsets_topic_v6, 3)
+    value.timeout_ms = 0
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_list_offsets_request_v6(out: bytearray, value: ListOffsetsRequest) -> None:
+    out += _I_B.pack(value.replica_id, value.isolation_level)
+    write_compact_array(out, value.topics, _write_list_offsets_topic_v6)
+    out.append(0)
+
+
+def _read_list_offsets_request_v10(data: bytes, at: int) -> tuple[ListOffsetsRequest, int]:
+    value = new(ListOffsetsRequest)
+    value.replica_id, value.isolation_level = _I_B.unpack_from(data, at)
+    value.topics, at = read_compact_array(data, at + 5, _read_list_offsets_topic_v6, 3)
+    (value.timeout_ms,) = _I.unpack_from(data, at)
+    at += 4
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_list_offsets_request_v10(out: bytearray, value: ListOffsetsRequest) -> None:
+    out += _I_B.pack(value.replica_id, value.isolation_level)
+    write_compact_array(out, value.topics, _write_list_offsets_topic_v6)
+    out += _I.pack(value.timeout_ms)
+    out.append(0)
+
+
+def _read_list_offsets_partition_response_v1(data: bytes, at: int) -> tuple[ListOffsetsPartitionResponse, int]:
+    value = new(ListOffsetsPartitionResponse)
+    value.partition_index, value.error_code, value.timestamp, value.offset = _I_H_Q2.unpack_from(data, at)
+    value.leader_epoch = -1
+    return value, at + 22
+
+
+def _write_list_offsets_partition_response_v1(out: bytearray, value: ListOffsetsPartitionResponse) -> None:
+    out += _I_H_Q2.pack(value.partition_index, value.error_code, value.timestamp, value.offset)
+
+
+def _read_list_offsets_topic_response_v1(data: bytes, at: int) -> tuple[ListOffsetsTopicResponse, int]:
+    value = new(ListOffsetsTopicResponse)
+    value.name, at = read_string(data, at)
+    value.partitions, at = read_array(data, at, _read_list_offsets_partition_response_v1, 22)
+    return value, at
+
+
+def _write_list_offsets_topic_response_v1(out: bytearray, value: ListOffsetsTopicResponse) -> None:
+    write_string(out, value.name)
+    write_array(out, value.partitions, _write_list_offsets_partition_response_v1)
+
+
+def _read_list_offsets_response_v1(data: bytes, at: int) -> tuple[ListOffsetsResponse, int]:
+    value = new(ListOffsetsResponse)
+    value.topics, at = read_array(data, at, _read_list_offsets_topic_response_v1, 6)
+    value.throttle_time_ms = 0
+    return value, at
+
+
+def _write_list_offsets_response_v1(out: bytearray, value: ListOffsetsResponse) -> None:
+    write_array(out, value.topics, _write_list_offsets_topic_response_v1)
+
+
+def _read_list_offsets_response_v2(data: bytes, at: int) -> tuple[ListOffsetsResponse, int]:
+    value = new(ListOffsetsResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.topics, at = read_array(data, at + 4, _read_list_offsets_topic_response_v1, 6)
+    return value, at
+
+
+def _write_list_offsets_response_v2(out: bytearray, value: ListOffsetsResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_array(out, value.topics, _write_list_offsets_topic_response_v1)
+
+
+def _read_list_offsets_partition_response_v4(data: bytes, at: int) -> tuple[ListOffsetsPartitionResponse, int]:
+    value = new(ListOffsetsPartitionResponse)
+    (
+        value.partition_index,
+        value.error_code,
+        value.timestamp,
+        value.offset,
+        value.leader_epoch,
+    ) = _I_H_Q2_I.unpack_from(data, at)
+    return value, at + 26
+
+
+def _write_list_offsets_partition_response_v4(out: bytearray, value: ListOffsetsPartitionResponse) -> None:
+    out += _I_H_Q2_I.pack(value.partition_index, value.error_code, value.timestamp, value.offset, value.leader_epoch)
+
+
+def _read_list_offsets_topic_response_v4(data: bytes, at: int) -> tuple[ListOffsetsTopicResponse, int]:
+    value = new(ListOffsetsTopicResponse)
+    value.name, at = read_string(data, at)
+    value.partitions, at = read_array(data, at, _read_list_offsets_partition_response_v4, 26)
+    return value, at
+
+
+def _write_list_offsets_topic_response_v4(out: bytearray, value: ListOffsetsTopicResponse) -> None:
+    write_string(out, value.name)
+    write_array(out, value.partitions, _write_list_offsets_partition_response_v4)
+
+
+def _read_list_offsets_response_v4(data: bytes, at: int) -> tuple[ListOffsetsResponse, int]:
+    value = new(ListOffsetsResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.topics, at = read_array(data, at + 4, _read_list_offsets_topic_response_v4, 6)
+    return value, at
+
+
+def _write_list_offsets_response_v4(out: bytearray, value: ListOffsetsResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_array(out, value.topics, _write_list_offsets_topic_response_v4)
+
+
+def _read_list_offsets_partition_response_v6(data: bytes, at: int) -> tuple[ListOffsetsPartitionResponse, int]:
+    value = new(ListOffsetsPartitionResponse)
+    (
+        value.partition_index,
+        value.error_code,
+        value.timestamp,
+        value.offset,
+        value.leader_epoch,
+    ) = _I_H_Q2_I.unpack_from(data, at)
+    at += 26
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_list_offsets_partition_response_v6(out: bytearray, value: ListOffsetsPartitionResponse) -> None:
+    out += _I_H_Q2_I.pack(value.partition_index, value.error_code, value.timestamp, value.offset, value.leader_epoch)
+    out.append(0)
+
+
+def _read_list_offsets_topic_response_v6(data: bytes, at: int) -> tuple[ListOffsetsTopicResponse, int]:
+    value = new(ListOffsetsTopicResponse)
+    value.name, at = read_compact_string(data, at)
+    value.partitions, at = read_compact_array(data, at, _read_list_offsets_partition_response_v6, 27)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_list_offsets_topic_response_v6(out: bytearray, value: ListOffsetsTopicResponse) -> None:
+    write_compact_string(out, value.name)
+    write_compact_array(out, value.partitions, _write_list_offsets_partition_response_v6)
+    out.append(0)
+
+
+def _read_list_offsets_response_v6(data: bytes, at: int) -> tuple[ListOffsetsResponse, int]:
+    value = new(ListOffsetsResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.topics, at = read_compact_array(data, at + 4, _read_list_offsets_topic_response_v6, 3)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_list_offsets_response_v6(out: bytearray, value: ListOffsetsResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_compact_array(out, value.topics, _write_list_offsets_topic_response_v6)
+    out.append(0)
+
+
+REQUEST: Codec[ListOffsetsRequest] = {
+    1: (_read_list_offsets_request_v1, _write_list_offsets_request_v1),
+    2: (_read_list_offsets_request_v2, _write_list_offsets_request_v2),
+    3: (_read_list_offsets_request_v2, _write_list_offsets_request_v2),
+    4: (_read_list_offsets_request_v4, _write_list_offsets_request_v4),
+    5: (_read_list_offsets_request_v4, _write_list_offsets_request_v4),
+    6: (_read_list_offsets_request_v6, _write_list_offsets_request_v6),
+    7: (_read_list_offsets_request_v6, _write_list_offsets_request_v6),
+    8: (_read_list_offsets_request_v6, _write_list_offsets_request_v6),
+    9: (_read_list_offsets_request_v6, _write_list_offsets_request_v6),
+    10: (_read_list_offsets_request_v10, _write_list_offsets_request_v10),
+    11: (_read_list_offsets_request_v10, _write_list_offsets_request_v10),
+}
+
+RESPONSE: Codec[ListOffsetsResponse] = {
+    1: (_read_list_offsets_response_v1, _write_list_offsets_response_v1),
+    2: (_read_list_offsets_response_v2, _write_list_offsets_response_v2),
+    3: (_read_list_offsets_response_v2, _write_list_offsets_response_v2),
+    4: (_read_list_offsets_response_v4, _write_list_offsets_response_v4),
+    5: (_read_list_offsets_response_v4, _write_list_offsets_response_v4),
+    6: (_read_list_offsets_response_v6, _write_list_offsets_response_v6),
+    7: (_read_list_offsets_response_v6, _write_list_offsets_response_v6),
+    8: (_read_list_offsets_response_v6, _write_list_offsets_response_v6),
+    9: (_read_list_offsets_response_v6, _write_list_offsets_response_v6),
+    10: (_read_list_offsets_response_v6, _write_list_offsets_response_v6),
+    11: (_read_list_offsets_response_v6, _write_list_offsets_response_v6),
+}

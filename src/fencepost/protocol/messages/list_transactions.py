@@ -4,7 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from struct import Struct
 from typing import ClassVar
+
+from fencepost.protocol.wire import (
+    Codec,
+    new,
+    read_compact_array,
+    read_compact_int64s,
+    read_compact_nullable_string,
+    read_compact_string,
+    skip_tagged_fields,
+    write_compact_array,
+    write_compact_int64s,
+    write_compact_nullable_string,
+    write_compact_string,
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -30,3 +45,99 @@ class ListTransactionsResponse:
     error_code: int = 0
     unknown_state_filters: Sequence[str] = ()
     transaction_states: Sequence[TransactionState] = ()
+
+
+_I_H = Struct(">ih")
+_Q = Struct(">q")
+
+
+def _read_list_transactions_request_v0(data: bytes, at: int) -> tuple[ListTransactionsRequest, int]:
+    value = new(ListTransactionsRequest)
+    value.state_filters, at = read_compact_array(data, at, read_compact_string, 1)
+    value.producer_id_filters, at = read_compact_int64s(data, at)
+    value.duration_filter = -1
+    value.transactional_id_pattern = None
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_list_transactions_request_v0(out: bytearray, value: ListTransactionsRequest) -> None:
+    write_compact_array(out, value.state_filters, write_compact_string)
+    write_compact_int64s(out, value.producer_id_filters)
+    out.append(0)
+
+
+def _read_list_transactions_request_v1(data: bytes, at: int) -> tuple[ListTransactionsRequest, int]:
+    value = new(ListTransactionsRequest)
+    value.state_filters, at = read_compact_array(data, at, read_compact_string, 1)
+    value.producer_id_filters, at = read_compact_int64s(data, at)
+    (value.duration_filter,) = _Q.unpack_from(data, at)
+    value.transactional_id_pattern = None
+    at += 8
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_list_transactions_request_v1(out: bytearray, value: ListTransactionsRequest) -> None:
+    write_compact_array(out, value.state_filters, write_compact_string)
+    write_compact_int64s(out, value.producer_id_filters)
+    out += _Q.pack(value.duration_filter)
+    out.append(0)
+
+
+def _read_list_transactions_request_v2(data: bytes, at: int) -> tuple[ListTransactionsRequest, int]:
+    value = new(ListTransactionsRequest)
+    value.state_filters, at = read_compact_array(data, at, read_compact_string, 1)
+    value.producer_id_filters, at = read_compact_int64s(data, at)
+    (value.duration_filter,) = _Q.unpack_from(data, at)
+    value.transactional_id_pattern, at = read_compact_nullable_string(data, at + 8)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_list_transactions_request_v2(out: bytearray, value: ListTransactionsRequest) -> None:
+    write_compact_array(out, value.state_filters, write_compact_string)
+    write_compact_int64s(out, value.producer_id_filters)
+    out += _Q.pack(value.duration_filter)
+    write_compact_nullable_string(out, value.transactional_id_pattern)
+    out.append(0)
+
+
+def _read_transaction_state_v0(data: bytes, at: int) -> tuple[TransactionState, int]:
+    value = new(TransactionState)
+    value.transactional_id, at = read_compact_string(data, at)
+    (value.producer_id,) = _Q.unpack_from(data, at)
+    value.transaction_state, at = read_compact_string(data, at + 8)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_transaction_state_v0(out: bytearray, value: TransactionState) -> None:
+    write_compact_string(out, value.transactional_id)
+    out += _Q.pack(value.producer_id)
+    write_compact_string(out, value.transaction_state)
+    out.append(0)
+
+
+def _read_list_transactions_response_v0(data: bytes, at: int) -> tuple[ListTransactionsResponse, int]:
+    value = new(ListTransactionsResponse)
+    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
+    value.unknown_state_filters, at = read_compact_array(data, at + 6, read_compact_string, 1)
+    value.transaction_states, at = read_compact_array(data, at, _read_transaction_state_v0, 11)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_list_transactions_response_v0(out: bytearray, value: ListTransactionsResponse) -> None:
+    out += _I_H.pack(value.throttle_time_ms, value.error_code)
+    write_compact_array(out, value.unknown_state_filters, write_compact_string)
+    write_compact_array(out, value.transaction_states, _write_transaction_state_v0)
+    out.append(0)
+
+
+REQUEST: Codec[ListTransactionsRequest] = {
+    0: (_read_list_transactions_request_v0, _write_list_transactions_request_v0),
+    1: (_read_list_transactions_request_v1, _write_list_transactions_request_v1),
+    2: (_read_list_transactions_request_v2, _write_list_transactions_request_v2),
+}
+
+RESPONSE: Codec[ListTransactionsResponse] = {
+    0: (_read_list_transactions_response_v0, _write_list_transactions_response_v0),
+    1: (_read_list_transactions_response_v0, _write_list_transactions_response_v0),
+    2: (_read_list_transactions_response_v0, _write_list_transactions_response_v0),
+}

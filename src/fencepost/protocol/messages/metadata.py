@@ -4,8 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from struct import Struct
 from typing import ClassVar
 from uuid import UUID
+
+from fencepost.protocol.wire import (
+    Codec,
+    need,
+    new,
+    read_array,
+    read_compact_array,
+    read_compact_int32s,
+    read_compact_nullable_array,
+    read_compact_nullable_string,
+    read_compact_string,
+    read_int32s,
+    read_nullable_array,
+    read_nullable_string,
+    read_string,
+    read_uuid,
+    skip_tagged_fields,
+    write_array,
+    write_compact_array,
+    write_compact_int32s,
+    write_compact_nullable_array,
+    write_compact_nullable_string,
+    write_compact_string,
+    write_int32s,
+    write_nullable_array,
+    write_nullable_string,
+    write_string,
+    write_uuid,
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -62,3 +92,717 @@ class MetadataResponse:
     topics: Sequence[MetadataResponseTopic] = ()
     error_code: int = 0  # v13
     cluster_authorized_operations: int = -2147483648  # v8-10
+
+
+_T = Struct(">?")
+_T2 = Struct(">??")
+_T3 = Struct(">???")
+_H = Struct(">h")
+_H_I2 = Struct(">hii")
+_H_I3 = Struct(">hiii")
+_I = Struct(">i")
+
+
+def _read_metadata_request_topic_v0(data: bytes, at: int) -> tuple[MetadataRequestTopic, int]:
+    value = new(MetadataRequestTopic)
+    value.name, at = read_string(data, at)
+    value.topic_id = None
+    return value, at
+
+
+def _write_metadata_request_topic_v0(out: bytearray, value: MetadataRequestTopic) -> None:
+    write_string(out, value.name or "")
+
+
+def _read_metadata_request_v0(data: bytes, at: int) -> tuple[MetadataRequest, int]:
+    value = new(MetadataRequest)
+    value.topics, at = read_array(data, at, _read_metadata_request_topic_v0, 2)
+    value.allow_auto_topic_creation = True
+    value.include_topic_authorized_operations = False
+    value.include_cluster_authorized_operations = False
+    return value, at
+
+
+def _write_metadata_request_v0(out: bytearray, value: MetadataRequest) -> None:
+    write_array(out, need(value.topics, "topics"), _write_metadata_request_topic_v0)
+
+
+def _read_metadata_request_v1(data: bytes, at: int) -> tuple[MetadataRequest, int]:
+    value = new(MetadataRequest)
+    value.topics, at = read_nullable_array(data, at, _read_metadata_request_topic_v0, 2)
+    value.allow_auto_topic_creation = True
+    value.include_topic_authorized_operations = False
+    value.include_cluster_authorized_operations = False
+    return value, at
+
+
+def _write_metadata_request_v1(out: bytearray, value: MetadataRequest) -> None:
+    write_nullable_array(out, value.topics, _write_metadata_request_topic_v0)
+
+
+def _read_metadata_request_v4(data: bytes, at: int) -> tuple[MetadataRequest, int]:
+    value = new(MetadataRequest)
+    value.topics, at = read_nullable_array(data, at, _read_metadata_request_topic_v0, 2)
+    (value.allow_auto_topic_creation,) = _T.unpack_from(data, at)
+    value.include_topic_authorized_operations = False
+    value.include_cluster_authorized_operations = False
+    return value, at + 1
+
+
+def _write_metadata_request_v4(out: bytearray, value: MetadataRequest) -> None:
+    write_nullable_array(out, value.topics, _write_metadata_request_topic_v0)
+    out += _T.pack(value.allow_auto_topic_creation)
+
+
+def _read_metadata_request_v8(data: bytes, at: int) -> tuple[MetadataRequest, int]:
+    value = new(MetadataRequest)
+    value.topics, at = read_nullable_array(data, at, _read_metadata_request_topic_v0, 2)
+    (
+        value.allow_auto_topic_creation,
+        value.include_cluster_authorized_operations,
+        value.include_topic_authorized_operations,
+    ) = _T3.unpack_from(data, at)
+    return value, at + 3
+
+
+def _write_metadata_request_v8(out: bytearray, value: MetadataRequest) -> None:
+    write_nullable_array(out, value.topics, _write_metadata_request_topic_v0)
+    out += _T3.pack(
+        value.allow_auto_topic_creation,
+        value.include_cluster_authorized_operations,
+        value.include_topic_authorized_operations,
+    )
+
+
+def _read_metadata_request_topic_v9(data: bytes, at: int) -> tuple[MetadataRequestTopic, int]:
+    value = new(MetadataRequestTopic)
+    value.name, at = read_compact_string(data, at)
+    value.topic_id = None
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_metadata_request_topic_v9(out: bytearray, value: MetadataRequestTopic) -> None:
+    write_compact_string(out, value.name or "")
+    out.append(0)
+
+
+def _read_metadata_request_v9(data: bytes, at: int) -> tuple[MetadataRequest, int]:
+    value = new(MetadataRequest)
+    value.topics, at = read_compact_nullable_array(data, at, _read_metadata_request_topic_v9, 2)
+    (
+        value.allow_auto_topic_creation,
+        value.include_cluster_authorized_operations,
+        value.include_topic_authorized_operations,
+    ) = _T3.unpack_from(data, at)
+    at += 3
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_metadata_request_v9(out: bytearray, value: MetadataRequest) -> None:
+    write_compact_nullable_array(out, value.topics, _write_metadata_request_topic_v9)
+    out += _T3.pack(
+        value.allow_auto_topic_creation,
+        value.include_cluster_authorized_operations,
+        value.include_topic_authorized_operations,
+    )
+    out.append(0)
+
+
+def _read_metadata_request_topic_v10(data: bytes, at: int) -> tuple[MetadataRequestTopic, int]:
+    value = new(MetadataRequestTopic)
+    value.topic_id, at = read_uuid(data, at)
+    value.name, at = read_compact_nullable_string(data, at)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_metadata_request_topic_v10(out: bytearray, value: MetadataRequestTopic) -> None:
+    write_uuid(out, value.topic_id)
+    write_compact_nullable_string(out, value.name)
+    out.append(0)
+
+
+def _read_metadata_request_v10(data: bytes, at: int) -> tuple[MetadataRequest, int]:
+    value = new(MetadataRequest)
+    value.topics, at = read_compact_nullable_array(data, at, _read_metadata_request_topic_v10, 18)
+    (
+        value.allow_auto_topic_creation,
+        value.include_cluster_authorized_operations,
+        value.include_topic_authorized_operations,
+    ) = _T3.unpack_from(data, at)
+    at += 3
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_metadata_request_v10(out: bytearray, value: MetadataRequest) -> None:
+    write_compact_nullable_array(out, value.topics, _write_metadata_request_topic_v10)
+    out += _T3.pack(
+        value.allow_auto_topic_creation,
+        value.include_cluster_authorized_operations,
+        value.include_topic_authorized_operations,
+    )
+    out.append(0)
+
+
+def _read_metadata_request_v11(data: bytes, at: int) -> tuple[MetadataRequest, int]:
+    value = new(MetadataRequest)
+    value.topics, at = read_compact_nullable_array(data, at, _read_metadata_request_topic_v10, 18)
+    value.allow_auto_topic_creation, value.include_topic_authorized_operations = _T2.unpack_from(data, at)
+    value.include_cluster_authorized_operations = False
+    at += 2
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_metadata_request_v11(out: bytearray, value: MetadataRequest) -> None:
+    write_compact_nullable_array(out, value.topics, _write_metadata_request_topic_v10)
+    out += _T2.pack(value.allow_auto_topic_creation, value.include_topic_authorized_operations)
+    out.append(0)
+
+
+def _read_metadata_response_broker_v0(data: bytes, at: int) -> tuple[MetadataResponseBroker, int]:
+    value = new(MetadataResponseBroker)
+    (value.node_id,) = _I.unpack_from(data, at)
+    value.host, at = read_string(data, at + 4)
+    (value.port,) = _I.unpack_from(data, at)
+    value.rack = None
+    return value, at + 4
+
+
+def _write_metadata_response_broker_v0(out: bytearray, value: MetadataResponseBroker) -> None:
+    out += _I.pack(value.node_id)
+    write_string(out, value.host)
+    out += _I.pack(value.port)
+
+
+def _read_metadata_response_partition_v0(data: bytes, at: int) -> tuple[MetadataResponsePartition, int]:
+    value = new(MetadataResponsePartition)
+    value.error_code, value.partition_index, value.leader_id = _H_I2.unpack_from(data, at)
+    value.replica_nodes, at = read_int32s(data, at + 10)
+    value.isr_nodes, at = read_int32s(data, at)
+    value.leader_epoch = -1
+    value.offline_replicas = ()
+    return value, at
+
+
+def _write_metadata_response_partition_v0(out: bytearray, value: MetadataResponsePartition) -> None:
+    out += _H_I2.pack(value.error_code, value.partition_index, value.leader_id)
+    write_int32s(out, value.replica_nodes)
+    write_int32s(out, value.isr_nodes)
+
+
+def _read_metadata_response_topic_v0(data: bytes, at: int) -> tuple[MetadataResponseTopic, int]:
+    value = new(MetadataResponseTopic)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.name, at = read_string(data, at + 2)
+    value.partitions, at = read_array(data, at, _read_metadata_response_partition_v0, 18)
+    value.topic_id = None
+    value.is_internal = False
+    value.topic_authorized_operations = -2147483648
+    return value, at
+
+
+def _write_metadata_response_topic_v0(out: bytearray, value: MetadataResponseTopic) -> None:
+    out += _H.pack(value.error_code)
+    write_string(out, value.name or "")
+    write_array(out, value.partitions, _write_metadata_response_partition_v0)
+
+
+def _read_metadata_response_v0(data: bytes, at: int) -> tuple[MetadataResponse, int]:
+    value = new(MetadataResponse)
+    value.brokers, at = read_array(data, at, _read_metadata_response_broker_v0, 10)
+    value.topics, at = read_array(data, at, _read_metadata_response_topic_v0, 8)
+    value.throttle_time_ms = 0
+    value.cluster_id = None
+    value.controller_id = -1
+    value.error_code = 0
+    value.cluster_authorized_operations = -2147483648
+    return value, at
+
+
+def _write_metadata_response_v0(out: bytearray, value: MetadataResponse) -> None:
+    write_array(out, value.brokers, _write_metadata_response_broker_v0)
+    write_array(out, value.topics, _write_metadata_response_topic_v0)
+
+
+def _read_metadata_response_broker_v1(data: bytes, at: int) -> tuple[MetadataResponseBroker, int]:
+    value = new(MetadataResponseBroker)
+    (value.node_id,) = _I.unpack_from(data, at)
+    value.host, at = read_string(data, at + 4)
+    (value.port,) = _I.unpack_from(data, at)
+    value.rack, at = read_nullable_string(data, at + 4)
+    return value, at
+
+
+def _write_metadata_response_broker_v1(out: bytearray, value: MetadataResponseBroker) -> None:
+    out += _I.pack(value.node_id)
+    write_string(out, value.host)
+    out += _I.pack(value.port)
+    write_nullable_string(out, value.rack)
+
+
+def _read_metadata_response_topic_v1(data: bytes, at: int) -> tuple[MetadataResponseTopic, int]:
+    value = new(MetadataResponseTopic)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.name, at = read_string(data, at + 2)
+    (value.is_internal,) = _T.unpack_from(data, at)
+    value.partitions, at = read_array(data, at + 1, _read_metadata_response_partition_v0, 18)
+    value.topic_id = None
+    value.topic_authorized_operations = -2147483648
+    return value, at
+
+
+def _write_metadata_response_topic_v1(out: bytearray, value: MetadataResponseTopic) -> None:
+    out += _H.pack(value.error_code)
+    write_string(out, value.name or "")
+    out += _T.pack(value.is_internal)
+    write_array(out, value.partitions, _write_metadata_response_partition_v0)
+
+
+def _read_metadata_response_v1(data: bytes, at: int) -> tuple[MetadataResponse, int]:
+    value = new(MetadataResponse)
+    value.brokers, at = read_array(data, at, _read_metadata_response_broker_v1, 12)
+    (value.controller_id,) = _I.unpack_from(data, at)
+    value.topics, at = read_array(data, at + 4, _read_metadata_response_topic_v1, 9)
+    value.throttle_time_ms = 0
+    value.cluster_id = None
+    value.error_code = 0
+    value.cluster_authorized_operations = -2147483648
+    return value, at
+
+
+def _write_metadata_response_v1(out: bytearray, value: MetadataResponse) -> None:
+    write_array(out, value.brokers, _write_metadata_response_broker_v1)
+    out += _I.pack(value.controller_id)
+    write_array(out, value.topics, _write_metadata_response_topic_v1)
+
+
+def _read_metadata_response_v2(data: bytes, at: int) -> tuple[MetadataResponse, int]:
+    value = new(MetadataResponse)
+    value.brokers, at = read_array(data, at, _read_metadata_response_broker_v1, 12)
+    value.cluster_id, at = read_nullable_string(data, at)
+    (value.controller_id,) = _I.unpack_from(data, at)
+    value.topics, at = read_array(data, at + 4, _read_metadata_response_topic_v1, 9)
+    value.throttle_time_ms = 0
+    value.error_code = 0
+    value.cluster_authorized_operations = -2147483648
+    return value, at
+
+
+def _write_metadata_response_v2(out: bytearray, value: MetadataResponse) -> None:
+    write_array(out, value.brokers, _write_metadata_response_broker_v1)
+    write_nullable_string(out, value.cluster_id)
+    out += _I.pack(value.controller_id)
+    write_array(out, value.topics, _write_metadata_response_topic_v1)
+
+
+def _read_metadata_response_v3(data: bytes, at: int) -> tuple[MetadataResponse, int]:
+    value = new(MetadataResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.brokers, at = read_array(data, at + 4, _read_metadata_response_broker_v1, 12)
+    value.cluster_id, at = read_nullable_string(data, at)
+    (value.controller_id,) = _I.unpack_from(data, at)
+    value.topics, at = read_array(data, at + 4, _read_metadata_response_topic_v1, 9)
+    value.error_code = 0
+    value.cluster_authorized_operations = -2147483648
+    return value, at
+
+
+def _write_metadata_response_v3(out: bytearray, value: MetadataResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_array(out, value.brokers, _write_metadata_response_broker_v1)
+    write_nullable_string(out, value.cluster_id)
+    out += _I.pack(value.controller_id)
+    write_array(out, value.topics, _write_metadata_response_topic_v1)
+
+
+def _read_metadata_response_partition_v5(data: bytes, at: int) -> tuple[MetadataResponsePartition, int]:
+    value = new(MetadataResponsePartition)
+    value.error_code, value.partition_index, value.leader_id = _H_I2.unpack_from(data, at)
+    value.replica_nodes, at = read_int32s(data, at + 10)
+    value.isr_nodes, at = read_int32s(data, at)
+    value.offline_replicas, at = read_int32s(data, at)
+    value.leader_epoch = -1
+    return value, at
+
+
+def _write_metadata_response_partition_v5(out: bytearray, value: MetadataResponsePartition) -> None:
+    out += _H_I2.pack(value.error_code, value.partition_index, value.leader_id)
+    write_int32s(out, value.replica_nodes)
+    write_int32s(out, value.isr_nodes)
+    write_int32s(out, value.offline_replicas)
+
+
+def _read_metadata_response_topic_v5(data: bytes, at: int) -> tuple[MetadataResponseTopic, int]:
+    value = new(MetadataResponseTopic)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.name, at = read_string(data, at + 2)
+    (value.is_internal,) = _T.unpack_from(data, at)
+    value.partitions, at = read_array(data, at + 1, _read_metadata_response_partition_v5, 22)
+    value.topic_id = None
+    value.topic_authorized_operations = -2147483648
+    return value, at
+
+
+def _write_metadata_response_topic_v5(out: bytearray, value: MetadataResponseTopic) -> None:
+    out += _H.pack(value.error_code)
+    write_string(out, value.name or "")
+    out += _T.pack(value.is_internal)
+    write_array(out, value.partitions, _write_metadata_response_partition_v5)
+
+
+def _read_metadata_response_v5(data: bytes, at: int) -> tuple[MetadataResponse, int]:
+    value = new(MetadataResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.brokers, at = read_array(data, at + 4, _read_metadata_response_broker_v1, 12)
+    value.cluster_id, at = read_nullable_string(data, at)
+    (value.controller_id,) = _I.unpack_from(data, at)
+    value.topics, at = read_array(data, at + 4, _read_metadata_response_topic_v5, 9)
+    value.error_code = 0
+    value.cluster_authorized_operations = -2147483648
+    return value, at
+
+
+def _write_metadata_response_v5(out: bytearray, value: MetadataResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_array(out, value.brokers, _write_metadata_response_broker_v1)
+    write_nullable_string(out, value.cluster_id)
+    out += _I.pack(value.controller_id)
+    write_array(out, value.topics, _write_metadata_response_topic_v5)
+
+
+def _read_metadata_response_partition_v7(data: bytes, at: int) -> tuple[MetadataResponsePartition, int]:
+    value = new(MetadataResponsePartition)
+    value.error_code, value.partition_index, value.leader_id, value.leader_epoch = _H_I3.unpack_from(data, at)
+    value.replica_nodes, at = read_int32s(data, at + 14)
+    value.isr_nodes, at = read_int32s(data, at)
+    value.offline_replicas, at = read_int32s(data, at)
+    return value, at
+
+
+def _write_metadata_response_partition_v7(out: bytearray, value: MetadataResponsePartition) -> None:
+    out += _H_I3.pack(value.error_code, value.partition_index, value.leader_id, value.leader_epoch)
+    write_int32s(out, value.replica_nodes)
+    write_int32s(out, value.isr_nodes)
+    write_int32s(out, value.offline_replicas)
+
+
+def _read_metadata_response_topic_v7(data: bytes, at: int) -> tuple[MetadataResponseTopic, int]:
+    value = new(MetadataResponseTopic)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.name, at = read_string(data, at + 2)
+    (value.is_internal,) = _T.unpack_from(data, at)
+    value.partitions, at = read_array(data, at + 1, _read_metadata_response_partition_v7, 26)
+    value.topic_id = None
+    value.topic_authorized_operations = -2147483648
+    return value, at
+
+
+def _write_metadata_response_topic_v7(out: bytearray, value: MetadataResponseTopic) -> None:
+    out += _H.pack(value.error_code)
+    write_string(out, value.name or "")
+    out += _T.pack(value.is_internal)
+    write_array(out, value.partitions, _write_metadata_response_partition_v7)
+
+
+def _read_metadata_response_v7(data: bytes, at: int) -> tuple[MetadataResponse, int]:
+    value = new(MetadataResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.brokers, at = read_array(data, at + 4, _read_metadata_response_broker_v1, 12)
+    value.cluster_id, at = read_nullable_string(data, at)
+    (value.controller_id,) = _I.unpack_from(data, at)
+    value.topics, at = read_array(data, at + 4, _read_metadata_response_topic_v7, 9)
+    value.error_code = 0
+    value.cluster_authorized_operations = -2147483648
+    return value, at
+
+
+def _write_metadata_response_v7(out: bytearray, value: MetadataResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_array(out, value.brokers, _write_metadata_response_broker_v1)
+    write_nullable_string(out, value.cluster_id)
+    out += _I.pack(value.controller_id)
+    write_array(out, value.topics, _write_metadata_response_topic_v7)
+
+
+def _read_metadata_response_topic_v8(data: bytes, at: int) -> tuple[MetadataResponseTopic, int]:
+    value = new(MetadataResponseTopic)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.name, at = read_string(data, at + 2)
+    (value.is_internal,) = _T.unpack_from(data, at)
+    value.partitions, at = read_array(data, at + 1, _read_metadata_response_partition_v7, 26)
+    (value.topic_authorized_operations,) = _I.unpack_from(data, at)
+    value.topic_id = None
+    return value, at + 4
+
+
+def _write_metadata_response_topic_v8(out: bytearray, value: MetadataResponseTopic) -> None:
+    out += _H.pack(value.error_code)
+    write_string(out, value.name or "")
+    out += _T.pack(value.is_internal)
+    write_array(out, value.partitions, _write_metadata_response_partition_v7)
+    out += _I.pack(value.topic_authorized_operations)
+
+
+def _read_metadata_response_v8(data: bytes, at: int) -> tuple[MetadataResponse, int]:
+    value = new(MetadataResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.brokers, at = read_array(data, at + 4, _read_metadata_response_broker_v1, 12)
+    value.cluster_id, at = read_nullable_string(data, at)
+    (value.controller_id,) = _I.unpack_from(data, at)
+    value.topics, at = read_array(data, at + 4, _read_metadata_response_topic_v8, 13)
+    (value.cluster_authorized_operations,) = _I.unpack_from(data, at)
+    value.error_code = 0
+    return value, at + 4
+
+
+def _write_metadata_response_v8(out: bytearray, value: MetadataResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_array(out, value.brokers, _write_metadata_response_broker_v1)
+    write_nullable_string(out, value.cluster_id)
+    out += _I.pack(value.controller_id)
+    write_array(out, value.topics, _write_metadata_response_topic_v8)
+    out += _I.pack(value.cluster_authorized_operations)
+
+
+def _read_metadata_response_broker_v9(data: bytes, at: int) -> tuple[MetadataResponseBroker, int]:
+    value = new(MetadataResponseBroker)
+    (value.node_id,) = _I.unpack_from(data, at)
+    value.host, at = read_compact_string(data, at + 4)
+    (value.port,) = _I.unpack_from(data, at)
+    value.rack, at = read_compact_nullable_string(data, at + 4)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_metadata_response_broker_v9(out: bytearray, value: MetadataResponseBroker) -> None:
+    out += _I.pack(value.node_id)
+    write_compact_string(out, value.host)
+    out += _I.pack(value.port)
+    write_compact_nullable_string(out, value.rack)
+    out.append(0)
+
+
+def _read_metadata_response_partition_v9(data: bytes, at: int) -> tuple[MetadataResponsePartition, int]:
+    value = new(MetadataResponsePartition)
+    value.error_code, value.partition_index, value.leader_id, value.leader_epoch = _H_I3.unpack_from(data, at)
+    value.replica_nodes, at = read_compact_int32s(data, at + 14)
+    value.isr_nodes, at = read_compact_int32s(data, at)
+    value.offline_replicas, at = read_compact_int32s(data, at)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_metadata_response_partition_v9(out: bytearray, value: MetadataResponsePartition) -> None:
+    out += _H_I3.pack(value.error_code, value.partition_index, value.leader_id, value.leader_epoch)
+    write_compact_int32s(out, value.replica_nodes)
+    write_compact_int32s(out, value.isr_nodes)
+    write_compact_int32s(out, value.offline_replicas)
+    out.append(0)
+
+
+def _read_metadata_response_topic_v9(data: bytes, at: int) -> tuple[MetadataResponseTopic, int]:
+    value = new(MetadataResponseTopic)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.name, at = read_compact_string(data, at + 2)
+    (value.is_internal,) = _T.unpack_from(data, at)
+    value.partitions, at = read_compact_array(data, at + 1, _read_metadata_response_partition_v9, 18)
+    (value.topic_authorized_operations,) = _I.unpack_from(data, at)
+    value.topic_id = None
+    at += 4
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_metadata_response_topic_v9(out: bytearray, value: MetadataResponseTopic) -> None:
+    out += _H.pack(value.error_code)
+    write_compact_string(out, value.name or "")
+    out += _T.pack(value.is_internal)
+    write_compact_array(out, value.partitions, _write_metadata_response_partition_v9)
+    out += _I.pack(value.topic_authorized_operations)
+    out.append(0)
+
+
+def _read_metadata_response_v9(data: bytes, at: int) -> tuple[MetadataResponse, int]:
+    value = new(MetadataResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.brokers, at = read_compact_array(data, at + 4, _read_metadata_response_broker_v9, 11)
+    value.cluster_id, at = read_compact_nullable_string(data, at)
+    (value.controller_id,) = _I.unpack_from(data, at)
+    value.topics, at = read_compact_array(data, at + 4, _read_metadata_response_topic_v9, 10)
+    (value.cluster_authorized_operations,) = _I.unpack_from(data, at)
+    value.error_code = 0
+    at += 4
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_metadata_response_v9(out: bytearray, value: MetadataResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_compact_array(out, value.brokers, _write_metadata_response_broker_v9)
+    write_compact_nullable_string(out, value.cluster_id)
+    out += _I.pack(value.controller_id)
+    write_compact_array(out, value.topics, _write_metadata_response_topic_v9)
+    out += _I.pack(value.cluster_authorized_operations)
+    out.append(0)
+
+
+def _read_metadata_response_topic_v10(data: bytes, at: int) -> tuple[MetadataResponseTopic, int]:
+    value = new(MetadataResponseTopic)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.name, at = read_compact_string(data, at + 2)
+    value.topic_id, at = read_uuid(data, at)
+    (value.is_internal,) = _T.unpack_from(data, at)
+    value.partitions, at = read_compact_array(data, at + 1, _read_metadata_response_partition_v9, 18)
+    (value.topic_authorized_operations,) = _I.unpack_from(data, at)
+    at += 4
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_metadata_response_topic_v10(out: bytearray, value: MetadataResponseTopic) -> None:
+    out += _H.pack(value.error_code)
+    write_compact_string(out, value.name or "")
+    write_uuid(out, value.topic_id)
+    out += _T.pack(value.is_internal)
+    write_compact_array(out, value.partitions, _write_metadata_response_partition_v9)
+    out += _I.pack(value.topic_authorized_operations)
+    out.append(0)
+
+
+def _read_metadata_response_v10(data: bytes, at: int) -> tuple[MetadataResponse, int]:
+    value = new(MetadataResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.brokers, at = read_compact_array(data, at + 4, _read_metadata_response_broker_v9, 11)
+    value.cluster_id, at = read_compact_nullable_string(data, at)
+    (value.controller_id,) = _I.unpack_from(data, at)
+    value.topics, at = read_compact_array(data, at + 4, _read_metadata_response_topic_v10, 26)
+    (value.cluster_authorized_operations,) = _I.unpack_from(data, at)
+    value.error_code = 0
+    at += 4
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_metadata_response_v10(out: bytearray, value: MetadataResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_compact_array(out, value.brokers, _write_metadata_response_broker_v9)
+    write_compact_nullable_string(out, value.cluster_id)
+    out += _I.pack(value.controller_id)
+    write_compact_array(out, value.topics, _write_metadata_response_topic_v10)
+    out += _I.pack(value.cluster_authorized_operations)
+    out.append(0)
+
+
+def _read_metadata_response_v11(data: bytes, at: int) -> tuple[MetadataResponse, int]:
+    value = new(MetadataResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.brokers, at = read_compact_array(data, at + 4, _read_metadata_response_broker_v9, 11)
+    value.cluster_id, at = read_compact_nullable_string(data, at)
+    (value.controller_id,) = _I.unpack_from(data, at)
+    value.topics, at = read_compact_array(data, at + 4, _read_metadata_response_topic_v10, 26)
+    value.error_code = 0
+    value.cluster_authorized_operations = -2147483648
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_metadata_response_v11(out: bytearray, value: MetadataResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_compact_array(out, value.brokers, _write_metadata_response_broker_v9)
+    write_compact_nullable_string(out, value.cluster_id)
+    out += _I.pack(value.controller_id)
+    write_compact_array(out, value.topics, _write_metadata_response_topic_v10)
+    out.append(0)
+
+
+def _read_metadata_response_topic_v12(data: bytes, at: int) -> tuple[MetadataResponseTopic, int]:
+    value = new(MetadataResponseTopic)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.name, at = read_compact_nullable_string(data, at + 2)
+    value.topic_id, at = read_uuid(data, at)
+    (value.is_internal,) = _T.unpack_from(data, at)
+    value.partitions, at = read_compact_array(data, at + 1, _read_metadata_response_partition_v9, 18)
+    (value.topic_authorized_operations,) = _I.unpack_from(data, at)
+    at += 4
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_metadata_response_topic_v12(out: bytearray, value: MetadataResponseTopic) -> None:
+    out += _H.pack(value.error_code)
+    write_compact_nullable_string(out, value.name)
+    write_uuid(out, value.topic_id)
+    out += _T.pack(value.is_internal)
+    write_compact_array(out, value.partitions, _write_metadata_response_partition_v9)
+    out += _I.pack(value.topic_authorized_operations)
+    out.append(0)
+
+
+def _read_metadata_response_v12(data: bytes, at: int) -> tuple[MetadataResponse, int]:
+    value = new(MetadataResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.brokers, at = read_compact_array(data, at + 4, _read_metadata_response_broker_v9, 11)
+    value.cluster_id, at = read_compact_nullable_string(data, at)
+    (value.controller_id,) = _I.unpack_from(data, at)
+    value.topics, at = read_compact_array(data, at + 4, _read_metadata_response_topic_v12, 26)
+    value.error_code = 0
+    value.cluster_authorized_operations = -2147483648
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_metadata_response_v12(out: bytearray, value: MetadataResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_compact_array(out, value.brokers, _write_metadata_response_broker_v9)
+    write_compact_nullable_string(out, value.cluster_id)
+    out += _I.pack(value.controller_id)
+    write_compact_array(out, value.topics, _write_metadata_response_topic_v12)
+    out.append(0)
+
+
+def _read_metadata_response_v13(data: bytes, at: int) -> tuple[MetadataResponse, int]:
+    value = new(MetadataResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.brokers, at = read_compact_array(data, at + 4, _read_metadata_response_broker_v9, 11)
+    value.cluster_id, at = read_compact_nullable_string(data, at)
+    (value.controller_id,) = _I.unpack_from(data, at)
+    value.topics, at = read_compact_array(data, at + 4, _read_metadata_response_topic_v12, 26)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.cluster_authorized_operations = -2147483648
+    at += 2
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_metadata_response_v13(out: bytearray, value: MetadataResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_compact_array(out, value.brokers, _write_metadata_response_broker_v9)
+    write_compact_nullable_string(out, value.cluster_id)
+    out += _I.pack(value.controller_id)
+    write_compact_array(out, value.topics, _write_metadata_response_topic_v12)
+    out += _H.pack(value.error_code)
+    out.append(0)
+
+
+REQUEST: Codec[MetadataRequest] = {
+    0: (_read_metadata_request_v0, _write_metadata_request_v0),
+    1: (_read_metadata_request_v1, _write_metadata_request_v1),
+    2: (_read_metadata_request_v1, _write_metadata_request_v1),
+    3: (_read_metadata_request_v1, _write_metadata_request_v1),
+    4: (_read_metadata_request_v4, _write_metadata_request_v4),
+    5: (_read_metadata_request_v4, _write_metadata_request_v4),
+    6: (_read_metadata_request_v4, _write_metadata_request_v4),
+    7: (_read_metadata_request_v4, _write_metadata_request_v4),
+    8: (_read_metadata_request_v8, _write_metadata_request_v8),
+    9: (_read_metadata_request_v9, _write_metadata_request_v9),
+    10: (_read_metadata_request_v10, _write_metadata_request_v10),
+    11: (_read_metadata_request_v11, _write_metadata_request_v11),
+    12: (_read_metadata_request_v11, _write_metadata_request_v11),
+    13: (_read_metadata_request_v11, _write_metadata_request_v11),
+}
+
+RESPONSE: Codec[MetadataResponse] = {
+    0: (_read_metadata_response_v0, _write_metadata_response_v0),
+    1: (_read_metadata_response_v1, _write_metadata_response_v1),
+    2: (_read_metadata_response_v2, _write_metadata_response_v2),
+    3: (_read_metadata_response_v3, _write_metadata_response_v3),
+    4: (_read_metadata_response_v3, _write_metadata_response_v3),
+    5: (_read_metadata_response_v5, _write_metadata_response_v5),
+    6: (_read_metadata_response_v5, _write_metadata_response_v5),
+    7: (_read_metadata_response_v7, _write_metadata_response_v7),
+    8: (_read_metadata_response_v8, _write_metadata_response_v8),
+    9: (_read_metadata_response_v9, _write_metadata_response_v9),
+    10: (_read_metadata_response_v10, _write_metadata_response_v10),
+    11: (_read_metadata_response_v11, _write_metadata_response_v11),
+    12: (_read_metadata_response_v12, _write_metadata_response_v12),
+    13: (_read_metadata_response_v13, _write_metadata_response_v13),
+}

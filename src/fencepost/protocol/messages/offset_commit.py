@@ -4,8 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from struct import Struct
 from typing import ClassVar
 from uuid import UUID
+
+from fencepost.protocol.wire import (
+    Codec,
+    new,
+    read_array,
+    read_compact_array,
+    read_compact_nullable_string,
+    read_compact_string,
+    read_nullable_string,
+    read_string,
+    read_uuid,
+    skip_tagged_fields,
+    write_array,
+    write_compact_array,
+    write_compact_nullable_string,
+    write_compact_string,
+    write_nullable_string,
+    write_string,
+    write_uuid,
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,3 +73,353 @@ class OffsetCommitResponse:
     API_KEY: ClassVar[int] = 8
     throttle_time_ms: int = 0  # v3-10
     topics: Sequence[OffsetCommitResponseTopic] = ()
+
+
+_I = Struct(">i")
+_I_H = Struct(">ih")
+_I_Q = Struct(">iq")
+_I_Q_I = Struct(">iqi")
+_Q = Struct(">q")
+
+
+def _read_offset_commit_request_partition_v2(data: bytes, at: int) -> tuple[OffsetCommitRequestPartition, int]:
+    value = new(OffsetCommitRequestPartition)
+    value.partition_index, value.committed_offset = _I_Q.unpack_from(data, at)
+    value.committed_metadata, at = read_nullable_string(data, at + 12)
+    value.committed_leader_epoch = -1
+    return value, at
+
+
+def _write_offset_commit_request_partition_v2(out: bytearray, value: OffsetCommitRequestPartition) -> None:
+    out += _I_Q.pack(value.partition_index, value.committed_offset)
+    write_nullable_string(out, value.committed_metadata)
+
+
+def _read_offset_commit_request_topic_v2(data: bytes, at: int) -> tuple[OffsetCommitRequestTopic, int]:
+    value = new(OffsetCommitRequestTopic)
+    value.name, at = read_string(data, at)
+    value.partitions, at = read_array(data, at, _read_offset_commit_request_partition_v2, 14)
+    value.topic_id = None
+    return value, at
+
+
+def _write_offset_commit_request_topic_v2(out: bytearray, value: OffsetCommitRequestTopic) -> None:
+    write_string(out, value.name)
+    write_array(out, value.partitions, _write_offset_commit_request_partition_v2)
+
+
+def _read_offset_commit_request_v2(data: bytes, at: int) -> tuple[OffsetCommitRequest, int]:
+    value = new(OffsetCommitRequest)
+    value.group_id, at = read_string(data, at)
+    (value.generation_id_or_member_epoch,) = _I.unpack_from(data, at)
+    value.member_id, at = read_string(data, at + 4)
+    (value.retention_time_ms,) = _Q.unpack_from(data, at)
+    value.topics, at = read_array(data, at + 8, _read_offset_commit_request_topic_v2, 6)
+    value.group_instance_id = None
+    return value, at
+
+
+def _write_offset_commit_request_v2(out: bytearray, value: OffsetCommitRequest) -> None:
+    write_string(out, value.group_id)
+    out += _I.pack(value.generation_id_or_member_epoch)
+    write_string(out, value.member_id)
+    out += _Q.pack(value.retention_time_ms)
+    write_array(out, value.topics, _write_offset_commit_request_topic_v2)
+
+
+def _read_offset_commit_request_v5(data: bytes, at: int) -> tuple[OffsetCommitRequest, int]:
+    value = new(OffsetCommitRequest)
+    value.group_id, at = read_string(data, at)
+    (value.generation_id_or_member_epoch,) = _I.unpack_from(data, at)
+    value.member_id, at = read_string(data, at + 4)
+    value.topics, at = read_array(data, at, _read_offset_commit_request_topic_v2, 6)
+    value.group_instance_id = None
+    value.retention_time_ms = -1
+    return value, at
+
+
+def _write_offset_commit_request_v5(out: bytearray, value: OffsetCommitRequest) -> None:
+    write_string(out, value.group_id)
+    out += _I.pack(value.generation_id_or_member_epoch)
+    write_string(out, value.member_id)
+    write_array(out, value.topics, _write_offset_commit_request_topic_v2)
+
+
+def _read_offset_commit_request_partition_v6(data: bytes, at: int) -> tuple[OffsetCommitRequestPartition, int]:
+    value = new(OffsetCommitRequestPartition)
+    value.partition_index, value.committed_offset, value.committed_leader_epoch = _I_Q_I.unpack_from(data, at)
+    value.committed_metadata, at = read_nullable_string(data, at + 16)
+    return value, at
+
+
+def _write_offset_commit_request_partition_v6(out: bytearray, value: OffsetCommitRequestPartition) -> None:
+    out += _I_Q_I.pack(value.partition_index, value.committed_offset, value.committed_leader_epoch)
+    write_nullable_string(out, value.committed_metadata)
+
+
+def _read_offset_commit_request_topic_v6(data: bytes, at: int) -> tuple[OffsetCommitRequestTopic, int]:
+    value = new(OffsetCommitRequestTopic)
+    value.name, at = read_string(data, at)
+    value.partitions, at = read_array(data, at, _read_offset_commit_request_partition_v6, 18)
+    value.topic_id = None
+    return value, at
+
+
+def _write_offset_commit_request_topic_v6(out: bytearray, value: OffsetCommitRequestTopic) -> None:
+    write_string(out, value.name)
+    write_array(out, value.partitions, _write_offset_commit_request_partition_v6)
+
+
+def _read_offset_commit_request_v6(data: bytes, at: int) -> tuple[OffsetCommitRequest, int]:
+    value = new(OffsetCommitRequest)
+    value.group_id, at = read_string(data, at)
+    (value.generation_id_or_member_epoch,) = _I.unpack_from(data, at)
+    value.member_id, at = read_string(data, at + 4)
+    value.topics, at = read_array(data, at, _read_offset_commit_request_topic_v6, 6)
+    value.group_instance_id = None
+    value.retention_time_ms = -1
+    return value, at
+
+
+def _write_offset_commit_request_v6(out: bytearray, value: OffsetCommitRequest) -> None:
+    write_string(out, value.group_id)
+    out += _I.pack(value.generation_id_or_member_epoch)
+    write_string(out, value.member_id)
+    write_array(out, value.topics, _write_offset_commit_request_topic_v6)
+
+
+def _read_offset_commit_request_v7(data: bytes, at: int) -> tuple[OffsetCommitRequest, int]:
+    value = new(OffsetCommitRequest)
+    value.group_id, at = read_string(data, at)
+    (value.generation_id_or_member_epoch,) = _I.unpack_from(data, at)
+    value.member_id, at = read_string(data, at + 4)
+    value.group_instance_id, at = read_nullable_string(data, at)
+    value.topics, at = read_array(data, at, _read_offset_commit_request_topic_v6, 6)
+    value.retention_time_ms = -1
+    return value, at
+
+
+def _write_offset_commit_request_v7(out: bytearray, value: OffsetCommitRequest) -> None:
+    write_string(out, value.group_id)
+    out += _I.pack(value.generation_id_or_member_epoch)
+    write_string(out, value.member_id)
+    write_nullable_string(out, value.group_instance_id)
+    write_array(out, value.topics, _write_offset_commit_request_topic_v6)
+
+
+def _read_offset_commit_request_partition_v8(data: bytes, at: int) -> tuple[OffsetCommitRequestPartition, int]:
+    value = new(OffsetCommitRequestPartition)
+    value.partition_index, value.committed_offset, value.committed_leader_epoch = _I_Q_I.unpack_from(data, at)
+    value.committed_metadata, at = read_compact_nullable_string(data, at + 16)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_offset_commit_request_partition_v8(out: bytearray, value: OffsetCommitRequestPartition) -> None:
+    out += _I_Q_I.pack(value.partition_index, value.committed_offset, value.committed_leader_epoch)
+    write_compact_nullable_string(out, value.committed_metadata)
+    out.append(0)
+
+
+def _read_offset_commit_request_topic_v8(data: bytes, at: int) -> tuple[OffsetCommitRequestTopic, int]:
+    value = new(OffsetCommitRequestTopic)
+    value.name, at = read_compact_string(data, at)
+    value.partitions, at = read_compact_array(data, at, _read_offset_commit_request_partition_v8, 18)
+    value.topic_id = None
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_offset_commit_request_topic_v8(out: bytearray, value: OffsetCommitRequestTopic) -> None:
+    write_compact_string(out, value.name)
+    write_compact_array(out, value.partitions, _write_offset_commit_request_partition_v8)
+    out.append(0)
+
+
+def _read_offset_commit_request_v8(data: bytes, at: int) -> tuple[OffsetCommitRequest, int]:
+    value = new(OffsetCommitRequest)
+    value.group_id, at = read_compact_string(data, at)
+    (value.generation_id_or_member_epoch,) = _I.unpack_from(data, at)
+    value.member_id, at = read_compact_string(data, at + 4)
+    value.group_instance_id, at = read_compact_nullable_string(data, at)
+    value.topics, at = read_compact_array(data, at, _read_offset_commit_request_topic_v8, 3)
+    value.retention_time_ms = -1
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_offset_commit_request_v8(out: bytearray, value: OffsetCommitRequest) -> None:
+    write_compact_string(out, value.group_id)
+    out += _I.pack(value.generation_id_or_member_epoch)
+    write_compact_string(out, value.member_id)
+    write_compact_nullable_string(out, value.group_instance_id)
+    write_compact_array(out, value.topics, _write_offset_commit_request_topic_v8)
+    out.append(0)
+
+
+def _read_offset_commit_request_topic_v10(data: bytes, at: int) -> tuple[OffsetCommitRequestTopic, int]:
+    value = new(OffsetCommitRequestTopic)
+    value.topic_id, at = read_uuid(data, at)
+    value.partitions, at = read_compact_array(data, at, _read_offset_commit_request_partition_v8, 18)
+    value.name = ""
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_offset_commit_request_topic_v10(out: bytearray, value: OffsetCommitRequestTopic) -> None:
+    write_uuid(out, value.topic_id)
+    write_compact_array(out, value.partitions, _write_offset_commit_request_partition_v8)
+    out.append(0)
+
+
+def _read_offset_commit_request_v10(data: bytes, at: int) -> tuple[OffsetCommitRequest, int]:
+    value = new(OffsetCommitRequest)
+    value.group_id, at = read_compact_string(data, at)
+    (value.generation_id_or_member_epoch,) = _I.unpack_from(data, at)
+    value.member_id, at = read_compact_string(data, at + 4)
+    value.group_instance_id, at = read_compact_nullable_string(data, at)
+    value.topics, at = read_compact_array(data, at, _read_offset_commit_request_topic_v10, 18)
+    value.retention_time_ms = -1
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_offset_commit_request_v10(out: bytearray, value: OffsetCommitRequest) -> None:
+    write_compact_string(out, value.group_id)
+    out += _I.pack(value.generation_id_or_member_epoch)
+    write_compact_string(out, value.member_id)
+    write_compact_nullable_string(out, value.group_instance_id)
+    write_compact_array(out, value.topics, _write_offset_commit_request_topic_v10)
+    out.append(0)
+
+
+def _read_offset_commit_response_partition_v2(data: bytes, at: int) -> tuple[OffsetCommitResponsePartition, int]:
+    value = new(OffsetCommitResponsePartition)
+    value.partition_index, value.error_code = _I_H.unpack_from(data, at)
+    return value, at + 6
+
+
+def _write_offset_commit_response_partition_v2(out: bytearray, value: OffsetCommitResponsePartition) -> None:
+    out += _I_H.pack(value.partition_index, value.error_code)
+
+
+def _read_offset_commit_response_topic_v2(data: bytes, at: int) -> tuple[OffsetCommitResponseTopic, int]:
+    value = new(OffsetCommitResponseTopic)
+    value.name, at = read_string(data, at)
+    value.partitions, at = read_array(data, at, _read_offset_commit_response_partition_v2, 6)
+    value.topic_id = None
+    return value, at
+
+
+def _write_offset_commit_response_topic_v2(out: bytearray, value: OffsetCommitResponseTopic) -> None:
+    write_string(out, value.name)
+    write_array(out, value.partitions, _write_offset_commit_response_partition_v2)
+
+
+def _read_offset_commit_response_v2(data: bytes, at: int) -> tuple[OffsetCommitResponse, int]:
+    value = new(OffsetCommitResponse)
+    value.topics, at = read_array(data, at, _read_offset_commit_response_topic_v2, 6)
+    value.throttle_time_ms = 0
+    return value, at
+
+
+def _write_offset_commit_response_v2(out: bytearray, value: OffsetCommitResponse) -> None:
+    write_array(out, value.topics, _write_offset_commit_response_topic_v2)
+
+
+def _read_offset_commit_response_v3(data: bytes, at: int) -> tuple[OffsetCommitResponse, int]:
+    value = new(OffsetCommitResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.topics, at = read_array(data, at + 4, _read_offset_commit_response_topic_v2, 6)
+    return value, at
+
+
+def _write_offset_commit_response_v3(out: bytearray, value: OffsetCommitResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_array(out, value.topics, _write_offset_commit_response_topic_v2)
+
+
+def _read_offset_commit_response_partition_v8(data: bytes, at: int) -> tuple[OffsetCommitResponsePartition, int]:
+    value = new(OffsetCommitResponsePartition)
+    value.partition_index, value.error_code = _I_H.unpack_from(data, at)
+    at += 6
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_offset_commit_response_partition_v8(out: bytearray, value: OffsetCommitResponsePartition) -> None:
+    out += _I_H.pack(value.partition_index, value.error_code)
+    out.append(0)
+
+
+def _read_offset_commit_response_topic_v8(data: bytes, at: int) -> tuple[OffsetCommitResponseTopic, int]:
+    value = new(OffsetCommitResponseTopic)
+    value.name, at = read_compact_string(data, at)
+    value.partitions, at = read_compact_array(data, at, _read_offset_commit_response_partition_v8, 7)
+    value.topic_id = None
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_offset_commit_response_topic_v8(out: bytearray, value: OffsetCommitResponseTopic) -> None:
+    write_compact_string(out, value.name)
+    write_compact_array(out, value.partitions, _write_offset_commit_response_partition_v8)
+    out.append(0)
+
+
+def _read_offset_commit_response_v8(data: bytes, at: int) -> tuple[OffsetCommitResponse, int]:
+    value = new(OffsetCommitResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.topics, at = read_compact_array(data, at + 4, _read_offset_commit_response_topic_v8, 3)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_offset_commit_response_v8(out: bytearray, value: OffsetCommitResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_compact_array(out, value.topics, _write_offset_commit_response_topic_v8)
+    out.append(0)
+
+
+def _read_offset_commit_response_topic_v10(data: bytes, at: int) -> tuple[OffsetCommitResponseTopic, int]:
+    value = new(OffsetCommitResponseTopic)
+    value.topic_id, at = read_uuid(data, at)
+    value.partitions, at = read_compact_array(data, at, _read_offset_commit_response_partition_v8, 7)
+    value.name = ""
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_offset_commit_response_topic_v10(out: bytearray, value: OffsetCommitResponseTopic) -> None:
+    write_uuid(out, value.topic_id)
+    write_compact_array(out, value.partitions, _write_offset_commit_response_partition_v8)
+    out.append(0)
+
+
+def _read_offset_commit_response_v10(data: bytes, at: int) -> tuple[OffsetCommitResponse, int]:
+    value = new(OffsetCommitResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.topics, at = read_compact_array(data, at + 4, _read_offset_commit_response_topic_v10, 18)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_offset_commit_response_v10(out: bytearray, value: OffsetCommitResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_compact_array(out, value.topics, _write_offset_commit_response_topic_v10)
+    out.append(0)
+
+
+REQUEST: Codec[OffsetCommitRequest] = {
+    2: (_read_offset_commit_request_v2, _write_offset_commit_request_v2),
+    3: (_read_offset_commit_request_v2, _write_offset_commit_request_v2),
+    4: (_read_offset_commit_request_v2, _write_offset_commit_request_v2),
+    5: (_read_offset_commit_request_v5, _write_offset_commit_request_v5),
+    6: (_read_offset_commit_request_v6, _write_offset_commit_request_v6),
+    7: (_read_offset_commit_request_v7, _write_offset_commit_request_v7),
+    8: (_read_offset_commit_request_v8, _write_offset_commit_request_v8),
+    9: (_read_offset_commit_request_v8, _write_offset_commit_request_v8),
+    10: (_read_offset_commit_request_v10, _write_offset_commit_request_v10),
+}
+
+RESPONSE: Codec[OffsetCommitResponse] = {
+    2: (_read_offset_commit_response_v2, _write_offset_commit_response_v2),
+    3: (_read_offset_commit_response_v3, _write_offset_commit_response_v3),
+    4: (_read_offset_commit_response_v3, _write_offset_commit_response_v3),
+    5: (_read_offset_commit_response_v3, _write_offset_commit_response_v3),
+    6: (_read_offset_commit_response_v3, _write_offset_commit_response_v3),
+    7: (_read_offset_commit_response_v3, _write_offset_commit_response_v3),
+    8: (_read_offset_commit_response_v8, _write_offset_commit_response_v8),
+    9: (_read_offset_commit_response_v8, _write_offset_commit_response_v8),
+    10: (_read_offset_commit_response_v10, _write_offset_commit_response_v10),
+}

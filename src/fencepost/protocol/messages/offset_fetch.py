@@ -4,8 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from struct import Struct
 from typing import ClassVar
 from uuid import UUID
+
+from fencepost.protocol.wire import (
+    Codec,
+    need,
+    new,
+    read_array,
+    read_compact_array,
+    read_compact_int32s,
+    read_compact_nullable_array,
+    read_compact_nullable_string,
+    read_compact_string,
+    read_int32s,
+    read_nullable_array,
+    read_nullable_string,
+    read_string,
+    read_uuid,
+    skip_tagged_fields,
+    write_array,
+    write_compact_array,
+    write_compact_int32s,
+    write_compact_nullable_array,
+    write_compact_nullable_string,
+    write_compact_string,
+    write_int32s,
+    write_nullable_array,
+    write_nullable_string,
+    write_string,
+    write_uuid,
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -83,3 +113,509 @@ class OffsetFetchResponse:
     groups: Sequence[OffsetFetchResponseGroup] = ()  # v8-10
     topics: Sequence[OffsetFetchResponseTopic] = ()  # v1-7
     error_code: int = 0  # v2-7
+
+
+_T = Struct(">?")
+_H = Struct(">h")
+_I = Struct(">i")
+_I_Q = Struct(">iq")
+_I_Q_I = Struct(">iqi")
+
+
+def _read_offset_fetch_request_topic_v1(data: bytes, at: int) -> tuple[OffsetFetchRequestTopic, int]:
+    value = new(OffsetFetchRequestTopic)
+    value.name, at = read_string(data, at)
+    value.partition_indexes, at = read_int32s(data, at)
+    return value, at
+
+
+def _write_offset_fetch_request_topic_v1(out: bytearray, value: OffsetFetchRequestTopic) -> None:
+    write_string(out, value.name)
+    write_int32s(out, value.partition_indexes)
+
+
+def _read_offset_fetch_request_v1(data: bytes, at: int) -> tuple[OffsetFetchRequest, int]:
+    value = new(OffsetFetchRequest)
+    value.group_id, at = read_string(data, at)
+    value.topics, at = read_array(data, at, _read_offset_fetch_request_topic_v1, 6)
+    value.groups = ()
+    value.require_stable = False
+    return value, at
+
+
+def _write_offset_fetch_request_v1(out: bytearray, value: OffsetFetchRequest) -> None:
+    write_string(out, value.group_id)
+    write_array(out, need(value.topics, "topics"), _write_offset_fetch_request_topic_v1)
+
+
+def _read_offset_fetch_request_v2(data: bytes, at: int) -> tuple[OffsetFetchRequest, int]:
+    value = new(OffsetFetchRequest)
+    value.group_id, at = read_string(data, at)
+    value.topics, at = read_nullable_array(data, at, _read_offset_fetch_request_topic_v1, 6)
+    value.groups = ()
+    value.require_stable = False
+    return value, at
+
+
+def _write_offset_fetch_request_v2(out: bytearray, value: OffsetFetchRequest) -> None:
+    write_string(out, value.group_id)
+    write_nullable_array(out, value.topics, _write_offset_fetch_request_topic_v1)
+
+
+def _read_offset_fetch_request_topic_v6(data: bytes, at: int) -> tuple[OffsetFetchRequestTopic, int]:
+    value = new(OffsetFetchRequestTopic)
+    value.name, at = read_compact_string(data, at)
+    value.partition_indexes, at = read_compact_int32s(data, at)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_offset_fetch_request_topic_v6(out: bytearray, value: OffsetFetchRequestTopic) -> None:
+    write_compact_string(out, value.name)
+    write_compact_int32s(out, value.partition_indexes)
+    out.append(0)
+
+
+def _read_offset_fetch_request_v6(data: bytes, at: int) -> tuple[OffsetFetchRequest, int]:
+    value = new(OffsetFetchRequest)
+    value.group_id, at = read_compact_string(data, at)
+    value.topics, at = read_compact_nullable_array(data, at, _read_offset_fetch_request_topic_v6, 3)
+    value.groups = ()
+    value.require_stable = False
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_offset_fetch_request_v6(out: bytearray, value: OffsetFetchRequest) -> None:
+    write_compact_string(out, value.group_id)
+    write_compact_nullable_array(out, value.topics, _write_offset_fetch_request_topic_v6)
+    out.append(0)
+
+
+def _read_offset_fetch_request_v7(data: bytes, at: int) -> tuple[OffsetFetchRequest, int]:
+    value = new(OffsetFetchRequest)
+    value.group_id, at = read_compact_string(data, at)
+    value.topics, at = read_compact_nullable_array(data, at, _read_offset_fetch_request_topic_v6, 3)
+    (value.require_stable,) = _T.unpack_from(data, at)
+    value.groups = ()
+    at += 1
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_offset_fetch_request_v7(out: bytearray, value: OffsetFetchRequest) -> None:
+    write_compact_string(out, value.group_id)
+    write_compact_nullable_array(out, value.topics, _write_offset_fetch_request_topic_v6)
+    out += _T.pack(value.require_stable)
+    out.append(0)
+
+
+def _read_offset_fetch_request_topics_v8(data: bytes, at: int) -> tuple[OffsetFetchRequestTopics, int]:
+    value = new(OffsetFetchRequestTopics)
+    value.name, at = read_compact_string(data, at)
+    value.partition_indexes, at = read_compact_int32s(data, at)
+    value.topic_id = None
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_offset_fetch_request_topics_v8(out: bytearray, value: OffsetFetchRequestTopics) -> None:
+    write_compact_string(out, value.name)
+    write_compact_int32s(out, value.partition_indexes)
+    out.append(0)
+
+
+def _read_offset_fetch_request_group_v8(data: bytes, at: int) -> tuple[OffsetFetchRequestGroup, int]:
+    value = new(OffsetFetchRequestGroup)
+    value.group_id, at = read_compact_string(data, at)
+    value.topics, at = read_compact_nullable_array(data, at, _read_offset_fetch_request_topics_v8, 3)
+    value.member_id = None
+    value.member_epoch = -1
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_offset_fetch_request_group_v8(out: bytearray, value: OffsetFetchRequestGroup) -> None:
+    write_compact_string(out, value.group_id)
+    write_compact_nullable_array(out, value.topics, _write_offset_fetch_request_topics_v8)
+    out.append(0)
+
+
+def _read_offset_fetch_request_v8(data: bytes, at: int) -> tuple[OffsetFetchRequest, int]:
+    value = new(OffsetFetchRequest)
+    value.groups, at = read_compact_array(data, at, _read_offset_fetch_request_group_v8, 3)
+    (value.require_stable,) = _T.unpack_from(data, at)
+    value.group_id = ""
+    value.topics = ()
+    at += 1
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_offset_fetch_request_v8(out: bytearray, value: OffsetFetchRequest) -> None:
+    write_compact_array(out, value.groups, _write_offset_fetch_request_group_v8)
+    out += _T.pack(value.require_stable)
+    out.append(0)
+
+
+def _read_offset_fetch_request_group_v9(data: bytes, at: int) -> tuple[OffsetFetchRequestGroup, int]:
+    value = new(OffsetFetchRequestGroup)
+    value.group_id, at = read_compact_string(data, at)
+    value.member_id, at = read_compact_nullable_string(data, at)
+    (value.member_epoch,) = _I.unpack_from(data, at)
+    value.topics, at = read_compact_nullable_array(data, at + 4, _read_offset_fetch_request_topics_v8, 3)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_offset_fetch_request_group_v9(out: bytearray, value: OffsetFetchRequestGroup) -> None:
+    write_compact_string(out, value.group_id)
+    write_compact_nullable_string(out, value.member_id)
+    out += _I.pack(value.member_epoch)
+    write_compact_nullable_array(out, value.topics, _write_offset_fetch_request_topics_v8)
+    out.append(0)
+
+
+def _read_offset_fetch_request_v9(data: bytes, at: int) -> tuple[OffsetFetchRequest, int]:
+    value = new(OffsetFetchRequest)
+    value.groups, at = read_compact_array(data, at, _read_offset_fetch_request_group_v9, 8)
+    (value.require_stable,) = _T.unpack_from(data, at)
+    value.group_id = ""
+    value.topics = ()
+    at += 1
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_offset_fetch_request_v9(out: bytearray, value: OffsetFetchRequest) -> None:
+    write_compact_array(out, value.groups, _write_offset_fetch_request_group_v9)
+    out += _T.pack(value.require_stable)
+    out.append(0)
+
+
+def _read_offset_fetch_request_topics_v10(data: bytes, at: int) -> tuple[OffsetFetchRequestTopics, int]:
+    value = new(OffsetFetchRequestTopics)
+    value.topic_id, at = read_uuid(data, at)
+    value.partition_indexes, at = read_compact_int32s(data, at)
+    value.name = ""
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_offset_fetch_request_topics_v10(out: bytearray, value: OffsetFetchRequestTopics) -> None:
+    write_uuid(out, value.topic_id)
+    write_compact_int32s(out, value.partition_indexes)
+    out.append(0)
+
+
+def _read_offset_fetch_request_group_v10(data: bytes, at: int) -> tuple[OffsetFetchRequestGroup, int]:
+    value = new(OffsetFetchRequestGroup)
+    value.group_id, at = read_compact_string(data, at)
+    value.member_id, at = read_compact_nullable_string(data, at)
+    (value.member_epoch,) = _I.unpack_from(data, at)
+    value.topics, at = read_compact_nullable_array(data, at + 4, _read_offset_fetch_request_topics_v10, 18)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_offset_fetch_request_group_v10(out: bytearray, value: OffsetFetchRequestGroup) -> None:
+    write_compact_string(out, value.group_id)
+    write_compact_nullable_string(out, value.member_id)
+    out += _I.pack(value.member_epoch)
+    write_compact_nullable_array(out, value.topics, _write_offset_fetch_request_topics_v10)
+    out.append(0)
+
+
+def _read_offset_fetch_request_v10(data: bytes, at: int) -> tuple[OffsetFetchRequest, int]:
+    value = new(OffsetFetchRequest)
+    value.groups, at = read_compact_array(data, at, _read_offset_fetch_request_group_v10, 8)
+    (value.require_stable,) = _T.unpack_from(data, at)
+    value.group_id = ""
+    value.topics = ()
+    at += 1
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_offset_fetch_request_v10(out: bytearray, value: OffsetFetchRequest) -> None:
+    write_compact_array(out, value.groups, _write_offset_fetch_request_group_v10)
+    out += _T.pack(value.require_stable)
+    out.append(0)
+
+
+def _read_offset_fetch_response_partition_v1(data: bytes, at: int) -> tuple[OffsetFetchResponsePartition, int]:
+    value = new(OffsetFetchResponsePartition)
+    value.partition_index, value.committed_offset = _I_Q.unpack_from(data, at)
+    value.metadata, at = read_nullable_string(data, at + 12)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.committed_leader_epoch = -1
+    return value, at + 2
+
+
+def _write_offset_fetch_response_partition_v1(out: bytearray, value: OffsetFetchResponsePartition) -> None:
+    out += _I_Q.pack(value.partition_index, value.committed_offset)
+    write_nullable_string(out, value.metadata)
+    out += _H.pack(value.error_code)
+
+
+def _read_offset_fetch_response_topic_v1(data: bytes, at: int) -> tuple[OffsetFetchResponseTopic, int]:
+    value = new(OffsetFetchResponseTopic)
+    value.name, at = read_string(data, at)
+    value.partitions, at = read_array(data, at, _read_offset_fetch_response_partition_v1, 16)
+    return value, at
+
+
+def _write_offset_fetch_response_topic_v1(out: bytearray, value: OffsetFetchResponseTopic) -> None:
+    write_string(out, value.name)
+    write_array(out, value.partitions, _write_offset_fetch_response_partition_v1)
+
+
+def _read_offset_fetch_response_v1(data: bytes, at: int) -> tuple[OffsetFetchResponse, int]:
+    value = new(OffsetFetchResponse)
+    value.topics, at = read_array(data, at, _read_offset_fetch_response_topic_v1, 6)
+    value.throttle_time_ms = 0
+    value.groups = ()
+    value.error_code = 0
+    return value, at
+
+
+def _write_offset_fetch_response_v1(out: bytearray, value: OffsetFetchResponse) -> None:
+    write_array(out, value.topics, _write_offset_fetch_response_topic_v1)
+
+
+def _read_offset_fetch_response_v2(data: bytes, at: int) -> tuple[OffsetFetchResponse, int]:
+    value = new(OffsetFetchResponse)
+    value.topics, at = read_array(data, at, _read_offset_fetch_response_topic_v1, 6)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.throttle_time_ms = 0
+    value.groups = ()
+    return value, at + 2
+
+
+def _write_offset_fetch_response_v2(out: bytearray, value: OffsetFetchResponse) -> None:
+    write_array(out, value.topics, _write_offset_fetch_response_topic_v1)
+    out += _H.pack(value.error_code)
+
+
+def _read_offset_fetch_response_v3(data: bytes, at: int) -> tuple[OffsetFetchResponse, int]:
+    value = new(OffsetFetchResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.topics, at = read_array(data, at + 4, _read_offset_fetch_response_topic_v1, 6)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.groups = ()
+    return value, at + 2
+
+
+def _write_offset_fetch_response_v3(out: bytearray, value: OffsetFetchResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_array(out, value.topics, _write_offset_fetch_response_topic_v1)
+    out += _H.pack(value.error_code)
+
+
+def _read_offset_fetch_response_partition_v5(data: bytes, at: int) -> tuple[OffsetFetchResponsePartition, int]:
+    value = new(OffsetFetchResponsePartition)
+    value.partition_index, value.committed_offset, value.committed_leader_epoch = _I_Q_I.unpack_from(data, at)
+    value.metadata, at = read_nullable_string(data, at + 16)
+    (value.error_code,) = _H.unpack_from(data, at)
+    return value, at + 2
+
+
+def _write_offset_fetch_response_partition_v5(out: bytearray, value: OffsetFetchResponsePartition) -> None:
+    out += _I_Q_I.pack(value.partition_index, value.committed_offset, value.committed_leader_epoch)
+    write_nullable_string(out, value.metadata)
+    out += _H.pack(value.error_code)
+
+
+def _read_offset_fetch_response_topic_v5(data: bytes, at: int) -> tuple[OffsetFetchResponseTopic, int]:
+    value = new(OffsetFetchResponseTopic)
+    value.name, at = read_string(data, at)
+    value.partitions, at = read_array(data, at, _read_offset_fetch_response_partition_v5, 20)
+    return value, at
+
+
+def _write_offset_fetch_response_topic_v5(out: bytearray, value: OffsetFetchResponseTopic) -> None:
+    write_string(out, value.name)
+    write_array(out, value.partitions, _write_offset_fetch_response_partition_v5)
+
+
+def _read_offset_fetch_response_v5(data: bytes, at: int) -> tuple[OffsetFetchResponse, int]:
+    value = new(OffsetFetchResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.topics, at = read_array(data, at + 4, _read_offset_fetch_response_topic_v5, 6)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.groups = ()
+    return value, at + 2
+
+
+def _write_offset_fetch_response_v5(out: bytearray, value: OffsetFetchResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_array(out, value.topics, _write_offset_fetch_response_topic_v5)
+    out += _H.pack(value.error_code)
+
+
+def _read_offset_fetch_response_partition_v6(data: bytes, at: int) -> tuple[OffsetFetchResponsePartition, int]:
+    value = new(OffsetFetchResponsePartition)
+    value.partition_index, value.committed_offset, value.committed_leader_epoch = _I_Q_I.unpack_from(data, at)
+    value.metadata, at = read_compact_nullable_string(data, at + 16)
+    (value.error_code,) = _H.unpack_from(data, at)
+    at += 2
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_offset_fetch_response_partition_v6(out: bytearray, value: OffsetFetchResponsePartition) -> None:
+    out += _I_Q_I.pack(value.partition_index, value.committed_offset, value.committed_leader_epoch)
+    write_compact_nullable_string(out, value.metadata)
+    out += _H.pack(value.error_code)
+    out.append(0)
+
+
+def _read_offset_fetch_response_topic_v6(data: bytes, at: int) -> tuple[OffsetFetchResponseTopic, int]:
+    value = new(OffsetFetchResponseTopic)
+    value.name, at = read_compact_string(data, at)
+    value.partitions, at = read_compact_array(data, at, _read_offset_fetch_response_partition_v6, 20)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_offset_fetch_response_topic_v6(out: bytearray, value: OffsetFetchResponseTopic) -> None:
+    write_compact_string(out, value.name)
+    write_compact_array(out, value.partitions, _write_offset_fetch_response_partition_v6)
+    out.append(0)
+
+
+def _read_offset_fetch_response_v6(data: bytes, at: int) -> tuple[OffsetFetchResponse, int]:
+    value = new(OffsetFetchResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.topics, at = read_compact_array(data, at + 4, _read_offset_fetch_response_topic_v6, 3)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.groups = ()
+    at += 2
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_offset_fetch_response_v6(out: bytearray, value: OffsetFetchResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_compact_array(out, value.topics, _write_offset_fetch_response_topic_v6)
+    out += _H.pack(value.error_code)
+    out.append(0)
+
+
+def _read_offset_fetch_response_partitions_v8(data: bytes, at: int) -> tuple[OffsetFetchResponsePartitions, int]:
+    value = new(OffsetFetchResponsePartitions)
+    value.partition_index, value.committed_offset, value.committed_leader_epoch = _I_Q_I.unpack_from(data, at)
+    value.metadata, at = read_compact_nullable_string(data, at + 16)
+    (value.error_code,) = _H.unpack_from(data, at)
+    at += 2
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_offset_fetch_response_partitions_v8(out: bytearray, value: OffsetFetchResponsePartitions) -> None:
+    out += _I_Q_I.pack(value.partition_index, value.committed_offset, value.committed_leader_epoch)
+    write_compact_nullable_string(out, value.metadata)
+    out += _H.pack(value.error_code)
+    out.append(0)
+
+
+def _read_offset_fetch_response_topics_v8(data: bytes, at: int) -> tuple[OffsetFetchResponseTopics, int]:
+    value = new(OffsetFetchResponseTopics)
+    value.name, at = read_compact_string(data, at)
+    value.partitions, at = read_compact_array(data, at, _read_offset_fetch_response_partitions_v8, 20)
+    value.topic_id = None
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_offset_fetch_response_topics_v8(out: bytearray, value: OffsetFetchResponseTopics) -> None:
+    write_compact_string(out, value.name)
+    write_compact_array(out, value.partitions, _write_offset_fetch_response_partitions_v8)
+    out.append(0)
+
+
+def _read_offset_fetch_response_group_v8(data: bytes, at: int) -> tuple[OffsetFetchResponseGroup, int]:
+    value = new(OffsetFetchResponseGroup)
+    value.group_id, at = read_compact_string(data, at)
+    value.topics, at = read_compact_array(data, at, _read_offset_fetch_response_topics_v8, 3)
+    (value.error_code,) = _H.unpack_from(data, at)
+    at += 2
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_offset_fetch_response_group_v8(out: bytearray, value: OffsetFetchResponseGroup) -> None:
+    write_compact_string(out, value.group_id)
+    write_compact_array(out, value.topics, _write_offset_fetch_response_topics_v8)
+    out += _H.pack(value.error_code)
+    out.append(0)
+
+
+def _read_offset_fetch_response_v8(data: bytes, at: int) -> tuple[OffsetFetchResponse, int]:
+    value = new(OffsetFetchResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.groups, at = read_compact_array(data, at + 4, _read_offset_fetch_response_group_v8, 5)
+    value.topics = ()
+    value.error_code = 0
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_offset_fetch_response_v8(out: bytearray, value: OffsetFetchResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_compact_array(out, value.groups, _write_offset_fetch_response_group_v8)
+    out.append(0)
+
+
+def _read_offset_fetch_response_topics_v10(data: bytes, at: int) -> tuple[OffsetFetchResponseTopics, int]:
+    value = new(OffsetFetchResponseTopics)
+    value.topic_id, at = read_uuid(data, at)
+    value.partitions, at = read_compact_array(data, at, _read_offset_fetch_response_partitions_v8, 20)
+    value.name = ""
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_offset_fetch_response_topics_v10(out: bytearray, value: OffsetFetchResponseTopics) -> None:
+    write_uuid(out, value.topic_id)
+    write_compact_array(out, value.partitions, _write_offset_fetch_response_partitions_v8)
+    out.append(0)
+
+
+def _read_offset_fetch_response_group_v10(data: bytes, at: int) -> tuple[OffsetFetchResponseGroup, int]:
+    value = new(OffsetFetchResponseGroup)
+    value.group_id, at = read_compact_string(data, at)
+    value.topics, at = read_compact_array(data, at, _read_offset_fetch_response_topics_v10, 18)
+    (value.error_code,) = _H.unpack_from(data, at)
+    at += 2
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_offset_fetch_response_group_v10(out: bytearray, value: OffsetFetchResponseGroup) -> None:
+    write_compact_string(out, value.group_id)
+    write_compact_array(out, value.topics, _write_offset_fetch_response_topics_v10)
+    out += _H.pack(value.error_code)
+    out.append(0)
+
+
+def _read_offset_fetch_response_v10(data: bytes, at: int) -> tuple[OffsetFetchResponse, int]:
+    value = new(OffsetFetchResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.groups, at = read_compact_array(data, at + 4, _read_offset_fetch_response_group_v10, 5)
+    value.topics = ()
+    value.error_code = 0
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_offset_fetch_response_v10(out: bytearray, value: OffsetFetchResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_compact_array(out, value.groups, _write_offset_fetch_response_group_v10)
+    out.append(0)
+
+
+REQUEST: Codec[OffsetFetchRequest] = {
+    1: (_read_offset_fetch_request_v1, _write_offset_fetch_request_v1),
+    2: (_read_offset_fetch_request_v2, _write_offset_fetch_request_v2),
+    3: (_read_offset_fetch_request_v2, _write_offset_fetch_request_v2),
+    4: (_read_offset_fetch_request_v2, _write_offset_fetch_request_v2),
+    5: (_read_offset_fetch_request_v2, _write_offset_fetch_request_v2),
+    6: (_read_offset_fetch_request_v6, _write_offset_fetch_request_v6),
+    7: (_read_offset_fetch_request_v7, _write_offset_fetch_request_v7),
+    8: (_read_offset_fetch_request_v8, _write_offset_fetch_request_v8),
+    9: (_read_offset_fetch_request_v9, _write_offset_fetch_request_v9),
+    10: (_read_offset_fetch_request_v10, _write_offset_fetch_request_v10),
+}
+
+RESPONSE: Codec[OffsetFetchResponse] = {
+    1: (_read_offset_fetch_response_v1, _write_offset_fetch_response_v1),
+    2: (_read_offset_fetch_response_v2, _write_offset_fetch_response_v2),
+    3: (_read_offset_fetch_response_v3, _write_offset_fetch_response_v3),
+    4: (_read_offset_fetch_response_v3, _write_offset_fetch_response_v3),
+    5: (_read_offset_fetch_response_v5, _write_offset_fetch_response_v5),
+    6: (_read_offset_fetch_response_v6, _write_offset_fetch_response_v6),
+    7: (_read_offset_fetch_response_v6, _write_offset_fetch_response_v6),
+    8: (_read_offset_fetch_response_v8, _write_offset_fetch_response_v8),
+    9: (_read_offset_fetch_response_v8, _write_offset_fetch_response_v8),
+    10: (_read_offset_fetch_response_v10, _write_offset_fetch_response_v10),
+}

@@ -4,7 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from struct import Struct
 from typing import ClassVar
+
+from fencepost.protocol.wire import (
+    Codec,
+    new,
+    read_array,
+    read_compact_array,
+    read_compact_string,
+    read_string,
+    skip_tagged_fields,
+    write_array,
+    write_compact_array,
+    write_compact_string,
+    write_string,
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -46,3 +61,176 @@ class OffsetForLeaderEpochResponse:
     API_KEY: ClassVar[int] = 23
     throttle_time_ms: int = 0
     topics: Sequence[OffsetForLeaderTopicResult] = ()
+
+
+_H_I2_Q = Struct(">hiiq")
+_I = Struct(">i")
+_I3 = Struct(">iii")
+
+
+def _read_offset_for_leader_partition_v2(data: bytes, at: int) -> tuple[OffsetForLeaderPartition, int]:
+    value = new(OffsetForLeaderPartition)
+    value.partition, value.current_leader_epoch, value.leader_epoch = _I3.unpack_from(data, at)
+    return value, at + 12
+
+
+def _write_offset_for_leader_partition_v2(out: bytearray, value: OffsetForLeaderPartition) -> None:
+    out += _I3.pack(value.partition, value.current_leader_epoch, value.leader_epoch)
+
+
+def _read_offset_for_leader_topic_v2(data: bytes, at: int) -> tuple[OffsetForLeaderTopic, int]:
+    value = new(OffsetForLeaderTopic)
+    value.topic, at = read_string(data, at)
+    value.partitions, at = read_array(data, at, _read_offset_for_leader_partition_v2, 12)
+    return value, at
+
+
+def _write_offset_for_leader_topic_v2(out: bytearray, value: OffsetForLeaderTopic) -> None:
+    write_string(out, value.topic)
+    write_array(out, value.partitions, _write_offset_for_leader_partition_v2)
+
+
+def _read_offset_for_leader_epoch_request_v2(data: bytes, at: int) -> tuple[OffsetForLeaderEpochRequest, int]:
+    value = new(OffsetForLeaderEpochRequest)
+    value.topics, at = read_array(data, at, _read_offset_for_leader_topic_v2, 6)
+    value.replica_id = -2
+    return value, at
+
+
+def _write_offset_for_leader_epoch_request_v2(out: bytearray, value: OffsetForLeaderEpochRequest) -> None:
+    write_array(out, value.topics, _write_offset_for_leader_topic_v2)
+
+
+def _read_offset_for_leader_epoch_request_v3(data: bytes, at: int) -> tuple[OffsetForLeaderEpochRequest, int]:
+    value = new(OffsetForLeaderEpochRequest)
+    (value.replica_id,) = _I.unpack_from(data, at)
+    value.topics, at = read_array(data, at + 4, _read_offset_for_leader_topic_v2, 6)
+    return value, at
+
+
+def _write_offset_for_leader_epoch_request_v3(out: bytearray, value: OffsetForLeaderEpochRequest) -> None:
+    out += _I.pack(value.replica_id)
+    write_array(out, value.topics, _write_offset_for_leader_topic_v2)
+
+
+def _read_offset_for_leader_partition_v4(data: bytes, at: int) -> tuple[OffsetForLeaderPartition, int]:
+    value = new(OffsetForLeaderPartition)
+    value.partition, value.current_leader_epoch, value.leader_epoch = _I3.unpack_from(data, at)
+    at += 12
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_offset_for_leader_partition_v4(out: bytearray, value: OffsetForLeaderPartition) -> None:
+    out += _I3.pack(value.partition, value.current_leader_epoch, value.leader_epoch)
+    out.append(0)
+
+
+def _read_offset_for_leader_topic_v4(data: bytes, at: int) -> tuple[OffsetForLeaderTopic, int]:
+    value = new(OffsetForLeaderTopic)
+    value.topic, at = read_compact_string(data, at)
+    value.partitions, at = read_compact_array(data, at, _read_offset_for_leader_partition_v4, 13)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_offset_for_leader_topic_v4(out: bytearray, value: OffsetForLeaderTopic) -> None:
+    write_compact_string(out, value.topic)
+    write_compact_array(out, value.partitions, _write_offset_for_leader_partition_v4)
+    out.append(0)
+
+
+def _read_offset_for_leader_epoch_request_v4(data: bytes, at: int) -> tuple[OffsetForLeaderEpochRequest, int]:
+    value = new(OffsetForLeaderEpochRequest)
+    (value.replica_id,) = _I.unpack_from(data, at)
+    value.topics, at = read_compact_array(data, at + 4, _read_offset_for_leader_topic_v4, 3)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_offset_for_leader_epoch_request_v4(out: bytearray, value: OffsetForLeaderEpochRequest) -> None:
+    out += _I.pack(value.replica_id)
+    write_compact_array(out, value.topics, _write_offset_for_leader_topic_v4)
+    out.append(0)
+
+
+def _read_epoch_end_offset_v2(data: bytes, at: int) -> tuple[EpochEndOffset, int]:
+    value = new(EpochEndOffset)
+    value.error_code, value.partition, value.leader_epoch, value.end_offset = _H_I2_Q.unpack_from(data, at)
+    return value, at + 18
+
+
+def _write_epoch_end_offset_v2(out: bytearray, value: EpochEndOffset) -> None:
+    out += _H_I2_Q.pack(value.error_code, value.partition, value.leader_epoch, value.end_offset)
+
+
+def _read_offset_for_leader_topic_result_v2(data: bytes, at: int) -> tuple[OffsetForLeaderTopicResult, int]:
+    value = new(OffsetForLeaderTopicResult)
+    value.topic, at = read_string(data, at)
+    value.partitions, at = read_array(data, at, _read_epoch_end_offset_v2, 18)
+    return value, at
+
+
+def _write_offset_for_leader_topic_result_v2(out: bytearray, value: OffsetForLeaderTopicResult) -> None:
+    write_string(out, value.topic)
+    write_array(out, value.partitions, _write_epoch_end_offset_v2)
+
+
+def _read_offset_for_leader_epoch_response_v2(data: bytes, at: int) -> tuple[OffsetForLeaderEpochResponse, int]:
+    value = new(OffsetForLeaderEpochResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.topics, at = read_array(data, at + 4, _read_offset_for_leader_topic_result_v2, 6)
+    return value, at
+
+
+def _write_offset_for_leader_epoch_response_v2(out: bytearray, value: OffsetForLeaderEpochResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_array(out, value.topics, _write_offset_for_leader_topic_result_v2)
+
+
+def _read_epoch_end_offset_v4(data: bytes, at: int) -> tuple[EpochEndOffset, int]:
+    value = new(EpochEndOffset)
+    value.error_code, value.partition, value.leader_epoch, value.end_offset = _H_I2_Q.unpack_from(data, at)
+    at += 18
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_epoch_end_offset_v4(out: bytearray, value: EpochEndOffset) -> None:
+    out += _H_I2_Q.pack(value.error_code, value.partition, value.leader_epoch, value.end_offset)
+    out.append(0)
+
+
+def _read_offset_for_leader_topic_result_v4(data: bytes, at: int) -> tuple[OffsetForLeaderTopicResult, int]:
+    value = new(OffsetForLeaderTopicResult)
+    value.topic, at = read_compact_string(data, at)
+    value.partitions, at = read_compact_array(data, at, _read_epoch_end_offset_v4, 19)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_offset_for_leader_topic_result_v4(out: bytearray, value: OffsetForLeaderTopicResult) -> None:
+    write_compact_string(out, value.topic)
+    write_compact_array(out, value.partitions, _write_epoch_end_offset_v4)
+    out.append(0)
+
+
+def _read_offset_for_leader_epoch_response_v4(data: bytes, at: int) -> tuple[OffsetForLeaderEpochResponse, int]:
+    value = new(OffsetForLeaderEpochResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.topics, at = read_compact_array(data, at + 4, _read_offset_for_leader_topic_result_v4, 3)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_offset_for_leader_epoch_response_v4(out: bytearray, value: OffsetForLeaderEpochResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_compact_array(out, value.topics, _write_offset_for_leader_topic_result_v4)
+    out.append(0)
+
+
+REQUEST: Codec[OffsetForLeaderEpochRequest] = {
+    2: (_read_offset_for_leader_epoch_request_v2, _write_offset_for_leader_epoch_request_v2),
+    3: (_read_offset_for_leader_epoch_request_v3, _write_offset_for_leader_epoch_request_v3),
+    4: (_read_offset_for_leader_epoch_request_v4, _write_offset_for_leader_epoch_request_v4),
+}
+
+RESPONSE: Codec[OffsetForLeaderEpochResponse] = {
+    2: (_read_offset_for_leader_epoch_response_v2, _write_offset_for_leader_epoch_response_v2),
+    3: (_read_offset_for_leader_epoch_response_v2, _write_offset_for_leader_epoch_response_v2),
+    4: (_read_offset_for_leader_epoch_response_v4, _write_offset_for_leader_epoch_response_v4),
+}

@@ -3,7 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from struct import Struct
 from typing import ClassVar
+
+from fencepost.protocol.wire import (
+    Codec,
+    new,
+    read_bytes,
+    read_compact_bytes,
+    read_compact_nullable_string,
+    read_nullable_string,
+    skip_tagged_fields,
+    write_bytes,
+    write_compact_bytes,
+    write_compact_nullable_string,
+    write_nullable_string,
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -19,3 +34,90 @@ class SaslAuthenticateResponse:
     error_message: str | None = None
     auth_bytes: bytes = b""
     session_lifetime_ms: int = 0  # v1-2
+
+
+_H = Struct(">h")
+_Q = Struct(">q")
+
+
+def _read_sasl_authenticate_request_v0(data: bytes, at: int) -> tuple[SaslAuthenticateRequest, int]:
+    value = new(SaslAuthenticateRequest)
+    value.auth_bytes, at = read_bytes(data, at)
+    return value, at
+
+
+def _write_sasl_authenticate_request_v0(out: bytearray, value: SaslAuthenticateRequest) -> None:
+    write_bytes(out, value.auth_bytes)
+
+
+def _read_sasl_authenticate_request_v2(data: bytes, at: int) -> tuple[SaslAuthenticateRequest, int]:
+    value = new(SaslAuthenticateRequest)
+    value.auth_bytes, at = read_compact_bytes(data, at)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_sasl_authenticate_request_v2(out: bytearray, value: SaslAuthenticateRequest) -> None:
+    write_compact_bytes(out, value.auth_bytes)
+    out.append(0)
+
+
+def _read_sasl_authenticate_response_v0(data: bytes, at: int) -> tuple[SaslAuthenticateResponse, int]:
+    value = new(SaslAuthenticateResponse)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.error_message, at = read_nullable_string(data, at + 2)
+    value.auth_bytes, at = read_bytes(data, at)
+    value.session_lifetime_ms = 0
+    return value, at
+
+
+def _write_sasl_authenticate_response_v0(out: bytearray, value: SaslAuthenticateResponse) -> None:
+    out += _H.pack(value.error_code)
+    write_nullable_string(out, value.error_message)
+    write_bytes(out, value.auth_bytes)
+
+
+def _read_sasl_authenticate_response_v1(data: bytes, at: int) -> tuple[SaslAuthenticateResponse, int]:
+    value = new(SaslAuthenticateResponse)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.error_message, at = read_nullable_string(data, at + 2)
+    value.auth_bytes, at = read_bytes(data, at)
+    (value.session_lifetime_ms,) = _Q.unpack_from(data, at)
+    return value, at + 8
+
+
+def _write_sasl_authenticate_response_v1(out: bytearray, value: SaslAuthenticateResponse) -> None:
+    out += _H.pack(value.error_code)
+    write_nullable_string(out, value.error_message)
+    write_bytes(out, value.auth_bytes)
+    out += _Q.pack(value.session_lifetime_ms)
+
+
+def _read_sasl_authenticate_response_v2(data: bytes, at: int) -> tuple[SaslAuthenticateResponse, int]:
+    value = new(SaslAuthenticateResponse)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.error_message, at = read_compact_nullable_string(data, at + 2)
+    value.auth_bytes, at = read_compact_bytes(data, at)
+    (value.session_lifetime_ms,) = _Q.unpack_from(data, at)
+    at += 8
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_sasl_authenticate_response_v2(out: bytearray, value: SaslAuthenticateResponse) -> None:
+    out += _H.pack(value.error_code)
+    write_compact_nullable_string(out, value.error_message)
+    write_compact_bytes(out, value.auth_bytes)
+    out += _Q.pack(value.session_lifetime_ms)
+    out.append(0)
+
+
+REQUEST: Codec[SaslAuthenticateRequest] = {
+    0: (_read_sasl_authenticate_request_v0, _write_sasl_authenticate_request_v0),
+    1: (_read_sasl_authenticate_request_v0, _write_sasl_authenticate_request_v0),
+    2: (_read_sasl_authenticate_request_v2, _write_sasl_authenticate_request_v2),
+}
+
+RESPONSE: Codec[SaslAuthenticateResponse] = {
+    0: (_read_sasl_authenticate_response_v0, _write_sasl_authenticate_response_v0),
+    1: (_read_sasl_authenticate_response_v1, _write_sasl_authenticate_response_v1),
+    2: (_read_sasl_authenticate_response_v2, _write_sasl_authenticate_response_v2),
+}

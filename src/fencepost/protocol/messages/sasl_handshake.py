@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from struct import Struct
 from typing import ClassVar
+
+from fencepost.protocol.wire import (
+    Codec,
+    new,
+    read_array,
+    read_string,
+    write_array,
+    write_string,
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -18,3 +28,39 @@ class SaslHandshakeResponse:
     API_KEY: ClassVar[int] = 17
     error_code: int = 0
     mechanisms: Sequence[str] = ()
+
+
+_H = Struct(">h")
+
+
+def _read_sasl_handshake_request_v0(data: bytes, at: int) -> tuple[SaslHandshakeRequest, int]:
+    value = new(SaslHandshakeRequest)
+    value.mechanism, at = read_string(data, at)
+    return value, at
+
+
+def _write_sasl_handshake_request_v0(out: bytearray, value: SaslHandshakeRequest) -> None:
+    write_string(out, value.mechanism)
+
+
+def _read_sasl_handshake_response_v0(data: bytes, at: int) -> tuple[SaslHandshakeResponse, int]:
+    value = new(SaslHandshakeResponse)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.mechanisms, at = read_array(data, at + 2, read_string, 2)
+    return value, at
+
+
+def _write_sasl_handshake_response_v0(out: bytearray, value: SaslHandshakeResponse) -> None:
+    out += _H.pack(value.error_code)
+    write_array(out, value.mechanisms, write_string)
+
+
+REQUEST: Codec[SaslHandshakeRequest] = {
+    0: (_read_sasl_handshake_request_v0, _write_sasl_handshake_request_v0),
+    1: (_read_sasl_handshake_request_v0, _write_sasl_handshake_request_v0),
+}
+
+RESPONSE: Codec[SaslHandshakeResponse] = {
+    0: (_read_sasl_handshake_response_v0, _write_sasl_handshake_response_v0),
+    1: (_read_sasl_handshake_response_v0, _write_sasl_handshake_response_v0),
+}

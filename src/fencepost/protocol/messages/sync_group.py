@@ -4,7 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from struct import Struct
 from typing import ClassVar
+
+from fencepost.protocol.wire import (
+    Codec,
+    new,
+    read_array,
+    read_bytes,
+    read_compact_array,
+    read_compact_bytes,
+    read_compact_nullable_string,
+    read_compact_string,
+    read_nullable_string,
+    read_string,
+    skip_tagged_fields,
+    write_array,
+    write_bytes,
+    write_compact_array,
+    write_compact_bytes,
+    write_compact_nullable_string,
+    write_compact_string,
+    write_nullable_string,
+    write_string,
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -33,3 +56,196 @@ class SyncGroupResponse:
     protocol_type: str | None = None  # v5
     protocol_name: str | None = None  # v5
     assignment: bytes = b""
+
+
+_H = Struct(">h")
+_I = Struct(">i")
+_I_H = Struct(">ih")
+
+
+def _read_sync_group_request_assignment_v0(data: bytes, at: int) -> tuple[SyncGroupRequestAssignment, int]:
+    value = new(SyncGroupRequestAssignment)
+    value.member_id, at = read_string(data, at)
+    value.assignment, at = read_bytes(data, at)
+    return value, at
+
+
+def _write_sync_group_request_assignment_v0(out: bytearray, value: SyncGroupRequestAssignment) -> None:
+    write_string(out, value.member_id)
+    write_bytes(out, value.assignment)
+
+
+def _read_sync_group_request_v0(data: bytes, at: int) -> tuple[SyncGroupRequest, int]:
+    value = new(SyncGroupRequest)
+    value.group_id, at = read_string(data, at)
+    (value.generation_id,) = _I.unpack_from(data, at)
+    value.member_id, at = read_string(data, at + 4)
+    value.assignments, at = read_array(data, at, _read_sync_group_request_assignment_v0, 6)
+    value.group_instance_id = None
+    value.protocol_type = None
+    value.protocol_name = None
+    return value, at
+
+
+def _write_sync_group_request_v0(out: bytearray, value: SyncGroupRequest) -> None:
+    write_string(out, value.group_id)
+    out += _I.pack(value.generation_id)
+    write_string(out, value.member_id)
+    write_array(out, value.assignments, _write_sync_group_request_assignment_v0)
+
+
+def _read_sync_group_request_v3(data: bytes, at: int) -> tuple[SyncGroupRequest, int]:
+    value = new(SyncGroupRequest)
+    value.group_id, at = read_string(data, at)
+    (value.generation_id,) = _I.unpack_from(data, at)
+    value.member_id, at = read_string(data, at + 4)
+    value.group_instance_id, at = read_nullable_string(data, at)
+    value.assignments, at = read_array(data, at, _read_sync_group_request_assignment_v0, 6)
+    value.protocol_type = None
+    value.protocol_name = None
+    return value, at
+
+
+def _write_sync_group_request_v3(out: bytearray, value: SyncGroupRequest) -> None:
+    write_string(out, value.group_id)
+    out += _I.pack(value.generation_id)
+    write_string(out, value.member_id)
+    write_nullable_string(out, value.group_instance_id)
+    write_array(out, value.assignments, _write_sync_group_request_assignment_v0)
+
+
+def _read_sync_group_request_assignment_v4(data: bytes, at: int) -> tuple[SyncGroupRequestAssignment, int]:
+    value = new(SyncGroupRequestAssignment)
+    value.member_id, at = read_compact_string(data, at)
+    value.assignment, at = read_compact_bytes(data, at)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_sync_group_request_assignment_v4(out: bytearray, value: SyncGroupRequestAssignment) -> None:
+    write_compact_string(out, value.member_id)
+    write_compact_bytes(out, value.assignment)
+    out.append(0)
+
+
+def _read_sync_group_request_v4(data: bytes, at: int) -> tuple[SyncGroupRequest, int]:
+    value = new(SyncGroupRequest)
+    value.group_id, at = read_compact_string(data, at)
+    (value.generation_id,) = _I.unpack_from(data, at)
+    value.member_id, at = read_compact_string(data, at + 4)
+    value.group_instance_id, at = read_compact_nullable_string(data, at)
+    value.assignments, at = read_compact_array(data, at, _read_sync_group_request_assignment_v4, 3)
+    value.protocol_type = None
+    value.protocol_name = None
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_sync_group_request_v4(out: bytearray, value: SyncGroupRequest) -> None:
+    write_compact_string(out, value.group_id)
+    out += _I.pack(value.generation_id)
+    write_compact_string(out, value.member_id)
+    write_compact_nullable_string(out, value.group_instance_id)
+    write_compact_array(out, value.assignments, _write_sync_group_request_assignment_v4)
+    out.append(0)
+
+
+def _read_sync_group_request_v5(data: bytes, at: int) -> tuple[SyncGroupRequest, int]:
+    value = new(SyncGroupRequest)
+    value.group_id, at = read_compact_string(data, at)
+    (value.generation_id,) = _I.unpack_from(data, at)
+    value.member_id, at = read_compact_string(data, at + 4)
+    value.group_instance_id, at = read_compact_nullable_string(data, at)
+    value.protocol_type, at = read_compact_nullable_string(data, at)
+    value.protocol_name, at = read_compact_nullable_string(data, at)
+    value.assignments, at = read_compact_array(data, at, _read_sync_group_request_assignment_v4, 3)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_sync_group_request_v5(out: bytearray, value: SyncGroupRequest) -> None:
+    write_compact_string(out, value.group_id)
+    out += _I.pack(value.generation_id)
+    write_compact_string(out, value.member_id)
+    write_compact_nullable_string(out, value.group_instance_id)
+    write_compact_nullable_string(out, value.protocol_type)
+    write_compact_nullable_string(out, value.protocol_name)
+    write_compact_array(out, value.assignments, _write_sync_group_request_assignment_v4)
+    out.append(0)
+
+
+def _read_sync_group_response_v0(data: bytes, at: int) -> tuple[SyncGroupResponse, int]:
+    value = new(SyncGroupResponse)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.assignment, at = read_bytes(data, at + 2)
+    value.throttle_time_ms = 0
+    value.protocol_type = None
+    value.protocol_name = None
+    return value, at
+
+
+def _write_sync_group_response_v0(out: bytearray, value: SyncGroupResponse) -> None:
+    out += _H.pack(value.error_code)
+    write_bytes(out, value.assignment)
+
+
+def _read_sync_group_response_v1(data: bytes, at: int) -> tuple[SyncGroupResponse, int]:
+    value = new(SyncGroupResponse)
+    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
+    value.assignment, at = read_bytes(data, at + 6)
+    value.protocol_type = None
+    value.protocol_name = None
+    return value, at
+
+
+def _write_sync_group_response_v1(out: bytearray, value: SyncGroupResponse) -> None:
+    out += _I_H.pack(value.throttle_time_ms, value.error_code)
+    write_bytes(out, value.assignment)
+
+
+def _read_sync_group_response_v4(data: bytes, at: int) -> tuple[SyncGroupResponse, int]:
+    value = new(SyncGroupResponse)
+    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
+    value.assignment, at = read_compact_bytes(data, at + 6)
+    value.protocol_type = None
+    value.protocol_name = None
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_sync_group_response_v4(out: bytearray, value: SyncGroupResponse) -> None:
+    out += _I_H.pack(value.throttle_time_ms, value.error_code)
+    write_compact_bytes(out, value.assignment)
+    out.append(0)
+
+
+def _read_sync_group_response_v5(data: bytes, at: int) -> tuple[SyncGroupResponse, int]:
+    value = new(SyncGroupResponse)
+    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
+    value.protocol_type, at = read_compact_nullable_string(data, at + 6)
+    value.protocol_name, at = read_compact_nullable_string(data, at)
+    value.assignment, at = read_compact_bytes(data, at)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_sync_group_response_v5(out: bytearray, value: SyncGroupResponse) -> None:
+    out += _I_H.pack(value.throttle_time_ms, value.error_code)
+    write_compact_nullable_string(out, value.protocol_type)
+    write_compact_nullable_string(out, value.protocol_name)
+    write_compact_bytes(out, value.assignment)
+    out.append(0)
+
+
+REQUEST: Codec[SyncGroupRequest] = {
+    0: (_read_sync_group_request_v0, _write_sync_group_request_v0),
+    1: (_read_sync_group_request_v0, _write_sync_group_request_v0),
+    2: (_read_sync_group_request_v0, _write_sync_group_request_v0),
+    3: (_read_sync_group_request_v3, _write_sync_group_request_v3),
+    4: (_read_sync_group_request_v4, _write_sync_group_request_v4),
+    5: (_read_sync_group_request_v5, _write_sync_group_request_v5),
+}
+
+RESPONSE: Codec[SyncGroupResponse] = {
+    0: (_read_sync_group_response_v0, _write_sync_group_response_v0),
+    1: (_read_sync_group_response_v1, _write_sync_group_response_v1),
+    2: (_read_sync_group_response_v1, _write_sync_group_response_v1),
+    3: (_read_sync_group_response_v1, _write_sync_group_response_v1),
+    4: (_read_sync_group_response_v4, _write_sync_group_response_v4),
+    5: (_read_sync_group_response_v5, _write_sync_group_response_v5),
+}

@@ -4,7 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from struct import Struct
 from typing import ClassVar
+
+from fencepost.protocol.wire import (
+    Codec,
+    new,
+    read_array,
+    read_compact_array,
+    read_compact_nullable_string,
+    read_compact_string,
+    read_nullable_string,
+    read_string,
+    skip_tagged_fields,
+    write_array,
+    write_compact_array,
+    write_compact_nullable_string,
+    write_compact_string,
+    write_nullable_string,
+    write_string,
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -51,3 +70,236 @@ class TxnOffsetCommitResponse:
     API_KEY: ClassVar[int] = 28
     throttle_time_ms: int = 0
     topics: Sequence[TxnOffsetCommitResponseTopic] = ()
+
+
+_I = Struct(">i")
+_I_H = Struct(">ih")
+_I_Q = Struct(">iq")
+_I_Q_I = Struct(">iqi")
+_Q_H = Struct(">qh")
+_Q_H_I = Struct(">qhi")
+
+
+def _read_txn_offset_commit_request_partition_v0(data: bytes, at: int) -> tuple[TxnOffsetCommitRequestPartition, int]:
+    value = new(TxnOffsetCommitRequestPartition)
+    value.partition_index, value.committed_offset = _I_Q.unpack_from(data, at)
+    value.committed_metadata, at = read_nullable_string(data, at + 12)
+    value.committed_leader_epoch = -1
+    return value, at
+
+
+def _write_txn_offset_commit_request_partition_v0(out: bytearray, value: TxnOffsetCommitRequestPartition) -> None:
+    out += _I_Q.pack(value.partition_index, value.committed_offset)
+    write_nullable_string(out, value.committed_metadata)
+
+
+def _read_txn_offset_commit_request_topic_v0(data: bytes, at: int) -> tuple[TxnOffsetCommitRequestTopic, int]:
+    value = new(TxnOffsetCommitRequestTopic)
+    value.name, at = read_string(data, at)
+    value.partitions, at = read_array(data, at, _read_txn_offset_commit_request_partition_v0, 14)
+    return value, at
+
+
+def _write_txn_offset_commit_request_topic_v0(out: bytearray, value: TxnOffsetCommitRequestTopic) -> None:
+    write_string(out, value.name)
+    write_array(out, value.partitions, _write_txn_offset_commit_request_partition_v0)
+
+
+def _read_txn_offset_commit_request_v0(data: bytes, at: int) -> tuple[TxnOffsetCommitRequest, int]:
+    value = new(TxnOffsetCommitRequest)
+    value.transactional_id, at = read_string(data, at)
+    value.group_id, at = read_string(data, at)
+    value.producer_id, value.producer_epoch = _Q_H.unpack_from(data, at)
+    value.topics, at = read_array(data, at + 10, _read_txn_offset_commit_request_topic_v0, 6)
+    value.generation_id = -1
+    value.member_id = ""
+    value.group_instance_id = None
+    return value, at
+
+
+def _write_txn_offset_commit_request_v0(out: bytearray, value: TxnOffsetCommitRequest) -> None:
+    write_string(out, value.transactional_id)
+    write_string(out, value.group_id)
+    out += _Q_H.pack(value.producer_id, value.producer_epoch)
+    write_array(out, value.topics, _write_txn_offset_commit_request_topic_v0)
+
+
+def _read_txn_offset_commit_request_partition_v2(data: bytes, at: int) -> tuple[TxnOffsetCommitRequestPartition, int]:
+    value = new(TxnOffsetCommitRequestPartition)
+    value.partition_index, value.committed_offset, value.committed_leader_epoch = _I_Q_I.unpack_from(data, at)
+    value.committed_metadata, at = read_nullable_string(data, at + 16)
+    return value, at
+
+
+def _write_txn_offset_commit_request_partition_v2(out: bytearray, value: TxnOffsetCommitRequestPartition) -> None:
+    out += _I_Q_I.pack(value.partition_index, value.committed_offset, value.committed_leader_epoch)
+    write_nullable_string(out, value.committed_metadata)
+
+
+def _read_txn_offset_commit_request_topic_v2(data: bytes, at: int) -> tuple[TxnOffsetCommitRequestTopic, int]:
+    value = new(TxnOffsetCommitRequestTopic)
+    value.name, at = read_string(data, at)
+    value.partitions, at = read_array(data, at, _read_txn_offset_commit_request_partition_v2, 18)
+    return value, at
+
+
+def _write_txn_offset_commit_request_topic_v2(out: bytearray, value: TxnOffsetCommitRequestTopic) -> None:
+    write_string(out, value.name)
+    write_array(out, value.partitions, _write_txn_offset_commit_request_partition_v2)
+
+
+def _read_txn_offset_commit_request_v2(data: bytes, at: int) -> tuple[TxnOffsetCommitRequest, int]:
+    value = new(TxnOffsetCommitRequest)
+    value.transactional_id, at = read_string(data, at)
+    value.group_id, at = read_string(data, at)
+    value.producer_id, value.producer_epoch = _Q_H.unpack_from(data, at)
+    value.topics, at = read_array(data, at + 10, _read_txn_offset_commit_request_topic_v2, 6)
+    value.generation_id = -1
+    value.member_id = ""
+    value.group_instance_id = None
+    return value, at
+
+
+def _write_txn_offset_commit_request_v2(out: bytearray, value: TxnOffsetCommitRequest) -> None:
+    write_string(out, value.transactional_id)
+    write_string(out, value.group_id)
+    out += _Q_H.pack(value.producer_id, value.producer_epoch)
+    write_array(out, value.topics, _write_txn_offset_commit_request_topic_v2)
+
+
+def _read_txn_offset_commit_request_partition_v3(data: bytes, at: int) -> tuple[TxnOffsetCommitRequestPartition, int]:
+    value = new(TxnOffsetCommitRequestPartition)
+    value.partition_index, value.committed_offset, value.committed_leader_epoch = _I_Q_I.unpack_from(data, at)
+    value.committed_metadata, at = read_compact_nullable_string(data, at + 16)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_txn_offset_commit_request_partition_v3(out: bytearray, value: TxnOffsetCommitRequestPartition) -> None:
+    out += _I_Q_I.pack(value.partition_index, value.committed_offset, value.committed_leader_epoch)
+    write_compact_nullable_string(out, value.committed_metadata)
+    out.append(0)
+
+
+def _read_txn_offset_commit_request_topic_v3(data: bytes, at: int) -> tuple[TxnOffsetCommitRequestTopic, int]:
+    value = new(TxnOffsetCommitRequestTopic)
+    value.name, at = read_compact_string(data, at)
+    value.partitions, at = read_compact_array(data, at, _read_txn_offset_commit_request_partition_v3, 18)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_txn_offset_commit_request_topic_v3(out: bytearray, value: TxnOffsetCommitRequestTopic) -> None:
+    write_compact_string(out, value.name)
+    write_compact_array(out, value.partitions, _write_txn_offset_commit_request_partition_v3)
+    out.append(0)
+
+
+def _read_txn_offset_commit_request_v3(data: bytes, at: int) -> tuple[TxnOffsetCommitRequest, int]:
+    value = new(TxnOffsetCommitRequest)
+    value.transactional_id, at = read_compact_string(data, at)
+    value.group_id, at = read_compact_string(data, at)
+    value.producer_id, value.producer_epoch, value.generation_id = _Q_H_I.unpack_from(data, at)
+    value.member_id, at = read_compact_string(data, at + 14)
+    value.group_instance_id, at = read_compact_nullable_string(data, at)
+    value.topics, at = read_compact_array(data, at, _read_txn_offset_commit_request_topic_v3, 3)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_txn_offset_commit_request_v3(out: bytearray, value: TxnOffsetCommitRequest) -> None:
+    write_compact_string(out, value.transactional_id)
+    write_compact_string(out, value.group_id)
+    out += _Q_H_I.pack(value.producer_id, value.producer_epoch, value.generation_id)
+    write_compact_string(out, value.member_id)
+    write_compact_nullable_string(out, value.group_instance_id)
+    write_compact_array(out, value.topics, _write_txn_offset_commit_request_topic_v3)
+    out.append(0)
+
+
+def _read_txn_offset_commit_response_partition_v0(data: bytes, at: int) -> tuple[TxnOffsetCommitResponsePartition, int]:
+    value = new(TxnOffsetCommitResponsePartition)
+    value.partition_index, value.error_code = _I_H.unpack_from(data, at)
+    return value, at + 6
+
+
+def _write_txn_offset_commit_response_partition_v0(out: bytearray, value: TxnOffsetCommitResponsePartition) -> None:
+    out += _I_H.pack(value.partition_index, value.error_code)
+
+
+def _read_txn_offset_commit_response_topic_v0(data: bytes, at: int) -> tuple[TxnOffsetCommitResponseTopic, int]:
+    value = new(TxnOffsetCommitResponseTopic)
+    value.name, at = read_string(data, at)
+    value.partitions, at = read_array(data, at, _read_txn_offset_commit_response_partition_v0, 6)
+    return value, at
+
+
+def _write_txn_offset_commit_response_topic_v0(out: bytearray, value: TxnOffsetCommitResponseTopic) -> None:
+    write_string(out, value.name)
+    write_array(out, value.partitions, _write_txn_offset_commit_response_partition_v0)
+
+
+def _read_txn_offset_commit_response_v0(data: bytes, at: int) -> tuple[TxnOffsetCommitResponse, int]:
+    value = new(TxnOffsetCommitResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.topics, at = read_array(data, at + 4, _read_txn_offset_commit_response_topic_v0, 6)
+    return value, at
+
+
+def _write_txn_offset_commit_response_v0(out: bytearray, value: TxnOffsetCommitResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_array(out, value.topics, _write_txn_offset_commit_response_topic_v0)
+
+
+def _read_txn_offset_commit_response_partition_v3(data: bytes, at: int) -> tuple[TxnOffsetCommitResponsePartition, int]:
+    value = new(TxnOffsetCommitResponsePartition)
+    value.partition_index, value.error_code = _I_H.unpack_from(data, at)
+    at += 6
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_txn_offset_commit_response_partition_v3(out: bytearray, value: TxnOffsetCommitResponsePartition) -> None:
+    out += _I_H.pack(value.partition_index, value.error_code)
+    out.append(0)
+
+
+def _read_txn_offset_commit_response_topic_v3(data: bytes, at: int) -> tuple[TxnOffsetCommitResponseTopic, int]:
+    value = new(TxnOffsetCommitResponseTopic)
+    value.name, at = read_compact_string(data, at)
+    value.partitions, at = read_compact_array(data, at, _read_txn_offset_commit_response_partition_v3, 7)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_txn_offset_commit_response_topic_v3(out: bytearray, value: TxnOffsetCommitResponseTopic) -> None:
+    write_compact_string(out, value.name)
+    write_compact_array(out, value.partitions, _write_txn_offset_commit_response_partition_v3)
+    out.append(0)
+
+
+def _read_txn_offset_commit_response_v3(data: bytes, at: int) -> tuple[TxnOffsetCommitResponse, int]:
+    value = new(TxnOffsetCommitResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.topics, at = read_compact_array(data, at + 4, _read_txn_offset_commit_response_topic_v3, 3)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_txn_offset_commit_response_v3(out: bytearray, value: TxnOffsetCommitResponse) -> None:
+    out += _I.pack(value.throttle_time_ms)
+    write_compact_array(out, value.topics, _write_txn_offset_commit_response_topic_v3)
+    out.append(0)
+
+
+REQUEST: Codec[TxnOffsetCommitRequest] = {
+    0: (_read_txn_offset_commit_request_v0, _write_txn_offset_commit_request_v0),
+    1: (_read_txn_offset_commit_request_v0, _write_txn_offset_commit_request_v0),
+    2: (_read_txn_offset_commit_request_v2, _write_txn_offset_commit_request_v2),
+    3: (_read_txn_offset_commit_request_v3, _write_txn_offset_commit_request_v3),
+    4: (_read_txn_offset_commit_request_v3, _write_txn_offset_commit_request_v3),
+    5: (_read_txn_offset_commit_request_v3, _write_txn_offset_commit_request_v3),
+}
+
+RESPONSE: Codec[TxnOffsetCommitResponse] = {
+    0: (_read_txn_offset_commit_response_v0, _write_txn_offset_commit_response_v0),
+    1: (_read_txn_offset_commit_response_v0, _write_txn_offset_commit_response_v0),
+    2: (_read_txn_offset_commit_response_v0, _write_txn_offset_commit_response_v0),
+    3: (_read_txn_offset_commit_response_v3, _write_txn_offset_commit_response_v3),
+    4: (_read_txn_offset_commit_response_v3, _write_txn_offset_commit_response_v3),
+    5: (_read_txn_offset_commit_response_v3, _write_txn_offset_commit_response_v3),
+}

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from struct import Struct
 from typing import ClassVar
+
+from fencepost.protocol.wire import (
+    Codec,
+    new,
+    read_compact_array,
+    read_compact_nullable_string,
+    read_compact_string,
+    skip_tagged_fields,
+    write_compact_array,
+    write_compact_nullable_string,
+    write_compact_string,
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -37,3 +50,128 @@ class UpdateFeaturesResponse:
     error_code: int = 0
     error_message: str | None = None
     results: Sequence[UpdatableFeatureResult] = ()  # v0-1
+
+
+_T = Struct(">?")
+_H = Struct(">h")
+_H_T = Struct(">h?")
+_H_B = Struct(">hb")
+_I = Struct(">i")
+_I_H = Struct(">ih")
+
+
+def _read_feature_update_key_v0(data: bytes, at: int) -> tuple[FeatureUpdateKey, int]:
+    value = new(FeatureUpdateKey)
+    value.feature, at = read_compact_string(data, at)
+    value.max_version_level, value.allow_downgrade = _H_T.unpack_from(data, at)
+    value.upgrade_type = 1
+    at += 3
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_feature_update_key_v0(out: bytearray, value: FeatureUpdateKey) -> None:
+    write_compact_string(out, value.feature)
+    out += _H_T.pack(value.max_version_level, value.allow_downgrade)
+    out.append(0)
+
+
+def _read_update_features_request_v0(data: bytes, at: int) -> tuple[UpdateFeaturesRequest, int]:
+    value = new(UpdateFeaturesRequest)
+    (value.timeout_ms,) = _I.unpack_from(data, at)
+    value.feature_updates, at = read_compact_array(data, at + 4, _read_feature_update_key_v0, 5)
+    value.validate_only = False
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_update_features_request_v0(out: bytearray, value: UpdateFeaturesRequest) -> None:
+    out += _I.pack(value.timeout_ms)
+    write_compact_array(out, value.feature_updates, _write_feature_update_key_v0)
+    out.append(0)
+
+
+def _read_feature_update_key_v1(data: bytes, at: int) -> tuple[FeatureUpdateKey, int]:
+    value = new(FeatureUpdateKey)
+    value.feature, at = read_compact_string(data, at)
+    value.max_version_level, value.upgrade_type = _H_B.unpack_from(data, at)
+    value.allow_downgrade = False
+    at += 3
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_feature_update_key_v1(out: bytearray, value: FeatureUpdateKey) -> None:
+    write_compact_string(out, value.feature)
+    out += _H_B.pack(value.max_version_level, value.upgrade_type)
+    out.append(0)
+
+
+def _read_update_features_request_v1(data: bytes, at: int) -> tuple[UpdateFeaturesRequest, int]:
+    value = new(UpdateFeaturesRequest)
+    (value.timeout_ms,) = _I.unpack_from(data, at)
+    value.feature_updates, at = read_compact_array(data, at + 4, _read_feature_update_key_v1, 5)
+    (value.validate_only,) = _T.unpack_from(data, at)
+    at += 1
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_update_features_request_v1(out: bytearray, value: UpdateFeaturesRequest) -> None:
+    out += _I.pack(value.timeout_ms)
+    write_compact_array(out, value.feature_updates, _write_feature_update_key_v1)
+    out += _T.pack(value.validate_only)
+    out.append(0)
+
+
+def _read_updatable_feature_result_v0(data: bytes, at: int) -> tuple[UpdatableFeatureResult, int]:
+    value = new(UpdatableFeatureResult)
+    value.feature, at = read_compact_string(data, at)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.error_message, at = read_compact_nullable_string(data, at + 2)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_updatable_feature_result_v0(out: bytearray, value: UpdatableFeatureResult) -> None:
+    write_compact_string(out, value.feature)
+    out += _H.pack(value.error_code)
+    write_compact_nullable_string(out, value.error_message)
+    out.append(0)
+
+
+def _read_update_features_response_v0(data: bytes, at: int) -> tuple[UpdateFeaturesResponse, int]:
+    value = new(UpdateFeaturesResponse)
+    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
+    value.error_message, at = read_compact_nullable_string(data, at + 6)
+    value.results, at = read_compact_array(data, at, _read_updatable_feature_result_v0, 5)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_update_features_response_v0(out: bytearray, value: UpdateFeaturesResponse) -> None:
+    out += _I_H.pack(value.throttle_time_ms, value.error_code)
+    write_compact_nullable_string(out, value.error_message)
+    write_compact_array(out, value.results, _write_updatable_feature_result_v0)
+    out.append(0)
+
+
+def _read_update_features_response_v2(data: bytes, at: int) -> tuple[UpdateFeaturesResponse, int]:
+    value = new(UpdateFeaturesResponse)
+    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
+    value.error_message, at = read_compact_nullable_string(data, at + 6)
+    value.results = ()
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_update_features_response_v2(out: bytearray, value: UpdateFeaturesResponse) -> None:
+    out += _I_H.pack(value.throttle_time_ms, value.error_code)
+    write_compact_nullable_string(out, value.error_message)
+    out.append(0)
+
+
+REQUEST: Codec[UpdateFeaturesRequest] = {
+    0: (_read_update_features_request_v0, _write_update_features_request_v0),
+    1: (_read_update_features_request_v1, _write_update_features_request_v1),
+    2: (_read_update_features_request_v1, _write_update_features_request_v1),
+}
+
+RESPONSE: Codec[UpdateFeaturesResponse] = {
+    0: (_read_update_features_response_v0, _write_update_features_response_v0),
+    1: (_read_update_features_response_v0, _write_update_features_response_v0),
+    2: (_read_update_features_response_v2, _write_update_features_response_v2),
+}

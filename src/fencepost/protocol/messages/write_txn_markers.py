@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from struct import Struct
 from typing import ClassVar
+
+from fencepost.protocol.wire import (
+    Codec,
+    new,
+    read_compact_array,
+    read_compact_int32s,
+    read_compact_string,
+    skip_tagged_fields,
+    write_compact_array,
+    write_compact_int32s,
+    write_compact_string,
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -51,3 +64,138 @@ class WritableTxnMarkerResult:
 class WriteTxnMarkersResponse:
     API_KEY: ClassVar[int] = 27
     markers: Sequence[WritableTxnMarkerResult] = ()
+
+
+_I = Struct(">i")
+_I_B = Struct(">ib")
+_I_H = Struct(">ih")
+_Q = Struct(">q")
+_Q_H_T = Struct(">qh?")
+
+
+def _read_writable_txn_marker_topic_v1(data: bytes, at: int) -> tuple[WritableTxnMarkerTopic, int]:
+    value = new(WritableTxnMarkerTopic)
+    value.name, at = read_compact_string(data, at)
+    value.partition_indexes, at = read_compact_int32s(data, at)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_writable_txn_marker_topic_v1(out: bytearray, value: WritableTxnMarkerTopic) -> None:
+    write_compact_string(out, value.name)
+    write_compact_int32s(out, value.partition_indexes)
+    out.append(0)
+
+
+def _read_writable_txn_marker_v1(data: bytes, at: int) -> tuple[WritableTxnMarker, int]:
+    value = new(WritableTxnMarker)
+    value.producer_id, value.producer_epoch, value.transaction_result = _Q_H_T.unpack_from(data, at)
+    value.topics, at = read_compact_array(data, at + 11, _read_writable_txn_marker_topic_v1, 3)
+    (value.coordinator_epoch,) = _I.unpack_from(data, at)
+    value.transaction_version = 0
+    at += 4
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_writable_txn_marker_v1(out: bytearray, value: WritableTxnMarker) -> None:
+    out += _Q_H_T.pack(value.producer_id, value.producer_epoch, value.transaction_result)
+    write_compact_array(out, value.topics, _write_writable_txn_marker_topic_v1)
+    out += _I.pack(value.coordinator_epoch)
+    out.append(0)
+
+
+def _read_write_txn_markers_request_v1(data: bytes, at: int) -> tuple[WriteTxnMarkersRequest, int]:
+    value = new(WriteTxnMarkersRequest)
+    value.markers, at = read_compact_array(data, at, _read_writable_txn_marker_v1, 17)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_write_txn_markers_request_v1(out: bytearray, value: WriteTxnMarkersRequest) -> None:
+    write_compact_array(out, value.markers, _write_writable_txn_marker_v1)
+    out.append(0)
+
+
+def _read_writable_txn_marker_v2(data: bytes, at: int) -> tuple[WritableTxnMarker, int]:
+    value = new(WritableTxnMarker)
+    value.producer_id, value.producer_epoch, value.transaction_result = _Q_H_T.unpack_from(data, at)
+    value.topics, at = read_compact_array(data, at + 11, _read_writable_txn_marker_topic_v1, 3)
+    value.coordinator_epoch, value.transaction_version = _I_B.unpack_from(data, at)
+    at += 5
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_writable_txn_marker_v2(out: bytearray, value: WritableTxnMarker) -> None:
+    out += _Q_H_T.pack(value.producer_id, value.producer_epoch, value.transaction_result)
+    write_compact_array(out, value.topics, _write_writable_txn_marker_topic_v1)
+    out += _I_B.pack(value.coordinator_epoch, value.transaction_version)
+    out.append(0)
+
+
+def _read_write_txn_markers_request_v2(data: bytes, at: int) -> tuple[WriteTxnMarkersRequest, int]:
+    value = new(WriteTxnMarkersRequest)
+    value.markers, at = read_compact_array(data, at, _read_writable_txn_marker_v2, 18)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_write_txn_markers_request_v2(out: bytearray, value: WriteTxnMarkersRequest) -> None:
+    write_compact_array(out, value.markers, _write_writable_txn_marker_v2)
+    out.append(0)
+
+
+def _read_writable_txn_marker_partition_result_v1(data: bytes, at: int) -> tuple[WritableTxnMarkerPartitionResult, int]:
+    value = new(WritableTxnMarkerPartitionResult)
+    value.partition_index, value.error_code = _I_H.unpack_from(data, at)
+    at += 6
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_writable_txn_marker_partition_result_v1(out: bytearray, value: WritableTxnMarkerPartitionResult) -> None:
+    out += _I_H.pack(value.partition_index, value.error_code)
+    out.append(0)
+
+
+def _read_writable_txn_marker_topic_result_v1(data: bytes, at: int) -> tuple[WritableTxnMarkerTopicResult, int]:
+    value = new(WritableTxnMarkerTopicResult)
+    value.name, at = read_compact_string(data, at)
+    value.partitions, at = read_compact_array(data, at, _read_writable_txn_marker_partition_result_v1, 7)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_writable_txn_marker_topic_result_v1(out: bytearray, value: WritableTxnMarkerTopicResult) -> None:
+    write_compact_string(out, value.name)
+    write_compact_array(out, value.partitions, _write_writable_txn_marker_partition_result_v1)
+    out.append(0)
+
+
+def _read_writable_txn_marker_result_v1(data: bytes, at: int) -> tuple[WritableTxnMarkerResult, int]:
+    value = new(WritableTxnMarkerResult)
+    (value.producer_id,) = _Q.unpack_from(data, at)
+    value.topics, at = read_compact_array(data, at + 8, _read_writable_txn_marker_topic_result_v1, 3)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_writable_txn_marker_result_v1(out: bytearray, value: WritableTxnMarkerResult) -> None:
+    out += _Q.pack(value.producer_id)
+    write_compact_array(out, value.topics, _write_writable_txn_marker_topic_result_v1)
+    out.append(0)
+
+
+def _read_write_txn_markers_response_v1(data: bytes, at: int) -> tuple[WriteTxnMarkersResponse, int]:
+    value = new(WriteTxnMarkersResponse)
+    value.markers, at = read_compact_array(data, at, _read_writable_txn_marker_result_v1, 10)
+    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+
+
+def _write_write_txn_markers_response_v1(out: bytearray, value: WriteTxnMarkersResponse) -> None:
+    write_compact_array(out, value.markers, _write_writable_txn_marker_result_v1)
+    out.append(0)
+
+
+REQUEST: Codec[WriteTxnMarkersRequest] = {
+    1: (_read_write_txn_markers_request_v1, _write_write_txn_markers_request_v1),
+    2: (_read_write_txn_markers_request_v2, _write_write_txn_markers_request_v2),
+}
+
+RESPONSE: Codec[WriteTxnMarkersResponse] = {
+    1: (_read_write_txn_markers_response_v1, _write_write_txn_markers_response_v1),
+    2: (_read_write_txn_markers_response_v1, _write_write_txn_markers_response_v1),
+}

@@ -9,11 +9,12 @@ from collections.abc import Callable
 import pytest
 
 from fencepost.broker.log import Appended, Duplicate, LogConfig, PartitionLog
-from fencepost.broker.log.compaction import Abandoned, Compaction, plan
+from fencepost.broker.log.cleaning import compaction
+from fencepost.broker.log.cleaning.compaction import Abandoned, Compaction, plan
 from fencepost.broker.log.results import CorruptSegment
 from fencepost.check.disk import MemoryDisk, PowerCut
-from fencepost.protocol.batch import BatchHeader, iter_batches
-from fencepost.protocol.columns import decode_batches
+from fencepost.protocol.records.batch import BatchHeader, iter_batches
+from fencepost.protocol.records.decoding import decode_batches
 from tests.support.batches import keyed
 
 NOW = 100_000
@@ -398,3 +399,30 @@ def test_keys_that_are_long_are_told_apart() -> None:
     before, end = rows(log), log.segments[-1].base_offset
     assert compact(log) is not None
     assert rows(log) == latest(before, end)
+
+
+def test_a_batch_of_very_many_records_is_compacted_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests are served between two steps, so none may be as long as a batch can be."""
+    log = opened()
+    add(log, keyed(*((b"k%d" % (n % 9_000), b"v%d" % n) for n in range(10_000)), timestamp=1, compression="zstd"))
+    for n in range(20):
+        add(log, keyed((b"other", b"%d" % n * 50), timestamp=1))
+    before = rows(log)
+    wanted = plan(log, NOW)
+    assert wanted is not None
+    round_ = Compaction(log, wanted, NOW)
+    looked_at = [0]
+    short = compaction._short
+
+    def counted(key: bytes) -> bytes:
+        looked_at[-1] += 1
+        return short(key)
+
+    monkeypatch.setattr(compaction, "_short", counted)
+    for files in round_.steps():
+        looked_at.append(0)
+        for file in files:
+            file.sync()
+    assert sum(looked_at) > 2 * 10_000
+    assert max(looked_at) <= 2_100
+    assert rows(log) == latest(before, round_.clean_offset)

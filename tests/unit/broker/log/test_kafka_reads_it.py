@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from fencepost.broker.disk.system_files import SystemFiles
 from fencepost.broker.log import Appended, LogConfig, PartitionLog
-from fencepost.broker.log.compaction import Compaction, plan
-from fencepost.broker.system_files import SystemFiles
-from fencepost.protocol.batch import seal
-from fencepost.protocol.compression import compress
+from fencepost.broker.log.cleaning.compaction import Compaction, plan
+from fencepost.protocol.records.batch import seal
+from fencepost.protocol.records.compression import compress
 from tests.support.apache_kafka import run_kafka_class
 from tests.support.batches import batch, keyed, records_section
 

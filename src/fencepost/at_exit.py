@@ -1,0 +1,62 @@
+"""What is done when a program ends without having closed what it opened: clients first, then brokers."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import sys
+from collections.abc import Callable
+from enum import IntEnum
+
+log = logging.getLogger("fencepost")
+
+PATIENCE_MS = 5_000  # for everything that clients have to say
+PATIENCE_AFTER_CTRL_C_MS = 500
+
+
+class Turn(IntEnum):
+    """Who comes first: a client needs its broker to the end."""
+
+    CLIENTS = 1
+    BROKERS = 2
+
+
+_finalized_pid = -1
+_hooks: dict[Callable[[], object], tuple[Turn, int]] = {}
+
+
+def at_exit(turn: Turn, hook: Callable[[], object]) -> None:
+    """Call `hook` when this process (not a fork of it) ends by itself."""
+    _hooks[hook] = (turn, os.getpid())
+    _finish_with_multiprocessing()
+
+
+def _finish_with_multiprocessing() -> None:
+    """A child that multiprocessing forked ends by os._exit, without atexit; it has finalizers of its own instead."""
+    global _finalized_pid  # noqa: PLW0603 (once per process)
+    process = sys.modules.get("multiprocessing.process")
+    if process is None or process.parent_process() is None or _finalized_pid == os.getpid():
+        return
+    from multiprocessing.util import Finalize
+
+    _finalized_pid = os.getpid()
+    Finalize(None, _run, exitpriority=0)
+
+
+def patience_ms() -> int:
+    """How long clients may take at the end of the program."""
+    return PATIENCE_AFTER_CTRL_C_MS if getattr(sys, "last_type", None) is KeyboardInterrupt else PATIENCE_MS
+
+
+def _run() -> None:
+    for hook, (turn, pid) in sorted(_hooks.items(), key=lambda one: one[1]):
+        if pid != os.getpid():
+            continue
+        try:
+            hook()
+        except Exception:
+            log.exception("closing the %s at the end of the program failed", turn.name.lower())
+
+
+atexit.register(_run)

@@ -1,1 +1,0 @@
-"""Who may do what: bindings, the authorizer, where bindings are kept, and what each API needs."""

@@ -1,0 +1,170 @@
+"""The APIs that are served: one row says all that is to be known of an API besides what its file does.
+
+A new API is its row and its file, `api/<folder>/k<key>_<name>.py`, which offers its functions as `HANDLER` and is
+imported with its first request; `tools/gen_messages.py` makes its messages. ApiVersions is made from this table: what
+is not here is not advertised. Flexible versions are in the generated index of the messages (`protocol/messages`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from importlib import import_module
+from types import MappingProxyType
+from typing import NamedTuple
+
+from fencepost.broker.api.handler import Handler
+from fencepost.broker.api.rules import Each, Rule, Shown, Unruled, needs
+from fencepost.broker.security.acls import Operation, ResourceType
+from fencepost.protocol.codes import ErrorCode
+
+__all__ = ["SERVED", "Api", "Coordinator", "Likeness", "handler"]
+
+_TOPIC, _GROUP = ResourceType.TOPIC, ResourceType.GROUP
+_CLUSTER, _TRANSACTION = ResourceType.CLUSTER, ResourceType.TRANSACTIONAL_ID
+
+_FREE, _IN_ITS_FILE = Unruled.FREE, Unruled.IN_ITS_FILE
+_READ_GROUP = needs(_GROUP, Operation.READ, field="group_id")
+_DELETE_GROUP = needs(_GROUP, Operation.DELETE, field="group_id")
+_WRITE_TRANSACTION = needs(_TRANSACTION, Operation.WRITE, field="transactional_id")
+_ALTER_CLUSTER = needs(_CLUSTER, Operation.ALTER)
+_DESCRIBE_CLUSTER = needs(_CLUSTER, Operation.DESCRIBE)
+
+
+class Likeness(NamedTuple):
+    """How the refusal of a whole request is made in the request's likeness.
+
+    What the request lists comes back with the error code, under the same name, or where the rule's `Each` or `listed`
+    says so: the response's field, and the fields of the request it may come from (none: it says something else).
+    `item`: what a plain value of the request's lists is called in the response.
+    """
+
+    listed: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    item: str = ""
+
+
+class Coordinator(Enum):
+    """Whose log decides a request: while that is damaged, what it would decide is refused."""
+
+    TRANSACTIONS = "__transaction_state"
+    OFFSETS = "__consumer_offsets"
+
+
+_PARTITION_INDEXES = Likeness({"partitions": ("partition_indexes",)}, item="partition_index")
+# What Apache Kafka's coordinators answer when their log fails: clients look for the coordinator and ask again.
+_NOT_COORDINATOR = ErrorCode.NOT_COORDINATOR
+
+
+class Api(NamedTuple):
+    """One API."""
+
+    key: int
+    name: str
+    """Of the module of its messages, too."""
+    folder: str
+    """Where in `broker/api` its file is."""
+    min_version: int
+    max_version: int
+    rights: Rule | Unruled
+    refusal: Likeness = Likeness()
+    log_failure: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR
+    """What the client is told when the disk makes the request fail."""
+    relies_on: Coordinator | None = None
+
+
+# fmt: off
+_TABLE = (
+    Api(0, "produce", "records", 3, 13, _IN_ITS_FILE, relies_on=Coordinator.TRANSACTIONS),
+    Api(1, "fetch", "records", 4, 18, _IN_ITS_FILE),
+    Api(2, "list_offsets", "records", 1, 11, Rule(each=Each(Operation.DESCRIBE, _TOPIC, "topics", "topics"))),
+    Api(3, "metadata", "topics", 0, 13, _IN_ITS_FILE),
+    Api(8, "offset_commit", "groups", 2, 10,
+        Rule((_READ_GROUP,), each=Each(Operation.READ, _TOPIC, "topics", "topics")), log_failure=_NOT_COORDINATOR),
+    Api(9, "offset_fetch", "groups", 1, 10,
+        _IN_ITS_FILE, refusal=_PARTITION_INDEXES, log_failure=_NOT_COORDINATOR, relies_on=Coordinator.OFFSETS),
+    Api(10, "find_coordinator", "groups", 0, 6,
+        _IN_ITS_FILE, refusal=Likeness({"coordinators": ("coordinator_keys",)}, item="key"),
+        log_failure=ErrorCode.COORDINATOR_NOT_AVAILABLE),
+    Api(11, "join_group", "groups", 0, 9, Rule((_READ_GROUP,)), log_failure=_NOT_COORDINATOR),
+    Api(12, "heartbeat", "groups", 0, 4, Rule((_READ_GROUP,)), log_failure=_NOT_COORDINATOR),
+    Api(13, "leave_group", "groups", 0, 5, Rule((_READ_GROUP,)), log_failure=_NOT_COORDINATOR),
+    Api(14, "sync_group", "groups", 0, 5, Rule((_READ_GROUP,)), log_failure=_NOT_COORDINATOR),
+    Api(15, "describe_groups", "groups", 0, 6,
+        Rule(each=Each(Operation.DESCRIBE, _GROUP, "groups", "groups", name="")), refusal=Likeness(item="group_id")),
+    Api(16, "list_groups", "groups", 0, 5,
+        Rule(shown=Shown(Operation.DESCRIBE, _GROUP, "groups", "group_id", unless=Operation.DESCRIBE))),
+    Api(17, "sasl_handshake", "security", 0, 1, _FREE),
+    Api(18, "api_versions", "cluster", 0, 4, _FREE),
+    Api(19, "create_topics", "topics", 2, 7, _IN_ITS_FILE, refusal=Likeness({"configs": ()})),
+    Api(20, "delete_topics", "topics", 1, 6,
+        _IN_ITS_FILE, refusal=Likeness({"responses": ("topics", "topic_names")}, item="name")),
+    Api(21, "delete_records", "records", 0, 2, Rule(each=Each(Operation.DELETE, _TOPIC, "topics", "topics"))),
+    Api(22, "init_producer_id", "transactions", 0, 6,
+        _IN_ITS_FILE, log_failure=_NOT_COORDINATOR, relies_on=Coordinator.TRANSACTIONS),
+    Api(23, "offset_for_leader_epoch", "records", 2, 4,
+        Rule(each=Each(Operation.DESCRIBE, _TOPIC, "topics", "topics", "topic", unless=Operation.CLUSTER_ACTION)),
+        refusal=Likeness({"leader_epoch": ()})),
+    Api(24, "add_partitions_to_txn", "transactions", 0, 5, _IN_ITS_FILE,
+        refusal=Likeness({"results_by_transaction": ("transactions",), "topic_results": ("topics",),
+                          "results_by_topic_v3_and_below": ("v3_and_below_topics",),
+                          "results_by_partition": ("partitions",)}, item="partition_index"),
+        log_failure=_NOT_COORDINATOR, relies_on=Coordinator.TRANSACTIONS),
+    Api(25, "add_offsets_to_txn", "transactions", 0, 4,
+        Rule((_WRITE_TRANSACTION, _READ_GROUP)), log_failure=_NOT_COORDINATOR, relies_on=Coordinator.TRANSACTIONS),
+    Api(26, "end_txn", "transactions", 0, 5,
+        Rule((_WRITE_TRANSACTION,)), log_failure=_NOT_COORDINATOR, relies_on=Coordinator.TRANSACTIONS),
+    Api(27, "write_txn_markers", "transactions", 1, 2,
+        Rule((needs(_CLUSTER, Operation.ALTER, Operation.CLUSTER_ACTION),)), refusal=_PARTITION_INDEXES),
+    Api(28, "txn_offset_commit", "transactions", 0, 5,
+        Rule((_WRITE_TRANSACTION, _READ_GROUP), each=Each(Operation.READ, _TOPIC, "topics", "topics")),
+        log_failure=_NOT_COORDINATOR, relies_on=Coordinator.TRANSACTIONS),
+    Api(29, "describe_acls", "security", 1, 3, Rule((_DESCRIBE_CLUSTER,))),
+    Api(30, "create_acls", "security", 1, 3, Rule((_ALTER_CLUSTER,)), refusal=Likeness({"results": ("creations",)})),
+    Api(31, "delete_acls", "security", 1, 3,
+        Rule((_ALTER_CLUSTER,)), refusal=Likeness({"filter_results": ("filters",)})),
+    Api(32, "describe_configs", "cluster", 1, 4,
+        Rule(each=Each(Operation.DESCRIBE_CONFIGS, None, "resources", "results", "resource_name"))),
+    Api(33, "alter_configs", "cluster", 0, 2,
+        Rule(each=Each(Operation.ALTER_CONFIGS, None, "resources", "responses", "resource_name"))),
+    Api(35, "describe_log_dirs", "topics", 1, 5, Rule((_DESCRIBE_CLUSTER,))),
+    Api(36, "sasl_authenticate", "security", 0, 2, _FREE),
+    Api(37, "create_partitions", "topics", 0, 3, Rule(each=Each(Operation.ALTER, _TOPIC, "topics", "results"))),
+    Api(42, "delete_groups", "groups", 0, 2,
+        Rule(each=Each(Operation.DELETE, _GROUP, "groups_names", "results", name="")),
+        refusal=Likeness(item="group_id"), log_failure=_NOT_COORDINATOR),
+    Api(43, "elect_leaders", "topics", 0, 2, Rule((_ALTER_CLUSTER,)),
+        refusal=Likeness({"replica_election_results": ("topic_partitions",), "partition_result": ("partitions",)},
+                         item="partition_id")),
+    Api(44, "incremental_alter_configs", "cluster", 0, 1,
+        Rule(each=Each(Operation.ALTER_CONFIGS, None, "resources", "responses", "resource_name"))),
+    Api(47, "offset_delete", "groups", 0, 0,
+        Rule((_DELETE_GROUP,), each=Each(Operation.READ, _TOPIC, "topics", "topics")), log_failure=_NOT_COORDINATOR),
+    Api(57, "update_features", "cluster", 0, 2, Rule((_ALTER_CLUSTER,))),
+    Api(60, "describe_cluster", "cluster", 0, 2, _IN_ITS_FILE),
+    Api(61, "describe_producers", "topics", 0, 0,
+        Rule(each=Each(Operation.READ, _TOPIC, "topics", "topics")), refusal=_PARTITION_INDEXES),
+    Api(65, "describe_transactions", "transactions", 0, 0,
+        Rule(each=Each(Operation.DESCRIBE, _TRANSACTION, "transactional_ids", "transaction_states", name="")),
+        refusal=Likeness(item="transactional_id"), relies_on=Coordinator.TRANSACTIONS),
+    Api(66, "list_transactions", "transactions", 0, 2,
+        Rule(shown=Shown(Operation.DESCRIBE, _TRANSACTION, "transaction_states", "transactional_id"))),
+    Api(68, "consumer_group_heartbeat", "groups", 0, 1, Rule((_READ_GROUP,)), log_failure=_NOT_COORDINATOR),
+    Api(69, "consumer_group_describe", "groups", 0, 1,
+        Rule(each=Each(Operation.DESCRIBE, _GROUP, "group_ids", "groups", name="")),
+        refusal=Likeness(item="group_id"), log_failure=_NOT_COORDINATOR),
+    Api(75, "describe_topic_partitions", "topics", 0, 0, _IN_ITS_FILE),
+)
+# fmt: on
+
+SERVED: Mapping[int, Api] = {api.key: api for api in _TABLE}
+
+_handlers: dict[int, Handler] = {}
+
+
+def handler(api: Api) -> Handler:
+    """The functions of an API, imported when they are asked for the first time."""
+    known = _handlers.get(api.key)
+    if known is None:
+        module = import_module(f"fencepost.broker.api.{api.folder}.k{api.key:02}_{api.name}")
+        known = _handlers[api.key] = module.HANDLER
+    return known

@@ -1,0 +1,71 @@
+"""ApiVersions, v0-4: what this broker serves, made from the table of APIs, and the finalized features.
+
+v3 adds the client's name and the features; it answers with the oldest response header, as every version does.
+An unknown version is answered in v0 with error 35 and the range served, so that the client can ask again (franz-go
+asks v5 first). The finalized level of transaction.version tells clients which way of running transactions to take
+(KIP-890); level 0 is shown by leaving the feature out, as Kafka does.
+"""
+
+from __future__ import annotations
+
+import re
+
+from fencepost.broker.api.apis import SERVED
+from fencepost.broker.api.handler import Handler
+from fencepost.broker.connection import Call
+from fencepost.broker.settings.features import SUPPORTED
+from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+
+__all__ = ["HANDLER"]
+
+_FEATURES_EPOCH = 1
+_FIRST_WITH_NAMES = 3
+_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")  # KIP-511
+# librdkafka up to 2.6 compresses only where Produce v0 is listed, and otherwise sends plain batches without a word. It
+# never sends that version; Apache Kafka lists v0-2 for the same reason and serves them as little.
+_LISTED_FROM = {0: 0}
+# metadata.version 30 is 4.3-IV0: some admin tools read a cluster's age from it.
+_METADATA_VERSION = (7, 30, 30)
+
+
+def _handle(call: Call, now_ms: int, request: ApiVersionsRequest | None) -> ApiVersionsResponse:
+    """Answer with the table; `request` is None when its version is not served."""
+    if request is None:
+        own = SERVED[call.api_key]
+        only = ApiVersion(api_key=own.key, min_version=own.min_version, max_version=own.max_version)
+        return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=(only,))
+    names = (request.client_software_name, request.client_software_version)
+    if call.version >= _FIRST_WITH_NAMES and not all(map(_NAME.fullmatch, names)):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    call.connection.software_name = request.client_software_name
+    levels = call.core.settings.feature_levels()
+    finalized = [
+        FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+        for name, level in levels.items()
+        if level > 0
+    ]
+    # v0-3 of the answer cannot say "from 0", so Kafka leaves such features out for them (KAFKA-17011).
+    supported = [
+        SupportedFeatureKey(name=name, min_version=low, max_version=high)
+        for name, (low, high) in SUPPORTED.items()
+        if low > 0 or call.version >= 4
+    ]
+    return ApiVersionsResponse(
+        api_keys=[
+            ApiVersion(api_key=a.key, min_version=_LISTED_FROM.get(a.key, a.min_version), max_version=a.max_version)
+            for a in SERVED.values()
+        ],
+        supported_features=supported,
+        finalized_features_epoch=call.core.settings.features_epoch,
+        finalized_features=finalized,
+    )
+
+
+HANDLER = Handler(_handle)

@@ -1,0 +1,128 @@
+"""DescribeConfigs, v1-4: settings of topics (2), of this broker (4) and of groups (32).
+
+v3 adds types and documentation. Synonyms are all values that a setting might have, with where each is from, in the
+order in which they count. An empty broker name asks for what was changed for all brokers, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fencepost.broker.api.cluster.configs import BROKER, GROUP, TOPIC, Refused, find_topic
+from fencepost.broker.api.common import BROKER_ID
+from fencepost.broker.api.handler import Handler
+from fencepost.broker.connection import Call
+from fencepost.broker.parts import BrokerParts
+from fencepost.broker.settings.dynamic import ALL_BROKERS
+from fencepost.broker.settings.table import BROKER_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS, Kind, Setting
+from fencepost.broker.settings.values import FROM_ALL_BROKERS, FROM_DEFAULT, GroupSettings, Origin, TopicConfig
+from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+__all__ = ["HANDLER"]
+
+
+def _handle(call: Call, now_ms: int, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    """Describe each resource."""
+    results = []
+    for wanted in request.resources:
+        result = DescribeConfigsResult(
+            resource_type=wanted.resource_type, resource_name=wanted.resource_name, error_message=""
+        )
+        try:
+            result.configs = _describe(call.core, wanted, request)
+        except Refused as refused:
+            result.error_code, result.error_message = refused.code, refused.message
+        results.append(result)
+    return DescribeConfigsResponse(results=results)
+
+
+def _describe(
+    core: BrokerParts, wanted: DescribeConfigsResource, request: DescribeConfigsRequest
+) -> list[DescribeConfigsResourceResult]:
+    name = wanted.resource_name
+    if wanted.resource_type == TOPIC:
+        found = _of_resource(find_topic(core, name, "").config, TOPIC_SETTINGS.values())
+    elif wanted.resource_type == BROKER:
+        found = _of_all_brokers(core) if name == ALL_BROKERS else _of_broker(core, name)
+    elif wanted.resource_type == GROUP:
+        if not name:
+            raise Refused(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+        found = _of_resource(core.settings.of_group(name), GROUP_SETTINGS.values())
+    else:
+        message = f"Resource type {wanted.resource_type} has no settings here."
+        raise Refused(ErrorCode.INVALID_REQUEST, message)
+    keys = wanted.configuration_keys
+    shown = [result for result in found if not keys or result.name in keys]
+    for result in shown:
+        if not request.include_synonyms:
+            result.synonyms = ()
+        if not request.include_documentation:
+            result.documentation = None
+    return shown
+
+
+def _of_resource(
+    config: TopicConfig | GroupSettings, settings: Iterable[Setting]
+) -> list[DescribeConfigsResourceResult]:
+    return [_result(setting, config.value(setting.key), config.origins(setting.key)) for setting in settings]
+
+
+def _of_broker(core: BrokerParts, name: str) -> list[DescribeConfigsResourceResult]:
+    if not name.removeprefix("-").isdecimal():
+        raise Refused(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
+    if name != str(BROKER_ID):
+        message = f"Unexpected broker id, expected {BROKER_ID} or empty string, but received {name}"
+        raise Refused(ErrorCode.INVALID_REQUEST, message)
+    config = core.config
+    found = [_result(setting, config.value(key), config.origins(key)) for key, setting in BROKER_SETTINGS.items()]
+    unknown = {*config.changed, *config.changed_default} - BROKER_SETTINGS.keys()
+    return found + [_hidden(config.origins(key)) for key in sorted(unknown)]
+
+
+def _of_all_brokers(core: BrokerParts) -> list[DescribeConfigsResourceResult]:
+    found = []
+    for key, value in core.config.changed_default.items():
+        origins = [Origin(key, value, FROM_ALL_BROKERS)]
+        setting = BROKER_SETTINGS.get(key)
+        found.append(_hidden(origins) if setting is None else _result(setting, value, origins))
+    return found
+
+
+def _result(setting: Setting, value: str | None, origins: list[Origin]) -> DescribeConfigsResourceResult:
+    secret = setting.kind is Kind.PASSWORD
+    return DescribeConfigsResourceResult(
+        name=setting.key,
+        value=None if secret else value,
+        read_only=not setting.dynamic,
+        is_sensitive=secret,
+        config_source=origins[0].source if origins else FROM_DEFAULT,
+        synonyms=[
+            DescribeConfigsSynonym(name=each.key, value=None if secret else each.value, source=each.source)
+            for each in origins
+        ],
+        config_type=setting.kind,
+        documentation=setting.doc,
+    )
+
+
+def _hidden(origins: list[Origin]) -> DescribeConfigsResourceResult:
+    """A setting that nobody knows: it might be a secret, so its value is not shown."""
+    return DescribeConfigsResourceResult(
+        name=origins[0].key,
+        value=None,
+        read_only=True,
+        is_sensitive=True,
+        config_source=origins[0].source,
+        synonyms=[DescribeConfigsSynonym(name=each.key, value=None, source=each.source) for each in origins],
+    )
+
+
+HANDLER = Handler(_handle)

@@ -1,0 +1,42 @@
+"""DescribeCluster, v0-2: cluster id, controller and brokers. v1 asks for brokers (1) or controllers (2), v2 for fenced
+brokers too.
+
+Controllers are not to be asked through a broker's listener; Kafka answers MISMATCHED_ENDPOINT_TYPE, and so do we.
+"""
+
+from __future__ import annotations
+
+from fencepost.broker.api.common import BROKER_ID, cluster_operations
+from fencepost.broker.api.handler import Handler
+from fencepost.broker.connection import Call
+from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+
+__all__ = ["HANDLER"]
+
+_BROKERS = 1
+
+
+def _handle(call: Call, now_ms: int, request: DescribeClusterRequest) -> DescribeClusterResponse:
+    """Describe the one broker."""
+    if request.endpoint_type != _BROKERS:
+        message = f"This is an endpoint of brokers; endpoint type {request.endpoint_type} was asked for."
+        return DescribeClusterResponse(
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE, error_message=message, endpoint_type=_BROKERS
+        )
+    host, port = call.core.address(call.connection)
+    response = DescribeClusterResponse(
+        cluster_id=call.core.meta.cluster_id,
+        controller_id=BROKER_ID,
+        brokers=(DescribeClusterBroker(broker_id=BROKER_ID, host=host, port=port),),
+    )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = cluster_operations(call)
+    return response
+
+
+HANDLER = Handler(_handle)

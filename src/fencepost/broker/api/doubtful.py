@@ -1,0 +1,49 @@
+"""Requests that would be decided by what is damaged are refused; see `coordinator/damage.py`."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from fencepost.broker.api.apis import Api, Coordinator
+from fencepost.broker.api.error_responses import refusal
+from fencepost.broker.coordinator.damage import Doubts
+from fencepost.protocol.codes import ErrorCode
+
+__all__ = ["DoubtfulRequests"]
+
+_log = logging.getLogger("fencepost.broker.recovery")
+
+
+class DoubtfulRequests:
+    """Of one broker. Each name is told of once for each API."""
+
+    def __init__(self, doubts: Doubts) -> None:
+        self._doubts = doubts
+        self._told: set[tuple[int, str]] = set()
+
+    def refuse(self, api: Api, request: Any) -> Any:
+        """The answer to a request whose answer is in doubt, None for any other: UNKNOWN_SERVER_ERROR, which no client
+        tries again for ever."""
+        if api.relies_on is Coordinator.OFFSETS:
+            groups = [request.group_id, *(group.group_id for group in request.groups)]
+            doubtful = [name for name in groups if name and self._doubts.of_group(name)]
+        elif api.relies_on is Coordinator.TRANSACTIONS:
+            doubtful = [name for name in _transactional_ids(request) if self._doubts.of_transaction(name)]
+        else:
+            return None
+        if not doubtful:
+            return None
+        for name in doubtful:
+            if (api.key, name) not in self._told:
+                self._told.add((api.key, name))
+                _log.error(
+                    "API %s of %r is refused: what is known of it is damaged; see fencepost repair", api.key, name
+                )
+        return refusal(request, ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+def _transactional_ids(request: Any) -> list[str]:
+    own = getattr(request, "transactional_id", None) or getattr(request, "v3_and_below_transactional_id", None)
+    several = [transaction.transactional_id for transaction in getattr(request, "transactions", ())]
+    return [name for name in (own, *several, *getattr(request, "transactional_ids", ())) if name]

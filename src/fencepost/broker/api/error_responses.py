@@ -1,0 +1,128 @@
+"""For any request: the topics it speaks of, and the answer that refuses all of it with one error code.
+
+A response is made in the likeness of its request: what the request lists comes back with the error code set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields, is_dataclass
+from importlib import import_module
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
+from uuid import UUID
+
+from fencepost.broker.api.apis import SERVED, Api
+from fencepost.broker.api.rules import Rule
+from fencepost.protocol.fetch_wire import FetchPartitionResult, FetchRequest, FetchResponse, FetchTopicResult
+from fencepost.protocol.messages import __name__ as _messages
+from fencepost.protocol.produce_wire import ProducePartitionResult, ProduceRequest, ProduceResponse
+
+__all__ = ["refusal", "topics_named"]
+
+_CODES = ("error_code", "partition_error_code")
+_shapes: dict[Any, tuple[tuple[str, type[Any] | None], ...]] = {}
+
+
+def refusal(request: Any, code: int) -> Any:
+    """The response to `request` with `code` in every place for an error code."""
+    if isinstance(request, ProduceRequest):
+        return ProduceResponse(
+            [ProducePartitionResult(each.topic, each.topic_id, each.partition, code) for each in request.partitions]
+        )
+    if isinstance(request, FetchRequest):
+        return FetchResponse(
+            [
+                FetchTopicResult(
+                    topic.topic,
+                    topic.topic_id,
+                    [FetchPartitionResult(each.partition, error_code=code) for each in topic.partitions],
+                )
+                for topic in request.topics
+            ],
+            # An incremental fetch lists nothing, so only the answer as a whole can tell.
+            error_code=0 if request.topics else code,
+        )
+    return _Refused(SERVED[request.API_KEY], code).alike(_response_class(type(request)), request)
+
+
+def topics_named(request: Any, name_of: Callable[[UUID | None], str | None]) -> Iterator[str]:
+    """Names of the topics that a request lists; `name_of` finds the name of a topic id."""
+    if isinstance(request, ProduceRequest):
+        listed: Any = request.partitions
+    else:
+        listed = getattr(request, "topics", None) or getattr(request, "topic_names", None) or ()
+        listed = [*listed, *(getattr(request, "v3_and_below_topics", None) or ())]
+        for outer in ("groups", "transactions", "markers"):
+            for each in getattr(request, outer, None) or ():
+                listed.extend(getattr(each, "topics", None) or ())
+    for topic in listed:
+        name = topic if isinstance(topic, str) else getattr(topic, "topic", None) or getattr(topic, "name", None)
+        name = name or name_of(getattr(topic, "topic_id", None))
+        if name:
+            yield name
+
+
+class _Refused:
+    """One API's way to say `code` to everything."""
+
+    def __init__(self, api: Api, code: int) -> None:
+        self._code = code
+        self._item = api.refusal.item
+        self._listed = api.refusal.listed
+        each = api.rights.each if isinstance(api.rights, Rule) else None
+        if each is not None and each.answered not in self._listed:
+            self._listed = {**self._listed, each.answered: (each.asked,)}
+
+    def alike(self, made: type[Any], asked: Any) -> Any:
+        """The structure in the likeness of what was asked."""
+        values: dict[str, Any] = {}
+        for name, inner in _shape(made):
+            sources = self._listed.get(name, (name,))
+            if name in _CODES:
+                values[name] = self._code
+            elif inner is not None:
+                listed = next((items for source in sources if (items := getattr(asked, source, None))), ())
+                values[name] = [self._element(inner, item) for item in listed]
+            elif name in sources and hasattr(asked, name):
+                values[name] = getattr(asked, name)
+        return made(**values)
+
+    def _element(self, made: type[Any], asked: Any) -> Any:
+        if is_dataclass(asked):
+            return self.alike(made, asked)
+        codes = {name: self._code for name, _ in _shape(made) if name in _CODES}
+        return made(**{self._item: asked}, **codes)
+
+
+def _shape(made: type[Any]) -> tuple[tuple[str, type[Any] | None], ...]:
+    """(field, class of what it lists, None for a plain one). A single structure keeps its default: it is no list."""
+    found = _shapes.get(made)
+    if found is None:
+        hints = get_type_hints(made)
+        named = ((each.name, hints[each.name]) for each in fields(made))
+        found = tuple((name, _listed_class(hint)) for name, hint in named if not _is_single(hint))
+        _shapes[made] = found
+    return found
+
+
+def _is_message(hint: Any) -> bool:
+    return isinstance(hint, type) and hint.__module__.startswith(_messages)
+
+
+def _is_single(hint: Any) -> bool:
+    return _is_message(hint) or any(_is_message(option) for option in get_args(hint) if get_origin(hint) is UnionType)
+
+
+def _listed_class(hint: Any) -> type[Any] | None:
+    options = get_args(hint) if get_origin(hint) is UnionType else (hint,)
+    for option in options:
+        if get_origin(option) is Sequence:
+            (element,) = get_args(option)
+            return element if _is_message(element) else None
+    return None
+
+
+def _response_class(request: type[Any]) -> type[Any]:
+    found: type[Any] = getattr(import_module(request.__module__), request.__name__.removesuffix("Request") + "Response")
+    return found

@@ -1,0 +1,112 @@
+"""What comes between a request and its handler where rights are enforced: the rule of its API, carried out.
+
+What the client may not is taken out of the request and refused in the response beside the handler's results, so that
+handlers need not know of rights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from fencepost.broker.api.apis import Api, handler
+from fencepost.broker.api.error_responses import refusal
+from fencepost.broker.api.rules import Each, Need, Rule, Shown, Unruled
+from fencepost.broker.security.acls import CLUSTER_NAME, ResourceType
+from fencepost.broker.security.rights import DENIED
+from fencepost.protocol.codes import ErrorCode
+
+if TYPE_CHECKING:
+    from fencepost.broker.connection import Call
+
+__all__ = ["enter"]
+
+# Kinds of resources in the configuration APIs; all others belong to the cluster.
+_CONFIGURED: Mapping[int, ResourceType] = {2: ResourceType.TOPIC, 32: ResourceType.GROUP}
+
+
+def enter(call: Call, api: Api, request: Any) -> Any:
+    """The response that refuses the whole request, or None: the handler's turn. Items may be gone from the request;
+    then `call.finish` puts their refusals into the response."""
+    rule = api.rights
+    if rule is Unruled.FREE:
+        return None
+    functions = handler(api)
+    if isinstance(rule, Rule):
+        for need in rule.needs:
+            if not _met(call, need, request):
+                code = DENIED[need.resource_type]
+                return refusal(request, code) if functions.refuse is None else functions.refuse(call, code)
+    if functions.authorize is not None:
+        return functions.authorize(call, request)
+    if functions.hide is not None:
+        call.finish = partial(functions.hide, call)
+    if isinstance(rule, Rule):
+        if rule.each is not None:
+            return _each(call, rule.each, request)
+        if rule.shown is not None:
+            _show(call, rule.shown)
+    return None
+
+
+def _met(call: Call, need: Need, request: Any) -> bool:
+    name = getattr(request, need.field) if need.field else CLUSTER_NAME
+    *alternatives, last = need.operations
+    return any(call.may(operation, need.resource_type, name, quiet=True) for operation in alternatives) or call.may(
+        last, need.resource_type, name
+    )
+
+
+def _each(call: Call, each: Each, request: Any) -> Any:
+    if each.unless is not None and call.may(each.unless, ResourceType.CLUSTER, CLUSTER_NAME, quiet=True):
+        return None
+    allowed, refused = [], []
+    for item in getattr(request, each.asked):
+        kind, name = _resource(call, each, item)
+        if name is None or call.may(each.operation, kind, name):
+            allowed.append(item)
+        else:
+            refused += getattr(refusal(replace(request, **{each.asked: [item]}), DENIED[kind]), each.answered)
+    if not refused:
+        return None
+    if not allowed:
+        return replace(refusal(replace(request, **{each.asked: []}), ErrorCode.NONE), **{each.answered: refused})
+    setattr(request, each.asked, allowed)
+    before = call.finish
+    call.finish = lambda response: _join(response if before is None else before(response), each.answered, refused)
+    return None
+
+
+def _resource(call: Call, each: Each, item: Any) -> tuple[ResourceType, str | None]:
+    """(kind, name), the name None for a topic id that does not exist."""
+    if each.resource_type is None:
+        kind = _CONFIGURED.get(item.resource_type, ResourceType.CLUSTER)
+        return kind, CLUSTER_NAME if kind is ResourceType.CLUSTER else item.resource_name
+    if not each.name:
+        return each.resource_type, item
+    return each.resource_type, call.core.topic_name(getattr(item, each.name), getattr(item, "topic_id", None))
+
+
+def _show(call: Call, shown: Shown) -> None:
+    if shown.unless is not None and call.may(shown.unless, ResourceType.CLUSTER, CLUSTER_NAME, quiet=True):
+        return
+
+    def finish(response: Any) -> Any:
+        seen = [
+            item
+            for item in getattr(response, shown.answered)
+            if call.may(shown.operation, shown.resource_type, getattr(item, shown.name), quiet=True)
+        ]
+        setattr(response, shown.answered, seen)
+        return response
+
+    call.finish = finish
+
+
+def _join(response: Any, answered: str, refused: Sequence[Any]) -> Any:
+    """An error of the whole request stands alone."""
+    if not getattr(response, "error_code", ErrorCode.NONE):
+        setattr(response, answered, [*getattr(response, answered), *refused])
+    return response

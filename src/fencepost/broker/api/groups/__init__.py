@@ -1,0 +1,1 @@
+"""APIs of groups and committed offsets."""

@@ -1,0 +1,89 @@
+"""OffsetCommit, v2-10: a group's offsets. v2-4 name a retention, v6 leader epochs, v7 instance ids, v10 topic ids
+instead of names.
+
+Answered when the offsets are durable. A topic or partition that does not exist is refused alone; the others are
+committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fencepost.broker.api.common import find_partition
+from fencepost.broker.api.handler import Handler
+from fencepost.broker.api.pieces import in_pieces
+from fencepost.broker.connection import Call
+from fencepost.broker.coordinator.group.requests import CommitOffsets, PartitionOffset
+from fencepost.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+__all__ = ["HANDLER"]
+
+_FIRST_WITH_TOPIC_IDS = 10
+
+
+def _handle(call: Call, now_ms: int, request: OffsetCommitRequest) -> None:
+    """Commit, and reply when durable."""
+    offsets: list[PartitionOffset] = []
+    answers = []
+    by_place: dict[tuple[str, int], list[OffsetCommitResponsePartition]] = {}
+    for topic in request.topics:
+        results = []
+        for wanted in topic.partitions:
+            name, code = _resolve(call, topic, wanted.partition_index)
+            result = OffsetCommitResponsePartition(partition_index=wanted.partition_index, error_code=code)
+            results.append(result)
+            if not code:
+                by_place.setdefault((name, wanted.partition_index), []).append(result)
+                offsets.append(
+                    PartitionOffset(
+                        topic=name,
+                        partition=wanted.partition_index,
+                        offset=wanted.committed_offset,
+                        leader_epoch=wanted.committed_leader_epoch,
+                        metadata=wanted.committed_metadata,
+                        topic_id=topic.topic_id,
+                    )
+                )
+        answers.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=results))
+    groups = call.core.groups
+
+    def commit(now_ms: int, piece: Sequence[PartitionOffset]) -> None:
+        committed = groups.coordinator.commit_offsets(
+            now_ms,
+            CommitOffsets(
+                group_id=request.group_id,
+                generation_id=request.generation_id_or_member_epoch,
+                member_id=request.member_id,
+                group_instance_id=request.group_instance_id,
+                offsets=piece,
+                retention_ms=request.retention_time_ms,
+                api_version=call.version,
+            ),
+        )
+        for answer in committed.reply:
+            for partition in by_place[(answer.topic, answer.partition)]:
+                partition.error_code = answer.error_code
+        refused = groups.apply(now_ms, committed)
+        for wanted in piece if refused else ():
+            for partition in by_place[(wanted.topic, wanted.partition)]:
+                partition.error_code = refused
+
+    def finish(now_ms: int) -> None:
+        call.reply_when_durable(now_ms, OffsetCommitResponse(topics=answers))
+
+    in_pieces(call, now_ms, request, offsets, commit, finish)
+
+
+def _resolve(call: Call, topic: OffsetCommitRequestTopic, index: int) -> tuple[str, int]:
+    by_id = call.version >= _FIRST_WITH_TOPIC_IDS
+    partition, code, _ = find_partition(call.core, None if by_id else topic.name, topic.topic_id, index)
+    return (partition.topic.name, code) if partition is not None else (topic.name, code)
+
+
+HANDLER = Handler(_handle)

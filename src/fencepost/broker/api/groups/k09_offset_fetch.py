@@ -1,0 +1,246 @@
+"""OffsetFetch, v1-10: a group's committed offsets. v2 can ask for all, v7 for stable ones only (KIP-447), v8 for
+several groups, v9 names a member, v10 uses topic ids instead of names.
+
+While a transaction's offsets pend, a request that wants stable ones is answered UNSTABLE_OFFSET_COMMIT for these
+partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fencepost.broker.api.handler import Handler
+from fencepost.broker.connection import Call
+from fencepost.broker.coordinator.group.requests import FetchedOffset, FetchedOffsets, FetchOffsets
+from fencepost.broker.security.acls import Operation, ResourceType
+from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+__all__ = ["HANDLER"]
+
+_FIRST_WITH_GROUPS = 8
+_FIRST_WITH_TOPIC_IDS = 10
+_UNSTABLE = (ErrorCode.UNSTABLE_OFFSET_COMMIT, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+
+
+def _handle(call: Call, now_ms: int, request: OffsetFetchRequest) -> None:
+    """Look the offsets up. What is told must not be lost again, so the reply waits for commits that are under way.
+
+    Where offsets pend for a transaction that is already decided, its markers are waited for: a matter of one sync,
+    while a client that is sent away sleeps first.
+    """
+    core = call.core
+
+    def attempt(now_ms: int) -> None:
+        unstable, response = _answer(call, request)
+        if unstable and core.transactions.writes_markers:
+            core.durability.when_durable(now_ms, attempt)
+        else:
+            call.reply_when_durable(now_ms, response)
+
+    attempt(now_ms)
+
+
+def _answer(call: Call, request: OffsetFetchRequest) -> tuple[bool, OffsetFetchResponse]:
+    """(whether offsets pend, the response as of now)."""
+    if call.version >= _FIRST_WITH_GROUPS:
+        groups = [_fetch_group(call, group, request.require_stable) for group in request.groups]
+        unstable = any(
+            partition.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
+            for group in groups
+            for topic in group.topics
+            for partition in topic.partitions
+        )
+        return unstable, OffsetFetchResponse(groups=groups)
+    partitions = None
+    if request.topics is not None:
+        partitions = [(topic.name, index) for topic in request.topics for index in topic.partition_indexes]
+    found = _ask(call, request.group_id, partitions, request.require_stable)
+    offsets = found.offsets
+    if found.error_code and not offsets:
+        # Some clients (aiokafka) read only the partitions' errors, and would take an empty answer for "nothing
+        # committed".
+        offsets = [FetchedOffset(*partition, error_code=found.error_code) for partition in partitions or ()]
+    by_topic: dict[str, list[OffsetFetchResponsePartition]] = {topic.name: [] for topic in request.topics or ()}
+    for offset in offsets:
+        by_topic.setdefault(offset.topic, []).append(
+            OffsetFetchResponsePartition(
+                partition_index=offset.partition,
+                committed_offset=offset.offset,
+                committed_leader_epoch=offset.leader_epoch,
+                metadata=offset.metadata,
+                error_code=offset.error_code,
+            )
+        )
+    topics = [OffsetFetchResponseTopic(name=name, partitions=results) for name, results in by_topic.items()]
+    errors = {found.error_code, *(offset.error_code for offset in offsets)}
+    return not errors.isdisjoint(_UNSTABLE), OffsetFetchResponse(topics=topics, error_code=found.error_code)
+
+
+def _ask(
+    call: Call,
+    group_id: str,
+    partitions: Sequence[tuple[str, int]] | None,
+    stable: bool,
+    member: tuple[str | None, int] = (None, -1),
+) -> FetchedOffsets:
+    wanted = FetchOffsets(
+        group_id=group_id,
+        partitions=partitions,
+        require_stable=stable,
+        member_id=member[0],
+        member_epoch=member[1],
+        api_version=call.version,
+    )
+    return call.core.groups.coordinator.fetch_offsets(wanted)
+
+
+def _fetch_group(call: Call, group: OffsetFetchRequestGroup, stable: bool) -> OffsetFetchResponseGroup:
+    topics = call.core.topics
+    by_id = call.version >= _FIRST_WITH_TOPIC_IDS
+    answers: dict[str, OffsetFetchResponseTopics] = {}
+    partitions: list[tuple[str, int]] | None = None
+    unknown = []
+    if group.topics is not None:
+        partitions = []
+        for asked in group.topics:
+            topic = topics.by_id(asked.topic_id) if by_id else None
+            if by_id and topic is None:
+                missing = [_unknown(index) for index in asked.partition_indexes]
+                unknown.append(OffsetFetchResponseTopics(topic_id=asked.topic_id, partitions=missing))
+                continue
+            name = topic.name if topic is not None else asked.name
+            answers.setdefault(name, OffsetFetchResponseTopics(name=name, topic_id=asked.topic_id, partitions=[]))
+            partitions += [(name, index) for index in asked.partition_indexes]
+    found = _ask(call, group.group_id, partitions, stable, (group.member_id, group.member_epoch))
+    if found.error_code:
+        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=found.error_code)
+    results: dict[str, list[OffsetFetchResponsePartitions]] = {name: [] for name in answers}
+    for offset in found.offsets:
+        if offset.topic not in answers:
+            topic = topics.get(offset.topic)
+            if by_id and topic is None:
+                continue
+            answers[offset.topic] = OffsetFetchResponseTopics(
+                name=offset.topic, topic_id=topic.topic_id if topic else None
+            )
+        results.setdefault(offset.topic, []).append(_found(offset))
+    for name, answer in answers.items():
+        answer.partitions = results.get(name, [])
+    return OffsetFetchResponseGroup(group_id=group.group_id, topics=[*answers.values(), *unknown])
+
+
+def _found(offset: FetchedOffset) -> OffsetFetchResponsePartitions:
+    return OffsetFetchResponsePartitions(
+        partition_index=offset.partition,
+        committed_offset=offset.offset,
+        committed_leader_epoch=offset.leader_epoch,
+        metadata=offset.metadata,
+        error_code=offset.error_code,
+    )
+
+
+def _unknown(index: int) -> OffsetFetchResponsePartitions:
+    return OffsetFetchResponsePartitions(
+        partition_index=index, committed_offset=-1, metadata="", error_code=ErrorCode.UNKNOWN_TOPIC_ID
+    )
+
+
+def _authorize(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse | None:
+    """Groups and topics that may not be described are taken out, and refused one by one."""
+    if call.version < 8:
+        return _authorize_one(call, request)
+    refused: list[OffsetFetchResponseGroup] = []
+    allowed, hidden = [], {}
+    for group in request.groups:
+        if not call.may(Operation.DESCRIBE, ResourceType.GROUP, group.group_id):
+            code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+            refused.append(OffsetFetchResponseGroup(group_id=group.group_id, error_code=code))
+            continue
+        allowed.append(group)
+        if group.topics is not None:
+            denied = [topic for topic in group.topics if not _describable(call, topic)]
+            group.topics = [topic for topic in group.topics if topic not in denied]
+            hidden[group.group_id] = [
+                OffsetFetchResponseTopics(
+                    name=topic.name,
+                    topic_id=topic.topic_id,
+                    partitions=[
+                        OffsetFetchResponsePartitions(
+                            partition_index=index,
+                            committed_offset=-1,
+                            metadata="",
+                            error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                        )
+                        for index in topic.partition_indexes
+                    ],
+                )
+                for topic in denied
+            ]
+    if not allowed:
+        return OffsetFetchResponse(groups=refused)
+    request.groups = allowed
+
+    def finish(response: OffsetFetchResponse) -> OffsetFetchResponse:
+        for group in response.groups:
+            if group.error_code == ErrorCode.NONE:
+                seen = [topic for topic in group.topics if _describable(call, topic)]
+                group.topics = [*seen, *hidden.get(group.group_id, ())]
+        response.groups = [*response.groups, *refused]
+        return response
+
+    call.finish = finish
+    return None
+
+
+def _authorize_one(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse | None:
+    """v1-7: one group; v1 has no error code of its own."""
+    if not call.may(Operation.DESCRIBE, ResourceType.GROUP, request.group_id):
+        code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        topics = _offsets_refused(request.topics or (), code) if call.version < 2 else []
+        return OffsetFetchResponse(error_code=code, topics=topics)
+    denied: Sequence[Any] = ()
+    if request.topics is not None:
+        denied = [topic for topic in request.topics if not _describable(call, topic)]
+        request.topics = [topic for topic in request.topics if topic not in denied]
+
+    def finish(response: OffsetFetchResponse) -> OffsetFetchResponse:
+        if response.error_code == ErrorCode.NONE:
+            seen = [topic for topic in response.topics if _describable(call, topic)]
+            response.topics = [*seen, *_offsets_refused(denied, ErrorCode.TOPIC_AUTHORIZATION_FAILED)]
+        return response
+
+    call.finish = finish
+    return None
+
+
+def _offsets_refused(topics: Sequence[OffsetFetchRequestTopic], code: int) -> list[OffsetFetchResponseTopic]:
+    return [
+        OffsetFetchResponseTopic(
+            name=topic.name,
+            partitions=[
+                OffsetFetchResponsePartition(partition_index=index, committed_offset=-1, metadata="", error_code=code)
+                for index in topic.partition_indexes
+            ],
+        )
+        for topic in topics
+    ]
+
+
+def _describable(call: Call, topic: Any) -> bool:
+    name = call.core.topic_name(topic.name, getattr(topic, "topic_id", None))
+    return name is None or call.may(Operation.DESCRIBE, ResourceType.TOPIC, name)
+
+
+HANDLER = Handler(_handle, authorize=_authorize)

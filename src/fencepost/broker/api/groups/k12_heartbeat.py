@@ -1,0 +1,29 @@
+"""Heartbeat, v0-4: a member of a classic group is alive; the answer tells it of a rebalance.
+
+v3 knows static members.
+"""
+
+from __future__ import annotations
+
+from fencepost.broker.api.handler import Handler
+from fencepost.broker.connection import Call
+from fencepost.broker.coordinator.group.requests import Heartbeat
+from fencepost.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+
+__all__ = ["HANDLER"]
+
+
+def _handle(call: Call, now_ms: int, request: HeartbeatRequest) -> None:
+    """Answer at once."""
+    groups = call.core.groups
+    heartbeat = Heartbeat(
+        group_id=request.group_id,
+        generation_id=request.generation_id,
+        member_id=request.member_id,
+        group_instance_id=request.group_instance_id,
+    )
+    result = groups.coordinator.heartbeat(now_ms, heartbeat)
+    groups.apply(now_ms, result, lambda: call.reply(HeartbeatResponse(error_code=result.reply)))
+
+
+HANDLER = Handler(_handle)

@@ -1,0 +1,53 @@
+"""DescribeGroups, v0-6: state and members of classic groups.
+
+v3 may ask for the operations allowed; v6 has an error for unknown groups.
+"""
+
+from __future__ import annotations
+
+from fencepost.broker.api.handler import Handler
+from fencepost.broker.connection import Call
+from fencepost.broker.security.acls import ResourceType
+from fencepost.protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+
+__all__ = ["HANDLER"]
+
+_NOT_ASKED = -(2**31)
+
+
+def _handle(call: Call, now_ms: int, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+    """Describe each group."""
+    operations = request.include_authorized_operations
+    return DescribeGroupsResponse(groups=[_describe(call, group_id, operations) for group_id in request.groups])
+
+
+def _describe(call: Call, group_id: str, operations: bool) -> DescribedGroup:
+    found = call.core.groups.coordinator.describe_group(group_id, call.version)
+    return DescribedGroup(
+        error_code=found.error_code,
+        error_message=found.error_message,
+        group_id=group_id,
+        group_state=found.group_state,
+        protocol_type=found.protocol_type,
+        protocol_data=found.protocol_data,
+        members=[
+            DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.member_metadata,
+                member_assignment=member.member_assignment,
+            )
+            for member in found.members
+        ],
+        authorized_operations=call.operations(ResourceType.GROUP, group_id) if operations else _NOT_ASKED,
+    )
+
+
+HANDLER = Handler(_handle)

@@ -1,0 +1,22 @@
+"""DeleteGroups, v0-2: remove groups without members, with their offsets."""
+
+from __future__ import annotations
+
+from fencepost.broker.api.handler import Handler
+from fencepost.broker.connection import Call
+from fencepost.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+
+__all__ = ["HANDLER"]
+
+
+def _handle(call: Call, now_ms: int, request: DeleteGroupsRequest) -> None:
+    """Remove the groups, and reply when that is durable."""
+    groups = call.core.groups
+    result = groups.coordinator.delete_groups(request.groups_names)
+    results = [
+        DeletableGroupResult(group_id=deleted.group_id, error_code=deleted.error_code) for deleted in result.reply
+    ]
+    groups.apply(now_ms, result, lambda: call.reply(DeleteGroupsResponse(results=results)))
+
+
+HANDLER = Handler(_handle)

@@ -1,0 +1,94 @@
+"""ConsumerGroupHeartbeat, v0-1 (KIP-848): join, stay in and leave a consumer group; v1 has regular expressions, and
+members make their own ids.
+
+Answered when what the answer tells is durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from uuid import UUID
+
+from fencepost.broker.api.handler import Handler
+from fencepost.broker.connection import Call
+from fencepost.broker.coordinator.group.requests import ConsumerHeartbeat, ConsumerHeartbeatReply
+from fencepost.broker.security.acls import Operation, ResourceType
+from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.logs.consumer_group_log import TopicIdPartition
+from fencepost.protocol.messages.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    ResponseTopicPartitions,
+    TopicPartitions,
+)
+
+__all__ = ["HANDLER"]
+
+_ZERO = UUID(int=0)
+
+
+def _handle(call: Call, now_ms: int, request: ConsumerGroupHeartbeatRequest) -> None:
+    """Hand the heartbeat to the coordinator."""
+    groups = call.core.groups
+    heartbeat = ConsumerHeartbeat(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        member_epoch=request.member_epoch,
+        instance_id=request.instance_id,
+        rack_id=request.rack_id,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        topic_names=request.subscribed_topic_names,
+        topic_regex=request.subscribed_topic_regex,
+        server_assignor=request.server_assignor,
+        owned=_owned(request.topic_partitions),
+        client_id=call.client_id,
+        client_host=f"/{call.connection.peer[0]}",
+        may_see=lambda name: call.may(Operation.DESCRIBE, ResourceType.TOPIC, name, quiet=True),
+        api_version=call.version,
+    )
+    result = groups.coordinator.consumer_heartbeat(now_ms, heartbeat)
+    response = _response(result.reply)
+    refused = groups.apply(now_ms, result, lambda: call.reply(response))
+    if refused:
+        call.reply(ConsumerGroupHeartbeatResponse(error_code=refused))
+
+
+def _owned(topics: Sequence[TopicPartitions] | None) -> frozenset[TopicIdPartition] | None:
+    if topics is None:
+        return None
+    return frozenset(TopicIdPartition(topic.topic_id or _ZERO, index) for topic in topics for index in topic.partitions)
+
+
+def _response(reply: ConsumerHeartbeatReply) -> ConsumerGroupHeartbeatResponse:
+    return ConsumerGroupHeartbeatResponse(
+        error_code=reply.error_code,
+        error_message=reply.error_message,
+        member_id=reply.member_id,
+        member_epoch=reply.member_epoch,
+        heartbeat_interval_ms=reply.heartbeat_interval_ms,
+        assignment=None if reply.assignment is None else _assignment(reply.assignment),
+    )
+
+
+def _assignment(partitions: Iterable[TopicIdPartition]) -> Assignment:
+    by_topic: dict[UUID, ResponseTopicPartitions] = {}
+    for topic_id, index in sorted(partitions):
+        topic = by_topic.setdefault(topic_id, ResponseTopicPartitions(topic_id=topic_id, partitions=[]))
+        topic.partitions = [*topic.partitions, index]
+    return Assignment(topic_partitions=list(by_topic.values()))
+
+
+def _authorize(call: Call, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse | None:
+    """Every topic that is named has to be visible."""
+    names = request.subscribed_topic_names or ()
+    if all(call.may(Operation.DESCRIBE, ResourceType.TOPIC, name) for name in names):
+        return None
+    return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+
+def _refuse(call: Call, code: int) -> ConsumerGroupHeartbeatResponse:
+    return ConsumerGroupHeartbeatResponse(error_code=code)
+
+
+HANDLER = Handler(_handle, authorize=_authorize, refuse=_refuse)

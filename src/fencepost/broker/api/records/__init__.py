@@ -1,0 +1,1 @@
+"""APIs of records: produce, fetch, offsets of a log."""

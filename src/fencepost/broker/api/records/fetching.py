@@ -1,0 +1,240 @@
+"""A fetch that may have to wait: it is judged when it comes and when a partition it reads has more, by offsets and
+indexes alone. What it asks for is read once, when it is answered."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from fencepost.broker.api.common import find_partition, leader_epoch_error
+from fencepost.broker.fetch_sessions import Opened, Reader
+from fencepost.broker.log.extent import Extent, measure
+from fencepost.broker.log.results import CorruptSegment
+from fencepost.broker.security.acls import Operation, ResourceType
+from fencepost.broker.timers import Timer
+from fencepost.broker.topics.opening import open_log
+from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.fetch_wire import (
+    READ_COMMITTED,
+    FetchPartitionResult,
+    FetchRequest,
+    FetchResponse,
+    FetchTopicResult,
+)
+
+if TYPE_CHECKING:
+    from fencepost.broker.connection import Call
+    from fencepost.broker.topics.catalogue import Partition
+
+__all__ = ["ParkedFetch"]
+
+_FIRST_BY_TOPIC_ID = 13
+
+_log = logging.getLogger("fencepost.broker.fetch")
+
+Results = list[tuple[Reader, FetchPartitionResult]]
+
+
+class ParkedFetch:
+    """A fetch until it is answered."""
+
+    __slots__ = (
+        "_by_topic_id",
+        "_call",
+        "_committed",
+        "_extents",
+        "_max_bytes",
+        "_min_bytes",
+        "_opened",
+        "_sizes",
+        "_timer",
+        "_total",
+    )
+
+    def __init__(self, call: Call, request: FetchRequest, opened: Opened) -> None:
+        self._call = call
+        self._opened = opened
+        self._by_topic_id = call.version >= _FIRST_BY_TOPIC_ID
+        self._committed = request.isolation_level == READ_COMMITTED
+        self._max_bytes = min(request.max_bytes, call.core.config.number("fetch.max.bytes"))
+        # Who waits for more than an answer can hold would wait in vain.
+        self._min_bytes = min(request.min_bytes, self._max_bytes)
+        self._timer: Timer | None = None
+        self._sizes: dict[Partition, dict[Reader, int]] = {}
+        """What each reader of a partition could be given, while it waits."""
+        self._extents: dict[Reader, Extent] = {}
+        self._total = 0
+
+    def start(self, max_wait_ms: int) -> None:
+        """Answer at once when there is enough, an error, or no time to wait; otherwise wait."""
+        readers, asked = self._opened.readers, self._asked()
+        if max_wait_ms <= 0 or self._min_bytes <= 0 or not readers or self._is_ready(asked):
+            self._answer(self._collect(asked))
+            return
+        for reader in readers:
+            if reader.partition is not None:
+                self._sizes.setdefault(reader.partition, {}).setdefault(reader, 0)
+                reader.partition.waiting.add(self)
+        self._timer = self._call.core.after(max_wait_ms, self._expire)
+        self._call.on_closed = self._leave
+
+    def look(self, partition: Partition) -> None:
+        """The partition has changed: answer when there is enough now."""
+        readers = list(self._sizes.get(partition, ()))
+        # A topic that was deleted and made anew meanwhile is another partition, which nobody would look at.
+        if self._is_ready(readers) or any(reader.partition is not partition for reader in readers):
+            self._expire()
+
+    def _expire(self) -> None:
+        self._leave()
+        self._answer(self._collect(self._asked()))
+
+    def _leave(self) -> None:
+        for partition in self._sizes:
+            partition.waiting.discard(self)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _is_ready(self, readers: Iterable[Reader]) -> bool:
+        """Whether there is enough, or an error to be told, now that these readers are looked at anew."""
+        for reader in readers:
+            size = self._size(reader)
+            if size is None or reader.partition is None:
+                return True
+            sizes = self._sizes.setdefault(reader.partition, {})
+            self._total += size - sizes.get(reader, 0)
+            sizes[reader] = size
+        return self._total >= self._min_bytes
+
+    def _size(self, reader: Reader) -> int | None:
+        """How much there is for the reader, as far as it wants it; None for an error."""
+        if self._find(reader) or reader.partition is None:
+            return None
+        log, offset = open_log(reader.partition, self._call.core.metrics), reader.request.fetch_offset
+        if log is None or not log.log_start_offset <= offset <= log.log_end_offset:
+            return None
+        bound = log.last_stable_offset if self._committed else log.high_watermark
+        try:
+            extent = measure(log, offset, bound, self._extents.get(reader))
+        except (CorruptSegment, OSError):
+            return None  # reading it will tell
+        if extent is None:
+            return 0
+        self._extents[reader] = extent
+        return min(extent.end - extent.position, max(0, reader.request.max_bytes))
+
+    def _answer(self, results: Results) -> None:
+        opened, sessions = self._opened, self._call.core.fetch_sessions
+        session = opened.session
+        if session is not None and opened.outdated:
+            outdated = FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=session.session_id)
+            self._call.reply(outdated)
+            return
+        session_id = 0
+        if session is not None:
+            session_id = session.session_id
+            results = list(session.tell(results))
+        elif opened.wants_session:
+            core = self._call.core
+            evictions = sessions.evictions
+            session_id = sessions.create(core.now.ms, results, by_topic_id=self._by_topic_id)
+            core.metrics.count("fetch_sessions", session_id != 0)
+            core.metrics.count("evicted_fetch_sessions", sessions.evictions - evictions)
+        topics: dict[str | UUID | None, FetchTopicResult] = {}
+        for reader, result in results:
+            key = reader.topic if reader.topic_id is None else reader.topic_id
+            topic = topics.get(key)
+            if topic is None:
+                topic = topics[key] = FetchTopicResult(reader.topic, reader.topic_id, [])
+            topic.partitions.append(result)
+        self._call.reply(FetchResponse(list(topics.values()), session_id=session_id))
+
+    def _asked(self) -> list[Reader]:
+        """The readers that have to be looked at."""
+        readers = self._opened.readers
+        if self._opened.session is None or self._call.core.rights.enforced:
+            return readers
+        return [reader for reader in readers if not _has_no_news(reader)]
+
+    def _collect(self, readers: Iterable[Reader]) -> Results:
+        """The results as of now: no more than there is room for among all the answers that nobody has taken yet."""
+        room = min(self._max_bytes, self._call.core.answer_room())
+        results, nothing_yet = [], True
+        for reader in readers:
+            result = self._read(reader, room, nothing_yet)
+            room -= len(result.records)
+            nothing_yet = nothing_yet and not len(result.records)
+            results.append((reader, result))
+        return results
+
+    def _find(self, reader: Reader) -> int:
+        """Look the reader's partition up, unless it is the one that is known already; returns an error code."""
+        core, request = self._call.core, reader.request
+        partition = reader.partition
+        if core.rights.enforced and not self._may_read(reader):
+            reader.partition = None
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        if partition is None or core.topics.get(partition.topic.name) is not partition.topic:
+            reader.partition, code, _ = find_partition(core, reader.topic, reader.topic_id, request.partition)
+            if code:
+                return code
+        return leader_epoch_error(request.current_leader_epoch)
+
+    def _may_read(self, reader: Reader) -> bool:
+        name = self._call.core.topic_name(reader.topic, reader.topic_id)
+        return name is None or self._call.may(Operation.READ, ResourceType.TOPIC, name)
+
+    def _read(self, reader: Reader, room: int, nothing_yet: bool) -> FetchPartitionResult:
+        request = reader.request
+        code = self._find(reader)
+        partition = reader.partition
+        if code or partition is None:
+            return FetchPartitionResult(partition=request.partition, error_code=code)
+        log, offset = open_log(partition, self._call.core.metrics), request.fetch_offset
+        if log is None:
+            return FetchPartitionResult(partition=request.partition, error_code=ErrorCode.KAFKA_STORAGE_ERROR)
+        result = FetchPartitionResult(
+            partition=request.partition,
+            high_watermark=log.high_watermark,
+            last_stable_offset=log.last_stable_offset,
+            log_start_offset=log.log_start_offset,
+            aborted=() if self._committed else None,
+        )
+        if not log.log_start_offset <= offset <= log.log_end_offset:
+            return FetchPartitionResult(partition=request.partition, error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
+        limit = min(request.max_bytes, room)
+        end = log.last_stable_offset if self._committed else log.high_watermark
+        if offset >= end or (limit <= 0 and not nothing_yet):
+            return result
+        # A batch larger than every limit still goes out when it is the answer's first, or the client would never get
+        # past it.
+        read = log.read(offset, max(limit, 0), committed_only=self._committed, min_one=nothing_yet)
+        result.records = read.records
+        result.error_code = read.error_code
+        if read.error_code:
+            is_corrupt = read.error_code == ErrorCode.CORRUPT_MESSAGE
+            self._call.core.metrics.count("corrupt_reads" if is_corrupt else "storage_errors")
+            _log.error("cannot read %s at offset %s: %s", partition.directory, offset, read.message)
+        if self._committed:
+            result.aborted = read.aborted
+        return result
+
+
+def _has_no_news(reader: Reader) -> bool:
+    """Whether a session's partition need not be looked at: it was read to its end, and nothing has moved since.
+
+    This is asked for every partition of a session with every fetch. A deleted topic's logs are closed, and so it does
+    not hold there.
+    """
+    partition = reader.partition
+    log = None if partition is None else partition.opened
+    if log is None:
+        return False
+    end = reader.high_watermark
+    return (
+        reader.request.fetch_offset == end == log.high_watermark
+        and reader.log_start_offset == log.log_start_offset
+        and reader.request.current_leader_epoch <= 0
+    )

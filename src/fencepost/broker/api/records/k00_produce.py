@@ -1,0 +1,211 @@
+"""Produce, v3-13: append one batch to each partition named.
+
+v3 transactional id, v5 log start offset, v8 messages, v9 flexible, v12 implicit enlistment in the transaction
+(KIP-890), v13 topic ids. acks=all and acks=1 wait alike until the batch is durable (setting `fsync`): the one copy is
+the leader's, and readers do not see a batch before. acks=0 is not answered: an error then closes the connection, as
+Kafka does, so that the client asks for metadata again. A transactional batch is enlisted (v12+) or must have been
+(v3-11) before the log sees it; while the id's last transaction is being finished the request waits. Never a true log
+start offset with a refusal that a client might take for retention. Left out: v0-2 (message sets), down-conversion.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Mapping
+from functools import partial
+
+from fencepost.broker.api.common import find_partition
+from fencepost.broker.api.handler import Handler
+from fencepost.broker.api.transactions.waiting import when_markers_are_written
+from fencepost.broker.connection import Call
+from fencepost.broker.coordinator.txn.decide_enlist import EnlistRequest
+from fencepost.broker.coordinator.txn.model import ProducerPair
+from fencepost.broker.coordinator.txn.notices import note_refusal
+from fencepost.broker.log.results import Appended, Duplicate, Rejected
+from fencepost.broker.log.validate import Flaw, header_of
+from fencepost.broker.security.acls import Operation, ResourceType
+from fencepost.broker.topics.catalogue import Partition
+from fencepost.broker.topics.opening import open_log
+from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.produce_wire import ProducePartition, ProducePartitionResult, ProduceRequest, ProduceResponse
+from fencepost.protocol.records.batch import CODECS, BatchHeader
+
+__all__ = ["HANDLER"]
+
+_ALL, _LEADER, _NONE = -1, 1, 0
+_ZSTD, _ZSTD_FROM = CODECS.index("zstd"), 7
+_LOSS: Mapping[int, str] = {  # and the counter for each
+    ErrorCode.UNKNOWN_PRODUCER_ID: "unknown_producers",
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: "out_of_order_sequences",
+}
+
+_log = logging.getLogger("fencepost.broker.produce")
+
+
+def _handle(call: Call, now_ms: int, request: ProduceRequest) -> ProduceResponse | None:
+    """Append and answer as `acks` says."""
+    _attempt(call, request, now_ms, may_wait=True)
+    return None
+
+
+def _attempt(call: Call, request: ProduceRequest, now_ms: int, *, may_wait: bool) -> None:
+    placed = [_place(call, request, wanted) for wanted in request.partitions]
+    refusals, concurrent = _enlist(call, now_ms, request, placed)
+    if concurrent and may_wait:
+        again = partial(_attempt, call, request, may_wait=False)
+        when_markers_are_written(call, now_ms, request.transactional_id or "", again)
+        return
+    results = [_append(call, now_ms, place, refusals) for place in placed]
+    response = ProduceResponse(results)
+    if request.acks == _NONE:
+        if any(result.error_code for result in results):
+            call.core.drop(now_ms, call.connection)
+        else:
+            call.no_reply()
+    else:
+        call.core.durability.when_durable(now_ms, lambda _: _answer(call, placed, response))
+
+
+def _answer(call: Call, placed: list[_Place], response: ProduceResponse) -> None:
+    """Answer, now that all is durable that ever will be."""
+    if call.core.durability.failures:
+        for place in placed:
+            log = None if place.partition is None else place.partition.opened
+            if log is not None and not place.result.error_code and not log.is_durable(place.result.base_offset):
+                call.core.metrics.count("storage_errors")
+                place.refuse(ErrorCode.KAFKA_STORAGE_ERROR, f"{log.directory} is read-only: {log.failure}")
+                place.result.base_offset = -1
+    call.reply(response)
+
+
+class _Place:
+    """One partition of the request: where it goes, its batch's header, or why not."""
+
+    __slots__ = ("header", "partition", "result", "wanted")
+
+    def __init__(self, wanted: ProducePartition) -> None:
+        self.wanted = wanted
+        self.result = ProducePartitionResult(wanted.topic, wanted.topic_id, wanted.partition)
+        self.partition: Partition | None = None
+        self.header: BatchHeader | None = None
+
+    def refuse(self, code: int, message: str | None = None, log_start_offset: int = -1) -> None:
+        self.result.error_code = code
+        self.result.error_message = message
+        self.result.log_start_offset = log_start_offset
+
+
+def _place(call: Call, request: ProduceRequest, wanted: ProducePartition) -> _Place:
+    place = _Place(wanted)
+    partition, code, topic = find_partition(call.core, wanted.topic, wanted.topic_id, wanted.partition)
+    name = wanted.topic if topic is None else topic.name
+    if request.transactional_id is not None and not call.may(
+        Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id
+    ):
+        place.refuse(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    elif name is not None and not call.may(Operation.WRITE, ResourceType.TOPIC, name):
+        place.refuse(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    elif request.acks not in (_ALL, _LEADER, _NONE):
+        place.refuse(ErrorCode.INVALID_REQUIRED_ACKS)
+    elif partition is None:
+        place.refuse(code)
+    elif partition.topic.internal:
+        place.refuse(ErrorCode.INVALID_TOPIC_EXCEPTION, "The broker's own topics cannot be written to.")
+    else:
+        place.partition = partition
+        header = header_of(wanted.records)
+        if isinstance(header, Flaw):
+            place.refuse(header.code, header.message)
+        elif header.codec == _ZSTD and call.version < _ZSTD_FROM:
+            place.refuse(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce v{_ZSTD_FROM} (KIP-110)")
+        else:
+            place.header = header
+    return place
+
+
+def _enlist(
+    call: Call, now_ms: int, request: ProduceRequest, placed: list[_Place]
+) -> tuple[dict[ProducerPair, tuple[int, int]], bool]:
+    """Enlist the partitions of transactional batches.
+
+    (error code, log start offset) by refused producer, and whether one has to wait.
+    """
+    wanted: defaultdict[ProducerPair, list[tuple[str, int]]] = defaultdict(list)
+    for place in placed:
+        header, partition = place.header, place.partition
+        if header is not None and partition is not None and header.is_transactional:
+            if request.transactional_id is None:
+                place.refuse(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            else:
+                wanted[ProducerPair(header.producer_id, header.producer_epoch)].append(
+                    (partition.topic.name, partition.index)
+                )
+    refusals: dict[ProducerPair, tuple[int, int]] = {}
+    transactions = call.core.transactions
+    for pair, partitions in wanted.items():
+        asked = EnlistRequest(request.transactional_id or "", pair, partitions, call.version)
+        result = transactions.coordinator.enlist_for_produce(now_ms, asked)
+        transactions.apply(now_ms, result)
+        if result.reply.error_code:
+            refusals[pair] = (result.reply.error_code, result.reply.log_start_offset)
+            note_refusal(call.core.metrics, "produce", result.reply.error_code, request.transactional_id)
+    return refusals, any(code == ErrorCode.CONCURRENT_TRANSACTIONS for code, _ in refusals.values())
+
+
+def _append(
+    call: Call, now_ms: int, place: _Place, refusals: dict[ProducerPair, tuple[int, int]]
+) -> ProducePartitionResult:
+    result, header, partition = place.result, place.header, place.partition
+    if result.error_code or header is None or partition is None:
+        return result
+    if header.is_transactional:
+        refusal = refusals.get(ProducerPair(header.producer_id, header.producer_epoch))
+        if refusal is not None:
+            place.refuse(refusal[0], _MESSAGES.get(refusal[0]), refusal[1])
+            return result
+    metrics = call.core.metrics
+    log = open_log(partition, call.core.metrics)
+    if log is None:
+        place.refuse(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition.directory} cannot be opened")
+        return result
+    appended = log.append(place.wanted.records, now_ms, produce_version=call.version)
+    if isinstance(appended, Rejected):
+        if appended.error_code in _LOSS:
+            metrics.count(_LOSS[appended.error_code])
+            if appended.error_code == ErrorCode.UNKNOWN_PRODUCER_ID:
+                metrics.count("unknown_producers_after_deletion", log.log_start_offset > 0)
+            _log.warning("%s: producer id %s: %s", partition.directory, header.producer_id, appended.message)
+        elif appended.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
+            metrics.count("storage_errors")
+            _log.error("%s", appended.message)
+        place.refuse(appended.error_code, appended.message, appended.log_start_offset)
+        result.record_errors = appended.record_errors
+        return result
+    if isinstance(appended, Appended) and appended.unknown_producer:
+        metrics.count("unknown_producers")
+        metrics.count("unknown_producers_after_deletion", log.log_start_offset > 0)
+        # Accepted for the client's sake (Produce v7 and older cannot live with a refusal): what was lost is told here.
+        _log.warning(
+            "%s: producer id %s: not known here, and its sequence is %s, not 0; accepted",
+            partition.directory,
+            header.producer_id,
+            header.base_sequence,
+        )
+    result.base_offset = appended.base_offset
+    result.log_start_offset = appended.log_start_offset
+    if isinstance(appended, Duplicate):
+        result.log_append_time_ms = appended.timestamp_ms
+    else:
+        result.log_append_time_ms = appended.log_append_time_ms
+        call.core.durability.appended(partition)
+    return result
+
+
+_MESSAGES: Mapping[int, str] = {
+    ErrorCode.INVALID_TXN_STATE: "Partition was not added to the transaction",
+    ErrorCode.TRANSACTION_ABORTABLE: "The transaction has timed out, or the partition was not added to it; abort it.",
+}
+
+
+HANDLER = Handler(_handle)

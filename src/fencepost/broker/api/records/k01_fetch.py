@@ -1,0 +1,30 @@
+"""Fetch, v4-18: batches as they are in the log, up to the isolation bound, with the ranges of aborted transactions.
+
+v4 isolation levels, v5 log start offset, v7 sessions (KIP-227), v9 leader epochs, v12 flexible, v13 topic ids, v15 on:
+replica state. It waits until min_bytes are there, an error is to be told, or max_wait_ms are over.
+"""
+
+from __future__ import annotations
+
+from fencepost.broker.api.handler import Handler
+from fencepost.broker.api.records.fetching import ParkedFetch
+from fencepost.broker.connection import Call
+from fencepost.protocol.fetch_wire import FetchRequest, FetchResponse
+
+__all__ = ["HANDLER"]
+
+_FIRST_BY_TOPIC_ID = 13
+
+
+def _handle(call: Call, now_ms: int, request: FetchRequest) -> FetchResponse | None:
+    """Answer now or park the fetch."""
+    opened = call.core.fetch_sessions.open(now_ms, request, by_topic_id=call.version >= _FIRST_BY_TOPIC_ID)
+    if opened.error_code:
+        return FetchResponse(error_code=opened.error_code)
+    if opened.session is not None:
+        call.core.metrics.count("incremental_fetches")
+    ParkedFetch(call, request, opened).start(request.max_wait_ms)
+    return None
+
+
+HANDLER = Handler(_handle)

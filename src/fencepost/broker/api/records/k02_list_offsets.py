@@ -1,0 +1,86 @@
+"""ListOffsets, v1-11: offsets by time. v2 isolation levels, v4 leader epochs, v7 -3 (latest timestamp), v8 -4, v9 -5,
+v11 -6.
+
+-1 is the end a reader may reach: the high watermark, or the last stable offset for read_committed. -2 and -4 are the
+first offset (there is no remote storage), so -5 and -6 find nothing: offset -1.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from fencepost.broker.api.common import find_partition, leader_epoch_error
+from fencepost.broker.api.handler import Handler
+from fencepost.broker.connection import Call
+from fencepost.broker.log.partition import PartitionLog
+from fencepost.broker.log.results import CorruptSegment
+from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+__all__ = ["HANDLER"]
+
+_log = logging.getLogger("fencepost.broker.offsets")
+
+_LATEST, _EARLIEST, _MAX_TIMESTAMP, _EARLIEST_LOCAL, _LATEST_TIERED, _EARLIEST_PENDING = -1, -2, -3, -4, -5, -6
+_SINCE = {_MAX_TIMESTAMP: 7, _EARLIEST_LOCAL: 8, _LATEST_TIERED: 9, _EARLIEST_PENDING: 11}
+
+
+def _handle(call: Call, now_ms: int, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    """Look each partition's offset up."""
+    committed = request.isolation_level == 1
+    topics = [
+        ListOffsetsTopicResponse(
+            name=topic.name, partitions=[_answer(call, topic.name, wanted, committed) for wanted in topic.partitions]
+        )
+        for topic in request.topics
+    ]
+    return ListOffsetsResponse(topics=topics)
+
+
+def _answer(call: Call, name: str, wanted: ListOffsetsPartition, committed: bool) -> ListOffsetsPartitionResponse:
+    index = wanted.partition_index
+    partition, code, _ = find_partition(call.core, name, None, index)
+    code = code or leader_epoch_error(wanted.current_leader_epoch)
+    if wanted.timestamp < 0 and not _known(wanted.timestamp, call.version):
+        code = code or ErrorCode.UNSUPPORTED_VERSION
+    if partition is None or code:
+        return ListOffsetsPartitionResponse(partition_index=index, error_code=code)
+    try:
+        offset, timestamp = _find(partition.log, wanted.timestamp, committed)
+    except (CorruptSegment, OSError) as error:
+        call.core.metrics.count("corrupt_reads" if isinstance(error, CorruptSegment) else "storage_errors")
+        _log.error("cannot look up a time in %s: %s", partition.directory, error)
+        return ListOffsetsPartitionResponse(partition_index=index, error_code=ErrorCode.KAFKA_STORAGE_ERROR)
+    leader_epoch = 0 if offset >= 0 else -1
+    return ListOffsetsPartitionResponse(
+        partition_index=index, timestamp=timestamp, offset=offset, leader_epoch=leader_epoch
+    )
+
+
+def _known(timestamp: int, version: int) -> bool:
+    return timestamp in (_LATEST, _EARLIEST) or version >= _SINCE.get(timestamp, 2**15)
+
+
+def _find(log: PartitionLog, timestamp: int, committed: bool) -> tuple[int, int]:
+    """(offset, timestamp), -1 where there is none."""
+    end = log.last_stable_offset if committed else log.high_watermark
+    if timestamp == _LATEST:
+        return end, -1
+    if timestamp in (_EARLIEST, _EARLIEST_LOCAL):
+        return log.log_start_offset, -1
+    if timestamp in (_LATEST_TIERED, _EARLIEST_PENDING):
+        return -1, -1
+    found = log.offset_of_max_timestamp() if timestamp == _MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
+    if found is None or found[1] >= end:
+        return -1, -1
+    found_timestamp, offset = found
+    return offset, found_timestamp
+
+
+HANDLER = Handler(_handle)

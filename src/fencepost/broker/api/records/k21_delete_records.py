@@ -1,0 +1,71 @@
+"""DeleteRecords, v0-2: move partitions' first offset forward; -1 means to the high watermark.
+
+The state of producers stays.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from fencepost.broker.api.common import find_partition
+from fencepost.broker.api.handler import Handler
+from fencepost.broker.connection import Call
+from fencepost.broker.topics.opening import open_log
+from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+__all__ = ["HANDLER"]
+
+_log = logging.getLogger("fencepost.broker.storage")
+
+
+def _handle(call: Call, now_ms: int, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+    """Delete from each partition."""
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsTopicResult(
+                name=topic.name, partitions=[_delete(call, topic.name, wanted) for wanted in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _delete(call: Call, name: str, wanted: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+    partition, code, topic = find_partition(call.core, name, None, wanted.partition_index)
+    if topic is not None and topic.internal:
+        code = ErrorCode.INVALID_TOPIC_EXCEPTION
+    elif topic is not None and topic.config.text("cleanup.policy") == "compact":
+        code = ErrorCode.POLICY_VIOLATION
+    if partition is None or code:
+        return DeleteRecordsPartitionResult(partition_index=wanted.partition_index, low_watermark=-1, error_code=code)
+    log = open_log(partition, call.core.metrics)
+    if log is None:
+        return _failed(wanted)
+    offset = log.high_watermark if wanted.offset == -1 else wanted.offset
+    if not 0 <= offset <= log.high_watermark:
+        out = ErrorCode.OFFSET_OUT_OF_RANGE
+        return DeleteRecordsPartitionResult(partition_index=wanted.partition_index, low_watermark=-1, error_code=out)
+    if offset > log.log_start_offset:
+        try:
+            log.delete_records_before(offset)
+        except OSError as error:
+            call.core.metrics.count("storage_errors")
+            _log.error("%s: records cannot be deleted: %s", partition.directory, error)
+            return _failed(wanted)
+        call.core.advanced(partition)
+    return DeleteRecordsPartitionResult(partition_index=wanted.partition_index, low_watermark=log.log_start_offset)
+
+
+def _failed(wanted: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+    failed = ErrorCode.KAFKA_STORAGE_ERROR
+    return DeleteRecordsPartitionResult(partition_index=wanted.partition_index, low_watermark=-1, error_code=failed)
+
+
+HANDLER = Handler(_handle)

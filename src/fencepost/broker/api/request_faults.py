@@ -1,0 +1,74 @@
+"""What the rules of a `FaultTable` do to requests: refused, late, lost, or executed and the answer lost."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from functools import partial
+from typing import Any
+
+from fencepost.broker.api.error_responses import refusal, topics_named
+from fencepost.broker.connection import Call
+from fencepost.broker.faults.table import Action, FaultTable, RequestFault
+from fencepost.broker.parts import BROKER_ID
+from fencepost.protocol.messages.metadata import MetadataResponse, MetadataResponseBroker
+
+__all__ = ["RequestFaults"]
+
+_log = logging.getLogger("fencepost.broker.faults")
+
+
+class RequestFaults:
+    """Asked by the core for every request while there are rules, and for the answer of a request that one hit."""
+
+    def __init__(self, table: FaultTable) -> None:
+        self.table = table
+
+    def strike(self, call: Call, request: Any, frame: memoryview) -> bool:
+        """Do to the request what a rule wants; True when it must not be executed now."""
+        connection, core = call.connection, call.core
+        name_of = partial(core.topic_name, None)
+        fault = self.table.for_request(call.api_key, call.client_id, lambda: frozenset(topics_named(request, name_of)))
+        if fault is None:
+            return False
+        _log.info("API %s of %r from connection %s: %s", call.api_key, call.client_id, connection, fault.action.value)
+        if fault.action is Action.DROP_REQUEST:
+            core.reset(connection)
+        elif fault.action is Action.DELAY:
+            connection.held = deque((frame,))
+            core.after(fault.delay_ms, partial(core.release, connection, spared=True))
+        elif fault.action is Action.SWALLOW:
+            connection.enter(call)
+        elif fault.action is Action.FAIL:
+            connection.enter(call)
+            self._fail(call, request, fault.code)
+        else:
+            call.fault = fault
+            return False
+        return True
+
+    def divert(self, call: Call, fault: RequestFault) -> None:
+        """The answer of a call that a rule hit is encoded: lose it or keep it back."""
+        call.fault = None
+        if fault.action is Action.DROP_REPLY:
+            call.core.reset(call.connection)
+            return
+        answer, call.answer = call.answer, None
+        call.core.after(fault.delay_ms, partial(self._deliver, call, answer))
+
+    def _deliver(self, call: Call, answer: Any) -> None:
+        if not call.connection.closed:
+            call.answer = answer
+            call.connection.made(answer)
+            call.core.flush(call.connection)
+
+    def _fail(self, call: Call, request: Any, code: int) -> None:
+        if getattr(request, "acks", -1) == 0:
+            # Nothing is answered, so a failure can only be told by closing the connection, as Kafka does.
+            call.core.reset(call.connection)
+            return
+        response = refusal(request, code)
+        if isinstance(response, MetadataResponse):
+            host, port = call.core.address(call.connection)
+            response.brokers = (MetadataResponseBroker(node_id=BROKER_ID, host=host, port=port),)
+        call.core.answer(call, response)

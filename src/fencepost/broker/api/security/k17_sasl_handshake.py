@@ -1,0 +1,32 @@
+"""SaslHandshake, v0-1: the client names a SASL mechanism.
+
+After v0 the mechanism's tokens come as bare frames, after v1 in SaslAuthenticate. A mechanism that is not served is
+answered with those that are, and then the connection ends. On a listener without SASL: ILLEGAL_SASL_STATE; likewise
+for an authenticated client that would not have to authenticate again (KIP-368).
+"""
+
+from __future__ import annotations
+
+from fencepost.broker.api.handler import Handler
+from fencepost.broker.connection import Call
+from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+
+__all__ = ["HANDLER"]
+
+
+def _handle(call: Call, now_ms: int, request: SaslHandshakeRequest) -> SaslHandshakeResponse | None:
+    """Take the mechanism or refuse it."""
+    login = call.connection.login
+    raw = call.version == 0
+    if login is None or (login.done and (raw or not login.listener.max_reauth_ms)):
+        return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
+    mechanisms = login.listener.mechanisms
+    if login.choose(request.mechanism, raw=raw):
+        return SaslHandshakeResponse(mechanisms=mechanisms)
+    refused = SaslHandshakeResponse(error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=mechanisms)
+    call.reply_and_close(now_ms, refused)
+    return None
+
+
+HANDLER = Handler(_handle)

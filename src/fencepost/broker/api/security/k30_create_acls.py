@@ -1,0 +1,50 @@
+"""CreateAcls, v1-3: add bindings. v2 is flexible, v3 knows users. One that is there already is a success.
+
+Answered when they are on disk; from then on they count. Without an authorizer: SECURITY_DISABLED.
+"""
+
+from __future__ import annotations
+
+from fencepost.broker.api.handler import Handler
+from fencepost.broker.connection import Call
+from fencepost.broker.security.acls import Binding, invalid_binding
+from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.messages.create_acls import (
+    AclCreationResult,
+    CreateAclsRequest,
+    CreateAclsResponse,
+)
+
+__all__ = ["HANDLER"]
+
+
+def _handle(call: Call, now_ms: int, request: CreateAclsRequest) -> CreateAclsResponse:
+    """Add the valid ones; each has its own result."""
+    rights = call.core.rights
+    valid, results = [], []
+    for creation in request.creations:
+        binding = Binding(
+            creation.resource_type,
+            creation.resource_pattern_type,
+            creation.resource_name,
+            creation.principal,
+            creation.host,
+            creation.operation,
+            creation.permission_type,
+        )
+        why = invalid_binding(binding)
+        if not rights.enforced:
+            result = AclCreationResult(
+                error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured."
+            )
+        elif why is not None:
+            result = AclCreationResult(error_code=ErrorCode.INVALID_REQUEST, error_message=why)
+        else:
+            valid.append(binding)
+            result = AclCreationResult()
+        results.append(result)
+    rights.store.add(valid)
+    return CreateAclsResponse(results=results)
+
+
+HANDLER = Handler(_handle)

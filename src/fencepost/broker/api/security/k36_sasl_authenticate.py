@@ -1,0 +1,40 @@
+"""SaslAuthenticate, v0-2: the client proves who it is. v1 tells for how long that counts (KIP-368), v2 is flexible.
+
+A wrong proof is answered with SASL_AUTHENTICATION_FAILED and Kafka's message, after
+`connection.failed.authentication.delay.ms`, and then the connection ends.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from fencepost.broker.api.handler import Handler
+from fencepost.broker.connection import Call
+from fencepost.broker.security.login import LoginFailed
+from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+
+__all__ = ["HANDLER"]
+
+_log = logging.getLogger("fencepost.broker.rights")
+
+
+def _handle(call: Call, now_ms: int, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse | None:
+    """Let the client in or not."""
+    login = call.connection.login
+    if login is None or login.done:
+        message = "SaslAuthenticate request received after successful authentication"
+        return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=message)
+    try:
+        lifetime_ms = login.authenticate(now_ms, bytes(request.auth_bytes))
+    except LoginFailed as failed:
+        call.core.metrics.count("failed_logins")
+        _log.info("%s was not let in: %s", call.connection, failed)
+        refused = SaslAuthenticateResponse(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=str(failed))
+        call.reply_and_close(now_ms, refused)
+        return None
+    call.connection.principal = login.principal
+    return SaslAuthenticateResponse(session_lifetime_ms=lifetime_ms)
+
+
+HANDLER = Handler(_handle)

@@ -1,0 +1,1 @@
+"""APIs of topics and partitions."""

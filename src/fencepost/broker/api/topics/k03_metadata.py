@@ -1,0 +1,149 @@
+"""Metadata, v0-13: the broker, the topics and who leads their partitions.
+
+v0 asks for all topics with an empty list, later versions with null; v4 says whether missing topics may be created; v8
+may ask for the operations allowed; v10 carries topic ids, v12 accepts them as the question; v13 has an error for the
+whole answer. A topic that is created here is there at once. With one broker, it leads every partition with epoch 0.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from fencepost.broker.api.common import BROKER_ID, MOST_PARTITIONS, cluster_operations, may_see
+from fencepost.broker.api.handler import Handler
+from fencepost.broker.connection import Call
+from fencepost.broker.security.acls import CLUSTER_NAME, Operation, ResourceType
+from fencepost.broker.topics.catalogue import CLUSTER_METADATA, Topic, flat_name, internal_configs, invalid_topic_name
+from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+__all__ = ["HANDLER"]
+
+_log = logging.getLogger("fencepost.broker")
+
+_NOT_ASKED = -(2**31)
+
+
+def _handle(call: Call, now_ms: int, request: MetadataRequest) -> MetadataResponse:
+    """Describe the topics asked for."""
+    core = call.core
+    host, port = core.address(call.connection)
+    operations = request.include_topic_authorized_operations
+    if request.topics is None or (call.version == 0 and not request.topics):
+        topics = [_describe(call, topic, operations) for topic in core.topics if may_see(call, topic.name, quiet=True)]
+    else:
+        may_create = (request.allow_auto_topic_creation or call.version < 4) and core.config.flag(
+            "auto.create.topics.enable"
+        )
+        missing = _create_missing(call, request.topics) if may_create else {}
+        topics = [_answer(call, wanted, operations, missing) for wanted in request.topics]
+    return MetadataResponse(
+        brokers=(MetadataResponseBroker(node_id=BROKER_ID, host=host, port=port),),
+        cluster_id=core.meta.cluster_id,
+        controller_id=BROKER_ID,
+        topics=topics,
+        cluster_authorized_operations=cluster_operations(call)
+        if request.include_cluster_authorized_operations
+        else _NOT_ASKED,
+    )
+
+
+def _create_missing(call: Call, asked: Sequence[MetadataRequestTopic]) -> dict[str, int]:
+    """Create, together, the topics that are asked for by name and do not exist; error codes of those that stay so."""
+    core = call.core
+    codes: dict[str, int] = {}
+    wanted: dict[str, int] = {}
+    taken: set[str] = set()
+    room = MOST_PARTITIONS
+    for topic in asked:
+        name = topic.name
+        if name is None or topic.topic_id is not None or name in codes or name in wanted:
+            continue
+        if core.topics.get(name) is not None or not may_see(call, name, quiet=True):
+            continue
+        if invalid_topic_name(name) is not None or name == CLUSTER_METADATA:
+            continue
+        if core.topics.colliding(name) is not None or flat_name(name) in taken:
+            continue
+        count = core.topics.usual_partitions(name)
+        if not _may_create(call, name):
+            codes[name] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif count > room:
+            codes[name] = ErrorCode.LEADER_NOT_AVAILABLE  # no more with one request: clients ask again
+        else:
+            wanted[name] = count
+            taken.add(flat_name(name))
+            room -= count
+    made: Sequence[Topic | OSError]
+    try:
+        made = core.topics.create_all((name, count, internal_configs(name)) for name, count in wanted.items())
+    except OSError as error:
+        made = [error] * len(wanted)
+    for name, created in zip(wanted, made, strict=True):
+        if isinstance(created, OSError):
+            _log.error("topic %s cannot be created: %s", name, created)
+            codes[name] = ErrorCode.KAFKA_STORAGE_ERROR
+    return codes
+
+
+def _answer(
+    call: Call, wanted: MetadataRequestTopic, operations: bool, missing: Mapping[str, int]
+) -> MetadataResponseTopic:
+    core = call.core
+    if wanted.name is None or wanted.topic_id is not None:
+        topic = core.topics.by_id(wanted.topic_id)
+        if topic is None:
+            name = wanted.name if call.version >= 12 else ""
+            return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=name, topic_id=wanted.topic_id)
+        if not may_see(call, topic.name):
+            name = None if call.version >= 12 else ""
+            return MetadataResponseTopic(
+                error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name, topic_id=wanted.topic_id
+            )
+        return _describe(call, topic, operations)
+    if not may_see(call, wanted.name):
+        return MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=wanted.name)
+    topic = core.topics.get(wanted.name)
+    if topic is None:
+        if invalid_topic_name(wanted.name) is not None:
+            return MetadataResponseTopic(error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, name=wanted.name)
+        code = missing.get(wanted.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return MetadataResponseTopic(error_code=code, name=wanted.name)
+    return _describe(call, topic, operations)
+
+
+def _may_create(call: Call, name: str) -> bool:
+    return call.may(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME, quiet=True) or call.may(
+        Operation.CREATE, ResourceType.TOPIC, name
+    )
+
+
+def _describe(call: Call, topic: Topic, operations: bool) -> MetadataResponseTopic:
+    brokers = (BROKER_ID,)
+    return MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.internal,
+        partitions=[
+            MetadataResponsePartition(
+                partition_index=partition.index,
+                leader_id=BROKER_ID,
+                leader_epoch=0,
+                replica_nodes=brokers,
+                isr_nodes=brokers,
+            )
+            for partition in topic.partitions
+        ],
+        topic_authorized_operations=call.operations(ResourceType.TOPIC, topic.name) if operations else _NOT_ASKED,
+    )
+
+
+HANDLER = Handler(_handle)

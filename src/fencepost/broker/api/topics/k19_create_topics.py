@@ -1,0 +1,210 @@
+"""CreateTopics, v2-7. v4 takes -1 for the default number of partitions and replicas, v5 answers with the settings, v7
+with the topic id.
+
+Replica assignments may only name this broker; the replication factor is 1 (or -1). `validate_only` checks and creates
+nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from fencepost.broker.api.common import MOST_PARTITIONS, wrong_replicas
+from fencepost.broker.api.handler import Handler
+from fencepost.broker.connection import Call
+from fencepost.broker.parts import BrokerParts
+from fencepost.broker.security.acls import CLUSTER_NAME, Operation, ResourceType
+from fencepost.broker.settings.table import TOPIC_SETTINGS, InvalidSetting, Kind
+from fencepost.broker.settings.values import TopicConfig, check_topic_config
+from fencepost.broker.topics.catalogue import CLUSTER_METADATA, Topic, flat_name, invalid_topic_name, is_internal
+from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+__all__ = ["HANDLER"]
+
+_log = logging.getLogger("fencepost.broker")
+
+
+def _handle(call: Call, now_ms: int, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    """Create the topics, each with its own result; those that can be come into being together."""
+    core = call.core
+    if _too_many_partitions(core, request):
+        message = "Excessively large number of partitions per request."
+        code = ErrorCode.POLICY_VIOLATION
+        return CreateTopicsResponse(
+            topics=[
+                CreatableTopicResult(name=name, error_code=code, error_message=message)
+                for name in dict.fromkeys(topic.name for topic in request.topics)
+            ]
+        )
+    named = Counter(topic.name for topic in request.topics)
+    results = []
+    for name, times in named.items():
+        if times > 1:
+            message = "Duplicate topic name."
+            results.append(CreatableTopicResult(name=name, error_code=ErrorCode.INVALID_REQUEST, error_message=message))
+    planned: list[tuple[CreatableTopicResult, Mapping[str, str]]] = []
+    taken: set[str] = set()
+    for topic in request.topics:
+        if named[topic.name] == 1:
+            result, given = _plan(core, topic, taken)
+            results.append(result)
+            if given is not None:
+                planned.append((result, given))
+    if planned and not request.validate_only:
+        _create(core, planned)
+    return CreateTopicsResponse(topics=results)
+
+
+def _too_many_partitions(core: BrokerParts, request: CreateTopicsRequest) -> bool:
+    """Whether the topics of the request have more partitions together than one request may make."""
+    usual = core.config.number("num.partitions")
+    counts = (
+        len(topic.assignments) or (usual if topic.num_partitions == -1 else topic.num_partitions)
+        for topic in request.topics
+    )
+    return sum(count for count in counts if count > 0) > MOST_PARTITIONS
+
+
+def _create(core: BrokerParts, planned: Sequence[tuple[CreatableTopicResult, Mapping[str, str]]]) -> None:
+    """Make the topics and complete their results."""
+    made: Sequence[Topic | OSError]
+    try:
+        made = core.topics.create_all((result.name, result.num_partitions, given) for result, given in planned)
+    except OSError as error:
+        made = [error] * len(planned)
+    for (result, _), topic in zip(planned, made, strict=True):
+        if isinstance(topic, OSError):
+            _log.error("topic %s cannot be created: %s", result.name, topic)
+            result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+            result.error_message = f"The topic could not be written down: {topic.strerror or topic}"
+            result.num_partitions = result.replication_factor = -1
+            result.configs = []
+        else:
+            result.topic_id = topic.topic_id
+
+
+def _plan(
+    core: BrokerParts, wanted: CreatableTopic, taken: set[str]
+) -> tuple[CreatableTopicResult, Mapping[str, str] | None]:
+    """The result of a topic that can be made, and its settings; or why it cannot, and None. `taken`: flat names of the
+    same request."""
+    code, message, count = _check(core, wanted, taken)
+    if code:
+        return CreatableTopicResult(name=wanted.name, error_code=code, error_message=message), None
+    asked = {config.name: config.value for config in wanted.configs}
+    empty = [key for key, value in asked.items() if value is None]
+    if empty:
+        message = f"Null value not supported for topic configs: {','.join(empty)}"
+        return CreatableTopicResult(name=wanted.name, error_code=ErrorCode.INVALID_CONFIG, error_message=message), None
+    try:
+        given = check_topic_config({key: value for key, value in asked.items() if value is not None})
+    except InvalidSetting as error:
+        message = str(error)
+        return CreatableTopicResult(name=wanted.name, error_code=ErrorCode.INVALID_CONFIG, error_message=message), None
+    taken.add(flat_name(wanted.name))
+    configs = _settings(TopicConfig(given, core.config))
+    return CreatableTopicResult(name=wanted.name, num_partitions=count, replication_factor=1, configs=configs), given
+
+
+def _check(core: BrokerParts, wanted: CreatableTopic, taken: set[str]) -> tuple[int, str | None, int]:
+    """(error code, message, number of partitions)."""
+    why = invalid_topic_name(wanted.name)
+    if why is not None:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION, why, 0
+    if wanted.name == CLUSTER_METADATA:
+        return ErrorCode.INVALID_REQUEST, f"Creation of internal topic {wanted.name} is prohibited.", 0
+    if core.topics.get(wanted.name) is not None or is_internal(wanted.name):
+        return ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{wanted.name}' already exists.", 0
+    colliding = core.topics.colliding(wanted.name)
+    if colliding is None and flat_name(wanted.name) in taken:
+        colliding = "one of the same request"
+    if colliding is not None:
+        message = f"Topic '{wanted.name}' collides with existing topic: {colliding}"
+        return ErrorCode.INVALID_TOPIC_EXCEPTION, message, 0
+    if wanted.assignments:
+        return _check_assignments(wanted)
+    if wanted.replication_factor < -1 or wanted.replication_factor == 0:
+        message = "Replication factor must be larger than 0, or -1 to use the default value."
+        return ErrorCode.INVALID_REPLICATION_FACTOR, message, 0
+    count = core.config.number("num.partitions") if wanted.num_partitions == -1 else wanted.num_partitions
+    if count <= 0:
+        return ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value.", 0
+    if wanted.replication_factor > 1:
+        times = wanted.replication_factor
+        message = (
+            f"Unable to replicate the partition {times} time(s): The target replication factor of {times} cannot be "
+            "reached because only 1 broker(s) are registered."
+        )
+        return ErrorCode.INVALID_REPLICATION_FACTOR, message, 0
+    return ErrorCode.NONE, None, count
+
+
+def _check_assignments(wanted: CreatableTopic) -> tuple[int, str | None, int]:
+    if wanted.replication_factor != -1 or wanted.num_partitions != -1:
+        which = "replication factor" if wanted.replication_factor != -1 else "number of partitions"
+        message = f"A manual partition assignment was specified, but {which} was not set to -1."
+        return ErrorCode.INVALID_REQUEST, message, 0
+    indexes = sorted(assignment.partition_index for assignment in wanted.assignments)
+    if indexes != list(range(len(indexes))):
+        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence", 0
+    for assignment in wanted.assignments:
+        wrong = wrong_replicas(assignment.broker_ids)
+        if wrong is not None:
+            return ErrorCode.INVALID_REPLICA_ASSIGNMENT, wrong, 0
+    return ErrorCode.NONE, None, len(indexes)
+
+
+def _settings(config: TopicConfig) -> list[CreatableTopicConfigs]:
+    result = []
+    for key, setting in TOPIC_SETTINGS.items():
+        secret = setting.kind is Kind.PASSWORD
+        result.append(
+            CreatableTopicConfigs(
+                name=key,
+                value=None if secret else config.value(key),
+                config_source=config.source(key),
+                is_sensitive=secret,
+            )
+        )
+    return result
+
+
+def _authorize(call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse | None:
+    """Topics that may not be created are refused one by one; settings are shown to those who may see them."""
+    allowed = list(request.topics)
+    if not call.may(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME, quiet=True):
+        allowed = [topic for topic in allowed if call.may(Operation.CREATE, ResourceType.TOPIC, topic.name)]
+    refused = [
+        CreatableTopicResult(
+            name=name, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, error_message="Authorization failed."
+        )
+        for name in dict.fromkeys(topic.name for topic in request.topics if topic not in allowed)
+    ]
+    if not allowed:
+        return CreateTopicsResponse(topics=refused)
+    request.topics = allowed
+
+    def finish(response: CreateTopicsResponse) -> CreateTopicsResponse:
+        for topic in response.topics:
+            may_see = call.may(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name, quiet=True)
+            if topic.error_code == ErrorCode.NONE and not may_see:
+                topic.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                topic.num_partitions = topic.replication_factor = -1
+                topic.configs = ()
+        response.topics = [*response.topics, *refused]
+        return response
+
+    call.finish = finish
+    return None
+
+
+HANDLER = Handler(_handle, authorize=_authorize)

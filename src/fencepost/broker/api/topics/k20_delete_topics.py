@@ -1,0 +1,91 @@
+"""DeleteTopics, v1-6: remove topics by name, from v6 also by id. Fetches that wait for them are answered.
+
+An open transaction on a deleted topic ends without a marker there: the coordinator counts a partition that is gone as
+done.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from uuid import UUID
+
+from fencepost.broker.api.common import may_see
+from fencepost.broker.api.handler import Handler
+from fencepost.broker.connection import Call
+from fencepost.broker.security.acls import Operation, ResourceType
+from fencepost.broker.topics.catalogue import Topic
+from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
+
+__all__ = ["HANDLER"]
+
+
+def _handle(call: Call, now_ms: int, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+    """Delete the topics together; each has its own result."""
+    if call.version >= 6:
+        wanted = [(topic.name, topic.topic_id) for topic in request.topics]
+    else:
+        wanted = [(name, None) for name in request.topic_names]
+    responses = []
+    doomed: dict[Topic, None] = {}
+    for (name, topic_id), times in Counter(wanted).items():
+        if times > 1 and name is not None:
+            code, message = ErrorCode.INVALID_REQUEST, "Duplicate topic name."
+            responses.append(DeletableTopicResult(name=name, error_code=code, error_message=message))
+        else:
+            responses.append(_doom(call, doomed, name, topic_id))
+    _delete(call, now_ms, doomed)
+    return DeleteTopicsResponse(responses=responses)
+
+
+def _delete(call: Call, now_ms: int, doomed: Collection[Topic]) -> None:
+    core = call.core
+    if doomed:
+        core.topics.delete_all(doomed)
+    for topic in doomed:
+        for partition in topic.partitions:
+            core.advanced(partition)
+        core.groups.topic_deleted(now_ms, topic.name, len(topic.partitions))
+
+
+def _doom(call: Call, doomed: dict[Topic, None], name: str | None, topic_id: UUID | None) -> DeletableTopicResult:
+    """The result for one topic, which joins the doomed if it is to go."""
+    core = call.core
+    topic = core.topics.get(name) if name is not None else core.topics.by_id(topic_id)
+    if topic in doomed:  # by its name and by its id
+        topic = None
+    if (name is None) == (topic_id is None):
+        both = "You may not specify both topic name and topic id."
+        message = "Neither topic name nor id were specified." if name is None else both
+        invalid = ErrorCode.INVALID_REQUEST
+        return DeletableTopicResult(name=name, topic_id=topic_id, error_code=invalid, error_message=message)
+    known = name if topic is None else topic.name
+    if known is not None and not call.may(Operation.DELETE, ResourceType.TOPIC, known):
+        # An id is no secret, but the name behind it is.
+        shown = known if name is not None or may_see(call, known) else None
+        denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return DeletableTopicResult(name=shown, topic_id=topic_id, error_code=denied)
+    if topic is None:
+        code, what = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "topic-partition"
+        if name is None:
+            code, what = ErrorCode.UNKNOWN_TOPIC_ID, "topic ID"
+        message = f"This server does not host this {what}."
+        return DeletableTopicResult(name=name, topic_id=topic_id, error_code=code, error_message=message)
+    if not core.config.flag("delete.topic.enable"):
+        return DeletableTopicResult(
+            name=topic.name, topic_id=topic.topic_id, error_code=ErrorCode.TOPIC_DELETION_DISABLED
+        )
+    if topic.internal:
+        message = "The broker's own topics cannot be deleted."
+        return DeletableTopicResult(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            error_message=message,
+        )
+    doomed[topic] = None
+    return DeletableTopicResult(name=topic.name, topic_id=topic.topic_id)
+
+
+HANDLER = Handler(_handle)

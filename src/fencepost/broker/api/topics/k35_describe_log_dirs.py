@@ -1,0 +1,63 @@
+"""DescribeLogDirs, v1-5: sizes of the partitions' logs in the one data directory. Free space (v4) is not known to the
+core: -1.
+
+Only partitions whose directory exists have a size; asking does not bring one into being.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fencepost.broker.api.handler import Handler
+from fencepost.broker.connection import Call
+from fencepost.broker.topics.catalogue import Partition, Topic
+from fencepost.broker.topics.opening import open_log
+from fencepost.protocol.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+
+__all__ = ["HANDLER"]
+
+
+def _handle(call: Call, now_ms: int, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+    """Describe the partitions asked for; null asks for all."""
+    core = call.core
+    topics = []
+    if request.topics is None:
+        topics = [_describe(call, topic, range(len(topic.partitions))) for topic in core.topics]
+    else:
+        for wanted in request.topics:
+            topic = core.topics.get(wanted.topic)
+            if topic is not None:
+                topics.append(_describe(call, topic, wanted.partitions))
+    shown = [topic for topic in topics if topic.partitions]
+    return DescribeLogDirsResponse(results=(DescribeLogDirsResult(log_dir=core.data_directory, topics=shown),))
+
+
+def _describe(call: Call, topic: Topic, indexes: Iterable[int]) -> DescribeLogDirsTopic:
+    """A partition that nobody has written to or read from yet has no files: its size is 0.
+
+    One whose log cannot be opened is left out, as Kafka leaves out what is offline.
+    """
+    wanted = set(indexes)
+    sizes = [(one.index, _size(call, one)) for one in topic.partitions if one.index in wanted]
+    partitions = [
+        DescribeLogDirsPartition(partition_index=index, partition_size=size)
+        for index, size in sizes
+        if size is not None
+    ]
+    return DescribeLogDirsTopic(name=topic.name, partitions=partitions)
+
+
+def _size(call: Call, partition: Partition) -> int | None:
+    if not call.core.files.exists(partition.directory):
+        return 0
+    log = open_log(partition, call.core.metrics)
+    return None if log is None else log.size_bytes
+
+
+HANDLER = Handler(_handle)

@@ -1,0 +1,83 @@
+"""CreatePartitions, v0-3: give topics more partitions.
+
+`validate_only` checks and changes nothing; assignments may only name this broker.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from fencepost.broker.api.common import MOST_PARTITIONS, wrong_replicas
+from fencepost.broker.api.handler import Handler
+from fencepost.broker.connection import Call
+from fencepost.broker.topics.catalogue import Topic
+from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+
+__all__ = ["HANDLER"]
+
+
+def _handle(call: Call, now_ms: int, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+    """Grow the topics together; each has its own result."""
+    results = []
+    named = Counter(wanted.name for wanted in request.topics)
+    for name, times in named.items():
+        if times > 1:
+            results.append(
+                CreatePartitionsTopicResult(
+                    name=name, error_code=ErrorCode.INVALID_REQUEST, error_message="Duplicate topic name."
+                )
+            )
+    grown: dict[Topic, int] = {}
+    room = MOST_PARTITIONS
+    for wanted in request.topics:
+        if named[wanted.name] > 1:
+            continue
+        code, message = _check(call, wanted)
+        topic = call.core.topics.get(wanted.name)
+        if not code and topic is not None:
+            more = wanted.count - len(topic.partitions)
+            if more > room:
+                code = ErrorCode.INVALID_PARTITIONS
+                message = f"At most {MOST_PARTITIONS} partitions can be added with one request."
+            else:
+                room -= more
+                grown[topic] = wanted.count
+        results.append(CreatePartitionsTopicResult(name=wanted.name, error_code=code, error_message=message))
+    if grown and not request.validate_only:
+        call.core.topics.add_partitions(grown)
+    return CreatePartitionsResponse(results=results)
+
+
+def _check(call: Call, wanted: CreatePartitionsTopic) -> tuple[int, str | None]:
+    topic = call.core.topics.get(wanted.name)
+    if topic is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None
+    have = len(topic.partitions)
+    if topic.internal:
+        return ErrorCode.INVALID_PARTITIONS, "The broker's own topics cannot grow."
+    if wanted.count == have:
+        return ErrorCode.INVALID_PARTITIONS, f"Topic already has {have} partition(s)."
+    if wanted.count < have:
+        message = f"The topic {wanted.name} currently has {have} partition(s); {wanted.count} would not be an increase."
+        return ErrorCode.INVALID_PARTITIONS, message
+    if wanted.assignments is not None:
+        more = wanted.count - have
+        if len(wanted.assignments) != more:
+            message = (
+                f"Attempted to add {more} additional partition(s), but only {len(wanted.assignments)} assignment(s) "
+                "were specified."
+            )
+            return ErrorCode.INVALID_REPLICA_ASSIGNMENT, message
+        wrong = next(filter(None, (wrong_replicas(assignment.broker_ids) for assignment in wanted.assignments)), None)
+        if wrong is not None:
+            return ErrorCode.INVALID_REPLICA_ASSIGNMENT, wrong
+    return ErrorCode.NONE, None
+
+
+HANDLER = Handler(_handle)

@@ -1,0 +1,145 @@
+"""AddPartitionsToTxn, v0-5: enlist partitions in a transaction. v4+ take several transactions and can ask without
+enlisting (KIP-890).
+
+One partition that does not exist (3) or that is the broker's own (29) keeps the others out too (55, not attempted).
+Offsets come into a transaction by AddOffsetsToTxn only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from fencepost.broker.api.error_responses import refusal
+from fencepost.broker.api.handler import Handler
+from fencepost.broker.api.transactions.waiting import decide_and_reply
+from fencepost.broker.connection import Call
+from fencepost.broker.coordinator.txn.decide_enlist import EnlistRequest
+from fencepost.broker.coordinator.txn.model import ProducerPair, TopicPartition
+from fencepost.broker.parts import BrokerParts
+from fencepost.broker.security.acls import CLUSTER_NAME, Operation, ResourceType
+from fencepost.broker.topics.catalogue import is_internal
+from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
+)
+
+__all__ = ["HANDLER"]
+
+
+def _handle(call: Call, now_ms: int, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse | None:
+    """Enlist or verify."""
+    if call.version < 4:
+        _add_one(call, now_ms, request)
+        return None
+    answers = []
+    for transaction in request.transactions:
+        errors = _errors(call, now_ms, transaction)
+        results = _topics(transaction.topics, errors)
+        answers.append(AddPartitionsToTxnResult(transactional_id=transaction.transactional_id, topic_results=results))
+    call.reply_when_durable(now_ms, AddPartitionsToTxnResponse(results_by_transaction=answers))
+    return None
+
+
+def _add_one(call: Call, now_ms: int, request: AddPartitionsToTxnRequest) -> None:
+    transaction = AddPartitionsToTxnTransaction(
+        transactional_id=request.v3_and_below_transactional_id,
+        producer_id=request.v3_and_below_producer_id,
+        producer_epoch=request.v3_and_below_producer_epoch,
+        topics=request.v3_and_below_topics,
+    )
+
+    def decide(now_ms: int) -> tuple[int, Callable[[int], None]]:
+        errors = _errors(call, now_ms, transaction)
+        response = AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_topics(transaction.topics, errors))
+        code = next(iter(errors.values()), ErrorCode.NONE)
+        return code, lambda _: call.reply(response)
+
+    decide_and_reply(call, now_ms, transaction.transactional_id, decide)
+
+
+def _errors(call: Call, now_ms: int, transaction: AddPartitionsToTxnTransaction) -> Mapping[TopicPartition, int]:
+    """Carry one transaction's part out; the error code of each partition."""
+    core = call.core
+    asked = [TopicPartition(topic.name, index) for topic in transaction.topics for index in topic.partitions]
+    refused = {partition: code for partition in asked if (code := _refusal(core, partition))}
+    if refused:
+        return {each: refused.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED) for each in asked}
+    coordinator = core.transactions.coordinator
+    pair = ProducerPair(transaction.producer_id, transaction.producer_epoch)
+    wanted = EnlistRequest(transaction.transactional_id, pair, asked, call.version, call.connection.software_name)
+    if transaction.verify_only:
+        return coordinator.verify(wanted).reply.errors
+    result = coordinator.add(now_ms, wanted)
+    core.transactions.apply(now_ms, result)
+    return dict.fromkeys(asked, result.reply.error_code)
+
+
+def _refusal(core: BrokerParts, partition: TopicPartition) -> int:
+    """Why no client may enlist the partition, 0 if it may. A marker among the coordinators' records is never right."""
+    if is_internal(partition.topic):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return ErrorCode.NONE if core.topics.partition(*partition) is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _topics(
+    topics: Sequence[AddPartitionsToTxnTopic], errors: Mapping[TopicPartition, int]
+) -> list[AddPartitionsToTxnTopicResult]:
+    return [
+        AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=[
+                AddPartitionsToTxnPartitionResult(
+                    partition_index=index, partition_error_code=errors[TopicPartition(topic.name, index)]
+                )
+                for index in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]
+
+
+def _authorize(call: Call, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse | None:
+    """v4 and later come from brokers; before, one topic that is denied keeps the others out too."""
+    if call.version >= 4:
+        if call.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
+            return None
+        return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    named = request.v3_and_below_transactional_id
+    if not call.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, named):
+        response: AddPartitionsToTxnResponse = refusal(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return response
+    topics = request.v3_and_below_topics
+    denied = {topic.name for topic in topics if not call.may(Operation.WRITE, ResourceType.TOPIC, topic.name)}
+    if not denied:
+        return None
+
+    def code(name: str, index: int) -> int:
+        if name in denied:
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        if call.core.topics.partition(name, index) is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.OPERATION_NOT_ATTEMPTED
+
+    return AddPartitionsToTxnResponse(
+        results_by_topic_v3_and_below=[
+            AddPartitionsToTxnTopicResult(
+                name=topic.name,
+                results_by_partition=[
+                    AddPartitionsToTxnPartitionResult(
+                        partition_index=index, partition_error_code=code(topic.name, index)
+                    )
+                    for index in topic.partitions
+                ],
+            )
+            for topic in topics
+        ]
+    )
+
+
+HANDLER = Handler(_handle, authorize=_authorize)

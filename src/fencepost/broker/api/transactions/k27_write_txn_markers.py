@@ -1,0 +1,84 @@
+"""WriteTxnMarkers, v1-2: markers written by an administrator (`kafka-transactions abort`), without asking the
+coordinator.
+
+They end the partition's transaction although the coordinator may still call it ongoing, as in Kafka. v2 carries the
+transaction version. A group's offsets may be ended so as well; the coordinator's own log takes no markers (29).
+"""
+
+from __future__ import annotations
+
+from fencepost.broker.api.handler import Handler
+from fencepost.broker.connection import Call
+from fencepost.broker.log.results import Rejected
+from fencepost.broker.topics.catalogue import CONSUMER_OFFSETS, TRANSACTION_STATE
+from fencepost.broker.topics.opening import open_log
+from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopic,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+__all__ = ["HANDLER"]
+
+
+def _handle(call: Call, now_ms: int, request: WriteTxnMarkersRequest) -> None:
+    """Write the markers and reply when they are durable."""
+    results = [
+        WritableTxnMarkerResult(
+            producer_id=marker.producer_id,
+            topics=[_write_topic(call, now_ms, marker, topic) for topic in marker.topics],
+        )
+        for marker in request.markers
+    ]
+    call.reply_when_durable(now_ms, WriteTxnMarkersResponse(markers=results))
+
+
+def _write_topic(
+    call: Call, now_ms: int, marker: WritableTxnMarker, topic: WritableTxnMarkerTopic
+) -> WritableTxnMarkerTopicResult:
+    return WritableTxnMarkerTopicResult(
+        name=topic.name,
+        partitions=[
+            WritableTxnMarkerPartitionResult(
+                partition_index=index, error_code=_write(call, now_ms, marker, topic.name, index)
+            )
+            for index in topic.partition_indexes
+        ],
+    )
+
+
+def _write(call: Call, now_ms: int, marker: WritableTxnMarker, name: str, index: int) -> int:
+    core = call.core
+    if name == TRANSACTION_STATE:
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    partition = core.topics.partition(name, index)
+    if partition is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    log = open_log(partition, call.core.metrics)
+    if log is None:
+        return ErrorCode.KAFKA_STORAGE_ERROR
+    producer_id, epoch, commit = marker.producer_id, marker.producer_epoch, marker.transaction_result
+    appended = log.append_marker(
+        producer_id,
+        epoch,
+        commit,
+        marker.coordinator_epoch,
+        now_ms,
+        transaction_version=marker.transaction_version,
+    )
+    if isinstance(appended, Rejected):
+        return appended.error_code
+    core.durability.appended(partition)
+    if name == CONSUMER_OFFSETS:
+        core.durability.when_durable(
+            now_ms, lambda _: core.groups.complete_transaction(producer_id, epoch, commit, index)
+        )
+    return ErrorCode.NONE
+
+
+HANDLER = Handler(_handle)

@@ -1,0 +1,1 @@
+"""The coordinators of transactions and of groups, over the internal topics."""

@@ -1,0 +1,1 @@
+"""Groups: decisions, the one replayed state, committed offsets."""

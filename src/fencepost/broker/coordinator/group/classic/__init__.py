@@ -1,0 +1,1 @@
+"""Groups with the classic protocol (JoinGroup and SyncGroup)."""

@@ -1,0 +1,378 @@
+"""Membership of classic groups: JoinGroup, SyncGroup, Heartbeat and LeaveGroup.
+
+Source: `GroupMetadataManager.classicGroup*` of Apache Kafka 4.x; KIP-345 (static members), KIP-389 (size limit),
+KIP-394 (a member joins with an id it was given), KIP-559 (protocol fields), KIP-814 (a returning static leader skips
+its assignment). One difference: a join that is refused creates no group (Kafka leaves an empty one behind). KIP-429
+(cooperative rebalancing) is the clients' affair. KIP-848 groups would be a sibling of this module behind the same
+facade.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fencepost.broker.coordinator.deadlines import Deadlines
+from fencepost.broker.coordinator.group import checks
+from fencepost.broker.coordinator.group.classic.group import Group, Member
+from fencepost.broker.coordinator.group.classic.rebalance import Out, Rebalancer
+from fencepost.broker.coordinator.group.classic.states import GroupEvent, GroupState
+from fencepost.broker.coordinator.group.config import GroupConfig
+from fencepost.broker.coordinator.group.deadlines import Deadline, DeadlineKind
+from fencepost.broker.coordinator.group.records import GroupRecord
+from fencepost.broker.coordinator.group.replay import GroupStore
+from fencepost.broker.coordinator.group.requests import (
+    Heartbeat,
+    Join,
+    Joined,
+    Leave,
+    LeavingMember,
+    Left,
+    LeftMember,
+    Sync,
+    Synced,
+    Token,
+)
+from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.logs.offsets_log import GroupMetadataKey, GroupMetadataValue
+
+__all__ = ["ClassicGroups"]
+
+_FIRST_JOIN_WITH_KNOWN_ID = 4  # KIP-394
+_FIRST_JOIN_THAT_SKIPS_ASSIGNMENT = 9  # KIP-814
+
+
+class ClassicGroups:
+    """The groups that have, or are about to get, members. Every other group is only in the store."""
+
+    __slots__ = ("_config", "_deadlines", "_groups", "_new_uuid", "_rebalancer", "_store")
+
+    def __init__(
+        self, config: GroupConfig, store: GroupStore, deadlines: Deadlines[Deadline], new_uuid: Callable[[], str]
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._deadlines = deadlines
+        self._new_uuid = new_uuid
+        self._groups: dict[str, Group] = {}
+        self._rebalancer = Rebalancer(config, deadlines)
+
+    def find(self, group_id: str) -> Group | None:
+        """The group, live or as stored; None if there is none."""
+        group = self._groups.get(group_id)
+        if group is None:
+            stored = self._store.groups.get(group_id)
+            if stored is not None:
+                group = Group.stored(group_id, stored.value)
+        return group
+
+    def ids(self) -> list[str]:
+        """The ids of all groups, live or stored."""
+        return list(self._store.groups.keys() | self._groups.keys())
+
+    # What the log says
+
+    def load(self, now_ms: int, out: Out) -> None:
+        """After all records were replayed at start: members get a whole session to be heard of.
+
+        A stored group without a leader came out of a consumer group, and its first rebalance is still due.
+        """
+        for group_id, stored in self._store.groups.items():
+            if not stored.members:
+                continue
+            group = Group.stored(group_id, stored.value)
+            self._groups[group_id] = group
+            for member in group.members.values():
+                self._rebalancer.touch(now_ms, group, member.member_id, member.session_timeout_ms)
+            if len(group.members) > self._config.max_size or stored.value.leader is None:
+                self._rebalancer.prepare(now_ms, group, out)
+
+    def stored(self, group_id: str, value: GroupMetadataValue | None) -> None:
+        """A group's record has been replayed: take the step that waited for it."""
+        group = self._groups.get(group_id)
+        if group is None:
+            return
+        if value is None:
+            for member_id in group.pending_joins:
+                self._deadlines.cancel(Deadline(DeadlineKind.SESSION, group.group_id, member_id))
+            group.advance(GroupEvent.DELETED, group.state_timestamp_ms)
+            del self._groups[group_id]
+        elif group.state == GroupState.COMPLETING_REBALANCE and value.generation == group.generation:
+            group.advance(GroupEvent.ASSIGNED, value.current_state_timestamp_ms)
+        else:
+            self._forget_if_empty(group)
+
+    def _forget_if_empty(self, group: Group) -> None:
+        """An empty group whose last generation is stored is fully described by its record."""
+        stored = self._store.groups.get(group.group_id)
+        if (
+            group.state == GroupState.EMPTY
+            and not group.pending_joins
+            and stored is not None
+            and not stored.members
+            and stored.value.generation == group.generation
+        ):
+            self._groups.pop(group.group_id, None)
+
+    # Consumer groups
+
+    def converted(self, now_ms: int, group_id: str, out: Out) -> None:
+        """The group's members go on in a consumer group: who waits is told to join again."""
+        group = self._groups.pop(group_id, None)
+        if group is None:
+            return
+        again = ErrorCode.REBALANCE_IN_PROGRESS
+        for member in group.members.values():
+            self._rebalancer.answer_join(group, member, Joined(error_code=again, member_id=member.member_id), out)
+            self._rebalancer.answer_sync(member, Synced(error_code=again), out)
+        for member_id in (*group.members, *group.pending_joins):
+            self._deadlines.cancel(Deadline(DeadlineKind.SESSION, group_id, member_id))
+        for kind in (DeadlineKind.JOIN, DeadlineKind.SYNC):
+            self._deadlines.cancel(Deadline(kind, group_id))
+        group.advance(GroupEvent.CONVERTED, now_ms)
+
+    def adopt(self, now_ms: int, group_id: str, value: GroupMetadataValue, out: Out) -> None:
+        """A consumer group becomes this classic one; its members are asked to join again."""
+        group = self._groups[group_id] = Group.stored(group_id, value)
+        for member in group.members.values():
+            self._rebalancer.touch(now_ms, group, member.member_id, member.session_timeout_ms)
+        self._rebalancer.prepare(now_ms, group, out)
+
+    # JoinGroup
+
+    def join(self, now_ms: int, request: Join, token: Token, out: Out) -> None:
+        """Answers `token` in `out`, or parks it in the group."""
+        group = self.find(request.group_id)
+        if group is None:
+            if request.member_id:
+                self._refuse_join(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id, token, out)
+                return
+            group = Group(request.group_id)
+            group.state_timestamp_ms = now_ms
+        if not checks.accepts_member(group, request.member_id, self._config.max_size):
+            # A member that the group has no room for any more is out of it.
+            self._rebalancer.remove(group, request.member_id, out)
+            self._refuse_join(ErrorCode.GROUP_MAX_SIZE_REACHED, "", token, out)
+            if group.state == GroupState.PREPARING_REBALANCE:
+                self._rebalancer.try_complete_join(now_ms, group, out)
+        elif not group.supports(request.protocol_type, (name for name, _ in request.protocols)):
+            self._refuse_join(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id, token, out)
+        elif request.member_id:
+            self._join_known(now_ms, group, request, token, out)
+        else:
+            if request.group_id not in self._store.groups and request.group_id not in self._groups:
+                # The group exists from now on, also for a coordinator that restarts before the first generation.
+                key = GroupMetadataKey(group.group_id)
+                out.records.append(GroupRecord(key, group.to_value({})))
+            self._groups[request.group_id] = group
+            self._join_unknown(now_ms, group, request, token, out)
+
+    def _join_unknown(self, now_ms: int, group: Group, request: Join, token: Token, out: Out) -> None:
+        prefix = request.client_id if request.group_instance_id is None else request.group_instance_id
+        member_id = f"{prefix}-{self._new_uuid()}"
+        if request.group_instance_id is not None:
+            holder = group.static_ids.get(request.group_instance_id)
+            if holder is not None:
+                self._rejoin_static(now_ms, group, group.members[holder], member_id, request, token, out)
+                return
+        elif request.api_version >= _FIRST_JOIN_WITH_KNOWN_ID:
+            group.pending_joins.add(member_id)
+            self._rebalancer.touch(now_ms, group, member_id, request.session_timeout_ms)
+            self._refuse_join(ErrorCode.MEMBER_ID_REQUIRED, member_id, token, out)
+            return
+        self._add_member(now_ms, group, member_id, request, token, out)
+
+    def _join_known(self, now_ms: int, group: Group, request: Join, token: Token, out: Out) -> None:
+        member_id = request.member_id
+        if member_id in group.pending_joins and request.group_instance_id is None:
+            self._add_member(now_ms, group, member_id, request, token, out)
+            return
+        error = checks.check_member(group, member_id, request.group_instance_id)
+        if error:
+            self._refuse_join(error, member_id, token, out)
+            return
+        member = group.members[member_id]
+        protocols = _protocols(request)
+        unchanged = list(protocols.items()) == list(member.protocols.items())
+        # A follower that repeats itself gets the current generation again: it may have missed the answer. The leader
+        # does so only before it has assigned; afterwards its join means that what is to be assigned has changed.
+        if unchanged and (
+            group.state == GroupState.COMPLETING_REBALANCE
+            or (group.state == GroupState.STABLE and group.leader != member_id)
+        ):
+            out.replies.append((token, group.joined(member)))
+            return
+        group.update(member, protocols, _rebalance_timeout_ms(request), request.session_timeout_ms)
+        self._rebalancer.park_join(group, member, token, out)
+        self._rebalancer.members_changed(now_ms, group, out)
+
+    def _add_member(self, now_ms: int, group: Group, member_id: str, request: Join, token: Token, out: Out) -> None:
+        member = Member(
+            member_id,
+            request.group_instance_id,
+            request.client_id,
+            request.client_host,
+            _rebalance_timeout_ms(request),
+            request.session_timeout_ms,
+            _protocols(request),
+        )
+        member.is_new = True
+        group.add(member, request.protocol_type, token)
+        if group.initial_remaining_ms is not None:
+            group.new_member_added = True
+        self._rebalancer.touch(now_ms, group, member_id, self._config.new_member_join_timeout_ms)
+        self._rebalancer.members_changed(now_ms, group, out)
+
+    def _rejoin_static(
+        self, now_ms: int, group: Group, old: Member, member_id: str, request: Join, token: Token, out: Out
+    ) -> None:
+        """A static member is back without knowing its id: whoever still uses the old id is fenced."""
+        fenced = ErrorCode.FENCED_INSTANCE_ID
+        self._rebalancer.answer_join(group, old, Joined(error_code=fenced, member_id=old.member_id), out)
+        self._rebalancer.answer_sync(old, Synced(error_code=fenced), out)
+        self._deadlines.cancel(Deadline(DeadlineKind.SESSION, group.group_id, old.member_id))
+        old_leader = group.leader
+        member = group.replace_static(old, member_id)
+        group.update(member, _protocols(request), _rebalance_timeout_ms(request), request.session_timeout_ms)
+        self._rebalancer.touch(now_ms, group, member_id, member.session_timeout_ms)
+        if group.state == GroupState.STABLE and group.select_protocol() == group.protocol_name:
+            # Nothing that was assigned changes: the new id takes the old one's place and its assignment.
+            known = self._store.groups[group.group_id].members
+            assignments = {id_: stored.assignment for id_, stored in known.items()}
+            assignments[member_id] = assignments.pop(old.member_id, b"")
+            out.records.append(GroupRecord(GroupMetadataKey(group.group_id), group.to_value(assignments)))
+            out.replies.append((token, _returned(group, member, old_leader, request.api_version)))
+            return
+        group.set_join_token(member, token)
+        # While the leader assigns, it knows the old id: its assignment would miss the new one, so all join again.
+        self._rebalancer.members_changed(now_ms, group, out)
+
+    def _refuse_join(self, error: ErrorCode, member_id: str, token: Token, out: Out) -> None:
+        out.replies.append((token, Joined(error_code=error, member_id=member_id)))
+
+    # SyncGroup
+
+    def sync(self, now_ms: int, request: Sync, token: Token, out: Out) -> None:
+        """Answers `token` in `out`, or parks it until the leader has assigned."""
+        group = self._groups.get(request.group_id)
+        if group is None or group.state == GroupState.EMPTY:
+            out.replies.append((token, Synced(error_code=ErrorCode.UNKNOWN_MEMBER_ID)))
+            return
+        error = checks.check_sync(group, request)
+        if not error and group.state == GroupState.PREPARING_REBALANCE:
+            error = ErrorCode.REBALANCE_IN_PROGRESS
+        if error:
+            out.replies.append((token, Synced(error_code=error)))
+            return
+        self._rebalancer.synced(group, request.member_id)
+        if group.state == GroupState.STABLE:
+            out.replies.append((token, self._stored_share(group, request.member_id)))
+            return
+        self._rebalancer.park_sync(group.members[request.member_id], token, out)
+        if group.leader == request.member_id:
+            self._rebalancer.assign(now_ms, group, dict(request.assignments), out)
+
+    def _stored_share(self, group: Group, member_id: str) -> Synced:
+        stored = self._store.groups[group.group_id].members.get(member_id)
+        if stored is None:
+            # A static member took its place, but the log did not take the record: it has to come in again.
+            return Synced(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
+        return Synced(
+            protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=stored.assignment
+        )
+
+    # Heartbeat
+
+    def heartbeat(self, now_ms: int, request: Heartbeat) -> ErrorCode:
+        """Keeps the session alive; REBALANCE_IN_PROGRESS asks the member to rejoin."""
+        group = self._groups.get(request.group_id)
+        if group is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        error = checks.check_member(group, request.member_id, request.group_instance_id)
+        if error:
+            return error
+        if request.generation_id != group.generation:
+            return ErrorCode.ILLEGAL_GENERATION
+        self.heard_of(now_ms, group, request.member_id)
+        if group.state == GroupState.PREPARING_REBALANCE:
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        return ErrorCode.NONE
+
+    def heard_of(self, now_ms: int, group: Group, member_id: str) -> None:
+        """The member is alive: a heartbeat or a commit came."""
+        member = group.members.get(member_id)
+        if member is not None:
+            self._rebalancer.touch(now_ms, group, member_id, member.session_timeout_ms)
+
+    # LeaveGroup
+
+    def leave(self, now_ms: int, request: Leave, out: Out) -> Left:
+        """Removes members, by id or by instance id."""
+        group = self._groups.get(request.group_id)
+        left = [self._leave_one(group, member, out) for member in request.members]
+        if group is not None and any(not member.error_code for member in left):
+            if group.state == GroupState.PREPARING_REBALANCE:
+                self._rebalancer.try_complete_join(now_ms, group, out)
+            elif group.state != GroupState.EMPTY:
+                self._rebalancer.prepare(now_ms, group, out)
+            self._forget_if_empty(group)
+        return Left(members=left)
+
+    def _leave_one(self, group: Group | None, leaving: LeavingMember, out: Out) -> LeftMember:
+        member_id: str | None = leaving.member_id
+        if group is None:
+            error = ErrorCode.UNKNOWN_MEMBER_ID
+        elif not leaving.member_id:
+            member_id = group.static_ids.get(leaving.group_instance_id or "")
+            error = ErrorCode.NONE if member_id is not None else ErrorCode.UNKNOWN_MEMBER_ID
+        elif leaving.member_id in group.pending_joins:
+            error = ErrorCode.NONE
+        else:
+            error = checks.check_member(group, leaving.member_id, leaving.group_instance_id)
+        if group is not None and member_id is not None and not error:
+            self._rebalancer.remove(group, member_id, out)
+        return LeftMember(leaving.member_id, leaving.group_instance_id, error)
+
+    # Time
+
+    def on_deadline(self, now_ms: int, deadline: Deadline, out: Out) -> None:
+        """Something of a group has run out."""
+        group = self._groups.get(deadline.group_id)
+        if group is None:
+            return
+        if deadline.kind == DeadlineKind.SESSION:
+            self._rebalancer.session_ended(now_ms, group, deadline.member_id, out)
+        elif deadline.kind == DeadlineKind.JOIN:
+            self._rebalancer.join_ended(now_ms, group, out)
+        else:
+            self._rebalancer.sync_ended(now_ms, group, out)
+        self._forget_if_empty(group)
+
+
+def _protocols(request: Join) -> dict[str, bytes]:
+    protocols: dict[str, bytes] = {}
+    for name, metadata in request.protocols:
+        protocols.setdefault(name, metadata)
+    return protocols
+
+
+def _rebalance_timeout_ms(request: Join) -> int:
+    return request.session_timeout_ms if request.rebalance_timeout_ms < 0 else request.rebalance_timeout_ms
+
+
+def _returned(group: Group, member: Member, old_leader: str | None, api_version: int) -> Joined:
+    """The answer to a static member that took its old place in a stable group.
+
+    A client that cannot be told to skip the assignment (below v9) must not take itself for the leader: it is told the
+    leader's old id, and no members.
+    """
+    skips = api_version >= _FIRST_JOIN_THAT_SKIPS_ASSIGNMENT
+    leads = group.leader == member.member_id
+    return Joined(
+        generation_id=group.generation,
+        protocol_type=group.protocol_type,
+        protocol_name=group.protocol_name,
+        leader=(group.leader if skips else old_leader) or "",
+        skip_assignment=skips and leads,
+        member_id=member.member_id,
+        members=group.joined_members() if skips and leads else (),
+    )

@@ -1,0 +1,292 @@
+"""What a ConsumerGroupHeartbeat leads to: checks, then one decision. No state of its own; only records change a group.
+
+A heartbeat that is not a leave goes through five steps: who is it (new, known, or back in a static member's place);
+what does it ask for (a record if that has changed); does the group's epoch rise (its subscriptions or its topics have
+changed); the target assignment of that epoch; one step of the member towards its part of it.
+
+Source: `GroupMetadataManager.consumerGroupHeartbeat` of Apache Kafka 4.3.1 and its checks of requests. Differences: a
+regular expression is looked up at once, and the assignment is made at once (Kafka does both in the background and
+tells the member with a later heartbeat).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from fencepost.broker.coordinator.group.consumer.draft import Draft
+from fencepost.broker.coordinator.group.consumer.group import AWAY_EPOCH, LEAVE_EPOCH, ConsumerGroup, ConsumerMember
+from fencepost.broker.coordinator.group.consumer.reconciliation import reconcile, step_out
+from fencepost.broker.coordinator.group.consumer.states import MemberEvent, MemberState, member_step
+from fencepost.broker.coordinator.group.requests import ConsumerHeartbeat
+from fencepost.broker.coordinator.re2 import InvalidPattern, compile_pattern
+from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.logs.consumer_group_log import (
+    CurrentAssignmentKey,
+    MemberKey,
+    MemberValue,
+    TargetMemberKey,
+    TargetMemberValue,
+    TopicIdPartition,
+)
+
+__all__ = [
+    "Refusal",
+    "check_commit",
+    "check_fetch",
+    "check_request",
+    "decide_heartbeat",
+    "decide_leave",
+    "fence",
+    "settle",
+    "stale_code",
+    "take_place",
+]
+
+_FIRST_WITH_OWN_MEMBER_ID = 1
+_FIRST_COMMIT_WITH_MEMBER_EPOCHS = 9
+
+
+class Refusal(NamedTuple):
+    """Why a request is refused."""
+
+    error_code: ErrorCode
+    message: str
+
+
+def check_request(request: ConsumerHeartbeat, assignors: Sequence[str]) -> Refusal | None:
+    """Whether the request makes sense by itself."""
+    problem = _problem(request)
+    if problem is not None:
+        return Refusal(ErrorCode.INVALID_REQUEST, problem)
+    if request.server_assignor is not None and request.server_assignor not in assignors:
+        known = ", ".join(assignors)
+        return Refusal(
+            ErrorCode.UNSUPPORTED_ASSIGNOR, f"There is no assignor {request.server_assignor!r}; there are {known}."
+        )
+    if request.topic_regex:
+        try:
+            compile_pattern(request.topic_regex)
+        except InvalidPattern as error:
+            return Refusal(ErrorCode.INVALID_REGULAR_EXPRESSION, f"{request.topic_regex!r}: {error}")
+    return None
+
+
+def _problem(request: ConsumerHeartbeat) -> str | None:
+    epoch = request.member_epoch
+    needs_id = request.api_version >= _FIRST_WITH_OWN_MEMBER_ID or epoch > 0 or epoch == LEAVE_EPOCH
+    if needs_id and not request.member_id.strip():
+        return "The member id is empty."
+    if not request.group_id.strip():
+        return "The group id is empty."
+    if request.instance_id is not None and not request.instance_id.strip():
+        return "The instance id is empty."
+    if request.rack_id is not None and not request.rack_id.strip():
+        return "The rack id is empty."
+    if epoch < AWAY_EPOCH:
+        return f"A member epoch of {epoch} means nothing."
+    if epoch == AWAY_EPOCH and request.instance_id is None:
+        return "Only a member with an instance id can leave for a while."
+    if epoch != 0:
+        return None
+    if request.rebalance_timeout_ms == -1:
+        return "A member that joins has to give its rebalance timeout."
+    if request.owned is None or request.owned:
+        return "A member that joins has no partitions, and has to say so."
+    if request.topic_names is None and request.topic_regex is None:
+        return "A member that joins has to subscribe, to topics or by a regular expression."
+    return None
+
+
+def decide_heartbeat(draft: Draft, request: ConsumerHeartbeat) -> ConsumerMember | Refusal:
+    """The member as it is from now on."""
+    member = _identify(draft, request)
+    if isinstance(member, Refusal):
+        return member
+    wants = _merge(member.wants, request)
+    return settle(draft, member.member_id, wants, request.owned, request.may_see)
+
+
+def settle(
+    draft: Draft,
+    member_id: str,
+    wants: MemberValue,
+    owned: frozenset[TopicIdPartition] | None,
+    may_see: Callable[[str], bool] | None,
+) -> ConsumerMember:
+    """All that follows once it is clear who asks for what and has what; the member as it is from now on.
+
+    Without `may_see` regular expressions are left as they are: whose rights would count?
+    """
+    group_id = draft.group.group_id
+    known = draft.group.members.get(member_id)
+    subscribed = known is None or _subscription(wants) != _subscription(known.wants)
+    if known is None or wants != known.wants:
+        draft.write(MemberKey(group_id, member_id), wants)
+    if subscribed or draft.topics_changed:
+        if may_see is not None:
+            subscribed = draft.look_up(may_see) or subscribed
+        draft.next_epoch(forced=subscribed)
+    draft.assign()
+    group = draft.group
+    before = group.members[member_id]
+    after = reconcile(before, group.target_of(member_id), group.assignment_epoch, owned, group.owners)
+    if after != before:
+        draft.write(CurrentAssignmentKey(group_id, member_id), after.current())
+    return draft.group.members[member_id]
+
+
+def decide_leave(draft: Draft, request: ConsumerHeartbeat) -> Refusal | None:
+    """A member leaves (epoch -1), or a static one for a while (-2)."""
+    group = draft.group
+    if request.instance_id is None:
+        member = group.members.get(request.member_id)
+    else:
+        member = group.static_member(request.instance_id)
+    if member is None:
+        return _unknown(group, request.member_id)
+    if request.instance_id is not None and member.member_id != request.member_id:
+        return _fenced_instance(request, member)
+    if request.member_epoch == AWAY_EPOCH:
+        draft.write(CurrentAssignmentKey(group.group_id, member.member_id), step_out(member).current())
+    else:
+        fence(draft, member)
+    return None
+
+
+def fence(draft: Draft, member: ConsumerMember) -> None:
+    """Take a member out of the group for good; the others are assigned anew with their next heartbeats."""
+    draft.remove(member)
+    draft.drop_unused_regexes()
+    draft.next_epoch(forced=True)
+
+
+def check_commit(
+    group: ConsumerGroup,
+    member_id: str,
+    instance_id: str | None,
+    epoch: int,
+    *,
+    transactional: bool,
+    api_version: int,
+) -> ErrorCode | ConsumerMember | None:
+    """Whether offsets may be committed: an error, or None for yes.
+
+    A member is returned if its epoch is an old one: then a partition's offset may be committed if the member has had
+    the partition since that epoch (`epoch`) without a break.
+    """
+    if epoch < 0 and not group.members:
+        return None
+    if transactional and epoch == LEAVE_EPOCH and not member_id and instance_id is None:
+        return None
+    member = group.members.get(member_id)
+    if member is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    classic = member.wants.classic is not None
+    if not transactional and not classic and api_version < _FIRST_COMMIT_WITH_MEMBER_EPOCHS:
+        return ErrorCode.UNSUPPORTED_VERSION
+    if epoch == member.epoch:
+        return None
+    return stale_code(member, transactional=transactional) if epoch > member.epoch else member
+
+
+def stale_code(member: ConsumerMember, *, transactional: bool) -> ErrorCode:
+    """What a commit in another epoch is told. Classic members and TxnOffsetCommit do not know of member epochs."""
+    if transactional or member.wants.classic is not None:
+        return ErrorCode.ILLEGAL_GENERATION
+    return ErrorCode.STALE_MEMBER_EPOCH
+
+
+def check_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> ErrorCode:
+    """Whether offsets may be fetched: by nobody in particular, or by a member in its epoch."""
+    if member_id is None and epoch < 0:
+        return ErrorCode.NONE
+    member = group.members.get(member_id or "")
+    if member is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    return ErrorCode.NONE if member.epoch == epoch else stale_code(member, transactional=False)
+
+
+def _identify(draft: Draft, request: ConsumerHeartbeat) -> ConsumerMember | Refusal:
+    group = draft.group
+    joins = request.member_epoch == 0
+    if request.instance_id is None:
+        member = group.members.get(request.member_id)
+        if member is None and not joins:
+            return _unknown(group, request.member_id)
+    else:
+        member = group.static_member(request.instance_id)
+        if joins and member is not None:
+            return _come_back(draft, request, member)
+        if not joins and member is None:
+            return _unknown(group, request.member_id)
+        if member is not None and member.member_id != request.member_id:
+            return _fenced_instance(request, member)
+    if member is None:
+        member_step(MemberState.ABSENT, MemberEvent.JOINED)
+        return ConsumerMember(member_id=request.member_id)
+    return _check_epoch(member, request) or member
+
+
+def _check_epoch(member: ConsumerMember, request: ConsumerHeartbeat) -> Refusal | None:
+    """A member comes with its epoch, or with the one before if the answer that raised it may have been lost."""
+    epoch = request.member_epoch
+    lost = epoch == member.previous_epoch and request.owned is not None and request.owned <= member.assigned.keys()
+    if epoch in (0, member.epoch) or (epoch < member.epoch and lost):
+        return None
+    return Refusal(
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        f"The member is in epoch {member.epoch}, not {epoch}: it has to give up its partitions and to join again.",
+    )
+
+
+def take_place(draft: Draft, old: ConsumerMember, member_id: str) -> ConsumerMember:
+    """A static member goes on under a new id: it has what the old one had, and its target."""
+    group_id = draft.group.group_id
+    target = draft.group.target_of(old.member_id)
+    draft.remove(old)
+    state = member_step(MemberState.ABSENT, MemberEvent.JOINED)
+    member = replace(old, member_id=member_id, state=state, epoch=0, previous_epoch=0)
+    draft.write(MemberKey(group_id, member_id), member.wants)
+    draft.write(TargetMemberKey(group_id, member_id), TargetMemberValue(target))
+    draft.write(CurrentAssignmentKey(group_id, member_id), member.current())
+    return member
+
+
+def _come_back(draft: Draft, request: ConsumerHeartbeat, old: ConsumerMember) -> ConsumerMember | Refusal:
+    """Only who said that it would be back, or speaks the classic protocol still, lets another take its place."""
+    if old.away or old.wants.classic is not None:
+        return take_place(draft, old, request.member_id)
+    return Refusal(
+        ErrorCode.UNRELEASED_INSTANCE_ID, f"Member {old.member_id} has instance id {request.instance_id} still."
+    )
+
+
+def _merge(wants: MemberValue, request: ConsumerHeartbeat) -> MemberValue:
+    """What the member asks for now: what the request leaves out stays."""
+    names = wants.topic_names if request.topic_names is None else tuple(sorted(set(request.topic_names)))
+    timeout_ms = request.rebalance_timeout_ms
+    return MemberValue(
+        instance_id=wants.instance_id if request.instance_id is None else request.instance_id,
+        rack_id=wants.rack_id if request.rack_id is None else request.rack_id,
+        client_id=request.client_id,
+        client_host=request.client_host,
+        topic_names=names,
+        topic_regex=wants.topic_regex if request.topic_regex is None else request.topic_regex,
+        rebalance_timeout_ms=wants.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,
+        server_assignor=wants.server_assignor if request.server_assignor is None else request.server_assignor,
+    )
+
+
+def _subscription(wants: MemberValue) -> tuple[tuple[str, ...], str]:
+    return wants.topic_names, wants.topic_regex or ""
+
+
+def _unknown(group: ConsumerGroup, member_id: str) -> Refusal:
+    return Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"Group {group.group_id} has no member {member_id}.")
+
+
+def _fenced_instance(request: ConsumerHeartbeat, holder: ConsumerMember) -> Refusal:
+    message = f"Instance id {request.instance_id} belongs to member {holder.member_id}, not to {request.member_id}."
+    return Refusal(ErrorCode.FENCED_INSTANCE_ID, message)

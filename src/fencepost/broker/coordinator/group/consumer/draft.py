@@ -1,0 +1,167 @@
+"""A consumer group and what a decision adds to it: records are replayed on a copy as they are made.
+
+So each step of a decision sees what the steps before it will have done, and the group itself changes only when the
+caller replays the records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Protocol
+from uuid import UUID
+
+from fencepost.broker.coordinator.group.consumer.assignors import ASSIGNORS, Assignee
+from fencepost.broker.coordinator.group.consumer.group import ConsumerGroup, ConsumerMember
+from fencepost.broker.coordinator.group.consumer.states import MemberEvent, MemberState, member_step
+from fencepost.broker.coordinator.group.records import GroupRecord
+from fencepost.broker.coordinator.re2 import compile_pattern
+from fencepost.protocol.logs.consumer_group_log import (
+    ConsumerGroupKey,
+    ConsumerGroupLogKey,
+    ConsumerGroupLogValue,
+    ConsumerGroupValue,
+    CurrentAssignmentKey,
+    MemberKey,
+    RegexKey,
+    RegexValue,
+    TargetKey,
+    TargetMemberKey,
+    TargetMemberValue,
+    TargetValue,
+)
+
+__all__ = ["Draft", "Topics", "tombstones"]
+
+
+class Topics(Protocol):
+    """The topics that there are. `version` is another one whenever anything about them has changed."""
+
+    @property
+    def version(self) -> int:
+        """Which state of the topics this is."""
+
+    def names(self) -> Iterable[str]:
+        """All topics."""
+
+    def find(self, name: str) -> tuple[UUID, int] | None:
+        """A topic's id and its number of partitions."""
+
+    def name_of(self, topic_id: UUID) -> str | None:
+        """The topic of that id."""
+
+
+class Draft:
+    """A group with the records of one decision."""
+
+    __slots__ = ("_assignors", "_now_ms", "_origin", "_topics", "group", "records", "topics_changed")
+
+    def __init__(
+        self, group: ConsumerGroup, topics: Topics, now_ms: int, assignors: Sequence[str], *, topics_changed: bool
+    ) -> None:
+        """`topics_changed`: they may have, since the group was looked at. The first of `assignors` is the default."""
+        self._origin = group
+        self._topics = topics
+        self._now_ms = now_ms
+        self._assignors = assignors
+        self.topics_changed = topics_changed
+        self.group = group
+        self.records: list[GroupRecord] = []
+
+    def write(self, key: ConsumerGroupLogKey, value: ConsumerGroupLogValue | None) -> None:
+        """Add a record."""
+        if self.group is self._origin:
+            self.group = self._origin.copy()
+        self.group.replay(key, value)
+        self.records.append(GroupRecord(key, value))
+
+    def remove(self, member: ConsumerMember) -> None:
+        """Take a member out."""
+        member_step(MemberState.AWAY if member.away else member.state, MemberEvent.GONE)
+        for key in _keys_of(self.group.group_id, member.member_id):
+            self.write(key, None)
+
+    def look_up(self, may_see: Callable[[str], bool]) -> bool:
+        """Look the members' regular expressions up; whether one stands for other topics now. Raises InvalidPattern."""
+        used = {member.wants.topic_regex for member in self.group.members.values() if member.wants.topic_regex}
+        changed = False
+        self.drop_unused_regexes()
+        for regex in sorted(filter(None, used)):
+            pattern = compile_pattern(regex)
+            found = tuple(sorted(name for name in self._topics.names() if pattern.matches(name) and may_see(name)))
+            known = self.group.regexes.get(regex)
+            if known is None or known.topics != found:
+                changed = True
+                self.write(RegexKey(self.group.group_id, regex), RegexValue(found, self._topics.version, self._now_ms))
+        return changed
+
+    def drop_unused_regexes(self) -> None:
+        """Forget expressions that nobody subscribes to any more."""
+        used = {member.wants.topic_regex for member in self.group.members.values()}
+        for regex in sorted(self.group.regexes.keys() - used):
+            self.write(RegexKey(self.group.group_id, regex), None)
+
+    def next_epoch(self, *, forced: bool) -> None:
+        """Raise the group's epoch if `forced`, or if its topics are not what they were."""
+        digest = self._metadata_hash()
+        if forced or digest != self.group.metadata_hash:
+            value = ConsumerGroupValue(self.group.epoch + 1, digest)
+            self.write(ConsumerGroupKey(self.group.group_id), value)
+
+    def assign(self) -> None:
+        """Make the target assignment of the group's epoch, if it has none yet."""
+        group = self.group
+        if group.epoch <= group.assignment_epoch:
+            return
+        found = {name: self._topics.find(name) for name in self._subscribed()}
+        counts = {known[0]: known[1] for known in found.values() if known is not None}
+        ids = {name: known[0] for name, known in found.items() if known is not None}
+        members = [
+            Assignee(
+                member.member_id,
+                member.wants.instance_id,
+                frozenset(ids[name] for name in group.topics_of(member.wants) if name in ids),
+                group.target_of(member.member_id),
+            )
+            for member in group.members.values()
+        ]
+        shares = ASSIGNORS[group.assignor(self._assignors[0])](members, counts)
+        for member_id, share in sorted(shares.items()):
+            if share != group.target.get(member_id):
+                self.write(TargetMemberKey(group.group_id, member_id), TargetMemberValue(share))
+        self.write(TargetKey(group.group_id), TargetValue(group.epoch, self._now_ms))
+
+    def _subscribed(self) -> set[str]:
+        names: set[str] = set()
+        for member in self.group.members.values():
+            names |= self.group.topics_of(member.wants)
+        return names
+
+    def _metadata_hash(self) -> int:
+        """A number that stands for the subscribed topics as they are; 0 if there are none."""
+        found: Mapping[str, tuple[UUID, int] | None] = {name: self._topics.find(name) for name in self._subscribed()}
+        known = sorted((name, topic) for name, topic in found.items() if topic is not None)
+        if not known:
+            return 0
+        digest = blake2b(digest_size=8)
+        for name, (topic_id, count) in known:
+            digest.update(topic_id.bytes + count.to_bytes(4, "big") + name.encode() + b"\0")
+        return int.from_bytes(digest.digest(), "big", signed=True)
+
+
+def tombstones(group: ConsumerGroup) -> list[GroupRecord]:
+    """The records that end a group and all of its members."""
+    keys: list[ConsumerGroupLogKey] = []
+    for member_id in group.members:
+        keys.extend(_keys_of(group.group_id, member_id))
+    keys.extend(RegexKey(group.group_id, regex) for regex in sorted(group.regexes))
+    keys += [TargetKey(group.group_id), ConsumerGroupKey(group.group_id)]
+    return [GroupRecord(key, None) for key in keys]
+
+
+def _keys_of(group_id: str, member_id: str) -> list[ConsumerGroupLogKey]:
+    return [
+        CurrentAssignmentKey(group_id, member_id),
+        TargetMemberKey(group_id, member_id),
+        MemberKey(group_id, member_id),
+    ]

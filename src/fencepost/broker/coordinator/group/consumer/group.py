@@ -1,0 +1,219 @@
+"""A consumer group (KIP-848) as its records describe it, and the only writer of it: `ConsumerGroup.replay`.
+
+Everything that a consumer group is lies in the log; only the timers of sessions and revocations do not. The same
+records in the same order always give the same group.
+
+Source: `ConsumerGroup` and `GroupMetadataManager.replay` of Apache Kafka 4.3.1.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from fencepost.broker.coordinator.group.consumer.states import ConsumerGroupState, MemberState
+from fencepost.protocol.logs.consumer_group_log import (
+    ConsumerGroupKey,
+    ConsumerGroupLogKey,
+    ConsumerGroupLogValue,
+    ConsumerGroupValue,
+    CurrentAssignmentKey,
+    CurrentAssignmentValue,
+    MemberKey,
+    MemberValue,
+    RegexKey,
+    RegexValue,
+    TargetKey,
+    TargetMemberKey,
+    TargetMemberValue,
+    TargetValue,
+    TopicIdPartition,
+)
+
+__all__ = ["AWAY_EPOCH", "LEAVE_EPOCH", "ConsumerGroup", "ConsumerMember"]
+
+_V = TypeVar("_V")
+
+LEAVE_EPOCH = -1
+AWAY_EPOCH = -2
+_NO_PARTITIONS: Mapping[TopicIdPartition, int] = {}
+_NO_TARGET: frozenset[TopicIdPartition] = frozenset()
+_STORED_STATES = (MemberState.STABLE, MemberState.UNREVOKED, MemberState.UNRELEASED)
+_UNKNOWN = MemberValue(None, None, "", "", (), None, -1, None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerMember:
+    """A member: what it asked for (`wants`), and what it has.
+
+    `assigned` and `revoking` have for each partition the member epoch at which it was assigned.
+    """
+
+    member_id: str
+    wants: MemberValue = _UNKNOWN
+    state: MemberState = MemberState.STABLE
+    epoch: int = 0
+    previous_epoch: int = 0
+    assigned: Mapping[TopicIdPartition, int] = field(default_factory=lambda: _NO_PARTITIONS)
+    revoking: Mapping[TopicIdPartition, int] = field(default_factory=lambda: _NO_PARTITIONS)
+
+    @property
+    def away(self) -> bool:
+        """Whether it is a static member that will be back."""
+        return self.epoch == AWAY_EPOCH
+
+    def current(self) -> CurrentAssignmentValue:
+        """The value of the record of what it has."""
+        return CurrentAssignmentValue(self.epoch, self.previous_epoch, self.state, self.assigned, self.revoking)
+
+
+class ConsumerGroup:
+    """A group's epoch, members, target assignment and looked-up regular expressions."""
+
+    __slots__ = (
+        "assignment_epoch",
+        "assignment_timestamp_ms",
+        "epoch",
+        "group_id",
+        "members",
+        "metadata_hash",
+        "owners",
+        "regexes",
+        "static_ids",
+        "target",
+    )
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.epoch = 0
+        self.metadata_hash = 0
+        self.assignment_epoch = 0
+        self.assignment_timestamp_ms = 0
+        self.members: dict[str, ConsumerMember] = {}
+        self.static_ids: dict[str, str] = {}
+        self.target: dict[str, frozenset[TopicIdPartition]] = {}
+        self.regexes: dict[str, RegexValue] = {}
+        self.owners: dict[TopicIdPartition, str] = {}  # who has it, or has not given it back yet
+
+    def static_member(self, instance_id: str) -> ConsumerMember | None:
+        """The member that holds the instance id."""
+        return self.members.get(self.static_ids.get(instance_id, ""))
+
+    def target_of(self, member_id: str) -> frozenset[TopicIdPartition]:
+        """What the member is to have."""
+        return self.target.get(member_id, _NO_TARGET)
+
+    def topics_of(self, wants: MemberValue) -> set[str]:
+        """The names of the topics that a member asks for, those of its expression as of the last look."""
+        names = set(wants.topic_names)
+        if wants.topic_regex and wants.topic_regex in self.regexes:
+            names.update(self.regexes[wants.topic_regex].topics)
+        return names
+
+    def subscribes_to(self, topic: str) -> bool:
+        """Whether a member asks for the topic."""
+        return any(topic in self.topics_of(member.wants) for member in self.members.values())
+
+    def assignor(self, default: str) -> str:
+        """The assignor that most members ask for; the default where nobody asks, and the first by name in a tie."""
+        votes = Counter(member.wants.server_assignor for member in self.members.values())
+        votes.pop(None, None)
+        return min(votes, key=lambda name: (-votes[name], name or ""), default=None) or default
+
+    @property
+    def state(self) -> ConsumerGroupState:
+        """The state that follows from epochs and members."""
+        if not self.members:
+            return ConsumerGroupState.EMPTY
+        if self.epoch > self.assignment_epoch:
+            return ConsumerGroupState.ASSIGNING
+        if any(m.state != MemberState.STABLE or m.epoch != self.assignment_epoch for m in self.members.values()):
+            return ConsumerGroupState.RECONCILING
+        return ConsumerGroupState.STABLE
+
+    def copy(self) -> ConsumerGroup:
+        """A group of its own with the same content."""
+        twin = ConsumerGroup(self.group_id)
+        twin.epoch, twin.metadata_hash = self.epoch, self.metadata_hash
+        twin.assignment_epoch = self.assignment_epoch
+        twin.assignment_timestamp_ms = self.assignment_timestamp_ms
+        twin.members = dict(self.members)
+        twin.static_ids = dict(self.static_ids)
+        twin.target = dict(self.target)
+        twin.regexes = dict(self.regexes)
+        twin.owners = dict(self.owners)
+        return twin
+
+    def snapshot(self) -> object:
+        """Everything it is, as a value that can be compared."""
+        return (self.epoch, self.metadata_hash, self.assignment_epoch, self.members, self.target, self.regexes)
+
+    def replay(self, key: ConsumerGroupLogKey, value: ConsumerGroupLogValue | None) -> bool:
+        """Apply a record of this group; False if it does not fit together. A tombstone of the group: see the store."""
+        if isinstance(key, ConsumerGroupKey) and isinstance(value, ConsumerGroupValue):
+            self.epoch, self.metadata_hash = value.epoch, value.metadata_hash
+        elif isinstance(key, TargetKey) and isinstance(value, TargetValue | None):
+            self.assignment_epoch = value.assignment_epoch if value is not None else LEAVE_EPOCH
+            self.assignment_timestamp_ms = value.timestamp_ms if value is not None else 0
+        elif isinstance(key, TargetMemberKey) and isinstance(value, TargetMemberValue | None):
+            self._keep(self.target, key.member_id, None if value is None else value.partitions)
+        elif isinstance(key, RegexKey) and isinstance(value, RegexValue | None):
+            self._keep(self.regexes, key.regex, value)
+        elif isinstance(key, MemberKey) and isinstance(value, MemberValue | None):
+            self._replay_member(key.member_id, value)
+        elif isinstance(key, CurrentAssignmentKey) and isinstance(value, CurrentAssignmentValue | None):
+            if value is not None and value.state not in _STORED_STATES:
+                return False
+            self._replay_current(key.member_id, value)
+        else:
+            return False
+        return True
+
+    @staticmethod
+    def _keep(table: dict[str, _V], name: str, value: _V | None) -> None:
+        if value is None:
+            table.pop(name, None)
+        else:
+            table[name] = value
+
+    def _replay_member(self, member_id: str, value: MemberValue | None) -> None:
+        present = self.members.get(member_id)
+        instance_id = present.wants.instance_id if present is not None else None
+        # A successor may have taken the place already.
+        if instance_id is not None and self.static_ids.get(instance_id) == member_id:
+            del self.static_ids[instance_id]
+        if value is None:
+            self._replay_current(member_id, None)
+            self.members.pop(member_id, None)
+            return
+        if value.instance_id is not None:
+            self.static_ids[value.instance_id] = member_id
+        self.members[member_id] = replace(present or ConsumerMember(member_id=member_id), wants=value)
+
+    def _replay_current(self, member_id: str, value: CurrentAssignmentValue | None) -> None:
+        present = self.members.get(member_id)
+        if present is None:
+            if value is None:
+                return
+            present = ConsumerMember(member_id=member_id)
+        for partition in (*present.assigned, *present.revoking):
+            if self.owners.get(partition) == member_id:
+                del self.owners[partition]
+        if value is None:
+            # Its other tombstones follow.
+            nothing = ConsumerMember(member_id=member_id, wants=present.wants, epoch=LEAVE_EPOCH)
+            self.members[member_id] = nothing
+            return
+        for partition in (*value.assigned, *value.revoking):
+            self.owners[partition] = member_id
+        self.members[member_id] = ConsumerMember(
+            member_id=member_id,
+            wants=present.wants,
+            state=MemberState(value.state),
+            epoch=value.member_epoch,
+            previous_epoch=value.previous_member_epoch,
+            assigned=value.assigned,
+            revoking=value.revoking,
+        )

@@ -1,0 +1,235 @@
+"""Groups that change between the classic and the consumer protocol while they have members (KIP-848).
+
+A consumer group may have members that still speak the classic protocol: for them JoinGroup takes the place of a
+heartbeat that says everything, SyncGroup of the assignment in its answer, Heartbeat asks them to join again, and the
+member epoch is their generation. Nobody leads: the coordinator assigns.
+
+Source: `GroupMetadataManager.classicGroup*ToConsumerGroup`, `ConsumerGroup.fromClassicGroup`,
+`ClassicGroup.fromConsumerGroup` of Apache Kafka 4.x. One difference: a member that joins and never syncs is not timed
+out for that, only for being silent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fencepost.broker.coordinator.group.consumer.decide import Refusal, settle, take_place
+from fencepost.broker.coordinator.group.consumer.draft import Draft, Topics
+from fencepost.broker.coordinator.group.consumer.group import ConsumerGroup, ConsumerMember
+from fencepost.broker.coordinator.group.consumer.states import MemberEvent, MemberState, member_step
+from fencepost.broker.coordinator.group.requests import Join, Joined, LeavingMember, Sync, Synced
+from fencepost.broker.coordinator.group.subscription import (
+    CONSUMER_PROTOCOL_TYPE,
+    encode_assignment,
+    read_assignment,
+    read_subscription,
+)
+from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.logs.consumer_group_log import (
+    ClassicProtocols,
+    ConsumerGroupKey,
+    ConsumerGroupValue,
+    CurrentAssignmentKey,
+    CurrentAssignmentValue,
+    MemberKey,
+    MemberValue,
+    TargetKey,
+    TargetMemberKey,
+    TargetMemberValue,
+    TargetValue,
+    TopicIdPartition,
+)
+from fencepost.protocol.logs.offsets_log import GroupMember, GroupMetadataValue
+
+__all__ = ["all_classic", "check_classic", "convert", "join_classic", "leaving", "must_rejoin", "share", "to_classic"]
+
+_FIRST_JOIN_WITH_KNOWN_ID = 4  # KIP-394
+
+
+def convert(draft: Draft, value: GroupMetadataValue, now_ms: int, topics: Topics) -> Refusal | None:
+    """Make the (new) group of the draft what the classic group was in its last generation."""
+    if value.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {draft.group.group_id} is of {value.protocol_type!r}.")
+    group_id = draft.group.group_id
+    draft.write(ConsumerGroupKey(group_id), ConsumerGroupValue(value.generation))
+    assignments = [read_assignment(member.assignment) for member in value.members]
+    taken = {partition for assigned in assignments for partition in assigned or ()}
+    for member, assigned in zip(value.members, assignments, strict=True):
+        subscription = read_subscription(member.subscription)
+        if subscription is None or assigned is None:
+            why = f"The subscription or the assignment of member {member.member_id} cannot be read."
+            return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, why)
+        protocols = ((value.protocol or "", member.subscription),)
+        wants = MemberValue(
+            instance_id=member.group_instance_id,
+            rack_id=subscription.rack_id or None,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            topic_names=tuple(sorted(set(subscription.topics))),
+            topic_regex=None,
+            rebalance_timeout_ms=member.rebalance_timeout_ms,
+            server_assignor=None,
+            classic=ClassicProtocols(member.session_timeout_ms, protocols),
+        )
+        # What a cooperative member had when it joined last, and nobody has been given, it may not have given back yet.
+        kept = [partition for partition in subscription.owned if partition not in taken]
+        taken.update(kept)
+        has = dict.fromkeys(_by_id([*assigned, *kept], topics), value.generation)
+        current = CurrentAssignmentValue(value.generation, value.generation, MemberState.STABLE, has, {})
+        draft.write(MemberKey(group_id, member.member_id), wants)
+        draft.write(TargetMemberKey(group_id, member.member_id), TargetMemberValue(frozenset(has)))
+        draft.write(CurrentAssignmentKey(group_id, member.member_id), current)
+    draft.write(TargetKey(group_id), TargetValue(value.generation, now_ms))
+    return None
+
+
+def all_classic(group: ConsumerGroup) -> bool:
+    """Whether somebody is there, and nobody speaks the consumer protocol."""
+    return bool(group.members) and all(member.wants.classic is not None for member in group.members.values())
+
+
+def to_classic(group: ConsumerGroup, topics: Topics, now_ms: int) -> GroupMetadataValue | None:
+    """The classic group that a consumer group of classic members becomes, with what each still owns as assignment.
+
+    Not its target: a consumer of the newer protocol may come before the member has given anything back.
+    It has no leader yet: what the last member of the other protocol had belongs to nobody, so a rebalance is due, also
+    for a coordinator that restarts before it has begun. None if the members have no protocol in common.
+    """
+    offered = [dict(m.wants.classic.protocols) for m in group.members.values() if m.wants.classic is not None]
+    common = [name for name in offered[0] if all(name in one for one in offered)]
+    if not common:
+        return None
+    protocol = common[0]
+    members = []
+    for member in group.members.values():
+        classic = member.wants.classic
+        if classic is None:
+            continue
+        metadata = dict(classic.protocols)[protocol]
+        subscription = read_subscription(metadata)
+        version = subscription.version if subscription is not None else 0
+        owned = _by_name({*member.assigned, *member.revoking}, topics)
+        members.append(
+            GroupMember(
+                member.member_id,
+                member.wants.instance_id,
+                member.wants.client_id,
+                member.wants.client_host,
+                member.wants.rebalance_timeout_ms,
+                classic.session_timeout_ms,
+                metadata,
+                encode_assignment(version, owned),
+            )
+        )
+    # Not the group's epoch, which rose when the last member of the other protocol left: nobody has heard of it.
+    generation = group.assignment_epoch
+    return GroupMetadataValue(CONSUMER_PROTOCOL_TYPE, generation, protocol, None, now_ms, tuple(members))
+
+
+def join_classic(draft: Draft, request: Join, new_id: str, topics: Topics) -> ConsumerMember | Joined:
+    """A JoinGroup at a consumer group: the member as it is from now on, or the refusal."""
+    subscription = None
+    if request.protocols and request.protocol_type == CONSUMER_PROTOCOL_TYPE and _supported(draft.group, request):
+        subscription = read_subscription(request.protocols[0][1])
+    if subscription is None:
+        return Joined(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id=request.member_id)
+    member_id = request.member_id or new_id
+    dynamic = request.group_instance_id is None
+    if dynamic and not request.member_id and request.api_version >= _FIRST_JOIN_WITH_KNOWN_ID:
+        return Joined(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=member_id)
+    if request.group_instance_id is not None:
+        holder = draft.group.static_member(request.group_instance_id)
+        if request.member_id and (holder is None or holder.member_id != request.member_id):
+            error = ErrorCode.UNKNOWN_MEMBER_ID if holder is None else ErrorCode.FENCED_INSTANCE_ID
+            return Joined(error_code=error, member_id=request.member_id)
+        if holder is not None and not request.member_id:
+            take_place(draft, holder, member_id)
+    if member_id not in draft.group.members:
+        if dynamic and subscription.owned:
+            # It was thrown out and has not heard of it: what it reads belongs to others by now.
+            return Joined(error_code=ErrorCode.UNKNOWN_MEMBER_ID, member_id=request.member_id)
+        member_step(MemberState.ABSENT, MemberEvent.JOINED)
+    wants = MemberValue(
+        instance_id=request.group_instance_id,
+        rack_id=subscription.rack_id or None,
+        client_id=request.client_id,
+        client_host=request.client_host,
+        topic_names=tuple(sorted(set(subscription.topics))),
+        topic_regex=None,
+        rebalance_timeout_ms=(
+            request.session_timeout_ms if request.rebalance_timeout_ms < 0 else request.rebalance_timeout_ms
+        ),
+        server_assignor=None,
+        classic=ClassicProtocols(request.session_timeout_ms, tuple(request.protocols)),
+    )
+    return settle(draft, member_id, wants, _by_id(subscription.owned, topics), None)
+
+
+def must_rejoin(group: ConsumerGroup, member: ConsumerMember) -> bool:
+    """Whether a classic member has to join again: the epoch has risen, it owes, or what it waits for is free."""
+    if member.epoch < group.epoch or member.state == MemberState.UNREVOKED:
+        return True
+    if member.state != MemberState.UNRELEASED:
+        return False
+    missing = group.target_of(member.member_id).difference(member.assigned)
+    return not any(partition in group.owners for partition in missing)
+
+
+def check_classic(
+    group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int | None = None
+) -> ConsumerMember | ErrorCode:
+    """The classic member that a request comes from; a `generation` has to be its own."""
+    member = group.members.get(member_id) if instance_id is None else group.static_member(instance_id)
+    if member is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    if member.member_id != member_id:
+        return ErrorCode.FENCED_INSTANCE_ID
+    if member.wants.classic is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    if generation is not None and generation != member.epoch:
+        return ErrorCode.ILLEGAL_GENERATION
+    return member
+
+
+def share(member: ConsumerMember, request: Sync, topics: Topics) -> Synced:
+    """What SyncGroup tells a classic member: what it has, in the version that it speaks."""
+    protocol, metadata = member.wants.classic.protocols[0] if member.wants.classic is not None else ("", b"")
+    strange_type = request.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE)
+    if strange_type or request.protocol_name not in (None, protocol):
+        return Synced(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    subscription = read_subscription(metadata)
+    version = subscription.version if subscription is not None else 0
+    return Synced(
+        protocol_type=CONSUMER_PROTOCOL_TYPE,
+        protocol_name=protocol,
+        assignment=encode_assignment(version, _by_name(member.assigned, topics)),
+    )
+
+
+def leaving(group: ConsumerGroup, member: LeavingMember) -> ConsumerMember | ErrorCode:
+    """The classic member that a LeaveGroup names; an instance id alone is enough, for administrators."""
+    member_id = member.member_id
+    if not member_id and member.group_instance_id is not None:
+        member_id = group.static_ids.get(member.group_instance_id, "")
+    return check_classic(group, member_id, member.group_instance_id)
+
+
+def _supported(group: ConsumerGroup, request: Join) -> bool:
+    """Whether a protocol of the request is one that all classic members have, as it has to be for a way back."""
+    others = [
+        {name for name, _ in member.wants.classic.protocols}
+        for member in group.members.values()
+        if member.wants.classic is not None and member.member_id != request.member_id
+    ]
+    return any(all(name in one for one in others) for name, _ in request.protocols)
+
+
+def _by_id(partitions: Iterable[tuple[str, int]], topics: Topics) -> frozenset[TopicIdPartition]:
+    found = ((topics.find(name), index) for name, index in partitions)
+    return frozenset(TopicIdPartition(topic[0], index) for topic, index in found if topic is not None)
+
+
+def _by_name(partitions: Iterable[TopicIdPartition], topics: Topics) -> list[tuple[str, int]]:
+    """Topics that are gone are left out."""
+    found = ((topics.name_of(partition.topic_id), partition.partition) for partition in partitions)
+    return [(name, index) for name, index in found if name is not None]

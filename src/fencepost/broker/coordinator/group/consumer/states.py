@@ -1,0 +1,103 @@
+"""The states of a member of a consumer group (KIP-848) and of such a group, and every step of a member between them.
+
+Source: `MemberState`, `CurrentAssignmentBuilder` and `ConsumerGroup.ConsumerGroupState` of Apache Kafka 4.3.1. What is
+not in the table of a member is illegal and raises `IllegalMemberStep`. A group has no transitions of its own: its state
+follows from its epochs and its members.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, StrEnum
+from typing import Final
+
+from fencepost.states import StateTable
+
+__all__ = [
+    "MEMBER_TABLE",
+    "ConsumerGroupState",
+    "IllegalMemberStep",
+    "MemberEvent",
+    "MemberState",
+    "member_step",
+]
+
+
+class ConsumerGroupState(StrEnum):
+    """Where a group stands; the value is the name on the wire."""
+
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"  # the group epoch is ahead of the target assignment
+    RECONCILING = "Reconciling"  # a member does not have its part of the target yet
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+class MemberState(IntEnum):
+    """Where a member stands. The first three are stored under these numbers; the others are seen from its epoch."""
+
+    STABLE = 0  # it has all of its target
+    UNREVOKED = 1  # it has to give partitions back before it goes to the next epoch
+    UNRELEASED = 2  # it is in the target's epoch, and others still have some of its partitions
+    ABSENT = -1  # it is not in the group
+    AWAY = -2  # a static member said that it will be back (epoch -2); it keeps its partitions
+
+
+class MemberEvent(IntEnum):
+    """What can happen to a member."""
+
+    JOINED = 0  # it comes in with nothing, or takes the place of a static member that is away
+    OWES = 1  # the target takes partitions that it has and has not given back
+    WAITS = 2  # it owes nothing, and some of its target still belongs to others
+    RECONCILED = 3  # it has its whole target
+    STEPPED_OUT = 4  # a static member leaves and will be back
+    GONE = 5  # it left, was fenced, or somebody took its place
+
+
+class IllegalMemberStep(RuntimeError):
+    """The table has no such step: a defect of the coordinator, never of a client."""
+
+
+_S, _E = MemberState, MemberEvent
+_THERE: Final = "it is in the group already; a join with epoch 0 only asks for its assignment again"
+
+# Why whatever the table does not list cannot be.
+_WHY: Final = {
+    _S.ABSENT: "nobody is there to be reconciled, or to go",
+    _S.STABLE: _THERE,
+    _S.UNREVOKED: _THERE,
+    _S.UNRELEASED: _THERE,
+    _S.AWAY: "reconciliation goes on when its successor joins, which has a new member id",
+}
+
+
+def _illegal(state: MemberState, event: MemberEvent) -> IllegalMemberStep:
+    return IllegalMemberStep(f"{event.name} in {state.name}: {_WHY[state]}")
+
+
+# Of each that is there: what comes next goes by its target alone.
+_OF_A_MEMBER: Final = {
+    _E.OWES: _S.UNREVOKED,  # keep the epoch; start its rebalance timeout
+    _E.WAITS: _S.UNRELEASED,  # take the target's epoch and what is free of it
+    _E.RECONCILED: _S.STABLE,  # take the target's epoch and all of it
+    _E.STEPPED_OUT: _S.AWAY,  # what it had to give back is free
+    _E.GONE: _S.ABSENT,  # its partitions are free
+}
+
+MEMBER_TABLE: Final = StateTable(
+    MemberState,
+    MemberEvent,
+    {
+        _S.STABLE: _OF_A_MEMBER,
+        _S.UNREVOKED: _OF_A_MEMBER,
+        _S.UNRELEASED: _OF_A_MEMBER,
+        _S.ABSENT: {
+            _E.JOINED: _S.STABLE,  # epoch 0, with what the static member had whose place it takes
+        },
+        _S.AWAY: {
+            _E.STEPPED_OUT: _S.AWAY,  # it said so again
+            _E.GONE: _S.ABSENT,  # its partitions are free
+        },
+    },
+    _illegal,
+)
+member_step: Final = MEMBER_TABLE.step

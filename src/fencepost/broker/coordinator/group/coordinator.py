@@ -1,0 +1,550 @@
+"""The group coordinator: what a broker answers to consumer groups, without clock, log or sockets.
+
+Contract. Every request method takes the time and a typed request, and returns a `GroupResult`. Before the next call,
+the caller appends the result's records to `__consumer_offsets`, each to `coordinator_partition(record.group_id,
+partitions)`, and hands each to `replay` with its offset; when they are durable it sends the reply and the answers to
+parked requests. A join or a sync may be parked: its `token`, any object that stands for the request, comes back in
+`replies` of this or a later result, exactly once. `next_deadline_ms` says when `on_time` has to be called.
+
+Two halves. *Persisted*: groups as of their last completed rebalance, committed and pending offsets (`GroupStore`).
+Only `replay` and `complete_transaction` change it, when running and when loading. *Volatile*: who is in a group right
+now, who is parked, when sessions end (`ClassicGroups`). Requests and time change it at once, but a step that depends
+on a record (a group becomes stable, a group is gone) is taken when that record is replayed.
+
+At start: `replay` for every record and `complete_transaction` for every marker in the log, then `load`.
+
+A transactional commit is a record in a batch of its producer. It pends until the marker in its partition:
+`complete_transaction`. That the producer owns the transaction, that topics exist and that the caller is allowed to is
+checked elsewhere. That a client disconnects means nothing to a group: its session runs out.
+
+Consumer groups (KIP-848, `ConsumerGroups`) live beside the classic ones, with records of their own. A group that has no
+members becomes one of the other kind when a member of the other kind joins; one that has members as
+`group.consumer.migration.policy` says (`consumer/migration.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from fencepost.broker.clock import Jumps
+from fencepost.broker.coordinator.deadlines import Deadlines
+from fencepost.broker.coordinator.group import checks, offsets
+from fencepost.broker.coordinator.group.classic.group import Group
+from fencepost.broker.coordinator.group.classic.membership import ClassicGroups
+from fencepost.broker.coordinator.group.classic.rebalance import Out
+from fencepost.broker.coordinator.group.classic.states import GroupState
+from fencepost.broker.coordinator.group.config import GroupConfig, MemberTiming
+from fencepost.broker.coordinator.group.consumer import decide as consumer_decide
+from fencepost.broker.coordinator.group.consumer.decide import Refusal
+from fencepost.broker.coordinator.group.consumer.draft import Topics, tombstones
+from fencepost.broker.coordinator.group.consumer.group import ConsumerGroup
+from fencepost.broker.coordinator.group.consumer.membership import ConsumerGroups
+from fencepost.broker.coordinator.group.consumer.migration import all_classic, to_classic
+from fencepost.broker.coordinator.group.deadlines import Deadline, DeadlineKind
+from fencepost.broker.coordinator.group.records import GroupRecord
+from fencepost.broker.coordinator.group.replay import GroupStore, TopicPartition
+from fencepost.broker.coordinator.group.requests import (
+    CommitOffsets,
+    CommitTransactionalOffsets,
+    ConsumerHeartbeat,
+    ConsumerHeartbeatReply,
+    DeletedGroup,
+    DescribedConsumerGroup,
+    DescribedGroup,
+    DescribedMember,
+    FetchedOffsets,
+    FetchOffsets,
+    GroupResult,
+    Heartbeat,
+    Join,
+    Joined,
+    Leave,
+    Left,
+    ListedGroup,
+    OffsetsDeleted,
+    PartitionError,
+    Sync,
+    Synced,
+    Token,
+)
+from fencepost.broker.coordinator.group.subscription import CONSUMER_PROTOCOL_TYPE
+from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.logs.consumer_group_log import TopicIdPartition
+from fencepost.protocol.logs.offsets_log import GroupMetadataKey, GroupMetadataValue
+
+__all__ = ["GroupCoordinator"]
+
+_CLASSIC = "classic"
+_CONSUMER = "consumer"
+_FIRST_COMMIT_THAT_KNOWS_69 = 9
+_FIRST_DESCRIBE_THAT_KNOWS_69 = 6
+_FIRST_SYNC_THAT_NAMES_ITS_PROTOCOL = 5
+_OFFSETS = Deadline(DeadlineKind.OFFSETS)
+_DISABLED = "disabled"
+_MAY_UPGRADE = ("upgrade", "bidirectional")
+_MAY_DOWNGRADE = ("downgrade", "bidirectional")
+
+
+class GroupCoordinator:
+    """Groups and their offsets.
+
+    `new_uuid` gives the unique part of a member id, `topics` tells what there is, `timing` what holds for the members
+    of a consumer group; without it, the config's holds for all.
+    """
+
+    def __init__(
+        self,
+        config: GroupConfig,
+        new_uuid: Callable[[], str],
+        topics: Topics,
+        timing: Callable[[str], MemberTiming] | None = None,
+    ) -> None:
+        self._config = config
+        self._store = GroupStore(config.offsets_topic_partitions)
+        self._deadlines = Deadlines[Deadline]()
+        self._jumps = Jumps()
+        self._topics = topics
+        self._classic = ClassicGroups(config, self._store, self._deadlines, new_uuid)
+        self._consumer = ConsumerGroups(
+            config, self._store, self._deadlines, new_uuid, topics, timing, self._member_left
+        )
+
+    # The log
+
+    def set_offsets_topic_partitions(self, count: int) -> None:
+        """Before the first record: how many partitions `__consumer_offsets` has, if not the configured number.
+
+        The topic keeps the number it was created with. With a wrong one, markers would not find the offsets they end.
+        Raises ValueError once offsets pend.
+        """
+        self._store.set_offsets_topic_partitions(count)
+
+    def replay(self, record: GroupRecord, offset: int) -> None:
+        """Apply a record that lies at `offset` of its group's partition. Raises MismatchedRecord."""
+        self._store.replay(record, offset)
+        value = record.value
+        if isinstance(record.key, GroupMetadataKey) and (value is None or isinstance(value, GroupMetadataValue)):
+            self._classic.stored(record.key.group_id, value)
+
+    def complete_transaction(self, producer_id: int, producer_epoch: int, commit: bool, offsets_partition: int) -> int:
+        """Apply a marker in that partition of `__consumer_offsets`; returns how many pending offsets it ended.
+
+        Offsets that pend under a higher epoch than the marker's belong to a later transaction and stay.
+        """
+        return self._store.complete_transaction(producer_id, producer_epoch, commit, offsets_partition)
+
+    def load(self, now_ms: int) -> GroupResult[None]:
+        """Everything in the log has been replayed: from now on sessions count."""
+        out: GroupResult[None] = GroupResult(None)
+        self._classic.load(now_ms, out)
+        self._consumer.load(now_ms)
+        self._deadlines.set(_OFFSETS, now_ms + self._config.offsets_retention_check_interval_ms)
+        return out
+
+    # Time
+
+    def next_deadline_ms(self) -> int | None:
+        """When something is due; None while nothing is."""
+        return self._deadlines.next_ms()
+
+    def on_time(self, now_ms: int) -> GroupResult[None]:
+        """Do what is due: end sessions and phases of rebalances, expire offsets."""
+        out: GroupResult[None] = GroupResult(None)
+        expire = False
+        # A consumer group is only what its records say, so there is one decision about it until these are replayed.
+        decided: set[str] = set()
+        later: list[Deadline] = []
+        for deadline in self._deadlines.pop_due(now_ms):
+            if deadline.kind == DeadlineKind.OFFSETS:
+                expire = True
+            elif deadline.kind in (DeadlineKind.CONSUMER_SESSION, DeadlineKind.REVOCATION):
+                if deadline.group_id in decided:
+                    later.append(deadline)
+                    continue
+                decided.add(deadline.group_id)
+                self._consumer.on_deadline(now_ms, deadline, out)
+            else:
+                self._classic.on_deadline(now_ms, deadline, out)
+        for deadline in later:
+            self._deadlines.set(deadline, now_ms)
+        if expire:
+            self._deadlines.set(_OFFSETS, now_ms + self._config.offsets_retention_check_interval_ms)
+            self._expire_offsets(now_ms, out)
+        return out
+
+    def time_jumped(self, now_ms: int, by_ms: int) -> None:
+        """Time has jumped forward to `now_ms`: sessions, phases and offsets keep the time they had left."""
+        self._jumps.add(now_ms, by_ms)
+        self._deadlines.put_off(by_ms)
+
+    # Membership
+
+    def join_group(self, now_ms: int, request: Join, token: Token) -> GroupResult[None]:
+        """JoinGroup v0-9. The answer, a Joined, comes under `token`, now or later."""
+        out: GroupResult[None] = GroupResult(None)
+        error = ErrorCode.NONE
+        if not request.group_id:
+            error = ErrorCode.INVALID_GROUP_ID
+        elif (
+            not self._config.min_session_timeout_ms <= request.session_timeout_ms <= self._config.max_session_timeout_ms
+        ):
+            error = ErrorCode.INVALID_SESSION_TIMEOUT
+        consumer_group = self._consumer.find(request.group_id)
+        mixed = consumer_group is not None and bool(consumer_group.members)
+        if not error and mixed and self._config.migration_policy == _DISABLED:
+            error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if error:
+            out.replies.append((token, Joined(error_code=error, member_id=request.member_id)))
+        elif consumer_group is not None and mixed:
+            self._consumer.join(now_ms, consumer_group, request, token, out)
+        else:
+            if consumer_group is not None:
+                self._consumer.delete(consumer_group, out)
+            self._classic.join(now_ms, request, token, out)
+        return out
+
+    def sync_group(self, now_ms: int, request: Sync, token: Token) -> GroupResult[None]:
+        """SyncGroup v0-5. The answer, a Synced, comes under `token`, now or later."""
+        out: GroupResult[None] = GroupResult(None)
+        named = request.protocol_type is not None and request.protocol_name is not None
+        error = ErrorCode.NONE
+        if request.api_version >= _FIRST_SYNC_THAT_NAMES_ITS_PROTOCOL and not named:
+            error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        elif not request.group_id:
+            error = ErrorCode.INVALID_GROUP_ID
+        if error:
+            out.replies.append((token, Synced(error_code=error)))
+        elif (consumer_group := self._consumer.find(request.group_id)) is not None:
+            out.replies.append((token, self._consumer.sync(now_ms, consumer_group, request)))
+        else:
+            self._classic.sync(now_ms, request, token, out)
+        return out
+
+    def heartbeat(self, now_ms: int, request: Heartbeat) -> GroupResult[ErrorCode]:
+        """Heartbeat v0-4."""
+        if not request.group_id:
+            return GroupResult(ErrorCode.INVALID_GROUP_ID)
+        consumer_group = self._consumer.find(request.group_id)
+        if consumer_group is not None:
+            return GroupResult(self._consumer.classic_heartbeat(now_ms, consumer_group, request))
+        return GroupResult(self._classic.heartbeat(now_ms, request))
+
+    def leave_group(self, now_ms: int, request: Leave) -> GroupResult[Left]:
+        """LeaveGroup v0-5."""
+        out = GroupResult(Left())
+        consumer_group = self._consumer.find(request.group_id)
+        if not request.group_id:
+            out.reply = Left(error_code=ErrorCode.INVALID_GROUP_ID)
+        elif consumer_group is not None:
+            out.reply = self._consumer.classic_leave(now_ms, consumer_group, request, out)
+        else:
+            out.reply = self._classic.leave(now_ms, request, out)
+        return out
+
+    def consumer_heartbeat(self, now_ms: int, request: ConsumerHeartbeat) -> GroupResult[ConsumerHeartbeatReply]:
+        """ConsumerGroupHeartbeat v0-1 (KIP-848), joins and leaves included."""
+        out = GroupResult(ConsumerHeartbeatReply())
+        refusal = consumer_decide.check_request(request, self._config.consumer_assignors)
+        classic = self._classic.find(request.group_id)
+        if refusal is None and classic is not None and request.member_epoch != 0:
+            refusal = _not_a_consumer_group(request.group_id)
+        if refusal is not None:
+            out.reply = _refused(refusal)
+        elif classic is not None and classic.state != GroupState.EMPTY:
+            self._upgrade(now_ms, request, classic, out)
+        else:
+            if classic is not None:
+                out.records.append(GroupRecord(GroupMetadataKey(request.group_id), None))
+            out.reply = self._consumer.heartbeat(now_ms, request, out)
+        return out
+
+    def _upgrade(
+        self, now_ms: int, request: ConsumerHeartbeat, classic: Group, out: GroupResult[ConsumerHeartbeatReply]
+    ) -> None:
+        """A classic group with members becomes a consumer group, if the joining member can come in then."""
+        allowed = self._config.migration_policy in _MAY_UPGRADE
+        stored = self._store.groups.get(request.group_id)
+        if not allowed or stored is None or len(classic.members) > self._config.consumer_max_size:
+            out.reply = _refused(_not_a_consumer_group(request.group_id))
+            return
+        value = replace(
+            stored.value,
+            protocol_type=classic.protocol_type or "",
+            generation=classic.generation,
+            members=tuple(member for member in stored.value.members if member.member_id in classic.members),
+        )
+        draft = self._consumer.converted(now_ms, value, request.group_id)
+        if isinstance(draft, Refusal):
+            out.reply = _refused(draft)
+            return
+        joined = GroupResult(ConsumerHeartbeatReply())
+        out.reply = self._consumer.heartbeat(now_ms, request, joined, draft.group)
+        if out.reply.error_code:
+            return
+        out.records.append(GroupRecord(GroupMetadataKey(request.group_id), None))
+        out.records.extend([*draft.records, *joined.records])
+        self._consumer.watch(now_ms, draft.group)
+        self._classic.converted(now_ms, request.group_id, out)
+
+    def _member_left(self, now_ms: int, group: ConsumerGroup, out: Out) -> None:
+        """A consumer group in which only classic members are left becomes a classic one."""
+        allowed = self._config.migration_policy in _MAY_DOWNGRADE and len(group.members) <= self._config.max_size
+        value = to_classic(group, self._topics, now_ms) if allowed and all_classic(group) else None
+        if value is not None:
+            out.records.extend(tombstones(group))
+            out.records.append(GroupRecord(GroupMetadataKey(group.group_id), value))
+            self._consumer.forget(group)
+            self._classic.adopt(now_ms, group.group_id, value, out)
+
+    # Offsets
+
+    def commit_offsets(self, now_ms: int, request: CommitOffsets) -> GroupResult[list[PartitionError]]:
+        """OffsetCommit v2-10. An empty group id is allowed, as Kafka has always done."""
+        done = self._commit_in_consumer_group(now_ms, request)
+        if done is not None:
+            return done
+        group = self._classic.find(request.group_id)
+        error = self._check_commit(group, request)
+        if error:
+            return GroupResult([PartitionError(wanted.topic, wanted.partition, error) for wanted in request.offsets])
+        if group is not None and group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
+            self._classic.heard_of(now_ms, group, request.member_id)
+        records, answers = offsets.commit(
+            self._config, now_ms, request.group_id, request.offsets, retention_ms=request.retention_ms
+        )
+        return GroupResult(answers, records)
+
+    def commit_transactional_offsets(
+        self, now_ms: int, request: CommitTransactionalOffsets
+    ) -> GroupResult[list[PartitionError]]:
+        """TxnOffsetCommit v0-5. Below v3 there is neither member nor generation: leave them at their defaults."""
+        done = self._commit_in_consumer_group(now_ms, request)
+        if done is not None:
+            return done
+        group = self._classic.find(request.group_id)
+        if not request.group_id:
+            error = ErrorCode.INVALID_GROUP_ID
+        elif group is None:
+            error = ErrorCode.NONE if request.generation_id < 0 else ErrorCode.ILLEGAL_GENERATION
+        else:
+            error = checks.check_offset_commit(
+                group, request.member_id, request.group_instance_id, request.generation_id, transactional=True
+            )
+        if error:
+            return GroupResult([PartitionError(wanted.topic, wanted.partition, error) for wanted in request.offsets])
+        records, answers = offsets.commit(
+            self._config,
+            now_ms,
+            request.group_id,
+            request.offsets,
+            producer_id=request.producer_id,
+            producer_epoch=request.producer_epoch,
+        )
+        return GroupResult(answers, records)
+
+    def fetch_offsets(self, request: FetchOffsets) -> FetchedOffsets:
+        """OffsetFetch v1-10, one group at a time. Classic groups ignore the member and epoch of v9+."""
+        consumer_group = self._consumer.find(request.group_id)
+        if consumer_group is not None:
+            error = consumer_decide.check_fetch(consumer_group, request.member_id, request.member_epoch)
+            if error:
+                return FetchedOffsets(request.group_id, error)
+        return offsets.fetch(self._store, request)
+
+    def delete_offsets(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> GroupResult[OffsetsDeleted]:
+        """OffsetDelete v0."""
+        if not group_id:
+            return GroupResult(OffsetsDeleted(ErrorCode.INVALID_GROUP_ID))
+        group: Group | ConsumerGroup | None = self._consumer.find(group_id)
+        if group is None:
+            group = self._classic.find(group_id)
+            if group is None:
+                return GroupResult(OffsetsDeleted(ErrorCode.GROUP_ID_NOT_FOUND))
+            error = checks.check_offset_delete(group)
+            if error:
+                return GroupResult(OffsetsDeleted(error))
+        records, answers = offsets.delete_some(self._store, group, partitions)
+        return GroupResult(OffsetsDeleted(partitions=answers), records)
+
+    def delete_partitions(self, partitions: Iterable[tuple[str, int]]) -> GroupResult[None]:
+        """These partitions of topics were deleted: forget what any group committed for them."""
+        gone = {TopicPartition(topic, index) for topic, index in partitions}
+        out: GroupResult[None] = GroupResult(None)
+        for group_id in self._ids():
+            out.records.extend(offsets.delete_for(self._store, group_id, gone))
+        return out
+
+    # Administration
+
+    def delete_groups(self, group_ids: Iterable[str]) -> GroupResult[list[DeletedGroup]]:
+        """DeleteGroups v0-2: only groups without members, with all their offsets."""
+        out: GroupResult[list[DeletedGroup]] = GroupResult([])
+        for group_id in dict.fromkeys(group_ids):
+            consumer_group = self._consumer.find(group_id)
+            group = self._classic.find(group_id)
+            if consumer_group is not None:
+                error = ErrorCode.NON_EMPTY_GROUP if consumer_group.members else ErrorCode.NONE
+                if not error:
+                    out.records.extend(offsets.delete_all(self._store, group_id))
+                    self._consumer.delete(consumer_group, out)
+            elif group is None:
+                error = ErrorCode.GROUP_ID_NOT_FOUND
+            elif group.state != GroupState.EMPTY:
+                error = ErrorCode.NON_EMPTY_GROUP
+            else:
+                error = ErrorCode.NONE
+                out.records.extend(offsets.delete_all(self._store, group_id))
+                out.records.append(GroupRecord(GroupMetadataKey(group_id), None))
+            out.reply.append(DeletedGroup(group_id, error))
+        return out
+
+    def describe_group(self, group_id: str, api_version: int) -> DescribedGroup:
+        """DescribeGroups v0-6, one group. One that does not exist is Dead, and from v6 (KIP-1043) also an error."""
+        group = self._classic.find(group_id)
+        if group is None:
+            known = api_version >= _FIRST_DESCRIBE_THAT_KNOWS_69
+            return DescribedGroup(
+                group_id=group_id,
+                error_code=ErrorCode.GROUP_ID_NOT_FOUND if known else ErrorCode.NONE,
+                error_message=self._why_not_classic(group_id) if known else None,
+                group_state=GroupState.DEAD.label,
+            )
+        stable = group.state == GroupState.STABLE
+        return DescribedGroup(
+            group_id=group_id,
+            group_state=group.state.label,
+            protocol_type=group.protocol_type or "",
+            protocol_data=(group.protocol_name or "") if stable else "",
+            members=self._describe_members(group, stable),
+        )
+
+    def list_groups(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[ListedGroup]:
+        """ListGroups v0-5. Filters ignore case; an empty one lets everything through, an unknown name nothing."""
+        wanted = {name.lower() for name in states}
+        kinds = {name.lower() for name in types} or {_CLASSIC, _CONSUMER}
+        listed = []
+        for group_id in self._ids():
+            consumer_group = self._consumer.find(group_id)
+            group = self._classic.find(group_id)
+            if consumer_group is not None:
+                one = ListedGroup(group_id, CONSUMER_PROTOCOL_TYPE, consumer_group.state, _CONSUMER)
+            elif group is not None:
+                one = ListedGroup(group_id, group.protocol_type or "", group.state.label, _CLASSIC)
+            else:
+                continue
+            if one.group_type in kinds and (not wanted or one.group_state.lower() in wanted):
+                listed.append(one)
+        return listed
+
+    def describe_consumer_group(self, group_id: str) -> DescribedConsumerGroup:
+        """ConsumerGroupDescribe v0-1, one group."""
+        return self._consumer.describe(group_id, exists_otherwise=self._classic.find(group_id) is not None)
+
+    def snapshot(self) -> object:
+        """The persisted half as a value that can be compared."""
+        return self._store.snapshot()
+
+    def _ids(self) -> list[str]:
+        return [*self._classic.ids(), *self._store.consumer_groups]
+
+    def _why_not_classic(self, group_id: str) -> str:
+        if self._consumer.find(group_id) is not None:
+            return f"Group {group_id} is not a classic group."
+        return f"Group {group_id} not found."
+
+    def _commit_in_consumer_group(
+        self,
+        now_ms: int,
+        request: CommitOffsets | CommitTransactionalOffsets,
+    ) -> GroupResult[list[PartitionError]] | None:
+        """Commit everything, nothing, or what the member has had since its old epoch. None: not a consumer group."""
+        group = self._consumer.find(request.group_id)
+        if group is None:
+            return None
+        transactional = isinstance(request, CommitTransactionalOffsets)
+        verdict = consumer_decide.check_commit(
+            group,
+            request.member_id,
+            request.group_instance_id,
+            request.generation_id,
+            transactional=transactional,
+            api_version=request.api_version,
+        )
+        refused: dict[tuple[str, int], ErrorCode] = {}
+        if isinstance(verdict, ErrorCode):
+            refused = {(wanted.topic, wanted.partition): verdict for wanted in request.offsets}
+        elif verdict is not None:
+            for wanted in request.offsets:
+                topic = self._topics.find(wanted.topic)
+                partition = TopicIdPartition(topic[0], wanted.partition) if topic is not None else None
+                since = None
+                if partition is not None:
+                    since = verdict.assigned.get(partition, verdict.revoking.get(partition))
+                if since is None or request.generation_id < since:
+                    code = consumer_decide.stale_code(verdict, transactional=transactional)
+                    refused[wanted.topic, wanted.partition] = code
+        records, answers = offsets.commit(
+            self._config,
+            now_ms,
+            request.group_id,
+            [wanted for wanted in request.offsets if (wanted.topic, wanted.partition) not in refused],
+            retention_ms=-1 if isinstance(request, CommitTransactionalOffsets) else request.retention_ms,
+            producer_id=request.producer_id if isinstance(request, CommitTransactionalOffsets) else -1,
+            producer_epoch=request.producer_epoch if isinstance(request, CommitTransactionalOffsets) else -1,
+        )
+        answers.extend(PartitionError(topic, index, error) for (topic, index), error in refused.items())
+        return GroupResult(answers, records)
+
+    def _check_commit(self, group: Group | None, request: CommitOffsets) -> ErrorCode:
+        if group is not None:
+            return checks.check_offset_commit(
+                group, request.member_id, request.group_instance_id, request.generation_id, transactional=False
+            )
+        if request.generation_id < 0:
+            return ErrorCode.NONE
+        known = request.api_version >= _FIRST_COMMIT_THAT_KNOWS_69
+        return ErrorCode.GROUP_ID_NOT_FOUND if known else ErrorCode.ILLEGAL_GENERATION
+
+    def _describe_members(self, group: Group, stable: bool) -> list[DescribedMember]:
+        stored = self._store.groups.get(group.group_id)
+        described = []
+        for member in group.members.values():
+            last = stored.members.get(member.member_id) if stored is not None else None
+            described.append(
+                DescribedMember(
+                    member.member_id,
+                    member.group_instance_id,
+                    member.client_id,
+                    member.client_host,
+                    group.metadata(member) if stable else b"",
+                    last.assignment if last is not None else b"",
+                )
+            )
+        return described
+
+    def _expire_offsets(self, now_ms: int, out: GroupResult[None]) -> None:
+        # One pass over everything every ten minutes, as in Kafka: a timer per offset would cost more than it saves.
+        for consumer_group in list(self._store.consumer_groups.values()):
+            records, none_left = offsets.expire_consumer_group(
+                self._config, self._store, consumer_group, now_ms, self._jumps
+            )
+            out.records.extend(records)
+            if none_left and not consumer_group.members:
+                self._consumer.delete(consumer_group, out)
+        for group_id in self._classic.ids():
+            group = self._classic.find(group_id)
+            if group is None or group_id not in self._store.groups:
+                continue
+            records, none_left = offsets.expire(self._config, self._store, group, now_ms, self._jumps)
+            out.records.extend(records)
+            if none_left and group.state == GroupState.EMPTY and not group.pending_joins:
+                out.records.append(GroupRecord(GroupMetadataKey(group_id), None))
+
+
+def _refused(refusal: Refusal) -> ConsumerHeartbeatReply:
+    return ConsumerHeartbeatReply(error_code=refusal.error_code, error_message=refusal.message)
+
+
+def _not_a_consumer_group(group_id: str) -> Refusal:
+    return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")

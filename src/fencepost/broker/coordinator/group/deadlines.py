@@ -1,0 +1,27 @@
+"""What the deadlines of groups are for."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+__all__ = ["Deadline", "DeadlineKind"]
+
+
+class DeadlineKind(IntEnum):
+    """What runs out."""
+
+    JOIN = 0  # the join phase of a group
+    SYNC = 1  # the sync phase of a group
+    SESSION = 2  # a member
+    OFFSETS = 3  # the pause between two looks for expired offsets
+    CONSUMER_SESSION = 4  # a member of a consumer group
+    REVOCATION = 5  # the time such a member has to give partitions back
+
+
+class Deadline(NamedTuple):
+    """Names a deadline; unused parts are empty."""
+
+    kind: DeadlineKind
+    group_id: str = ""
+    member_id: str = ""

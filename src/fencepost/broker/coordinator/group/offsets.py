@@ -1,0 +1,197 @@
+"""Committed offsets: commit, fetch, delete, expire. Questions to the store; only the records returned change it.
+
+Source: `OffsetMetadataManager` of Apache Kafka 4.x, KIP-447 (transactional commits, stable fetches), KIP-211
+(expiry). Two differences, both so that no offset is read that a pending transaction is about to replace: a fetch that
+is too old to know UNSTABLE_OFFSET_COMMIT (88, v7) gets COORDINATOR_LOAD_IN_PROGRESS (14), which every client retries;
+and a stable fetch of all partitions also names those that have nothing but a pending offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from fencepost.broker.clock import Jumps
+from fencepost.broker.coordinator.group.classic.group import Group
+from fencepost.broker.coordinator.group.classic.states import GroupState
+from fencepost.broker.coordinator.group.config import GroupConfig
+from fencepost.broker.coordinator.group.consumer.group import ConsumerGroup
+from fencepost.broker.coordinator.group.records import GroupRecord
+from fencepost.broker.coordinator.group.replay import GroupStore, StoredOffset, TopicPartition
+from fencepost.broker.coordinator.group.requests import (
+    FetchedOffset,
+    FetchedOffsets,
+    FetchOffsets,
+    PartitionError,
+    PartitionOffset,
+)
+from fencepost.broker.coordinator.group.subscription import CONSUMER_PROTOCOL_TYPE
+from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.logs.offsets_log import OffsetCommitKey, OffsetCommitValue
+
+__all__ = ["commit", "delete_all", "delete_for", "delete_some", "expire", "expire_consumer_group", "fetch"]
+
+_FIRST_FETCH_THAT_KNOWS_88 = 7  # KIP-447: require_stable
+_FIRST_FETCH_WITH_AN_ERROR_OF_ITS_OWN = 2
+
+
+def commit(
+    config: GroupConfig,
+    now_ms: int,
+    group_id: str,
+    offsets: Iterable[PartitionOffset],
+    *,
+    retention_ms: int = -1,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+) -> tuple[list[GroupRecord], list[PartitionError]]:
+    """The records of a commit, and the answer per partition. With a producer id they are transactional."""
+    records = []
+    answers = []
+    for wanted in offsets:
+        metadata = wanted.metadata or ""
+        if len(metadata) > config.offset_metadata_max_bytes:
+            answers.append(PartitionError(wanted.topic, wanted.partition, ErrorCode.OFFSET_METADATA_TOO_LARGE))
+            continue
+        value = OffsetCommitValue(
+            offset=wanted.offset,
+            leader_epoch=wanted.leader_epoch,
+            metadata=metadata,
+            commit_timestamp_ms=now_ms,
+            expire_timestamp_ms=-1 if retention_ms == -1 else now_ms + retention_ms,
+            topic_id=wanted.topic_id,
+        )
+        key = OffsetCommitKey(group_id, wanted.topic, wanted.partition)
+        records.append(GroupRecord(key, value, producer_id, producer_epoch))
+        answers.append(PartitionError(wanted.topic, wanted.partition, ErrorCode.NONE))
+    return records, answers
+
+
+def fetch(store: GroupStore, request: FetchOffsets) -> FetchedOffsets:
+    """The committed offsets that a consumer starts from. A group or an offset that does not exist is no error: -1."""
+    group_id = request.group_id
+    committed = store.committed.get(group_id, {})
+    knows_unstable = request.api_version >= _FIRST_FETCH_THAT_KNOWS_88
+    wanted = _wanted(store, request, committed)
+    if not knows_unstable and any(store.has_pending(group_id, partition) for partition in wanted):
+        return _not_yet(request, wanted)
+    require_stable = request.require_stable and knows_unstable
+    offsets = []
+    for partition in wanted:
+        stored = committed.get(partition)
+        if require_stable and store.has_pending(group_id, partition):
+            offsets.append(FetchedOffset(*partition, error_code=ErrorCode.UNSTABLE_OFFSET_COMMIT))
+        elif stored is None:
+            offsets.append(FetchedOffset(*partition))
+        else:
+            value = stored.value
+            offsets.append(FetchedOffset(*partition, value.offset, value.leader_epoch, value.metadata))
+    return FetchedOffsets(group_id, offsets=offsets)
+
+
+def delete_some(
+    store: GroupStore, group: Group | ConsumerGroup, partitions: Sequence[tuple[str, int]]
+) -> tuple[list[GroupRecord], list[PartitionError]]:
+    """The tombstones of an OffsetDelete, and the answer per partition: not what the group is consuming."""
+    records = []
+    answers = []
+    for topic, index in partitions:
+        if group.subscribes_to(topic):
+            answers.append(PartitionError(topic, index, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC))
+            continue
+        answers.append(PartitionError(topic, index, ErrorCode.NONE))
+        partition = TopicPartition(topic, index)
+        if partition in store.committed.get(group.group_id, {}) or store.has_pending(group.group_id, partition):
+            records.append(_tombstone(group.group_id, partition))
+    return records, answers
+
+
+def delete_all(store: GroupStore, group_id: str) -> list[GroupRecord]:
+    """The tombstones of all offsets of a group, pending ones included."""
+    partitions = dict.fromkeys(store.committed.get(group_id, ()))
+    partitions.update(dict.fromkeys(store.pending_partitions(group_id)))
+    return [_tombstone(group_id, partition) for partition in partitions]
+
+
+def delete_for(store: GroupStore, group_id: str, gone: set[TopicPartition]) -> list[GroupRecord]:
+    """The tombstones of a group's offsets, committed or pending, of partitions that no longer exist."""
+    present = gone.intersection(store.committed.get(group_id, ())) | gone.intersection(
+        store.pending_partitions(group_id)
+    )
+    return [_tombstone(group_id, partition) for partition in sorted(present)]
+
+
+def expire(
+    config: GroupConfig, store: GroupStore, group: Group, now_ms: int, jumps: Jumps
+) -> tuple[list[GroupRecord], bool]:
+    """The tombstones of the group's expired offsets, and whether none is left (pending ones count as left)."""
+    records = []
+    for partition, stored in store.committed.get(group.group_id, {}).items():
+        if _expired(config, group, partition, stored, now_ms, jumps) and not store.has_pending(
+            group.group_id, partition
+        ):
+            records.append(_tombstone(group.group_id, partition))
+    left = len(store.committed.get(group.group_id, ())) - len(records)
+    return records, left == 0 and not any(True for _ in store.pending_partitions(group.group_id))
+
+
+def expire_consumer_group(
+    config: GroupConfig, store: GroupStore, group: ConsumerGroup, now_ms: int, jumps: Jumps
+) -> tuple[list[GroupRecord], bool]:
+    """The same for a consumer group: counted from the commit, for topics that no member subscribes to."""
+    records = []
+    committed = store.committed.get(group.group_id, {})
+    for partition, stored in committed.items():
+        due = stored.value.expire_timestamp_ms
+        due_ms = due if due >= 0 else stored.value.commit_timestamp_ms + config.offsets_retention_ms
+        if (
+            now_ms >= due_ms + jumps.skipped(stored.value.commit_timestamp_ms)
+            and not group.subscribes_to(partition.topic)
+            and not store.has_pending(group.group_id, partition)
+        ):
+            records.append(_tombstone(group.group_id, partition))
+    return records, len(records) == len(committed) and not any(True for _ in store.pending_partitions(group.group_id))
+
+
+def _expired(
+    config: GroupConfig, group: Group, partition: TopicPartition, stored: StoredOffset, now_ms: int, jumps: Jumps
+) -> bool:
+    """KIP-211: counted from when the group became empty; while it lives, for a topic it dropped, from the commit.
+
+    Time that was skipped since does not count."""
+    since_ms = stored.value.commit_timestamp_ms
+    if group.protocol_type is not None:
+        if group.state == GroupState.EMPTY:
+            since_ms = since_ms if group.state_timestamp_ms < 0 else group.state_timestamp_ms
+        elif group.state != GroupState.STABLE or group.topics is None or group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            return False
+    if group.subscribes_to(partition.topic):
+        return False
+    if stored.value.expire_timestamp_ms >= 0:
+        return now_ms >= stored.value.expire_timestamp_ms + jumps.skipped(stored.value.commit_timestamp_ms)
+    return now_ms - since_ms - jumps.skipped(since_ms) >= config.offsets_retention_ms
+
+
+def _wanted(
+    store: GroupStore, request: FetchOffsets, committed: dict[TopicPartition, StoredOffset]
+) -> list[TopicPartition]:
+    if request.partitions is not None:
+        return [TopicPartition(topic, index) for topic, index in request.partitions]
+    partitions = dict.fromkeys(committed)
+    if request.require_stable or request.api_version < _FIRST_FETCH_THAT_KNOWS_88:
+        partitions.update(dict.fromkeys(store.pending_partitions(request.group_id)))
+    return list(partitions)
+
+
+def _not_yet(request: FetchOffsets, wanted: Iterable[TopicPartition]) -> FetchedOffsets:
+    error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    if request.api_version >= _FIRST_FETCH_WITH_AN_ERROR_OF_ITS_OWN:
+        return FetchedOffsets(request.group_id, error)
+    return FetchedOffsets(request.group_id, error, list(_failed(wanted, error)))
+
+
+def _failed(partitions: Iterable[TopicPartition], error: ErrorCode) -> Iterator[FetchedOffset]:
+    return (FetchedOffset(*partition, error_code=error) for partition in partitions)
+
+
+def _tombstone(group_id: str, partition: TopicPartition) -> GroupRecord:
+    return GroupRecord(OffsetCommitKey(group_id, partition.topic, partition.partition), None)

@@ -1,0 +1,88 @@
+"""A record of `__consumer_offsets` on its way to or from the log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fencepost.protocol.logs.consumer_group_log import (
+    ConsumerGroupLogKey,
+    ConsumerGroupLogValue,
+    decode_consumer_group_key,
+    decode_consumer_group_value,
+    encode_consumer_group_key,
+    encode_consumer_group_value,
+)
+from fencepost.protocol.logs.offsets_log import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    UnknownKey,
+    decode_group_value,
+    decode_key,
+    decode_offset_value,
+    encode_group_value,
+    encode_key,
+    encode_offset_value,
+)
+
+__all__ = ["GroupRecord"]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRecord:
+    """A typed key and value; a value of None is a tombstone.
+
+    With a producer id, the record belongs in a transactional batch of that producer and takes effect with its
+    commit marker.
+    """
+
+    key: OffsetCommitKey | GroupMetadataKey | ConsumerGroupLogKey
+    value: OffsetCommitValue | GroupMetadataValue | ConsumerGroupLogValue | None
+    producer_id: int = -1
+    producer_epoch: int = -1
+
+    @property
+    def group_id(self) -> str:
+        """The group whose partition the record goes to."""
+        return self.key.group_id
+
+    @property
+    def transactional(self) -> bool:
+        """Whether the record waits for a marker."""
+        return self.producer_id >= 0
+
+    def encode(self) -> tuple[bytes, bytes | None]:
+        """The record's key and value as they go into the log."""
+        key, value = self.key, self.value
+        if isinstance(key, OffsetCommitKey | GroupMetadataKey):
+            encoded_key = encode_key(key)
+        else:
+            encoded_key = encode_consumer_group_key(key)
+        if value is None:
+            return encoded_key, None
+        if isinstance(value, OffsetCommitValue):
+            return encoded_key, encode_offset_value(value)
+        if isinstance(value, GroupMetadataValue):
+            return encoded_key, encode_group_value(value)
+        return encoded_key, encode_consumer_group_value(value)
+
+    @classmethod
+    def decode(
+        cls, key: bytes | memoryview, value: bytes | memoryview | None, producer_id: int = -1, producer_epoch: int = -1
+    ) -> GroupRecord | None:
+        """The record as it was read from the log; None for one of a type that is not ours (share, streams groups).
+
+        Give the producer id only if the batch is transactional. Raises MalformedMessage for bytes that are no record.
+        """
+        typed_key = decode_key(key)
+        if isinstance(typed_key, UnknownKey):
+            newer_key = decode_consumer_group_key(key)
+            if newer_key is None:
+                return None
+            return cls(newer_key, None if value is None else decode_consumer_group_value(newer_key, value))
+        if value is None:
+            return cls(typed_key, None, producer_id, producer_epoch)
+        if isinstance(typed_key, OffsetCommitKey):
+            return cls(typed_key, decode_offset_value(value), producer_id, producer_epoch)
+        return cls(typed_key, decode_group_value(value), producer_id, producer_epoch)

@@ -1,0 +1,189 @@
+"""The persisted half of the group coordinator: what the records of `__consumer_offsets` say, and the only writer of it.
+
+`GroupStore.replay` and `GroupStore.complete_transaction` are called for every record and every marker, in log order,
+both while running and while loading: the same log always gives the same store. Who is waiting, whose session runs out
+when and how far a rebalance has come are not in the log, and are not here: see `classic/group.py`.
+
+Source: `OffsetMetadataManager` and `GroupMetadataManager.replay` of Apache Kafka 4.x. One difference: a transactional
+offset remembers its producer's epoch, and a marker of a lower epoch leaves it alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from fencepost.broker.coordinator.group.consumer.group import ConsumerGroup
+from fencepost.broker.coordinator.group.records import GroupRecord
+from fencepost.broker.coordinator.partitioning import coordinator_partition
+from fencepost.protocol.logs.consumer_group_log import ConsumerGroupKey, ConsumerGroupLogKey, ConsumerGroupLogValue
+from fencepost.protocol.logs.offsets_log import (
+    GroupMember,
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+
+__all__ = ["GroupStore", "MismatchedRecord", "StoredGroup", "StoredOffset", "TopicPartition"]
+
+
+class TopicPartition(NamedTuple):
+    """A partition of a topic."""
+
+    topic: str
+    partition: int
+
+
+class StoredOffset(NamedTuple):
+    """A committed or pending offset; `record_offset` is where its record lies, the epoch is that of a pending one."""
+
+    value: OffsetCommitValue
+    record_offset: int
+    producer_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class StoredGroup:
+    """A group's last record, with its members by id."""
+
+    value: GroupMetadataValue
+    members: dict[str, GroupMember]
+
+
+class MismatchedRecord(ValueError):
+    """A record whose key and value are of different types."""
+
+
+_NEVER_JOINED = StoredGroup(GroupMetadataValue(protocol_type="", generation=0, protocol=None, leader=None), {})
+_Pending = dict[OffsetCommitKey, StoredOffset]
+
+
+class GroupStore:
+    """Groups, committed offsets and pending offsets. `offsets_topic_partitions` is that of `__consumer_offsets`."""
+
+    __slots__ = ("_offsets_topic_partitions", "_pending", "_pending_by_group", "committed", "consumer_groups", "groups")
+
+    def __init__(self, offsets_topic_partitions: int) -> None:
+        self._offsets_topic_partitions = offsets_topic_partitions
+        self.groups: dict[str, StoredGroup] = {}  # classic ones, and those that have nothing but offsets
+        self.consumer_groups: dict[str, ConsumerGroup] = {}
+        self.committed: dict[str, dict[TopicPartition, StoredOffset]] = {}
+        # A marker is written to each partition of __consumer_offsets that a transaction touched, and ends it only
+        # there.
+        self._pending: dict[tuple[int, int], _Pending] = {}
+        self._pending_by_group: dict[str, dict[TopicPartition, set[int]]] = {}
+
+    def set_offsets_topic_partitions(self, count: int) -> None:
+        """How many partitions `__consumer_offsets` really has. Raises ValueError once offsets pend."""
+        if self._pending and count != self._offsets_topic_partitions:
+            raise ValueError("pending offsets belong to partitions of another count")
+        self._offsets_topic_partitions = count
+
+    def replay(self, record: GroupRecord, offset: int) -> None:
+        """Apply one record that lies at `offset` of its group's partition. Raises MismatchedRecord."""
+        key, value = record.key, record.value
+        if isinstance(key, GroupMetadataKey):
+            self._replay_group(key, value)
+        elif not isinstance(key, OffsetCommitKey):
+            self._replay_consumer_group(key, value)
+        elif value is None:
+            self._forget_offset(key)
+        elif isinstance(value, OffsetCommitValue):
+            self._replay_offset(key, value, record, offset)
+        else:
+            raise MismatchedRecord(f"{key} with a {type(value).__name__}")
+
+    def complete_transaction(self, producer_id: int, producer_epoch: int, commit: bool, offsets_partition: int) -> int:
+        """Apply a marker that lies in partition `offsets_partition`; returns how many pending offsets it ended.
+
+        Of a committed offset and a pending one, the one whose record came later wins: compaction keeps that one.
+        """
+        pending = self._pending.get((offsets_partition, producer_id))
+        if pending is None:
+            return 0
+        ended = {key: stored for key, stored in pending.items() if stored.producer_epoch <= producer_epoch}
+        for key, stored in ended.items():
+            self._drop_pending(offsets_partition, producer_id, key)
+            if commit:
+                offsets = self.committed.setdefault(key.group_id, {})
+                partition = TopicPartition(key.topic, key.partition)
+                present = offsets.get(partition)
+                if present is None or stored.record_offset > present.record_offset:
+                    offsets[partition] = StoredOffset(stored.value, stored.record_offset)
+        return len(ended)
+
+    def has_pending(self, group_id: str, partition: TopicPartition) -> bool:
+        """Whether an open transaction holds an offset of that partition."""
+        return partition in self._pending_by_group.get(group_id, ())
+
+    def pending_partitions(self, group_id: str) -> Iterator[TopicPartition]:
+        """The partitions of which open transactions hold offsets."""
+        return iter(self._pending_by_group.get(group_id, ()))
+
+    def snapshot(self) -> object:
+        """Everything the store holds, as a value that can be compared with another store's."""
+        groups: dict[str, object] = {group_id: stored.value for group_id, stored in self.groups.items()}
+        groups.update({group_id: group.snapshot() for group_id, group in self.consumer_groups.items()})
+        committed = {group_id: dict(offsets) for group_id, offsets in self.committed.items() if offsets}
+        return groups, committed, {owner: dict(pending) for owner, pending in self._pending.items()}
+
+    def _replay_group(self, key: GroupMetadataKey, value: object) -> None:
+        if value is None:
+            self.groups.pop(key.group_id, None)
+        elif isinstance(value, GroupMetadataValue):
+            self.groups[key.group_id] = StoredGroup(value, {member.member_id: member for member in value.members})
+        else:
+            raise MismatchedRecord(f"{key} with a {type(value).__name__}")
+
+    def _replay_consumer_group(self, key: ConsumerGroupLogKey, value: object) -> None:
+        group = self.consumer_groups.get(key.group_id)
+        if value is None and (group is None or isinstance(key, ConsumerGroupKey)):
+            self.consumer_groups.pop(key.group_id, None)
+            return
+        if group is None:
+            # Offsets alone looked like a classic group; a real one was ended by its own tombstone.
+            self.groups.pop(key.group_id, None)
+            group = self.consumer_groups[key.group_id] = ConsumerGroup(key.group_id)
+        if not isinstance(value, ConsumerGroupLogValue | None) or not group.replay(key, value):
+            raise MismatchedRecord(f"{key} with {value}")
+
+    def _replay_offset(self, key: OffsetCommitKey, value: OffsetCommitValue, record: GroupRecord, offset: int) -> None:
+        # Offsets alone make a group: a consumer that assigns its partitions itself never joins.
+        if key.group_id not in self.consumer_groups:
+            self.groups.setdefault(key.group_id, _NEVER_JOINED)
+        partition = TopicPartition(key.topic, key.partition)
+        if not record.transactional:
+            self.committed.setdefault(key.group_id, {})[partition] = StoredOffset(value, offset)
+            return
+        owner = (coordinator_partition(key.group_id, self._offsets_topic_partitions), record.producer_id)
+        self._pending.setdefault(owner, {})[key] = StoredOffset(value, offset, record.producer_epoch)
+        by_partition = self._pending_by_group.setdefault(key.group_id, {})
+        by_partition.setdefault(partition, set()).add(record.producer_id)
+
+    def _forget_offset(self, key: OffsetCommitKey) -> None:
+        partition = TopicPartition(key.topic, key.partition)
+        offsets = self.committed.get(key.group_id)
+        if offsets is not None:
+            offsets.pop(partition, None)
+            if not offsets:
+                del self.committed[key.group_id]
+        # A deleted offset must not come back when a transaction that was open at the time commits.
+        owners = self._pending_by_group.get(key.group_id, {}).get(partition, ())
+        offsets_partition = coordinator_partition(key.group_id, self._offsets_topic_partitions)
+        for producer_id in tuple(owners):
+            self._drop_pending(offsets_partition, producer_id, key)
+
+    def _drop_pending(self, offsets_partition: int, producer_id: int, key: OffsetCommitKey) -> None:
+        pending = self._pending[offsets_partition, producer_id]
+        del pending[key]
+        if not pending:
+            del self._pending[offsets_partition, producer_id]
+        by_partition = self._pending_by_group[key.group_id]
+        partition = TopicPartition(key.topic, key.partition)
+        by_partition[partition].discard(producer_id)
+        if not by_partition[partition]:
+            del by_partition[partition]
+        if not by_partition:
+            del self._pending_by_group[key.group_id]

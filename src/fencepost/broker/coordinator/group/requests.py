@@ -1,0 +1,385 @@
+"""What the group coordinator is asked and what it answers: typed values, not wire messages.
+
+Field names are those of the wire messages where one exists. `api_version` is the version of the request being answered:
+some answers depend on it. Error codes are `ErrorCode` values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+from uuid import UUID
+
+from fencepost.broker.coordinator.group.consumer.group import ConsumerMember
+from fencepost.broker.coordinator.group.records import GroupRecord
+from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.logs.consumer_group_log import TopicIdPartition
+
+__all__ = [
+    "CommitOffsets",
+    "CommitTransactionalOffsets",
+    "ConsumerHeartbeat",
+    "ConsumerHeartbeatReply",
+    "DeletedGroup",
+    "DescribedConsumerGroup",
+    "DescribedConsumerMember",
+    "DescribedGroup",
+    "DescribedMember",
+    "FetchOffsets",
+    "FetchedOffset",
+    "FetchedOffsets",
+    "GroupResult",
+    "Heartbeat",
+    "Join",
+    "Joined",
+    "JoinedMember",
+    "Leave",
+    "LeavingMember",
+    "Left",
+    "LeftMember",
+    "ListedGroup",
+    "OffsetsDeleted",
+    "PartitionError",
+    "PartitionOffset",
+    "Sync",
+    "Synced",
+    "Token",
+]
+
+Token = object
+_Reply = TypeVar("_Reply")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Join:
+    """JoinGroup. `protocols` in the member's order of preference; a rebalance timeout below 0 (v0): the session's."""
+
+    group_id: str
+    member_id: str = ""
+    group_instance_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    session_timeout_ms: int
+    rebalance_timeout_ms: int = -1
+    protocol_type: str
+    protocols: Sequence[tuple[str, bytes]]
+    api_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedMember:
+    """A member as the leader sees it."""
+
+    member_id: str
+    group_instance_id: str | None
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joined:
+    """The answer to a Join. A `protocol_name` of None is sent as "" below v7, which cannot carry a null."""
+
+    error_code: ErrorCode = ErrorCode.NONE
+    generation_id: int = -1
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader: str = ""
+    skip_assignment: bool = False
+    member_id: str = ""
+    members: Sequence[JoinedMember] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sync:
+    """SyncGroup. That of the leader carries all assignments; from v5 on each has to name the protocol (KIP-559)."""
+
+    group_id: str
+    generation_id: int
+    member_id: str
+    group_instance_id: str | None = None
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignments: Sequence[tuple[str, bytes]] = ()
+    api_version: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Synced:
+    """The answer to a Sync."""
+
+    error_code: ErrorCode = ErrorCode.NONE
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignment: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """Heartbeat; answered by an error code."""
+
+    group_id: str
+    generation_id: int
+    member_id: str
+    group_instance_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerHeartbeat:
+    """ConsumerGroupHeartbeat. None is what it is on the wire: unchanged since the last one.
+
+    `may_see` tells whether the caller may know of a topic; a regular expression stands only for those.
+    """
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = -1
+    topic_names: Sequence[str] | None = None
+    topic_regex: str | None = None
+    server_assignor: str | None = None
+    owned: frozenset[TopicIdPartition] | None = None
+    client_id: str = ""
+    client_host: str = ""
+    may_see: Callable[[str], bool] = lambda _: True
+    api_version: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerHeartbeatReply:
+    """The answer to a ConsumerHeartbeat; without `assignment`, what the member has is unchanged."""
+
+    error_code: ErrorCode = ErrorCode.NONE
+    error_message: str | None = None
+    member_id: str | None = None
+    member_epoch: int = 0
+    heartbeat_interval_ms: int = 0
+    assignment: frozenset[TopicIdPartition] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LeavingMember:
+    """Who leaves: a member id, or an instance id with an empty member id (an administrator removes a static member)."""
+
+    member_id: str
+    group_instance_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leave:
+    """LeaveGroup. Versions below 3 name one member."""
+
+    group_id: str
+    members: Sequence[LeavingMember]
+
+
+@dataclass(frozen=True, slots=True)
+class LeftMember:
+    """How it went for one member."""
+
+    member_id: str
+    group_instance_id: str | None
+    error_code: ErrorCode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """The answer to a Leave."""
+
+    error_code: ErrorCode = ErrorCode.NONE
+    members: Sequence[LeftMember] = ()
+
+    @property
+    def single_error_code(self) -> ErrorCode:
+        """The one error code of versions below 3, which have no member list."""
+        if self.error_code or not self.members:
+            return self.error_code
+        return self.members[0].error_code
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionOffset:
+    """An offset to commit. A null metadata is stored as ""."""
+
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int = -1
+    metadata: str | None = None
+    topic_id: UUID | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitOffsets:
+    """OffsetCommit. `retention_ms` (v2-4) of -1 leaves the retention to the broker."""
+
+    group_id: str
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+    offsets: Sequence[PartitionOffset]
+    retention_ms: int = -1
+    api_version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitTransactionalOffsets:
+    """TxnOffsetCommit. Whether the producer owns the transaction has been checked by the caller."""
+
+    group_id: str
+    producer_id: int
+    producer_epoch: int
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+    offsets: Sequence[PartitionOffset]
+    api_version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionError:
+    """How it went for one partition."""
+
+    topic: str
+    partition: int
+    error_code: ErrorCode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchOffsets:
+    """OffsetFetch for one group (v8+ batch several). `partitions` of None asks for all.
+
+    `member_id` and `member_epoch` (v9+) are those of a member of a consumer group.
+    """
+
+    group_id: str
+    member_id: str | None = None
+    member_epoch: int = -1
+    partitions: Sequence[tuple[str, int]] | None
+    require_stable: bool = False
+    api_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedOffset:
+    """A committed offset, or -1 when there is none."""
+
+    topic: str
+    partition: int
+    offset: int = -1
+    leader_epoch: int = -1
+    metadata: str = ""
+    error_code: ErrorCode = ErrorCode.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedOffsets:
+    """The answer to a FetchOffsets."""
+
+    group_id: str
+    error_code: ErrorCode = ErrorCode.NONE
+    offsets: Sequence[FetchedOffset] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsDeleted:
+    """The answer to an OffsetDelete: an error of the whole request, or one per partition."""
+
+    error_code: ErrorCode = ErrorCode.NONE
+    partitions: Sequence[PartitionError] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedGroup:
+    """How it went for one group of a DeleteGroups."""
+
+    group_id: str
+    error_code: ErrorCode
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedMember:
+    """A member as DescribeGroups shows it."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    member_metadata: bytes
+    member_assignment: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedGroup:
+    """A group as DescribeGroups shows it."""
+
+    group_id: str
+    error_code: ErrorCode = ErrorCode.NONE
+    error_message: str | None = None
+    group_state: str
+    protocol_type: str = ""
+    protocol_data: str = ""
+    members: Sequence[DescribedMember] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedConsumerMember:
+    """A member as ConsumerGroupDescribe shows it."""
+
+    member: ConsumerMember
+    target: frozenset[TopicIdPartition]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedConsumerGroup:
+    """A group as ConsumerGroupDescribe shows it."""
+
+    group_id: str
+    error_code: ErrorCode = ErrorCode.NONE
+    error_message: str | None = None
+    state: str = ""
+    epoch: int = 0
+    assignment_epoch: int = 0
+    assignor: str = ""
+    members: Sequence[DescribedConsumerMember] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ListedGroup:
+    """A group as ListGroups shows it."""
+
+    group_id: str
+    protocol_type: str
+    group_state: str
+    group_type: str
+
+
+@dataclass(slots=True)
+class GroupResult(Generic[_Reply]):
+    """What follows from a request or from time passing.
+
+    The caller appends `records` (in order, each to the partition of its group), replays each, and once they are durable
+    sends `reply` to whoever asked and each of `replies` to the request that its token stands for.
+    """
+
+    reply: _Reply
+    records: list[GroupRecord] = field(default_factory=list)
+    replies: list[tuple[Token, Joined | Synced]] = field(default_factory=list)
+
+    def refused(self, error_code: ErrorCode) -> list[tuple[Token, Joined | Synced]]:
+        """What parked requests are told instead of `replies` when the log does not take the records.
+
+        Answers that were refusals anyway stand. With COORDINATOR_NOT_AVAILABLE or NOT_COORDINATOR a member comes back
+        and its group goes on from there.
+        """
+        return [(token, _refused(answer, error_code)) for token, answer in self.replies]
+
+
+def _refused(answer: Joined | Synced, error_code: ErrorCode) -> Joined | Synced:
+    if answer.error_code:
+        return answer
+    if isinstance(answer, Joined):
+        return Joined(error_code=error_code, member_id=answer.member_id)
+    return Synced(error_code=error_code)

@@ -1,0 +1,184 @@
+"""The group coordinator at work: its records appended to `__consumer_offsets`, its replies held until they are
+durable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import groupby
+from typing import Any
+from uuid import UUID
+
+from fencepost.broker.coordinator.group.config import GroupConfig, MemberTiming
+from fencepost.broker.coordinator.group.consumer.assignors import ASSIGNORS
+from fencepost.broker.coordinator.group.coordinator import GroupCoordinator
+from fencepost.broker.coordinator.group.records import GroupRecord
+from fencepost.broker.coordinator.group.requests import GroupResult, Joined, Synced
+from fencepost.broker.coordinator.runtime import CoordinatorRuntime
+from fencepost.broker.log.results import Rejected
+from fencepost.broker.settings.dynamic import DynamicSettings
+from fencepost.broker.settings.table import InvalidSetting
+from fencepost.broker.settings.values import BrokerConfig
+from fencepost.broker.topics.catalogue import CONSUMER_OFFSETS, Partition, TopicCatalogue
+from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.records.batch import BatchHeader
+from fencepost.protocol.records.markers import parse_marker
+from fencepost.protocol.records.walk import pairs_of
+
+__all__ = ["Groups"]
+
+
+class Groups:
+    """Drives a `GroupCoordinator` with the broker's logs. A parked request's token is a function that answers it."""
+
+    def __init__(
+        self,
+        runtime: CoordinatorRuntime,
+        config: BrokerConfig,
+        topics: TopicCatalogue,
+        settings: DynamicSettings,
+        *,
+        new_uuid: Callable[[], UUID],
+    ) -> None:
+        self._runtime = runtime
+        self._topics = topics
+        self._settings = settings
+        self.coordinator = GroupCoordinator(
+            GroupConfig(
+                offsets_topic_partitions=config.number("offsets.topic.num.partitions"),
+                initial_rebalance_delay_ms=config.number("group.initial.rebalance.delay.ms"),
+                min_session_timeout_ms=config.number("group.min.session.timeout.ms"),
+                max_session_timeout_ms=config.number("group.max.session.timeout.ms"),
+                max_size=config.number("group.max.size"),
+                migration_policy=config.text("group.consumer.migration.policy"),
+                consumer_max_size=config.number("group.consumer.max.size"),
+                consumer_assignors=_assignors(config.text("group.consumer.assignors")),
+                offset_metadata_max_bytes=config.number("offset.metadata.max.bytes"),
+                offsets_retention_ms=config.number("offsets.retention.minutes") * 60_000,
+            ),
+            lambda: str(new_uuid()),
+            _Topics(topics),
+            self._timing,
+        )
+
+    def load(self, now_ms: int, settle: Callable[[int, Partition], None]) -> None:
+        """Replay `__consumer_offsets`, markers included; `settle(now_ms, partition)` ends what a power loss left open
+        in it. Raises OSError."""
+        topic = self._topics.get(CONSUMER_OFFSETS)
+        if topic is not None:
+            self.coordinator.set_offsets_topic_partitions(len(topic.partitions))
+        for partition in self._runtime.stored():
+            self._runtime.load(partition, partition.log.log_start_offset, partial(self._replay, partition.index))
+            settle(now_ms, partition)
+        self._runtime.until_done(partial(self._apply_loaded, self.coordinator.load(now_ms)), now_ms)
+
+    def _apply_loaded(self, result: GroupResult[Any], now_ms: int) -> None:
+        self.apply(now_ms, result)
+
+    def offsets_partition(self, group_id: str) -> Partition:
+        """The partition of `__consumer_offsets` that the group belongs to."""
+        return self._runtime.partition_of(group_id)
+
+    def apply(self, now_ms: int, result: GroupResult[Any], reply: Callable[[], None] | None = None) -> int:
+        """Carry out a decision; replies go out once durable.
+
+        Returns an error code if a log refused records. Raises OSError.
+        """
+        try:
+            code = self._append(now_ms, result.records)
+        except OSError:
+            # Parked requests have nobody else to tell them; the one that is being handled loses its connection.
+            _send(result.refused(ErrorCode.NOT_COORDINATOR), None)
+            raise
+        if code == ErrorCode.NONE and (reply is not None or result.replies):
+            self._runtime.when_durable(now_ms, lambda _: _send(result.replies, reply))
+        return code
+
+    def complete_transaction(self, producer_id: int, producer_epoch: int, commit: bool, index: int) -> None:
+        """A marker is durable in that partition of `__consumer_offsets`."""
+        self.coordinator.complete_transaction(producer_id, producer_epoch, commit, index)
+
+    def topic_deleted(self, now_ms: int, name: str, count: int) -> None:
+        """Forget the offsets that were committed for a topic of that many partitions."""
+        self.apply(now_ms, self.coordinator.delete_partitions([(name, index) for index in range(count)]))
+
+    def on_time(self, now_ms: int) -> None:
+        """End sessions and rebalances that are due."""
+        self._runtime.on_time(now_ms, self._due, self.apply)
+
+    def next_deadline_ms(self) -> int | None:
+        """When `on_time` has something to do."""
+        return self._runtime.next_deadline_ms(self.coordinator.next_deadline_ms())
+
+    def _due(self, now_ms: int) -> Sequence[GroupResult[None]]:
+        return () if self.coordinator.next_deadline_ms() is None else (self.coordinator.on_time(now_ms),)
+
+    def _timing(self, group_id: str) -> MemberTiming:
+        settings = self._settings.of_group(group_id)
+        return MemberTiming(
+            settings.number("consumer.session.timeout.ms"), settings.number("consumer.heartbeat.interval.ms")
+        )
+
+    def _append(self, now_ms: int, records: Sequence[GroupRecord]) -> int:
+        for (group_id, producer_id, epoch), same in groupby(
+            records, lambda r: (r.group_id, r.producer_id, r.producer_epoch)
+        ):
+            batch = list(same)
+            encoded = [record.encode() for record in batch]
+            appended = self._runtime.append(now_ms, group_id, encoded, producer_id=producer_id, producer_epoch=epoch)
+            if isinstance(appended, Rejected):
+                return appended.error_code
+            for delta, record in enumerate(batch):
+                self.coordinator.replay(record, appended.base_offset + delta)
+        return ErrorCode.NONE
+
+    def _replay(self, index: int, header: BatchHeader, batch: memoryview) -> None:
+        """One batch of that partition."""
+        if header.is_control:
+            if header.record_count:  # otherwise compaction has left nothing of it but its header
+                commit = parse_marker(batch).commit
+                self.coordinator.complete_transaction(header.producer_id, header.producer_epoch, commit, index)
+            return
+        owner = (header.producer_id, header.producer_epoch) if header.is_transactional else (-1, -1)
+        for offset, key, value in pairs_of(header, batch):
+            record = GroupRecord.decode(key, value, *owner)
+            if record is not None:
+                self.coordinator.replay(record, offset)
+
+
+class _Topics:
+    """The topics as the group coordinator sees them."""
+
+    def __init__(self, topics: TopicCatalogue) -> None:
+        self._topics = topics
+
+    @property
+    def version(self) -> int:
+        return self._topics.version
+
+    def names(self) -> Iterable[str]:
+        return (topic.name for topic in self._topics)
+
+    def find(self, name: str) -> tuple[UUID, int] | None:
+        topic = self._topics.get(name)
+        return None if topic is None else (topic.topic_id, len(topic.partitions))
+
+    def name_of(self, topic_id: UUID) -> str | None:
+        topic = self._topics.by_id(topic_id)
+        return None if topic is None else topic.name
+
+
+def _assignors(text: str) -> tuple[str, ...]:
+    """The assignors of a list. Raises InvalidSetting for an empty list and for one that does not exist."""
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    unknown = [name for name in names if name not in ASSIGNORS]
+    if unknown or not names:
+        raise InvalidSetting(f"group.consumer.assignors: {text!r}; known are {', '.join(ASSIGNORS)}")
+    return names
+
+
+def _send(replies: Sequence[tuple[Any, Joined | Synced]], reply: Callable[[], None] | None) -> None:
+    if reply is not None:
+        reply()
+    for answer, parked in replies:
+        answer(parked)

@@ -1,0 +1,34 @@
+"""Which partition of an internal topic owns a group or a transactional id."""
+
+from __future__ import annotations
+
+import struct
+from operator import mul
+
+__all__ = ["coordinator_partition", "java_string_hash"]
+
+_INT32_MIN = -(2**31)
+_POWERS = [pow(31, exponent, 2**32) for exponent in range(256)]
+
+
+def java_string_hash(text: str) -> int:
+    """`String.hashCode()` of Java: over UTF-16 code units, as a signed 32 bit number."""
+    encoded = text.encode("utf-16-be", "surrogatepass")
+    units = struct.unpack(f">{len(encoded) // 2}H", encoded)
+    value = 0
+    for start in range(0, len(units), len(_POWERS)):
+        piece = units[start : start + len(_POWERS)]
+        value = value * 31 ** len(piece) + sum(map(mul, reversed(piece), _POWERS))
+    value &= 0xFFFFFFFF
+    return value - 2**32 if value >= 2**31 else value
+
+
+def coordinator_partition(key: str, partitions: int) -> int:
+    """The partition of `__consumer_offsets` or `__transaction_state` for a group id or transactional id.
+
+    Kafka's `Utils.abs(hash) % partitions`, whose `abs` maps the lowest int to 0. Raises ValueError without partitions.
+    """
+    if partitions < 1:
+        raise ValueError(f"a topic of {partitions} partitions has no coordinator partition")
+    hashed = java_string_hash(key)
+    return (0 if hashed == _INT32_MIN else abs(hashed)) % partitions

@@ -1,0 +1,350 @@
+"""The transaction coordinator at work: its records appended, its fences set, its markers written, its replies held
+until durable.
+
+The order is the guarantee: the Prepare record is durable before it is answered and before a marker is written; every
+marker is durable before the Complete record is appended. A crash between any two of these steps is finished at the
+next start, because what is owed follows from the records alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from fencepost.broker.clock import Jumps
+from fencepost.broker.coordinator.damage import Doubts
+from fencepost.broker.coordinator.runtime import CoordinatorRuntime
+from fencepost.broker.coordinator.txn.coordinator import TransactionCoordinator
+from fencepost.broker.coordinator.txn.ending import AllocateProducerId
+from fencepost.broker.coordinator.txn.model import (
+    MarkerWrite,
+    ProducerPair,
+    Result,
+    TopicPartition,
+    Transaction,
+    TransactionConfig,
+    TransactionRecord,
+)
+from fencepost.broker.coordinator.txn.notices import note_change
+from fencepost.broker.coordinator.txn.states import PREPARED, STATE_NAMES, IllegalTransition
+from fencepost.broker.coordinator.txn_snapshots import TransactionSnapshots
+from fencepost.broker.disk.files import Files
+from fencepost.broker.log.reading import has_gap
+from fencepost.broker.log.results import Rejected
+from fencepost.broker.metrics.counters import Metrics
+from fencepost.broker.settings.values import BrokerConfig
+from fencepost.broker.topics.catalogue import CONSUMER_OFFSETS, Partition, TopicCatalogue
+from fencepost.broker.topics.durability import Durability
+from fencepost.protocol.records.batch import BatchHeader
+from fencepost.protocol.records.walk import pairs_of
+
+__all__ = ["COORDINATOR_EPOCH", "Transactions"]
+
+COORDINATOR_EPOCH = 0
+# Of transaction.version: from here on markers carry the epoch after the transaction's (KIP-890).
+FIRST_BUMPING_VERSION = 2
+
+OffsetsDecided = Callable[[int, int, bool, int], None]
+"""(producer id, epoch, whether it was committed, partition)"""
+
+_log = logging.getLogger("fencepost.broker.transactions")
+
+
+class Transactions:
+    """Drives a `TransactionCoordinator` with the broker's logs."""
+
+    def __init__(
+        self,
+        runtime: CoordinatorRuntime,
+        files: Files,
+        config: BrokerConfig,
+        topics: TopicCatalogue,
+        durability: Durability,
+        metrics: Metrics,
+        doubts: Doubts,
+        *,
+        allocate_producer_id: AllocateProducerId,
+        jumps: Jumps,
+        offsets_decided: OffsetsDecided,
+    ) -> None:
+        """`offsets_decided`: told when a marker is durable in a partition of `__consumer_offsets`."""
+        self._runtime = runtime
+        self._config = config
+        self._topics = topics
+        self._durability = durability
+        self._metrics = metrics
+        self._doubts = doubts
+        self._offsets_decided = offsets_decided
+        self.coordinator = TransactionCoordinator(
+            _coordinator_config(config), allocate_producer_id, jumps, runtime.index_of
+        )
+        self.snapshots = TransactionSnapshots(files, durability, metrics, self.coordinator)
+        self._under_way: set[MarkerWrite] = set()
+        self._waiting: defaultdict[str, list[Callable[[int], None]]] = defaultdict(list)
+        self._idle_owners: dict[int, str] | None = None
+
+    def settings_changed(self) -> None:
+        """The broker's settings are others."""
+        self.coordinator.config = _coordinator_config(self._config)
+
+    def load(self, now_ms: int) -> None:
+        """Replay `__transaction_state`, past what cannot be read. Raises OSError."""
+        for partition in self._runtime.stored():
+            self._load_partition(partition)
+        self._metrics.count("start_records_read", self.snapshots.behind)
+
+    def _load_partition(self, partition: Partition) -> None:
+        last_offset: dict[str, int] = {}
+
+        def replay(header: BatchHeader, batch: memoryview) -> None:
+            if header.is_control:
+                _log.error("%s: a marker at offset %s, where none belongs", partition.directory, header.base_offset)
+                return
+            for offset, key, value in pairs_of(header, batch):
+                record = TransactionRecord.from_bytes(key, value)
+                self._replay_stored(record)
+                last_offset[record.transactional_id] = offset
+            self.snapshots.replayed(partition, header.record_count)
+
+        damaged_end = self._runtime.load(partition, self.snapshots.load(partition), replay)
+        if damaged_end >= 0:
+            self._set_aside(partition, {name for name, offset in last_offset.items() if offset >= damaged_end})
+
+    def _replay_stored(self, record: TransactionRecord) -> None:
+        """A record may follow from one that is damaged: it says all there is to say of its id."""
+        try:
+            self.coordinator.replay(record)
+        except IllegalTransition as error:
+            _log.warning("a record of %r does not follow from the one before: %s", record.transactional_id, error)
+            self.coordinator.set_aside(record.transactional_id)
+            self.coordinator.replay(record)
+
+    def _set_aside(self, partition: Partition, certain: set[str]) -> None:
+        """Do not go by the state of ids that may have had a later one: nothing is committed or aborted by guess."""
+        self._doubts.keep(partition, certain)
+        for name in self.coordinator.names():
+            if self._doubts.of_transaction(name):
+                transaction = self.coordinator.set_aside(name)
+                if transaction is not None:
+                    _log.error(
+                        "transactional id %r: was %s with producer id %s, epoch %s; what became of it is damaged",
+                        *(name, STATE_NAMES[transaction.state], transaction.producer_id, transaction.producer_epoch),
+                    )
+
+    def finish(self, now_ms: int) -> None:
+        """Write the markers that are owed since before the start."""
+        self._write_markers(now_ms, None)
+        self.on_time(now_ms)
+        self.snapshots.write_if_due(now_ms)
+
+    def log_opened(self, now_ms: int, partition: Partition) -> None:
+        """Look for what a power loss left open in a log that is read for the first time."""
+        if not partition.topic.internal:
+            self.settle(now_ms, partition)
+
+    def settle(self, now_ms: int, partition: Partition) -> None:
+        """See that every transaction that is open in a log is open for its coordinator too.
+
+        A power loss can leave one that is not: the batch reached the disk, the record that enlisted the partition did
+        not, and the client was never answered. Under its id's present pair it is enlisted again (its client will retry
+        the batch, which is there); otherwise nobody can go on with it, and it is aborted.
+        """
+        log, name = partition.log, TopicPartition(partition.topic.name, partition.index)
+        for producer_id in list(log.producers.open_transactions):
+            state = log.producers.get(producer_id)
+            owner = self._owner_of(producer_id)
+            current = None if owner is None else self.coordinator.transaction(owner)
+            if state is None or self._is_open(current, ProducerPair(producer_id, state.epoch), name):
+                continue
+            if self._must_not_guess(partition, owner, state.txn_first_offset):
+                _log.error(
+                    "%s: producer id %s has a transaction open since offset %s, and what was to become of it is "
+                    "damaged. It stays open, and readers of committed records wait there: end it with WriteTxnMarkers "
+                    "(kafka-transactions abort), or run fencepost repair",
+                    *(partition.directory, producer_id, state.txn_first_offset),
+                )
+            elif (
+                current is None or owner is None or current.client_pair != (producer_id, state.epoch) or current.is_kept
+            ):
+                self._abort_orphan(now_ms, partition, producer_id, state.epoch)
+            elif current.state in PREPARED:
+                self.when_idle(now_ms, owner, partial(self._settle_again, partition))
+            else:
+                _log.warning("%s: enlisting it again in the transaction of %r", partition.directory, owner)
+                try:
+                    self.apply(now_ms, self.coordinator.adopt(now_ms, owner, name))
+                except OSError as error:
+                    _log.error("%s: it will be tried again: %s", partition.directory, error)
+                    self._runtime.again(now_ms, partial(self._settle_again, partition))
+
+    def _owner_of(self, producer_id: int) -> str | None:
+        """The transactional id that a producer id belongs to. Most often one with something open."""
+        for transaction in self.coordinator.awake():
+            if producer_id in (transaction.producer_id, transaction.next_producer_id):
+                return transaction.transactional_id
+        if self._idle_owners is None:
+            self._idle_owners = self.coordinator.owners()
+        return self._idle_owners.get(producer_id)
+
+    def _must_not_guess(self, partition: Partition, owner: str | None, first_offset: int) -> bool:
+        """Whether a record or marker that is damaged may say what becomes of a transaction. Raises OSError."""
+        return (owner is None and bool(self._doubts)) or has_gap(partition.log, first_offset)
+
+    def _settle_again(self, partition: Partition, now_ms: int) -> None:
+        if partition.opened is not None:
+            self.settle(now_ms, partition)
+
+    @staticmethod
+    def _is_open(current: Transaction | None, pair: ProducerPair, name: TopicPartition) -> bool:
+        """Whether the coordinator will end what `pair` has open in the partition."""
+        if current is None or name not in current.partitions:
+            return False
+        if current.state in PREPARED:
+            return pair.producer_id == current.producer_id and pair != current.client_pair
+        return current.transaction_pair == pair
+
+    def _abort_orphan(self, now_ms: int, partition: Partition, producer_id: int, epoch: int) -> None:
+        """End a transaction that nobody can go on with."""
+        _log.warning("%s: aborting what producer id %s left open", partition.directory, producer_id)
+        log = partition.log
+        appended = log.append_marker(producer_id, epoch, False, COORDINATOR_EPOCH, now_ms, transaction_version=0)
+        if isinstance(appended, Rejected):
+            _log.error("%s: it will be tried again: %s", partition.directory, appended.message)
+            self._runtime.again(now_ms, partial(self._settle_again, partition))
+            return
+        self._durability.appended(partition)
+        if partition.topic.name == CONSUMER_OFFSETS:
+            self._offsets_decided(producer_id, epoch, False, partition.index)
+
+    def apply(self, now_ms: int, result: Result[Any], reply: Callable[[int], None] | None = None) -> None:
+        """Carry out a decision.
+
+        `reply(now_ms)` is called once everything appended so far is durable. Raises OSError.
+        """
+        for record in result.records:
+            self._append(now_ms, record)
+        for fence in result.fence:
+            partition = self._topics.partition(*fence.partition)
+            if partition is not None:
+                partition.log.fence(fence.producer_id, fence.epoch)
+        names = {record.transactional_id for record in result.records}
+        owing = [name for name in names if self._is_prepared(name)]
+
+        def proceed(now_ms: int) -> None:
+            if reply is not None:
+                reply(now_ms)
+            for name in owing:
+                self._write_markers(now_ms, name)
+
+        if reply is not None or owing:
+            self._durability.when_durable(now_ms, proceed)
+        for name in names:
+            if name in self._waiting and not self._is_prepared(name):
+                for action in self._waiting.pop(name):
+                    action(now_ms)
+
+    def when_idle(self, now_ms: int, transactional_id: str, action: Callable[[int], None]) -> None:
+        """Call `action(now_ms)` when no markers of the id are being written, at once if none are."""
+        if self._is_prepared(transactional_id):
+            self._waiting[transactional_id].append(action)
+        else:
+            action(now_ms)
+
+    @property
+    def writes_markers(self) -> bool:
+        """Whether markers are written that are not durable yet."""
+        return bool(self._under_way)
+
+    def on_time(self, now_ms: int) -> None:
+        """Abort what has timed out, forget ids that were idle for too long."""
+        self._runtime.on_time(now_ms, self.coordinator.on_time, self.apply)
+
+    def next_deadline_ms(self) -> int | None:
+        """When `on_time` has something to do."""
+        return self._runtime.next_deadline_ms(self.coordinator.next_deadline_ms())
+
+    def _is_prepared(self, transactional_id: str) -> bool:
+        transaction = self.coordinator.transaction(transactional_id)
+        return transaction is not None and transaction.state in PREPARED
+
+    def _append(self, now_ms: int, record: TransactionRecord) -> None:
+        self._runtime.append(now_ms, record.transactional_id, [(record.key(), record.value())])
+        before = self.coordinator.transaction(record.transactional_id)
+        self.coordinator.replay(record)
+        note_change(self._metrics, now_ms, before, record.transaction)
+        self.snapshots.replayed(self._runtime.partition_of(record.transactional_id))
+        self.snapshots.write_if_due(now_ms)
+
+    def _write_markers(self, now_ms: int, transactional_id: str | None) -> None:
+        for write in self.coordinator.marker_work(transactional_id):
+            if write not in self._under_way:
+                self._under_way.add(write)
+                self._write_marker(now_ms, write)
+
+    def _write_marker(self, now_ms: int, write: MarkerWrite) -> None:
+        partition = self._topics.partition(*write.partition)
+        offset = -1
+        if partition is not None:
+            try:
+                offset = _append_marker(partition, write, now_ms)
+            except OSError:
+                _log.exception("a marker cannot be written to %s; it will be tried again", partition.directory)
+                self._under_way.discard(write)
+                self._runtime.again(now_ms, lambda now_ms: self._write_markers(now_ms, write.transactional_id))
+                return
+            self._durability.appended(partition)
+        self._durability.when_durable(now_ms, lambda now_ms: self._acknowledge(now_ms, write, partition, offset))
+
+    def _acknowledge(self, now_ms: int, write: MarkerWrite, partition: Partition | None, offset: int) -> None:
+        self._under_way.discard(write)
+        log = None if partition is None else partition.opened
+        if log is not None and not log.is_durable(offset):
+            _log.error("a marker in %s is not durable; it is owed until the broker starts again", log.directory)
+            return
+        if write.partition.topic == CONSUMER_OFFSETS:
+            self._offsets_decided(write.producer_id, write.producer_epoch, write.commit, write.partition.partition)
+        self._runtime.until_done(partial(self._complete, self.coordinator.marker_written(now_ms, write)), now_ms)
+
+    def _complete(self, result: Result[None], now_ms: int) -> None:
+        """All markers are durable. Until the record that says so is written, the id takes no new transaction."""
+        self.apply(now_ms, result)
+
+
+def _append_marker(partition: Partition, write: MarkerWrite, now_ms: int) -> int:
+    """Append the marker. An administrator's WriteTxnMarkers may have named higher epochs: the one true coordinator
+    goes on with the higher ones. Returns its offset, -1 when it was there. Raises OSError."""
+    log = partition.log
+    state = log.producers.get(write.producer_id)
+    coordinator_epoch = (
+        write.coordinator_epoch if state is None else max(write.coordinator_epoch, state.coordinator_epoch)
+    )
+    bumped = write.transaction_version >= FIRST_BUMPING_VERSION
+    if state is not None and bumped and state.epoch == write.producer_epoch and state.txn_first_offset >= 0:
+        # The next transaction is open here, which it can only be behind this marker: a power loss took the record that
+        # says so, and left what came after it.
+        return -1
+    ahead = state is not None and state.epoch > write.producer_epoch
+    appended = log.append_marker(
+        write.producer_id,
+        state.epoch if state is not None and ahead else write.producer_epoch,
+        write.commit,
+        coordinator_epoch,
+        now_ms,
+        transaction_version=0 if ahead else write.transaction_version,
+    )
+    if isinstance(appended, Rejected):
+        raise OSError(f"{partition.directory} refused the marker {write}: {appended.message}")
+    return appended.base_offset
+
+
+def _coordinator_config(config: BrokerConfig) -> TransactionConfig:
+    return TransactionConfig(
+        transaction_max_timeout_ms=config.number("transaction.max.timeout.ms"),
+        transactional_id_expiration_ms=config.number("transactional.id.expiration.ms"),
+        transaction_two_phase_commit_enable=config.flag("transaction.two.phase.commit.enable"),
+        transaction_version=config.number("transaction.version"),
+        coordinator_epoch=COORDINATOR_EPOCH,
+    )

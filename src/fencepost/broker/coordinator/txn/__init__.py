@@ -1,0 +1,1 @@
+"""Transactions: decisions, the one replayed state, markers."""

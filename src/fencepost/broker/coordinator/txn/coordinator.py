@@ -1,0 +1,256 @@
+"""The transaction coordinator: one facade over the pure decisions and the one replayed state.
+
+How the owner drives it, for a request and for a timeout alike:
+
+1. ``result = coordinator.end_txn(...)`` decides and changes nothing.
+2. Append ``result.records`` to ``__transaction_state`` and `replay` each at once; apply ``result.fence``.
+3. When the log is durable up to there, send ``result.reply``. A reply without records must wait too, for whatever
+   record of the id was appended before it: it may repeat what that record says.
+4. `marker_work` names the markers owed. Write each (only after step 3's durability), then `marker_written`; the last
+   one's result holds the completion record, to be treated as in step 2.
+
+At start: `replay` every record, then `marker_work` and `on_time`. No method looks at all ids but those of the views.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+
+from fencepost.broker.clock import Jumps
+from fencepost.broker.coordinator.txn import decide_end, decide_enlist, decide_init, views
+from fencepost.broker.coordinator.txn.decide_end import EndRequest
+from fencepost.broker.coordinator.txn.decide_enlist import EnlistRequest
+from fencepost.broker.coordinator.txn.decide_init import InitRequest
+from fencepost.broker.coordinator.txn.ending import AllocateProducerId
+from fencepost.broker.coordinator.txn.model import (
+    NO_PRODUCER_ID,
+    EndReply,
+    ErrorReply,
+    InitReply,
+    MarkerWrite,
+    OffsetsVerdict,
+    PartitionErrors,
+    ProducerPair,
+    ProduceVerdict,
+    Result,
+    TopicPartition,
+    Transaction,
+    TransactionConfig,
+    TransactionRecord,
+)
+from fencepost.broker.coordinator.txn.replay import TransactionStore
+from fencepost.broker.coordinator.txn.snapshot import Snapshot
+from fencepost.broker.coordinator.txn.states import PREPARED
+from fencepost.broker.coordinator.txn.views import ListReply, TransactionDescription
+from fencepost.protocol.codes import ErrorCode
+
+_MOST_PER_LOOK = 1_000
+
+
+class TransactionCoordinator:
+    """See the module. ``allocate_producer_id`` must give ids above `highest_producer_id` and never one twice."""
+
+    def __init__(
+        self,
+        config: TransactionConfig,
+        allocate_producer_id: AllocateProducerId,
+        jumps: Jumps | None = None,
+        shard_of: Callable[[str], int] = lambda _: 0,
+    ) -> None:
+        """`jumps`: of the time that requests come with. `shard_of`: the partition of the transaction log that an id
+        belongs to."""
+        self._config = config
+        self._allocate = allocate_producer_id
+        self._store = TransactionStore(
+            config.transactional_id_expiration_ms, Jumps() if jumps is None else jumps, shard_of
+        )
+        # Not part of the replayed state: how often an old epoch was answered 59. Lost with a restart, which only means
+        # that a client which never bumps is told three times more.
+        self._refusals: dict[str, tuple[ProducerPair, int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._store)
+
+    @property
+    def config(self) -> TransactionConfig:
+        return self._config
+
+    @config.setter
+    def config(self, config: TransactionConfig) -> None:
+        """Takes effect from the next request on; an id's expiry time moves when it is touched or comes up."""
+        self._config = config
+        self._store.expiration_ms = config.transactional_id_expiration_ms
+
+    @property
+    def highest_producer_id(self) -> int:
+        return self._store.highest_producer_id
+
+    def transaction(self, transactional_id: str) -> Transaction | None:
+        """The present state, for tests and tools."""
+        return self._store.get(transactional_id)
+
+    def awake(self) -> list[Transaction]:
+        """The present states of all ids that have something open or owed (and perhaps of some others)."""
+        return self._store.awake()
+
+    # Requests
+
+    def init_producer_id(self, now_ms: int, request: InitRequest) -> Result[InitReply]:
+        """InitProducerId (KIP-98, 360, 588, 939). 51 with a record: an open transaction is being aborted first."""
+        current = None if request.transactional_id is None else self._store.get(request.transactional_id)
+        return decide_init.init_producer_id(now_ms, self._config, current, request, self._allocate)
+
+    def add(self, now_ms: int, request: EnlistRequest) -> Result[ErrorReply]:
+        """AddPartitionsToTxn, AddOffsetsToTxn. The caller has checked that the partitions exist (3, and 55 for the
+        others) and ACLs."""
+        name, pair = request.transactional_id, request.pair
+        refusals = self._refusals_of(name, pair)
+        result = decide_enlist.add(now_ms, self._config, self._store.get(name), request, refusals=refusals)
+        if result.reply.error_code == ErrorCode.UNKNOWN_PRODUCER_ID:
+            self._refusals[name] = (pair, refusals + 1)
+        return result
+
+    def verify(self, request: EnlistRequest) -> Result[PartitionErrors]:
+        """AddPartitionsToTxn v4+ with VerifyOnly."""
+        return decide_enlist.verify(self._store.get(request.transactional_id), request)
+
+    def enlist_for_produce(self, now_ms: int, request: EnlistRequest) -> Result[ProduceVerdict]:
+        """To be asked for every transactional batch of every Produce version; append only after error 0."""
+        current = self._store.get(request.transactional_id)
+        return decide_enlist.enlist_for_produce(now_ms, self._config, current, request)
+
+    def enlist_for_offsets(self, now_ms: int, request: EnlistRequest) -> Result[OffsetsVerdict]:
+        """To be asked for every TxnOffsetCommit of every version; store only after error 0 without ``drop``."""
+        current = self._store.get(request.transactional_id)
+        return decide_enlist.enlist_for_offsets(now_ms, self._config, current, request)
+
+    def adopt(self, now_ms: int, transactional_id: str, partition: tuple[str, int]) -> Result[None]:
+        """Enlist what a power loss left open in a partition under the id's present pair; nothing while markers pend."""
+        current = self._store.get(transactional_id)
+        if current is None or current.state in PREPARED or current.is_kept:
+            return Result(None)
+        return decide_enlist.adopt(now_ms, current, TopicPartition(*partition))
+
+    def end_txn(self, now_ms: int, request: EndRequest) -> Result[EndReply]:
+        """EndTxn. The reply's pair (v5+) is the one for the next transaction."""
+        current = self._store.get(request.transactional_id)
+        return decide_end.end_txn(now_ms, self._config, current, request, self._allocate)
+
+    # Views
+
+    def describe(self, transactional_id: str) -> TransactionDescription:
+        return views.describe(transactional_id, self._store.get(transactional_id))
+
+    def list_transactions(
+        self,
+        now_ms: int,
+        *,
+        states: Collection[str] = (),
+        producer_ids: Collection[int] = (),
+        duration_ms: int = -1,
+        pattern: str | None = None,
+    ) -> ListReply:
+        return views.list_transactions(
+            now_ms,
+            self._store.summaries(),
+            states=states,
+            producer_ids=producer_ids,
+            duration_ms=duration_ms,
+            pattern=pattern,
+        )
+
+    def owned_producer_ids(self) -> Iterable[int]:
+        """The producer ids of live transactional ids, whose state in the partitions must not expire."""
+        for _, _, producer_id, next_producer_id, _ in self._store.summaries():
+            yield producer_id
+            if next_producer_id != NO_PRODUCER_ID:
+                yield next_producer_id
+
+    def owners(self) -> dict[int, str]:
+        """Transactional ids by the producer ids that they own. Looks at all of them."""
+        found = {}
+        for name, _, producer_id, next_producer_id, _ in self._store.summaries():
+            found[next_producer_id] = found[producer_id] = name
+        found.pop(NO_PRODUCER_ID, None)
+        return found
+
+    # Markers
+
+    def marker_work(self, transactional_id: str | None = None) -> list[MarkerWrite]:
+        """The markers owed: of one id, or of all (at start). Asking again names them again until acknowledged."""
+        return list(self._store.outstanding.writes(transactional_id, self._config.coordinator_epoch))
+
+    def marker_written(self, now_ms: int, write: MarkerWrite) -> Result[None]:
+        """Acknowledge a marker, or a partition that is gone. The last one's result holds the completion record."""
+        finished = self._store.outstanding.acknowledge(write)
+        if finished is None:
+            return Result(None)
+        return Result(None, (decide_end.completed(now_ms, finished),))
+
+    # Time
+
+    def next_deadline_ms(self) -> int | None:
+        """No later than the next moment at which `on_time` has something to do."""
+        return self._store.next_ms()
+
+    def on_time(self, now_ms: int, limit: int = _MOST_PER_LOOK) -> list[Result[None]]:
+        """Timeouts and expiries that are due, at most ``limit``; each result is one id's."""
+        results = []
+        for current in self._store.take_due(now_ms, limit):
+            result = self._due(now_ms, current)
+            if result is None:
+                self._store.look_again(current)
+            else:
+                results.append(result)
+        return results
+
+    def _due(self, now_ms: int, current: Transaction) -> Result[None] | None:
+        if current.state in PREPARED:
+            return None if current.partitions else Result(None, (decide_end.completed(now_ms, current),))
+        due_ms = self._store.due_ms(current)
+        if due_ms is None or due_ms > now_ms:
+            return None
+        if current.deadline_ms is not None:
+            return decide_end.time_out(now_ms, current, self._allocate)
+        return decide_end.expired(current)
+
+    # State
+
+    def replay(self, record: TransactionRecord) -> None:
+        """Make the record's state the present one. Raises `IllegalTransition`."""
+        self._store.replay(record)
+        refused = self._refusals.get(record.transactional_id)
+        if refused is not None and not self._still_timed_out(record.transaction, refused[0]):
+            del self._refusals[record.transactional_id]
+
+    def snapshot(self, shard: int) -> Snapshot:
+        """The states of all ids of one partition of the transaction log."""
+        idle, awake = self._store.of_shard(shard)
+        records = [TransactionRecord(each.transactional_id, each) for each in awake]
+        return Snapshot(self.highest_producer_id, idle, [(each.key(), each.value() or b"") for each in records])
+
+    def load(self, shard: int, snapshot: Snapshot) -> None:
+        """Take over a snapshot, before anything is replayed. Raises the errors of `TransactionRecord.from_bytes`, and
+        then nothing has changed."""
+        records = [TransactionRecord.from_bytes(key, value) for key, value in snapshot.awake]
+        self._store.load_packed(shard, snapshot.idle)
+        for record in records:
+            self._store.replay(record)
+        self._store.highest_producer_id = max(self._store.highest_producer_id, snapshot.highest_producer_id)
+
+    def names(self) -> list[str]:
+        """All transactional ids."""
+        return [name for name, *_ in self._store.summaries()]
+
+    def set_aside(self, transactional_id: str) -> Transaction | None:
+        """Forget the id without a record of it, when loading finds that its state cannot be trusted."""
+        self._refusals.pop(transactional_id, None)
+        return self._store.set_aside(transactional_id)
+
+    @staticmethod
+    def _still_timed_out(transaction: Transaction | None, pair: ProducerPair) -> bool:
+        return transaction is not None and transaction.timed_out(pair)
+
+    def _refusals_of(self, transactional_id: str, pair: ProducerPair) -> int:
+        refused_pair, count = self._refusals.get(transactional_id, (pair, 0))
+        return count if refused_pair == pair else 0

@@ -1,0 +1,163 @@
+"""EndTxn, timeouts, the completion after the last marker, expiry of ids.
+
+Sources, in docs/observed.md: K20 to K27 (EndTxn v3/v4 against v5 in every state), K42 (after a timeout) and K51 (abort
+of an empty transaction); R1 for the timed-out one, R4 for the kept one.
+
+EndTxn v5+ names its transaction by (producer id, epoch), since each transaction has an epoch of its own. A repeated one
+therefore gets the same answer until the client goes on, and a late one can never end a later transaction. EndTxn v0-4
+keeps the epoch: a late one may, as with any Kafka.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fencepost.broker.coordinator.txn import ending, generations
+from fencepost.broker.coordinator.txn.ending import BUMPING, AllocateProducerId
+from fencepost.broker.coordinator.txn.generations import FENCED, FIRST_BUMPING_END, KAFKA_PYTHON, TIMED_OUT, fenced_code
+from fencepost.broker.coordinator.txn.model import (
+    BumpCause,
+    EndReply,
+    Fence,
+    ProducerPair,
+    Result,
+    Transaction,
+    TransactionConfig,
+    TransactionRecord,
+)
+from fencepost.broker.coordinator.txn.states import IDLE, PREPARED, TxnState
+from fencepost.protocol.codes import ErrorCode
+
+FIRST_WITH_PRODUCER_FENCED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class EndRequest:
+    transactional_id: str
+    pair: ProducerPair
+    commit: bool
+    api_version: int
+    software_name: str = ""
+
+    @property
+    def bumping(self) -> bool:
+        return self.api_version >= FIRST_BUMPING_END
+
+
+def end_txn(
+    now_ms: int,
+    config: TransactionConfig,
+    current: Transaction | None,
+    request: EndRequest,
+    allocate: AllocateProducerId,
+) -> Result[EndReply]:
+    if request.transactional_id == "":
+        return _error(ErrorCode.INVALID_REQUEST)
+    if request.bumping and config.transaction_version < 1:
+        # Kafka 4.3.1 accepts it on this level and the id is then stuck for ever; refusing changes nothing.
+        return _error(ErrorCode.UNSUPPORTED_VERSION)
+    if current is None or not current.knows_producer(request.pair.producer_id):
+        return _error(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    if request.pair == current.client_pair:
+        return _end_with_client_pair(now_ms, current, request, allocate)
+    if request.pair == current.last_pair:
+        return _end_with_last_pair(current, request)
+    return _fenced(request)
+
+
+def _end_with_client_pair(
+    now_ms: int, current: Transaction, request: EndRequest, allocate: AllocateProducerId
+) -> Result[EndReply]:
+    if current.state is TxnState.ONGOING:
+        after = ending.prepare(
+            now_ms, current, request.commit, bumping=request.bumping, cause=BumpCause.END_TXN, allocate=allocate
+        )
+        pair = after.client_pair
+        reply = EndReply(ErrorCode.NONE, pair.producer_id, pair.epoch)
+        return Result(reply, (TransactionRecord(after.transactional_id, after),), _fences(after))
+    if current.state in PREPARED:
+        return _error(ErrorCode.CONCURRENT_TRANSACTIONS)
+    if request.bumping:
+        return _end_nothing(now_ms, current, request, allocate)
+    outcome = _outcome(current)
+    if outcome is None or current.client_transaction_version == BUMPING:
+        # Nothing was begun with this epoch: there is no EndTxn that this one could repeat.
+        return _error(ErrorCode.INVALID_TXN_STATE)
+    if outcome != request.commit:
+        return _error(ErrorCode.INVALID_TXN_STATE)
+    return Result(EndReply(ErrorCode.NONE, *current.client_pair))
+
+
+def _end_nothing(
+    now_ms: int, current: Transaction, request: EndRequest, allocate: AllocateProducerId
+) -> Result[EndReply]:
+    """v5+ with the present pair and nothing open: a commit would promise something, an abort just moves the epoch."""
+    if request.commit:
+        return _error(ErrorCode.INVALID_TXN_STATE)
+    after = ending.abort_nothing(now_ms, current, allocate)
+    reply = EndReply(ErrorCode.NONE, *after.client_pair)
+    return Result(reply, (TransactionRecord(after.transactional_id, after),))
+
+
+def _end_with_last_pair(current: Transaction, request: EndRequest) -> Result[EndReply]:
+    """The pair before the latest bump: a repeated EndTxn, or a producer that does not know of its timeout."""
+    if current.last_bump is BumpCause.TIMEOUT:
+        return _end_timed_out(current, request)
+    if current.last_bump is not BumpCause.END_TXN or not request.bumping:
+        return _fenced(request)
+    if current.state in PREPARED:
+        return _error(ErrorCode.CONCURRENT_TRANSACTIONS)
+    outcome = _outcome(current)
+    if outcome is None:
+        return _fenced(request)
+    if outcome != request.commit:
+        return _error(ErrorCode.INVALID_TXN_STATE)
+    return Result(EndReply(ErrorCode.NONE, *current.client_pair))
+
+
+def _end_timed_out(current: Transaction, request: EndRequest) -> Result[EndReply]:
+    answers = TIMED_OUT[generations.of_end(request.api_version, current.init_version)]
+    answer = answers.end_commit if request.commit else answers.end_abort
+    if answer == FENCED or (request.software_name == KAFKA_PYTHON and not request.bumping):
+        return _fenced(request)
+    if answer == ErrorCode.NONE:
+        return Result(EndReply(ErrorCode.NONE, *current.client_pair))
+    return _error(ErrorCode(answer))
+
+
+def time_out(now_ms: int, current: Transaction, allocate: AllocateProducerId) -> Result[None]:
+    """Abort the open transaction; its producer, should it come back, can take the bumped pair (KIP-588)."""
+    after = ending.prepare(now_ms, current, commit=False, bumping=True, cause=BumpCause.TIMEOUT, allocate=allocate)
+    return Result(None, (TransactionRecord(after.transactional_id, after),), ending.fences(after))
+
+
+def completed(now_ms: int, current: Transaction) -> TransactionRecord:
+    """The record after the last marker."""
+    return TransactionRecord(current.transactional_id, ending.complete(now_ms, current))
+
+
+def expired(current: Transaction) -> Result[None] | None:
+    """The tombstone of an id that was idle for too long, None for one that is not idle."""
+    if current.state not in IDLE:
+        return None
+    return Result(None, (TransactionRecord(current.transactional_id, None),))
+
+
+def _fences(after: Transaction) -> tuple[Fence, ...]:
+    """Without a bump there is no epoch to fence by: the coordinator itself refuses what comes in between."""
+    return ending.fences(after) if after.client_transaction_version == BUMPING else ()
+
+
+def _outcome(current: Transaction) -> bool | None:
+    """True: committed, False: aborted, None: nothing has been ended."""
+    if current.state is TxnState.COMPLETE_COMMIT:
+        return True
+    return False if current.state is TxnState.COMPLETE_ABORT else None
+
+
+def _error(code: ErrorCode) -> Result[EndReply]:
+    return Result(EndReply(code))
+
+
+def _fenced(request: EndRequest) -> Result[EndReply]:
+    return Result(EndReply(fenced_code(request.api_version, FIRST_WITH_PRODUCER_FENCED)))

@@ -1,0 +1,200 @@
+"""Requests that add to a transaction: AddPartitionsToTxn, AddOffsetsToTxn, transactional Produce, TxnOffsetCommit.
+
+Sources, in docs/observed.md: K40 to K43 (a timed-out or fenced producer), K50 (which version enlists by itself, which
+verifies) and K101 (51 while markers are being written); R1 for the timed-out one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import NamedTuple
+
+from fencepost.broker.coordinator.txn import generations
+from fencepost.broker.coordinator.txn.generations import FENCED, KAFKA_PYTHON, TIMED_OUT, fenced_code
+from fencepost.broker.coordinator.txn.model import (
+    NO_EPOCH,
+    NO_PRODUCER_ID,
+    BumpCause,
+    ErrorReply,
+    OffsetsVerdict,
+    PartitionErrors,
+    ProducerPair,
+    ProduceVerdict,
+    Result,
+    TopicPartition,
+    Transaction,
+    TransactionConfig,
+    TransactionRecord,
+)
+from fencepost.broker.coordinator.txn.states import IDLE, PREPARED, TxnState
+from fencepost.protocol.codes import ErrorCode
+
+FIRST_ADD_WITH_PRODUCER_FENCED = 2
+FIRST_ABORTABLE_PRODUCE = 11
+FIRST_ABORTABLE_OFFSETS = 4
+
+_GO_ON = Result(ProduceVerdict(ErrorCode.NONE))
+_COMMIT_OFFSETS = Result(OffsetsVerdict(ErrorCode.NONE))
+
+
+class EnlistRequest(NamedTuple):
+    """What is to belong to a transaction: partitions that are written to, or the one of ``__consumer_offsets`` that a
+    group belongs to. ``api_version``: of the request that asks, whichever it is."""
+
+    transactional_id: str
+    pair: ProducerPair
+    partitions: Collection[tuple[str, int]]
+    api_version: int
+    software_name: str = ""
+
+
+def add(
+    now_ms: int, config: TransactionConfig, current: Transaction | None, request: EnlistRequest, *, refusals: int = 0
+) -> Result[ErrorReply]:
+    """AddPartitionsToTxn and AddOffsetsToTxn. ``refusals``: how often this pair has already been answered 59."""
+    pair, api_version = request.pair, request.api_version
+    if request.transactional_id == "":
+        return Result(ErrorReply(ErrorCode.INVALID_REQUEST))
+    if current is None or not current.knows_producer(pair.producer_id):
+        return Result(ErrorReply(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
+    if pair != current.client_pair:
+        code = fenced_code(api_version, FIRST_ADD_WITH_PRODUCER_FENCED)
+        if current.timed_out(pair):
+            answer = TIMED_OUT[generations.of_add(api_version, current.init_version)].add
+            loops = request.software_name == KAFKA_PYTHON or refusals >= config.refusals_before_fencing
+            code = code if answer == FENCED or loops else answer
+        return Result(ErrorReply(code))
+    if current.state in PREPARED:
+        return Result(ErrorReply(ErrorCode.CONCURRENT_TRANSACTIONS))
+    if current.is_kept:
+        return Result(ErrorReply(ErrorCode.INVALID_TXN_STATE))
+    records = _enlisted(now_ms, current, request.partitions, add_version=api_version)
+    return Result(ErrorReply(ErrorCode.NONE), records)
+
+
+def verify(current: Transaction | None, request: EnlistRequest) -> Result[PartitionErrors]:
+    """AddPartitionsToTxn v4+ with VerifyOnly: 0 for a partition of the open transaction, 120 for another one."""
+    asked = [TopicPartition(*partition) for partition in request.partitions]
+    if current is None or not current.knows_producer(request.pair.producer_id):
+        return Result(PartitionErrors(dict.fromkeys(asked, ErrorCode.INVALID_PRODUCER_ID_MAPPING)))
+    if request.pair != current.client_pair:
+        code = fenced_code(request.api_version, FIRST_ADD_WITH_PRODUCER_FENCED)
+        return Result(PartitionErrors(dict.fromkeys(asked, code)))
+    if current.state in PREPARED:
+        return Result(PartitionErrors(dict.fromkeys(asked, ErrorCode.CONCURRENT_TRANSACTIONS)))
+    enlisted = current.partitions if current.state is TxnState.ONGOING and not current.is_kept else frozenset()
+    return Result(
+        PartitionErrors(
+            {each: ErrorCode.NONE if each in enlisted else ErrorCode.TRANSACTION_ABORTABLE for each in asked}
+        )
+    )
+
+
+def produce_verdict(current: Transaction | None, pair: ProducerPair, *, produce_version: int) -> ProduceVerdict:
+    """Whether this pair may write into a transaction of the id at all (error 0), and if not, what Produce answers."""
+    if current is None or not current.knows_producer(pair.producer_id):
+        return ProduceVerdict(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    if pair == current.client_pair:
+        return ProduceVerdict(ErrorCode.INVALID_TXN_STATE if current.is_kept else ErrorCode.NONE)
+    if current.timed_out(pair):
+        generation = generations.of_produce(produce_version, current.init_version, current.add_partitions_version)
+        answers = TIMED_OUT[generation]
+        return ProduceVerdict(answers.produce, answers.produce_log_start_offset)
+    return ProduceVerdict(ErrorCode.INVALID_PRODUCER_EPOCH)
+
+
+def enlist_for_produce(
+    now_ms: int,
+    config: TransactionConfig,
+    current: Transaction | None,
+    request: EnlistRequest,
+) -> Result[ProduceVerdict]:
+    """Produce v12+ adds its partitions to the transaction (opening one); older versions must find them added."""
+    produce_version, partitions = request.api_version, request.partitions
+    verdict = produce_verdict(current, request.pair, produce_version=produce_version)
+    if verdict.error_code != ErrorCode.NONE or current is None:
+        return Result(verdict)
+    if current.state is TxnState.ONGOING and current.partitions.issuperset(partitions):
+        return _GO_ON
+    if produce_version >= generations.FIRST_IMPLICIT_PRODUCE:
+        if current.state in PREPARED:
+            return Result(ProduceVerdict(ErrorCode.CONCURRENT_TRANSACTIONS))
+        if config.transaction_version < 1:
+            return Result(ProduceVerdict(ErrorCode.UNSUPPORTED_VERSION))
+        return Result(ProduceVerdict(ErrorCode.NONE), _enlisted(now_ms, current, partitions))
+    if produce_version >= FIRST_ABORTABLE_PRODUCE:
+        return Result(ProduceVerdict(ErrorCode.TRANSACTION_ABORTABLE))
+    return Result(ProduceVerdict(ErrorCode.INVALID_TXN_STATE))
+
+
+def enlist_for_offsets(
+    now_ms: int,
+    config: TransactionConfig,
+    current: Transaction | None,
+    request: EnlistRequest,
+) -> Result[OffsetsVerdict]:
+    """TxnOffsetCommit: v5+ adds the group's offsets partition by itself, older versions need AddOffsetsToTxn first."""
+    pair, api_version = request.pair, request.api_version
+    if current is None or not current.knows_producer(pair.producer_id):
+        return Result(OffsetsVerdict(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
+    if pair != current.client_pair:
+        return Result(_offsets_of_another_epoch(current, pair, api_version))
+    if current.state in PREPARED:
+        return Result(OffsetsVerdict(ErrorCode.CONCURRENT_TRANSACTIONS))
+    if current.is_kept:
+        return Result(OffsetsVerdict(ErrorCode.INVALID_TXN_STATE))
+    if current.state is TxnState.ONGOING and current.partitions.issuperset(request.partitions):
+        return _COMMIT_OFFSETS
+    if api_version >= generations.FIRST_IMPLICIT_OFFSETS:
+        if config.transaction_version < 1:
+            return Result(OffsetsVerdict(ErrorCode.UNSUPPORTED_VERSION))
+        return Result(OffsetsVerdict(ErrorCode.NONE), _enlisted(now_ms, current, request.partitions))
+    if api_version >= FIRST_ABORTABLE_OFFSETS:
+        return Result(OffsetsVerdict(ErrorCode.TRANSACTION_ABORTABLE))
+    return Result(OffsetsVerdict(ErrorCode.INVALID_TXN_STATE))
+
+
+def adopt(now_ms: int, current: Transaction, partition: TopicPartition) -> Result[None]:
+    """Enlist a partition whose batch outlived, in a power loss, the record that enlisted it.
+
+    The batch was never answered, so its client sends it again, and the log will take that for the duplicate it is:
+    aborting the batch would turn the answer into a lie. Enlisted again, it goes the way of its transaction, which its
+    client ends, or the next owner of the id, or the timeout.
+    """
+    return Result(None, _enlisted(now_ms, current, (partition,)))
+
+
+def _offsets_of_another_epoch(current: Transaction, pair: ProducerPair, api_version: int) -> OffsetsVerdict:
+    if not current.timed_out(pair):
+        return OffsetsVerdict(ErrorCode.INVALID_PRODUCER_EPOCH)
+    generation = generations.of_offsets(api_version, current.init_version, current.add_partitions_version)
+    answer = TIMED_OUT[generation].offsets
+    return OffsetsVerdict(answer, drop=answer == ErrorCode.NONE)
+
+
+def _enlisted(
+    now_ms: int, current: Transaction, partitions: Collection[tuple[str, int]], *, add_version: int = -1
+) -> tuple[TransactionRecord, ...]:
+    """The record that adds what is not there yet; none when all is. The first one opens the transaction, which proves
+    that the client has its present pair: no earlier one needs to be recognised any more."""
+    starting = current.state in IDLE
+    already = frozenset[TopicPartition]() if starting else current.partitions
+    wanted = already.union(TopicPartition(*partition) for partition in partitions)
+    if wanted == already:
+        return ()
+    after = replace(current, partitions=wanted, last_update_ms=now_ms)
+    if starting:
+        after = replace(
+            after,
+            state=TxnState.ONGOING,
+            start_ms=now_ms,
+            client_transaction_version=0,
+            previous_producer_id=NO_PRODUCER_ID,
+            last_producer_epoch=NO_EPOCH,
+            last_bump=BumpCause.NONE,
+            add_partitions_version=add_version,
+        )
+    elif add_version >= 0:
+        after = replace(after, add_partitions_version=add_version)
+    return (TransactionRecord(after.transactional_id, after),)

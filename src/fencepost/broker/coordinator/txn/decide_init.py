@@ -1,0 +1,215 @@
+"""InitProducerId: who may have the id, with which pair, and what becomes of a transaction that is open.
+
+Sources, in docs/observed.md: K10 to K18 (what Kafka answers), R1 (a timed-out producer gets its bumped epoch,
+repeatably), R4 (KIP-939's keep; a stale pair is refused before anything is touched, where Kafka aborts first).
+
+KeepPreparedTxn, in both natural uses:
+
+* *A resolver after a crash*: keep without a pair. It gets the client pair, with which EndTxn must come, and as
+  ``ongoing_*`` the pair of the transaction, to be compared with what the application stored when it prepared.
+* *The writer itself, as its prepare step* (keep and Enable2Pc, with its own pair): its ordinary transaction becomes a
+  two-phase one and is frozen, since the pair it wrote with is fenced. Whoever decides stores the pair that *this
+  answer* gave (``producer_id``, ``producer_epoch``) and sends EndTxn with exactly that. EndTxn with the pair the
+  records were written with is refused from then on: there is one pair that can end the transaction, the one handed
+  out last, and every further keep moves it on and fences the resolver before it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from fencepost.broker.coordinator.txn import ending
+from fencepost.broker.coordinator.txn.ending import AllocateProducerId
+from fencepost.broker.coordinator.txn.generations import fenced_code
+from fencepost.broker.coordinator.txn.model import (
+    NO_EPOCH,
+    NO_PAIR,
+    NO_PRODUCER_ID,
+    TWO_PHASE_TIMEOUT_MS,
+    BumpCause,
+    Fence,
+    InitReply,
+    ProducerPair,
+    Result,
+    Transaction,
+    TransactionConfig,
+    TransactionRecord,
+)
+from fencepost.broker.coordinator.txn.states import PREPARED, TxnState
+from fencepost.protocol.codes import ErrorCode
+
+FIRST_WITH_PRODUCER_FENCED = 4
+
+
+@dataclass(frozen=True, slots=True)
+class InitRequest:
+    """``producer`` is `NO_PAIR` when the request names none. ``may_two_phase``: the caller's ACLs allow it."""
+
+    transactional_id: str | None
+    timeout_ms: int
+    producer: ProducerPair
+    api_version: int
+    enable_two_phase: bool = False
+    keep_prepared: bool = False
+    may_two_phase: bool = True
+
+
+def init_producer_id(
+    now_ms: int,
+    config: TransactionConfig,
+    current: Transaction | None,
+    request: InitRequest,
+    allocate: AllocateProducerId,
+) -> Result[InitReply]:
+    """Order of the checks as observed: null id, empty id, two-phase right (53), timeout (50), state."""
+    if request.transactional_id is None:
+        return Result(InitReply(ErrorCode.NONE, allocate(), 0))
+    refusal = _refusal(config, request)
+    if refusal is not None:
+        return Result(InitReply(refusal))
+    if current is None:
+        return _create(now_ms, request.transactional_id, request, allocate)
+    if current.state in PREPARED:
+        # A stale producer learns at once that it is fenced; everybody else comes again when the markers are written.
+        stale = request.producer != NO_PAIR and not _is_current_or_last(current, request.producer)
+        return _refuse(request) if stale else Result(InitReply(ErrorCode.CONCURRENT_TRANSACTIONS))
+    if current.state is TxnState.ONGOING:
+        return _init_over_open(now_ms, current, request, allocate)
+    return _init_idle(now_ms, current, request, allocate)
+
+
+def _refusal(config: TransactionConfig, request: InitRequest) -> ErrorCode | None:
+    half_a_pair = (request.producer.producer_id == NO_PRODUCER_ID) != (request.producer.epoch == NO_EPOCH)
+    if request.transactional_id == "" or half_a_pair:
+        return ErrorCode.INVALID_REQUEST
+    if request.enable_two_phase:
+        if not (config.transaction_two_phase_commit_enable and request.may_two_phase):
+            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    elif not 0 < request.timeout_ms <= config.transaction_max_timeout_ms:
+        return ErrorCode.INVALID_TRANSACTION_TIMEOUT
+    return None
+
+
+def _refuse(request: InitRequest) -> Result[InitReply]:
+    return Result(InitReply(fenced_code(request.api_version, FIRST_WITH_PRODUCER_FENCED)))
+
+
+def _timeout_ms(request: InitRequest) -> int:
+    """A two-phase client's own timeout is neither used nor checked."""
+    return TWO_PHASE_TIMEOUT_MS if request.enable_two_phase else request.timeout_ms
+
+
+def _is_current_or_last(current: Transaction, pair: ProducerPair) -> bool:
+    return pair in (current.client_pair, current.last_pair)
+
+
+def _create(
+    now_ms: int, transactional_id: str, request: InitRequest, allocate: AllocateProducerId
+) -> Result[InitReply]:
+    """An id never seen, or forgotten: whatever pair the client remembers, it gets a new one."""
+    after = Transaction(
+        transactional_id=transactional_id,
+        state=TxnState.EMPTY,
+        producer_id=allocate(),
+        producer_epoch=0,
+        timeout_ms=_timeout_ms(request),
+        last_update_ms=now_ms,
+        init_version=request.api_version,
+    )
+    return _granted(after)
+
+
+def _init_idle(
+    now_ms: int, current: Transaction, request: InitRequest, allocate: AllocateProducerId
+) -> Result[InitReply]:
+    """Nothing is open: bump, or repeat the answer to a client that lost it. KeepPreparedTxn has nothing to keep."""
+    if request.producer != NO_PAIR and request.producer == current.last_pair:
+        # The client's own bump, asked for again; a timeout's bump belongs to the producer that was timed out.
+        return _granted(_emptied(now_ms, current, current.client_pair, request))
+    if request.producer not in (NO_PAIR, current.client_pair):
+        return _refuse(request)
+    after = _emptied(now_ms, current, ending.bump(current.client_pair, allocate), request)
+    owner = request.producer if request.producer != NO_PAIR else None
+    after = ending.remember(after, owner, BumpCause.INITIALIZED)
+    if owner is None:
+        after = replace(after, add_partitions_version=-1)
+    return _granted(after)
+
+
+def _emptied(now_ms: int, current: Transaction, pair: ProducerPair, request: InitRequest) -> Transaction:
+    return replace(
+        current,
+        state=TxnState.EMPTY,
+        producer_id=pair.producer_id,
+        producer_epoch=pair.epoch,
+        next_producer_id=NO_PRODUCER_ID,
+        next_producer_epoch=NO_EPOCH,
+        timeout_ms=_timeout_ms(request),
+        next_timeout_ms=-1,
+        partitions=frozenset(),
+        start_ms=-1,
+        client_transaction_version=0,
+        init_version=request.api_version,
+        last_update_ms=now_ms,
+    )
+
+
+def _granted(after: Transaction) -> Result[InitReply]:
+    pair = after.client_pair
+    reply = InitReply(ErrorCode.NONE, pair.producer_id, pair.epoch)
+    return Result(reply, (TransactionRecord(after.transactional_id, after),))
+
+
+def _init_over_open(
+    now_ms: int, current: Transaction, request: InitRequest, allocate: AllocateProducerId
+) -> Result[InitReply]:
+    named = request.producer != NO_PAIR
+    if request.keep_prepared:
+        if named and current.is_kept and request.producer == current.last_pair:
+            return _kept(_with_two_phase(current, request))
+        if named and request.producer != current.client_pair:
+            return _refuse(request)
+        return _keep(now_ms, current, request, allocate)
+    if named and request.producer != current.client_pair:
+        return _refuse(request)
+    cause = BumpCause.INITIALIZED if named else BumpCause.NONE
+    after = ending.prepare(now_ms, current, commit=False, bumping=True, cause=cause, allocate=allocate)
+    # Kafka answers "come again" rather than wait for the markers; every client does.
+    return Result(
+        InitReply(ErrorCode.CONCURRENT_TRANSACTIONS),
+        (TransactionRecord(after.transactional_id, after),),
+        ending.fences(after),
+    )
+
+
+def _keep(now_ms: int, current: Transaction, request: InitRequest, allocate: AllocateProducerId) -> Result[InitReply]:
+    following = ending.bump(current.client_pair, allocate)
+    after = replace(
+        current,
+        next_producer_id=following.producer_id,
+        next_producer_epoch=following.epoch,
+        init_version=request.api_version,
+        last_update_ms=now_ms,
+    )
+    owner = request.producer if request.producer != NO_PAIR else None
+    return _kept(_with_two_phase(ending.remember(after, owner, BumpCause.INITIALIZED), request))
+
+
+def _with_two_phase(kept: Transaction, request: InitRequest) -> Transaction:
+    """A keep may make the transaction a two-phase one, but never takes that away from it: the timeout of a keep
+    without Enable2Pc counts for the transactions after this one."""
+    if request.enable_two_phase:
+        return replace(kept, timeout_ms=TWO_PHASE_TIMEOUT_MS, next_timeout_ms=-1)
+    if kept.timeout_ms == request.timeout_ms:
+        return replace(kept, next_timeout_ms=-1)
+    return replace(kept, next_timeout_ms=request.timeout_ms)
+
+
+def _kept(after: Transaction) -> Result[InitReply]:
+    pair = after.client_pair
+    reply = InitReply(ErrorCode.NONE, pair.producer_id, pair.epoch, after.producer_id, after.producer_epoch)
+    # Below the marker's epoch: the pair the records were written with cannot add to what has been prepared.
+    frozen = tuple(
+        Fence(partition, after.producer_id, after.producer_epoch + 1) for partition in sorted(after.partitions)
+    )
+    return Result(reply, (TransactionRecord(after.transactional_id, after),), frozen)

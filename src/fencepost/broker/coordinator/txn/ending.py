@@ -1,0 +1,108 @@
+"""How a transaction ends: the next pair, the prepare record, the completion record. Pure; no request is judged here.
+
+Epochs (KIP-890, KIP-939): ending with a bump makes the *client pair* one higher, or a new producer id with epoch 0
+where the epoch is exhausted, while the markers carry the *transaction pair* one higher. The two differ for a kept
+transaction and for an exhausted epoch, whose marker carries 32767: no client is ever given that epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from fencepost.broker.coordinator.txn.model import (
+    LAST_CLIENT_EPOCH,
+    LAST_EPOCH,
+    NO_EPOCH,
+    NO_PRODUCER_ID,
+    BumpCause,
+    Fence,
+    ProducerPair,
+    Transaction,
+)
+from fencepost.broker.coordinator.txn.states import TxnState
+
+AllocateProducerId = Callable[[], int]
+
+BUMPING = 2
+"""``client_transaction_version`` of a transaction that is ended with an epoch bump."""
+NOT_BUMPING = 0
+
+
+def bump(pair: ProducerPair, allocate: AllocateProducerId) -> ProducerPair:
+    """The pair after this one: the next epoch, or a new producer id when the epochs are used up."""
+    if pair.epoch >= LAST_CLIENT_EPOCH:
+        return ProducerPair(allocate(), 0)
+    return ProducerPair(pair.producer_id, pair.epoch + 1)
+
+
+def prepare(
+    now_ms: int, before: Transaction, commit: bool, *, bumping: bool, cause: BumpCause, allocate: AllocateProducerId
+) -> Transaction:
+    """An open transaction's PREPARE_* state. ``cause`` NONE forgets the old pair: its owner is fenced for good.
+
+    Without ``bumping`` (EndTxn v0-4) the client keeps its pair; a kept transaction's markers are bumped all the same,
+    because the pair its records carry has been handed on.
+    """
+    client = before.client_pair
+    following = bump(client, allocate) if bumping else client
+    marker_epoch = min(before.producer_epoch + 1, LAST_EPOCH) if bumping or before.is_kept else before.producer_epoch
+    same = following == ProducerPair(before.producer_id, marker_epoch)
+    after = replace(
+        before,
+        state=TxnState.PREPARE_COMMIT if commit else TxnState.PREPARE_ABORT,
+        producer_epoch=marker_epoch,
+        next_producer_id=NO_PRODUCER_ID if same else following.producer_id,
+        next_producer_epoch=NO_EPOCH if same else following.epoch,
+        client_transaction_version=BUMPING if bumping or before.is_kept else NOT_BUMPING,
+        last_update_ms=now_ms,
+    )
+    return remember(after, client if bumping else None, cause)
+
+
+def complete(now_ms: int, before: Transaction) -> Transaction:
+    """PREPARE_* -> COMPLETE_*, all markers being written: the client pair is the only one left."""
+    client = before.client_pair
+    timeout_ms = before.timeout_ms if before.next_timeout_ms < 0 else before.next_timeout_ms
+    return replace(
+        before,
+        state=TxnState.COMPLETE_COMMIT if before.state is TxnState.PREPARE_COMMIT else TxnState.COMPLETE_ABORT,
+        producer_id=client.producer_id,
+        producer_epoch=client.epoch,
+        next_producer_id=NO_PRODUCER_ID,
+        next_producer_epoch=NO_EPOCH,
+        partitions=frozenset(),
+        timeout_ms=timeout_ms,
+        next_timeout_ms=-1,
+        last_update_ms=now_ms,
+    )
+
+
+def abort_nothing(now_ms: int, before: Transaction, allocate: AllocateProducerId) -> Transaction:
+    """EndTxn v5+ (abort) with nothing open: the epoch moves on and nothing else; no marker, so one record does it."""
+    client = before.client_pair
+    following = bump(client, allocate)
+    after = replace(
+        before,
+        state=TxnState.COMPLETE_ABORT,
+        producer_id=following.producer_id,
+        producer_epoch=following.epoch,
+        client_transaction_version=BUMPING,
+        start_ms=now_ms,
+        last_update_ms=now_ms,
+    )
+    return remember(after, client, BumpCause.END_TXN)
+
+
+def remember(after: Transaction, last: ProducerPair | None, cause: BumpCause) -> Transaction:
+    """Note the pair before the bump, or (None, or cause NONE) that no earlier pair is to be recognised."""
+    if last is None or cause is BumpCause.NONE:
+        return replace(
+            after, previous_producer_id=NO_PRODUCER_ID, last_producer_epoch=NO_EPOCH, last_bump=BumpCause.NONE
+        )
+    return replace(after, previous_producer_id=last.producer_id, last_producer_epoch=last.epoch, last_bump=cause)
+
+
+def fences(after: Transaction) -> tuple[Fence, ...]:
+    """Who may not write into the partitions of a prepared transaction any more: everything below the marker's epoch."""
+    return tuple(Fence(partition, after.producer_id, after.producer_epoch) for partition in sorted(after.partitions))

@@ -1,0 +1,161 @@
+"""Transactional ids that have nothing open: most of all there are, remembered for a week, and hardly ever asked for.
+
+Each is a name and 62 packed bytes, in the order of their last use. Nothing is kept for its expiry but that order: the
+first one is the next to be forgotten.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from itertools import islice, takewhile
+from typing import Final
+
+from fencepost.broker.coordinator.txn.model import BumpCause, Transaction
+from fencepost.broker.coordinator.txn.states import IDLE, TxnState
+
+__all__ = ["PACKED_BYTES", "IdleIds", "Summary", "is_idle", "pack", "packed_last_update_ms"]
+
+_PACKED = struct.Struct(">bqhiqqqhqhbhhhi")
+PACKED_BYTES: Final = _PACKED.size
+_LAST_UPDATE: Final = struct.Struct(">q")
+_LAST_UPDATE_AT: Final = struct.calcsize(">bqhi")
+_STATE_AND_ID: Final = struct.Struct(">bq")
+_START_AT: Final = struct.calcsize(">bqhiq")
+_NEXT_ID_AT: Final = struct.calcsize(">bqhiqq")
+_HOLES: Final = 1_000  # removed names that a dictionary may hold before it is made anew
+
+Summary = tuple[str, TxnState, int, int, int]
+"""Name, state, producer id, next producer id, start in ms."""
+
+
+def is_idle(transaction: Transaction) -> bool:
+    """Whether the state can be packed: nothing is open, and nothing is owed to any partition."""
+    return transaction.state in IDLE and not transaction.partitions
+
+
+def packed_last_update_ms(packed: bytes) -> int:
+    """When a packed state was last changed."""
+    (last_update_ms,) = _LAST_UPDATE.unpack_from(packed, _LAST_UPDATE_AT)
+    return int(last_update_ms)
+
+
+class IdleIds:
+    """Packed states by name, the longest unused first."""
+
+    __slots__ = ("_holes", "_is_sorted", "_newest_ms", "_packed")
+
+    def __init__(self) -> None:
+        self._packed: dict[str, bytes] = {}
+        self._is_sorted = True
+        self._newest_ms = -1
+        self._holes = 0
+
+    def __len__(self) -> int:
+        return len(self._packed)
+
+    def __iter__(self) -> Iterator[Transaction]:
+        return (_unpack(name, packed) for name, packed in self._packed.items())
+
+    def summaries(self) -> Iterator[Summary]:
+        """What a listing needs, without unpacking all."""
+        for name, packed in self._packed.items():
+            state, producer_id = _STATE_AND_ID.unpack_from(packed)
+            (start_ms,) = _LAST_UPDATE.unpack_from(packed, _START_AT)
+            (next_producer_id,) = _LAST_UPDATE.unpack_from(packed, _NEXT_ID_AT)
+            yield name, TxnState(state), producer_id, next_producer_id, start_ms
+
+    def packed(self) -> Iterator[tuple[str, bytes]]:
+        """All, as they are."""
+        return iter(self._packed.items())
+
+    def get(self, name: str) -> Transaction | None:
+        packed = self._packed.get(name)
+        return None if packed is None else _unpack(name, packed)
+
+    def put(self, name: str, packed: bytes) -> None:
+        """From now on this is the state of the name."""
+        self.discard(name)
+        used_ms = packed_last_update_ms(packed)
+        self._is_sorted = self._is_sorted and used_ms >= self._newest_ms
+        self._newest_ms = max(self._newest_ms, used_ms)
+        self._packed[name] = packed
+
+    def pop(self, name: str) -> Transaction | None:
+        """Forget the name; returns what was known of it."""
+        transaction = self.get(name)
+        self.discard(name)
+        return transaction
+
+    def discard(self, name: str) -> None:
+        """Forget the name."""
+        if self._packed.pop(name, None) is None:
+            return
+        self._holes += 1
+        if self._holes > len(self._packed) + _HOLES:
+            # A dictionary is looked through from its first place on, also where nothing is left.
+            self._packed, self._holes = dict(self._packed), 0
+
+    def oldest_ms(self) -> int | None:
+        """When the longest unused one was last used; None when there are none."""
+        self._sort()
+        first = next(iter(self._packed.values()), None)
+        return None if first is None else packed_last_update_ms(first)
+
+    def take_due(self, is_due: Callable[[int], bool], limit: int) -> list[Transaction]:
+        """Remove those that are due, the longest unused first, at most `limit`. `is_due` is asked with the time of the
+        last use; if it is true of one time, then of every earlier one."""
+        self._sort()
+        due = list(takewhile(lambda item: is_due(packed_last_update_ms(item[1])), islice(self._packed.items(), limit)))
+        return [transaction for name, _ in due if (transaction := self.pop(name)) is not None]
+
+    def _sort(self) -> None:
+        if not self._is_sorted:
+            self._packed = dict(sorted(self._packed.items(), key=_age))
+            self._is_sorted, self._holes = True, 0
+
+
+def _age(item: tuple[str, bytes]) -> int:
+    return packed_last_update_ms(item[1])
+
+
+def pack(transaction: Transaction) -> bytes:
+    return _PACKED.pack(
+        transaction.state,
+        transaction.producer_id,
+        transaction.producer_epoch,
+        transaction.timeout_ms,
+        transaction.last_update_ms,
+        transaction.start_ms,
+        transaction.next_producer_id,
+        transaction.next_producer_epoch,
+        transaction.previous_producer_id,
+        transaction.last_producer_epoch,
+        transaction.last_bump,
+        transaction.client_transaction_version,
+        transaction.init_version,
+        transaction.add_partitions_version,
+        transaction.next_timeout_ms,
+    )
+
+
+def _unpack(name: str, packed: bytes) -> Transaction:
+    state, pid, epoch, timeout_ms, used_ms, start_ms, next_pid, next_epoch, last_pid, last_epoch, cause, *versions = (
+        _PACKED.unpack(packed)
+    )
+    return Transaction(
+        name,
+        TxnState(state),
+        pid,
+        epoch,
+        timeout_ms,
+        used_ms,
+        start_ms,
+        frozenset(),
+        next_pid,
+        next_epoch,
+        last_pid,
+        last_epoch,
+        BumpCause(cause),
+        *versions,
+    )

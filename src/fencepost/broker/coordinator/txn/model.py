@@ -1,0 +1,303 @@
+"""The values the transaction coordinator works with: a transactional id's state, its log record, requests' results.
+
+All are immutable: a decision makes a new `Transaction` by `dataclasses.replace`, and replaying its record installs it.
+
+A transactional id has up to three (producer id, epoch) pairs:
+
+* the *transaction pair* (``producer_id``, ``producer_epoch``): its records and, bumped, its markers carry it;
+* the *client pair*: the one handed out last, with which requests must come. It is the transaction pair, unless a kept
+  transaction (KIP-939) or an exhausted epoch gave out another one: then it is ``next_producer_*``;
+* the *last pair* (``previous_producer_id``, ``last_producer_epoch``): the client pair before the latest bump, kept so
+  that a client whose answer was lost can ask again. ``last_bump`` tells who bumped.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from fencepost.broker.coordinator.txn.states import PREPARED, TxnState
+from fencepost.protocol.logs import transaction_log
+from fencepost.protocol.logs.transaction_log import TransactionLogValue
+
+NO_PRODUCER_ID: Final = -1
+NO_EPOCH: Final = -1
+LAST_EPOCH: Final = 32_767
+"""Carried by markers only; a client is given at most the epoch before it, so that it can always be fenced."""
+LAST_CLIENT_EPOCH: Final = LAST_EPOCH - 1
+TWO_PHASE_TIMEOUT_MS: Final = 2**31 - 1
+"""A transaction with this timeout is a two-phase one and never times out (as Kafka 4.3.1 records and shows it)."""
+
+
+class TopicPartition(NamedTuple):
+    topic: str
+    partition: int
+
+
+class ProducerPair(NamedTuple):
+    producer_id: int
+    epoch: int
+
+
+NO_PAIR: Final = ProducerPair(NO_PRODUCER_ID, NO_EPOCH)
+
+
+class BumpCause(IntEnum):
+    """Who moved the client pair from the last pair to the present one. Stored in the log."""
+
+    NONE = 0
+    END_TXN = 1
+    """The client itself ended its transaction (EndTxn v5+)."""
+    TIMEOUT = 2
+    """The coordinator aborted the transaction; nobody else has taken the id (KIP-588)."""
+    INITIALIZED = 3
+    """The client itself asked with its own pair (KIP-360), or kept its transaction (KIP-939)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """The state of one transactional id. Times in ms since the epoch, -1 = none."""
+
+    transactional_id: str
+    state: TxnState
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    last_update_ms: int
+    start_ms: int = -1
+    partitions: frozenset[TopicPartition] = frozenset()
+    next_producer_id: int = NO_PRODUCER_ID
+    next_producer_epoch: int = NO_EPOCH
+    previous_producer_id: int = NO_PRODUCER_ID
+    last_producer_epoch: int = NO_EPOCH
+    last_bump: BumpCause = BumpCause.NONE
+    client_transaction_version: int = 0
+    """2: this transaction was ended with an epoch bump (its markers carry a new epoch); 0: with the epoch kept."""
+    init_version: int = -1
+    """Version of the InitProducerId request that gave out the client pair."""
+    add_partitions_version: int = -1
+    """Version of the latest AddPartitionsToTxn or AddOffsetsToTxn request, -1 when there was none."""
+    next_timeout_ms: int = -1
+    """Timeout for the transactions after the kept one, -1 when it stays ``timeout_ms``."""
+
+    @property
+    def transaction_pair(self) -> ProducerPair:
+        return ProducerPair(self.producer_id, self.producer_epoch)
+
+    @property
+    def client_pair(self) -> ProducerPair:
+        if self.next_producer_id != NO_PRODUCER_ID:
+            return ProducerPair(self.next_producer_id, self.next_producer_epoch)
+        return ProducerPair(self.producer_id, self.producer_epoch)
+
+    @property
+    def last_pair(self) -> ProducerPair:
+        if self.last_producer_epoch == NO_EPOCH:
+            return NO_PAIR
+        return ProducerPair(self.previous_producer_id, self.last_producer_epoch)
+
+    @property
+    def is_kept(self) -> bool:
+        """Open, and given to a resolver by KeepPreparedTxn: it can be ended, but nothing can be added to it."""
+        return self.state is TxnState.ONGOING and self.next_producer_id != NO_PRODUCER_ID
+
+    @property
+    def is_two_phase(self) -> bool:
+        return self.timeout_ms == TWO_PHASE_TIMEOUT_MS
+
+    @property
+    def deadline_ms(self) -> int | None:
+        """When the open transaction is to be aborted; None when nothing is open or it may stay open for ever."""
+        if self.state is not TxnState.ONGOING or self.is_two_phase:
+            return None
+        return self.start_ms + self.timeout_ms
+
+    def knows_producer(self, producer_id: int) -> bool:
+        return producer_id != NO_PRODUCER_ID and producer_id in (
+            self.producer_id,
+            self.next_producer_id,
+            self.previous_producer_id,
+        )
+
+    def timed_out(self, pair: ProducerPair) -> bool:
+        """Whether this pair's transaction was ended by its timeout and nobody has taken the id since."""
+        return self.last_bump is BumpCause.TIMEOUT and self.last_pair == pair
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionRecord:
+    """One record of ``__transaction_state``; ``transaction`` None is the tombstone of a forgotten id."""
+
+    transactional_id: str
+    transaction: Transaction | None
+
+    def key(self) -> bytes:
+        return transaction_log.encode_key(self.transactional_id)
+
+    def value(self) -> bytes | None:
+        return None if self.transaction is None else transaction_log.encode_value(to_log_value(self.transaction))
+
+    @classmethod
+    def from_bytes(cls, key: bytes | memoryview, value: bytes | memoryview | None) -> TransactionRecord:
+        """Raises `CorruptTransactionRecord` and `UnknownTransactionRecord` of `protocol.logs.transaction_log`."""
+        transactional_id = transaction_log.decode_key(key)
+        if value is None:
+            return cls(transactional_id, None)
+        return cls(transactional_id, from_log_value(transactional_id, transaction_log.decode_value(value)))
+
+
+class Fence(NamedTuple):
+    """From now on the partition refuses batches of this producer id whose epoch is lower than ``epoch``."""
+
+    partition: TopicPartition
+    producer_id: int
+    epoch: int
+
+
+class MarkerWrite(NamedTuple):
+    """A marker that is still to be written to a partition; writing it twice does no harm."""
+
+    transactional_id: str
+    partition: TopicPartition
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    commit: bool
+    transaction_version: int
+
+
+Reply_co = TypeVar("Reply_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Result(Generic[Reply_co]):
+    """What was decided: append ``records`` in order, replay each, apply ``fence``, and once durable send ``reply``."""
+
+    reply: Reply_co
+    records: tuple[TransactionRecord, ...] = ()
+    fence: tuple[Fence, ...] = ()
+
+
+class ErrorReply(NamedTuple):
+    error_code: int
+
+
+class InitReply(NamedTuple):
+    error_code: int
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_EPOCH
+    ongoing_producer_id: int = NO_PRODUCER_ID
+    ongoing_producer_epoch: int = NO_EPOCH
+
+
+class EndReply(NamedTuple):
+    """The pair is for EndTxn v5+ and -1/-1 with an error."""
+
+    error_code: int
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_EPOCH
+
+
+class ProduceVerdict(NamedTuple):
+    """What a transactional Produce is to be answered; error 0: go on and append. ``log_start_offset`` is only for
+    errors and never a real offset (franz-go would commit half a transaction as a success)."""
+
+    error_code: int
+    log_start_offset: int = -1
+
+
+class OffsetsVerdict(NamedTuple):
+    """Error 0 and ``drop``: answer success and store nothing; EndTxn(commit), which cannot succeed any more, tells."""
+
+    error_code: int
+    drop: bool = False
+
+
+class PartitionErrors(NamedTuple):
+    errors: dict[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionConfig:
+    """Keys are Kafka's, in snake case; times in ms."""
+
+    transaction_max_timeout_ms: int = 900_000
+    transactional_id_expiration_ms: int = 604_800_000
+    transaction_two_phase_commit_enable: bool = False
+    transaction_version: int = 2
+    """The finalized feature level ``transaction.version``; 0 refuses the requests of the newer protocol."""
+    coordinator_epoch: int = 0
+    refusals_before_fencing: int = 3
+    """How often the old epoch of a timed-out transaction is answered 59 before it is told that it is fenced."""
+
+
+def to_log_value(transaction: Transaction) -> TransactionLogValue:
+    """As Kafka writes it: no partition list (null) for an Empty id."""
+    partitions = None if transaction.state is TxnState.EMPTY else group_by_topic(transaction.partitions)
+    return TransactionLogValue(
+        producer_id=transaction.producer_id,
+        producer_epoch=transaction.producer_epoch,
+        transaction_timeout_ms=transaction.timeout_ms,
+        transaction_status=int(transaction.state),
+        transaction_partitions=partitions,
+        last_update_timestamp_ms=transaction.last_update_ms,
+        start_timestamp_ms=transaction.start_ms,
+        previous_producer_id=transaction.previous_producer_id,
+        next_producer_id=transaction.next_producer_id,
+        next_producer_epoch=transaction.next_producer_epoch,
+        client_transaction_version=transaction.client_transaction_version,
+        last_producer_epoch=transaction.last_producer_epoch,
+        last_bump_cause=int(transaction.last_bump),
+        init_producer_id_version=transaction.init_version,
+        add_partitions_version=transaction.add_partitions_version,
+        next_transaction_timeout_ms=transaction.next_timeout_ms,
+    )
+
+
+def from_log_value(transactional_id: str, value: TransactionLogValue) -> Transaction:
+    """Also reads Kafka's own records, whose exhausted-epoch PrepareX has a next producer id without an epoch (0)."""
+    state, cause = _known_state(value)
+    next_epoch = value.next_producer_epoch
+    if state in PREPARED and value.next_producer_id != NO_PRODUCER_ID and next_epoch == NO_EPOCH:
+        next_epoch = 0
+    return Transaction(
+        transactional_id=transactional_id,
+        state=state,
+        producer_id=value.producer_id,
+        producer_epoch=value.producer_epoch,
+        timeout_ms=value.transaction_timeout_ms,
+        last_update_ms=value.last_update_timestamp_ms,
+        start_ms=value.start_timestamp_ms,
+        partitions=frozenset(
+            TopicPartition(topic, partition)
+            for topic, partitions in value.transaction_partitions or ()
+            for partition in partitions
+        ),
+        next_producer_id=value.next_producer_id,
+        next_producer_epoch=next_epoch,
+        previous_producer_id=value.previous_producer_id,
+        last_producer_epoch=value.last_producer_epoch,
+        last_bump=cause,
+        client_transaction_version=value.client_transaction_version,
+        init_version=value.init_producer_id_version,
+        add_partitions_version=value.add_partitions_version,
+        next_timeout_ms=value.next_transaction_timeout_ms,
+    )
+
+
+def _known_state(value: TransactionLogValue) -> tuple[TxnState, BumpCause]:
+    try:
+        return TxnState(value.transaction_status), BumpCause(value.last_bump_cause)
+    except ValueError as error:
+        raise transaction_log.CorruptTransactionRecord(str(error)) from error
+
+
+def group_by_topic(partitions: Iterable[tuple[str, int]]) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """Sorted, so that the same state is always the same bytes."""
+    by_topic: defaultdict[str, list[int]] = defaultdict(list)
+    for topic, partition in sorted(partitions):
+        by_topic[topic].append(partition)
+    return tuple((topic, tuple(numbers)) for topic, numbers in by_topic.items())

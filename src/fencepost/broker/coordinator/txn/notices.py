@@ -1,0 +1,71 @@
+"""Telling what becomes of transactions and producers: a timeout and a fencing are otherwise seen by their victim only.
+
+Names are the clients', and are written so that they cannot break a line of the log.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from fencepost.broker.coordinator.txn.model import BumpCause, Transaction
+from fencepost.broker.coordinator.txn.states import IDLE, TxnState
+from fencepost.broker.metrics.counters import Metrics
+from fencepost.protocol.codes import ErrorCode
+
+__all__ = ["note_change", "note_refusal"]
+
+_NAMED_PARTITIONS = 10
+_FENCED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
+
+_log = logging.getLogger("fencepost.broker.transactions")
+
+
+def note_change(metrics: Metrics, now_ms: int, before: Transaction | None, after: Transaction | None) -> None:
+    """Log and count what a record says, if it is a timeout, a fencing, a return after a timeout or an expiry."""
+    if before is None:
+        return
+    if after is None:
+        _log.info("transactional id %r was not used for too long and is forgotten", before.transactional_id)
+        return
+    has_new_pair = after.client_pair != before.client_pair
+    if before.state is TxnState.ONGOING and after.state is TxnState.PREPARE_ABORT:
+        if after.last_bump is BumpCause.TIMEOUT:
+            metrics.count("transactions_timed_out")
+            _log.warning("%s timed out (%s ms) and is aborted", _transaction(now_ms, before), before.timeout_ms)
+        elif has_new_pair and after.last_bump is BumpCause.NONE:
+            metrics.count("producers_fenced")
+            metrics.count("fenced_transactions")
+            _log.warning("%s is aborted: another producer takes over its id", _transaction(now_ms, before))
+    elif before.state in IDLE and after.state is TxnState.EMPTY:
+        if has_new_pair and after.last_bump is BumpCause.NONE:
+            metrics.count("producers_fenced")
+            _log.info(
+                "transactional id %r goes from producer id %s epoch %s to %s epoch %s; nothing was open",
+                after.transactional_id,
+                *before.client_pair,
+                *after.client_pair,
+            )
+        elif not has_new_pair and before.last_bump is BumpCause.TIMEOUT and before.state is not TxnState.EMPTY:
+            metrics.count("timeouts_reclaimed")
+            _log.info(
+                "the producer of transactional id %r goes on after its timeout, with producer id %s epoch %s",
+                after.transactional_id,
+                *after.client_pair,
+            )
+
+
+def note_refusal(metrics: Metrics, what: str, error_code: int, transactional_id: str | None = None) -> None:
+    """Log and count a refusal if it says that another producer has taken over."""
+    if error_code in _FENCED:
+        metrics.count("fenced_requests")
+        _log.warning("%s of transactional id %r is refused: its producer is fenced", what, transactional_id)
+
+
+def _transaction(now_ms: int, open_one: Transaction) -> str:
+    partitions = sorted(open_one.partitions)
+    named = ", ".join(f"{topic}-{index}" for topic, index in partitions[:_NAMED_PARTITIONS])
+    more = f" and {len(partitions) - _NAMED_PARTITIONS} more" if len(partitions) > _NAMED_PARTITIONS else ""
+    return (
+        f"the transaction of transactional id {open_one.transactional_id!r} (producer id {open_one.producer_id} epoch "
+        f"{open_one.producer_epoch}, open for {now_ms - open_one.start_ms} ms, partitions {named}{more})"
+    )

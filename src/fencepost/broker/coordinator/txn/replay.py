@@ -1,0 +1,157 @@
+"""The one writer of transaction state: a record of ``__transaction_state`` becomes the id's state, at run and at load.
+
+`TransactionStore` also keeps what can be derived from the states, so that no request has to look at all ids: which
+transactions await markers, and when something is due. Ids with nothing open are packed (`idle.py`): what an id costs
+goes by what is open, not by how many there ever were.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+
+from fencepost.broker.clock import Jumps
+from fencepost.broker.coordinator.deadlines import RETRY_MS, Deadlines
+from fencepost.broker.coordinator.txn.idle import IdleIds, Summary, is_idle, pack, packed_last_update_ms
+from fencepost.broker.coordinator.txn.markers import Outstanding
+from fencepost.broker.coordinator.txn.model import Transaction, TransactionRecord
+from fencepost.broker.coordinator.txn.states import IDLE, PREPARED, TABLE, Event, IllegalTransition, TxnState
+
+
+class TransactionStore:
+    """All transactional ids. Reading is free; `replay` is the only way to change anything."""
+
+    def __init__(self, expiration_ms: int, jumps: Jumps, shard_of: Callable[[str], int] = lambda _: 0) -> None:
+        """`shard_of`: the partition of the transaction log that an id belongs to."""
+        self._jumps = jumps
+        self._shard_of = shard_of
+        self.expiration_ms = expiration_ms
+        self._awake: dict[str, Transaction] = {}  # something is open or owed, or the id is due to be forgotten
+        self._idle: defaultdict[int, IdleIds] = defaultdict(IdleIds)
+        self._idle_floor_ms: int | None = None  # no idle id was last used before
+        self.outstanding = Outstanding()
+        self.deadlines = Deadlines[str]()
+        self.highest_producer_id = -1
+        """The highest one seen in any record: an allocator must start above it."""
+
+    def __len__(self) -> int:
+        return len(self._awake) + sum(map(len, self._idle.values()))
+
+    def __iter__(self) -> Iterator[Transaction]:
+        return chain(list(self._awake.values()), *self._idle.values())
+
+    def awake(self) -> list[Transaction]:
+        """The states of all ids that are not packed: every one that has something open or owed is among them."""
+        return list(self._awake.values())
+
+    def summaries(self) -> Iterator[Summary]:
+        """What a listing needs of all ids."""
+        awake = [
+            (each.transactional_id, each.state, each.producer_id, each.next_producer_id, each.start_ms)
+            for each in self._awake.values()
+        ]
+        return chain(awake, *(idle.summaries() for idle in self._idle.values()))
+
+    def of_shard(self, shard: int) -> tuple[list[tuple[str, bytes]], list[Transaction]]:
+        """All ids of one partition of the transaction log: the packed ones, and the others."""
+        awake = [each for name, each in self._awake.items() if self._shard_of(name) == shard]
+        return list(self._idle[shard].packed()), awake
+
+    def load_packed(self, shard: int, packed: Iterable[tuple[str, bytes]]) -> None:
+        """Take over packed ids from `of_shard`, before anything is replayed of them."""
+        for name, state in packed:
+            self._put_idle(shard, name, state)
+
+    def get(self, transactional_id: str) -> Transaction | None:
+        return self._awake.get(transactional_id) or self._idle[self._shard_of(transactional_id)].get(transactional_id)
+
+    def replay(self, record: TransactionRecord) -> None:
+        """Install the record's state. Raises `IllegalTransition` when it does not follow from the present one.
+
+        A compacted log may start with any state of an id, so the first record of an id is taken as it is.
+        """
+        transactional_id, after = record.transactional_id, record.transaction
+        before = self.get(transactional_id)
+        if after is not None and after.state in (TxnState.DEAD, TxnState.PREPARE_EPOCH_FENCE):
+            raise IllegalTransition(after.state, Event.INITIALIZED, transactional_id)  # never logged as a state
+        reached = TxnState.DEAD if after is None else after.state
+        if before is not None and not TABLE.may_follow(before.state, reached):
+            raise IllegalTransition(before.state, reached, transactional_id)
+        if after is None:
+            self.set_aside(transactional_id)
+            return
+        self.highest_producer_id = max(self.highest_producer_id, after.producer_id, after.next_producer_id)
+        shard = self._shard_of(transactional_id)
+        if is_idle(after):
+            self._forget_awake(transactional_id)
+            self._put_idle(shard, transactional_id, pack(after))
+            return
+        self._idle[shard].discard(transactional_id)
+        self._awake[transactional_id] = after
+        if after.state in PREPARED:
+            self.outstanding.expect(after)
+        else:
+            self.outstanding.forget(transactional_id)
+        self.deadlines.set(transactional_id, self.due_ms(after))
+
+    def set_aside(self, transactional_id: str) -> Transaction | None:
+        """Know nothing of the id any more; returns what was known."""
+        awake = self._forget_awake(transactional_id)
+        return awake or self._idle[self._shard_of(transactional_id)].pop(transactional_id)
+
+    def _put_idle(self, shard: int, transactional_id: str, packed: bytes) -> None:
+        self._idle[shard].put(transactional_id, packed)
+        used_ms, floor_ms = packed_last_update_ms(packed), self._idle_floor_ms
+        self._idle_floor_ms = used_ms if floor_ms is None else min(floor_ms, used_ms)
+
+    def _forget_awake(self, transactional_id: str) -> Transaction | None:
+        self.outstanding.forget(transactional_id)
+        self.deadlines.cancel(transactional_id)
+        return self._awake.pop(transactional_id, None)
+
+    def next_ms(self) -> int | None:
+        """No later than the next moment at which `take_due` has something to give."""
+        due_ms = self.deadlines.next_ms()
+        if self._idle_floor_ms is None:
+            return due_ms
+        expires_ms = self._expires_ms(self._idle_floor_ms)
+        return expires_ms if due_ms is None else min(due_ms, expires_ms)
+
+    def take_due(self, now_ms: int, limit: int) -> list[Transaction]:
+        """What needs a look, at most `limit` ids; each comes again after a second unless it is replayed."""
+        due = [self._awake[name] for name in self.deadlines.take_due(now_ms, limit) if name in self._awake]
+        due += self._take_idle(now_ms, limit - len(due))
+        return due
+
+    def _take_idle(self, now_ms: int, limit: int) -> list[Transaction]:
+        if self._idle_floor_ms is None or self._expires_ms(self._idle_floor_ms) > now_ms:
+            return []
+        due: list[Transaction] = []
+        for idle in self._idle.values():
+            due += idle.take_due(lambda used_ms: self._expires_ms(used_ms) <= now_ms, limit - len(due))
+        for transaction in due:
+            self._awake[transaction.transactional_id] = transaction
+            self.deadlines.set(transaction.transactional_id, now_ms + RETRY_MS)
+        oldest = [used_ms for idle in self._idle.values() if (used_ms := idle.oldest_ms()) is not None]
+        self._idle_floor_ms = min(oldest, default=None)
+        return due
+
+    def look_again(self, transaction: Transaction) -> None:
+        """It was not due yet."""
+        self.deadlines.set(transaction.transactional_id, self.due_ms(transaction))
+
+    def _expires_ms(self, used_ms: int) -> int:
+        """Time that was skipped since the last use does not count."""
+        return used_ms + self.expiration_ms + self._jumps.skipped(used_ms)
+
+    def due_ms(self, transaction: Transaction) -> int | None:
+        """When the id needs a look without anybody asking: timeout, expiry, or a prepared one without partitions.
+
+        Time that was skipped since does not count."""
+        if transaction.state in IDLE:
+            return self._expires_ms(transaction.last_update_ms)
+        if transaction.state in PREPARED:
+            return None if transaction.partitions else transaction.last_update_ms
+        deadline_ms = transaction.deadline_ms
+        return None if deadline_ms is None else deadline_ms + self._jumps.skipped(transaction.start_ms)

@@ -1,0 +1,122 @@
+"""When snapshots of the transactional ids are written, and whether they are believed at a start.
+
+A start reads the snapshot of each partition of `__transaction_state` and the records behind it, so it costs by what has
+happened lately and by what is open, not by all that ever was. A snapshot is written once the log below it is durable,
+for the partition with the most records behind its last one, as soon as all together have too many. Nothing rests on
+it: without it the log is read from its start.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+
+from fencepost.broker.coordinator.txn import snapshot
+from fencepost.broker.coordinator.txn.coordinator import TransactionCoordinator
+from fencepost.broker.disk.files import Files
+from fencepost.broker.metrics.counters import Metrics
+from fencepost.broker.topics.catalogue import Partition
+from fencepost.broker.topics.durability import Durability
+from fencepost.broker.topics.opening import tell_damage
+
+__all__ = ["FILE", "TransactionSnapshots"]
+
+FILE = "transactions.fencepost"
+_RECORDS = 4_096  # all partitions together may have so many behind their snapshots,
+_IDS_PER_RECORD = 16  # and one more for so many ids: a snapshot of many ids takes longer to write
+
+_log = logging.getLogger("fencepost.broker.transactions")
+
+
+class TransactionSnapshots:
+    """Of one broker."""
+
+    def __init__(
+        self, files: Files, durability: Durability, metrics: Metrics, coordinator: TransactionCoordinator
+    ) -> None:
+        self._files = files
+        self._durability = durability
+        self._metrics = metrics
+        self._coordinator = coordinator
+        self._by_partition: Counter[Partition] = Counter()  # records since its last snapshot
+        self.behind = 0
+        """Records behind all snapshots."""
+
+    def load(self, partition: Partition) -> int:
+        """Take over a partition's snapshot; returns the offset from which on records are to be replayed. Raises
+        OSError."""
+        log, path = partition.log, f"{partition.directory}/{FILE}"
+        if not self._files.exists(path):
+            return log.log_start_offset
+        try:
+            data = self._files.read_bytes(path)
+        except OSError as error:
+            _log.warning("%s cannot be read, the log is read from its start: %s", path, error)
+            return log.log_start_offset
+        try:
+            offset, found = snapshot.decode(data, partition.index)
+            if offset > log.log_end_offset:
+                # What it stands for was lost, and other records will get these offsets.
+                _log.warning("%s is of offset %s, the log ends at %s: not used", path, offset, log.log_end_offset)
+                self._files.remove(path)
+                self._files.sync_directory(partition.directory)
+                return log.log_start_offset
+            if offset < log.clean_point.gaps_below:
+                _log.warning("%s is older than what compaction has left of the log: not used", path)
+                return log.log_start_offset
+            self._coordinator.load(partition.index, found)
+        except ValueError as error:
+            _log.warning("%s is not used, the log is read from its start: %s", path, error)
+            return log.log_start_offset
+        for damage in log.report.damaged:
+            if damage.next_offset <= offset:  # nothing is in doubt for it, but it is to be known
+                tell_damage(partition, self._metrics, *damage)
+        return max(offset, log.log_start_offset)
+
+    def replayed(self, partition: Partition, records: int = 1) -> None:
+        """The partition's log has so many more records than at its last snapshot."""
+        self._by_partition[partition] += records
+        self.behind += records
+
+    def write_if_due(self, now_ms: int) -> None:
+        """Write a snapshot if a start would have to read many records."""
+        while self.behind > _RECORDS + len(self._coordinator) // _IDS_PER_RECORD:
+            self._snapshot(now_ms, self._by_partition.most_common(1)[0][0])
+
+    def _snapshot(self, now_ms: int, partition: Partition) -> None:
+        log = partition.log
+        data, offset = self._take(partition)
+        log.prepare_snapshot()  # recovery has to scan no more than is read here
+
+        def write(_now_ms: int) -> None:
+            if not log.closed and log.is_durable(offset - 1):
+                self._write(partition, data)
+
+        self._durability.when_durable(now_ms, write)
+
+    def at_close(self) -> Callable[[], None]:
+        """Take snapshots of what a start would have to read; call the result once the logs are closed."""
+        taken = [(partition, partition.log, *self._take(partition)) for partition in list(self._by_partition)]
+
+        def write() -> None:
+            for partition, log, data, offset in taken:
+                if log.synced_offset >= offset:
+                    self._write(partition, data)
+
+        return write
+
+    def compacted(self, now_ms: int, partition: Partition) -> None:
+        """The partition's log has been compacted: from now on an older snapshot may hold what is gone there."""
+        self._snapshot(now_ms, partition)
+
+    def _take(self, partition: Partition) -> tuple[bytes, int]:
+        self.behind -= self._by_partition.pop(partition, 0)
+        offset = partition.log.log_end_offset
+        return snapshot.encode(partition.index, offset, self._coordinator.snapshot(partition.index)), offset
+
+    def _write(self, partition: Partition, data: bytes) -> None:
+        try:
+            self._files.write_atomic(f"{partition.directory}/{FILE}", data)
+        except OSError as error:
+            _log.warning("%s has no snapshot of its transactional ids: %s", partition.directory, error)

@@ -1,0 +1,192 @@
+"""Small files beside the logs: `meta.properties` in Kafka's form, the mark of a clean stop, and the producer ids given
+out.
+
+`producer_ids.fencepost` holds the first producer id that was never handed to this broker, as decimal text and a
+CRC-32C: "v1 <id> <crc of the id's text, hex>\\n". It is replaced, in steps of a thousand ids, before an id of the new
+block is used. `meta.properties` and the producer ids are kept twice (`two_copies`).
+
+`fencepost.files=1` in `meta.properties` says that every small file of the directory has been written: from then on
+one that is missing is lost, not new.
+"""
+
+from __future__ import annotations
+
+import logging
+from base64 import urlsafe_b64encode
+from collections.abc import Callable
+from uuid import UUID
+
+from crc32c import crc32c
+
+from fencepost.broker.disk.files import Files
+from fencepost.broker.disk.sealed_json import Damaged
+from fencepost.broker.disk.two_copies import COPY, UnusableDirectory, read_kept, write_kept
+
+__all__ = ["Meta"]
+
+_META = "meta.properties"
+_CLEAN = ".kafka_cleanshutdown"
+_PRODUCER_IDS = "producer_ids.fencepost"
+_COMPLETE = "fencepost.files"
+_BLOCK = 1000
+_LOST_BLOCKS = 1000
+"""So far above every producer id that can be seen do new ones start, once the file was lost: ids that wrote nothing
+cannot be seen."""
+_LARGEST_ID = 1 << 62
+
+# What may lie in a directory that a broker is given for the first time.
+_HARMLESS = {".lock", "lost+found", ".DS_Store", "reserve.fencepost"}
+# Apache Kafka leaves these, and no other broker does.
+_OF_KAFKA = {
+    "__cluster_metadata-0",
+    "bootstrap.checkpoint",
+    "cleaner-offset-checkpoint",
+    "log-start-offset-checkpoint",
+    "recovery-point-offset-checkpoint",
+    "replication-offset-checkpoint",
+}
+
+_log = logging.getLogger("fencepost.broker.files")
+
+
+class Meta:
+    """Identity of the data directory, and its supply of producer ids."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self.cluster_id = ""
+        self.stopped_cleanly = True
+        self.complete = False
+        """Whether every small file was written by an earlier start: one that is missing now is lost."""
+        self.producer_ids_lost = False
+        """Whether nobody knows which producer ids were given out: `start_above` has to be told."""
+        self._properties: dict[str, str] = {}
+        self._next_id = 0
+        self._block_end = 0
+
+    def load(self, cluster_id: str, new_uuid: Callable[[], UUID]) -> None:
+        """Read the files, or write them for a new directory. Raises OSError, UnusableDirectory."""
+        names = self._files.listdir("")
+        _refuse_kafka(names)
+        properties = read_kept(self._files, _META, _decode_properties)
+        if properties is None:
+            _refuse_foreign(names)
+            self._properties = {
+                "version": "1",
+                "cluster.id": cluster_id or _short(new_uuid()),
+                "node.id": "1",
+                "directory.id": _short(new_uuid()),
+            }
+            self._save()
+        else:
+            self.stopped_cleanly = self._files.exists(_CLEAN)
+            self._properties = properties
+        self.cluster_id = self._properties["cluster.id"]
+        self.complete = _COMPLETE in self._properties
+        if self._files.exists(_CLEAN):
+            self._files.remove(_CLEAN)
+        self._load_producer_ids()
+
+    def mark_complete(self) -> None:
+        """Every small file is there. Raises OSError."""
+        if not self.complete:
+            self._properties[_COMPLETE] = "1"
+            self._save()
+            self.complete = True
+
+    def mark_clean(self) -> None:
+        """Say that all logs were closed, in the file that Kafka uses for it."""
+        self._files.write_atomic(_CLEAN, b'{"version":0,"brokerEpoch":-1}')
+
+    def allocate_producer_id(self) -> int:
+        """A producer id that was never given out before. Raises OSError when a new block cannot be written."""
+        if self._next_id == self._block_end:
+            self._save_producer_ids(self._block_end + _BLOCK)
+        self._next_id += 1
+        return self._next_id - 1
+
+    def start_above(self, producer_id: int) -> None:
+        """This id is in use: give out none that is not higher. Raises OSError."""
+        if producer_id > _LARGEST_ID:
+            _log.warning("producer id %s was never given out here; it is no client's of this broker", producer_id)
+            return
+        if self.producer_ids_lost:
+            first = producer_id + 1 + _LOST_BLOCKS * _BLOCK
+            _log.error("%s and its copy are lost: new producer ids start at %s", _PRODUCER_IDS, first)
+        elif producer_id >= self._block_end:
+            first = producer_id + 1
+            _log.error("%s is too old: producer id %s is in use; new ones start above it", _PRODUCER_IDS, producer_id)
+        else:
+            return
+        self._save_producer_ids(first)
+        self._next_id = first
+        self.producer_ids_lost = False
+
+    def _save(self) -> None:
+        text = "".join(f"{key}={value}\n" for key, value in self._properties.items())
+        write_kept(self._files, _META, text.encode())
+
+    def _save_producer_ids(self, end: int) -> None:
+        text = str(end).encode()
+        write_kept(self._files, _PRODUCER_IDS, b"v1 %s %08x\n" % (text, crc32c(text)))
+        self._block_end = end
+
+    def _load_producer_ids(self) -> None:
+        try:
+            end = read_kept(self._files, _PRODUCER_IDS, _decode_producer_ids, lambda end: end)
+        except UnusableDirectory as error:
+            _log.error("%s", error)  # they can be found elsewhere
+            end = None
+        if end is not None:
+            self._next_id = self._block_end = end
+        elif self.complete:
+            self.producer_ids_lost = True
+        else:
+            self._save_producer_ids(0)
+
+
+def _refuse_kafka(names: list[str]) -> None:
+    found = sorted(_OF_KAFKA.intersection(names))
+    if found:
+        raise UnusableDirectory(
+            f"this is a data directory of Apache Kafka ({', '.join(found)}): a broker of another kind would not keep "
+            "its files in step. Give another directory, and copy the topics over with clients"
+        )
+
+
+def _refuse_foreign(names: list[str]) -> None:
+    others = [name for name in names if name not in _HARMLESS and not name.startswith(_META)]
+    ours = [name for name in others if name.removesuffix(COPY).endswith(".fencepost")]
+    if ours:
+        raise UnusableDirectory(
+            f"{_META} and its copy are missing, {', '.join(ours)} are there: put it back from a backup, or write one "
+            "with the lines version=1, cluster.id=NAME and fencepost.files=1"
+        )
+    if others:
+        shown = ", ".join(others[:5]) + (f" and {len(others) - 5} more" if len(others) > 5 else "")
+        raise UnusableDirectory(f"the directory is not empty, and not a broker's: it holds {shown}. Give an empty one")
+
+
+def _decode_properties(data: bytes) -> dict[str, str]:
+    properties = _parse(data)
+    if properties.get("version") != "1" or not properties.get("cluster.id"):
+        raise Damaged("no cluster.id, or not of version 1")
+    return properties
+
+
+def _decode_producer_ids(data: bytes) -> int:
+    words = data.decode("ascii", "replace").split()
+    if len(words) != 3 or words[0] != "v1" or f"{crc32c(words[1].encode()):08x}" != words[2]:
+        raise Damaged(f"damaged: {words}")
+    return int(words[1])
+
+
+def _parse(data: bytes) -> dict[str, str]:
+    pairs = (
+        line.split("=", 1) for line in data.decode("utf-8", "replace").splitlines() if "=" in line and line[0] != "#"
+    )
+    return {key.strip(): value.strip() for key, value in pairs}
+
+
+def _short(value: UUID) -> str:
+    return urlsafe_b64encode(value.bytes).decode().rstrip("=")

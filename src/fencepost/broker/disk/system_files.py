@@ -1,0 +1,300 @@
+"""The real disk behind `broker.files`.
+
+File descriptors are bounded: beyond `max_open` the least recently used one is closed and opened again when it is
+needed, so that the number of partitions is not bound by `ulimit -n`. `durable=False` leaves out every fsync
+(`fsync=never`): what the process wrote survives its death, not a power loss.
+
+`reserve` keeps room for the small files that have to be written where the disk is full, so that topics can still be
+deleted: `write_atomic` gives it up when there is no other. Files and directories are for their owner only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+import threading
+
+from fencepost.broker.disk.files import is_full
+from fencepost.protocol.cursor import Buffer
+
+__all__ = ["SystemFile", "SystemFiles", "default_max_open", "descriptor_limit", "raise_descriptor_limit"]
+
+_IOV_MAX = 1024
+_RESERVE = "reserve.fencepost"
+_RESERVE_BYTES = 2 << 20
+_FILE_MODE, _DIRECTORY_MODE = 0o600, 0o700
+
+_log = logging.getLogger("fencepost.broker.files")
+_MOST_DESCRIPTORS = 1 << 20
+
+
+def default_max_open() -> int:
+    """A quarter of the descriptors this process may have, at most 4096: the rest is for connections."""
+    return max(16, min(4096, descriptor_limit() // 4))
+
+
+def descriptor_limit() -> int:
+    """How many descriptors this process may have."""
+    try:
+        import resource
+    except ImportError:  # not a POSIX system
+        return 1024
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MOST_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
+
+
+def raise_descriptor_limit() -> int:
+    """Take as many descriptors as the system lets this process have; returns how many."""
+    try:
+        import resource
+    except ImportError:  # not a POSIX system
+        return descriptor_limit()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(OSError, ValueError):  # some systems name a limit that they do not grant
+            wanted = _MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _MOST_DESCRIPTORS)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+    return descriptor_limit()
+
+
+class SystemFile:
+    __slots__ = ("_borrowed", "_fd", "_lock", "_new", "_orphans", "_owner", "_path", "_size", "used")
+
+    def __init__(self, owner: SystemFiles, path: str, *, new: bool) -> None:
+        self._owner = owner
+        self._path = path
+        self._fd = -1
+        self._new = new
+        self._lock = threading.Lock()  # between sync() in another thread and whoever closes the descriptor
+        self._borrowed: dict[int, int] = {}  # by descriptor: how many syncs use it
+        self._orphans: set[int] = set()  # given up meanwhile: the last sync closes it
+        self.used = True
+        self._size = os.fstat(self._descriptor()).st_size
+
+    def _descriptor(self) -> int:
+        self.used = True
+        if self._fd < 0:
+            with self._lock:
+                self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
+            self._owner.opened(self)
+        return self._fd
+
+    def append(self, *parts: Buffer) -> None:
+        fd = self._descriptor()
+        position = self._size
+        wanted = sum(map(len, parts))
+        written = os.pwritev(fd, parts, position) if len(parts) <= _IOV_MAX else 0
+        while written < wanted:  # a signal or a nearly full disk: go on, the next call says why
+            rest = b"".join(parts)[written:]
+            written += os.pwrite(fd, rest, position + written)
+        self._size = position + wanted
+
+    def read(self, position: int, size: int) -> bytes:
+        fd = self._descriptor()
+        data = os.pread(fd, size, position)
+        if len(data) == size or not data:
+            return data
+        pieces = [data]
+        got = len(data)
+        while got < size:
+            data = os.pread(fd, size - got, position + got)
+            if not data:
+                break
+            pieces.append(data)
+            got += len(data)
+        return b"".join(pieces)
+
+    def write_at(self, position: int, data: Buffer) -> None:
+        fd = self._descriptor()
+        written = 0
+        view = memoryview(data)
+        while written < len(view):
+            written += os.pwrite(fd, view[written:], position + written)
+        self._size = max(self._size, position + len(view))
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._descriptor(), size)
+        self._size = size
+
+    def size(self) -> int:
+        return self._size
+
+    def sync(self) -> None:
+        if not self._owner.durable:
+            return
+        fd = self._borrow()
+        try:
+            os.fsync(fd)
+        finally:
+            self._give_back(fd)
+        if self._new:  # the name in its directory, and the directory's in its parent
+            directory = os.path.dirname(self._path)
+            sync_directory(directory)
+            sync_directory(os.path.dirname(directory))
+            self._new = False
+
+    def _borrow(self) -> int:
+        """The file's own descriptor, so that a sync needs no other one where there may be none."""
+        with self._lock:
+            fd = self._fd
+            if fd < 0:
+                fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+                self._orphans.add(fd)
+            self._borrowed[fd] = self._borrowed.get(fd, 0) + 1
+            return fd
+
+    def _give_back(self, fd: int) -> None:
+        with self._lock:
+            self._borrowed[fd] -= 1
+            if self._borrowed[fd]:
+                return
+            del self._borrowed[fd]
+            if fd not in self._orphans:
+                return
+            self._orphans.discard(fd)
+        os.close(fd)
+
+    def release(self) -> None:
+        """Give the descriptor back, as soon as no sync uses it; the file stays usable."""
+        with self._lock:
+            fd, self._fd = self._fd, -1
+            if fd in self._borrowed:
+                self._orphans.add(fd)
+                return
+        if fd >= 0:
+            os.close(fd)
+
+    def close(self) -> None:
+        self._owner.closed(self)
+        self.release()
+
+
+def sync_directory(path: str) -> None:
+    fd = os.open(path or ".", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+class SystemFiles:
+    """Files below `root`. Raises OSError as the system does."""
+
+    def __init__(self, root: str, *, durable: bool = True, max_open: int | None = None) -> None:
+        self.root = os.path.abspath(root)
+        self.durable = durable
+        self._max_open = default_max_open() if max_open is None else max_open
+        self._open: dict[SystemFile, None] = {}  # in the order they were opened
+        self._has_reserve = False
+        os.makedirs(self.root, mode=_DIRECTORY_MODE, exist_ok=True)
+
+    def opened(self, file: SystemFile) -> None:
+        self._open[file] = None
+        while len(self._open) > max(1, self._max_open):
+            oldest = next(iter(self._open))
+            del self._open[oldest]
+            if oldest is file or oldest.used:  # a second chance
+                oldest.used = False
+                self._open[oldest] = None
+            else:
+                oldest.release()
+
+    def closed(self, file: SystemFile) -> None:
+        self._open.pop(file, None)
+
+    @property
+    def open_count(self) -> int:
+        return len(self._open)
+
+    def _absolute(self, path: str) -> str:
+        return os.path.join(self.root, path) if path else self.root
+
+    def open(self, path: str) -> SystemFile:
+        absolute = self._absolute(path)
+        return SystemFile(self, absolute, new=not os.path.exists(absolute))
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(self._absolute(path))
+
+    def listdir(self, path: str) -> list[str]:
+        try:
+            return sorted(os.listdir(self._absolute(path)))
+        except FileNotFoundError:
+            return []
+
+    def makedirs(self, path: str) -> None:
+        os.makedirs(self._absolute(path), mode=_DIRECTORY_MODE, exist_ok=True)
+
+    def remove(self, path: str) -> None:
+        try:
+            os.remove(self._absolute(path))
+        except FileNotFoundError:
+            return
+
+    def remove_tree(self, path: str) -> None:
+        absolute = self._absolute(path)
+        if os.path.isdir(absolute):
+            shutil.rmtree(absolute)
+
+    def rename(self, old: str, new: str) -> None:
+        os.replace(self._absolute(old), self._absolute(new))
+
+    def read_bytes(self, path: str) -> bytes:
+        with open(self._absolute(path), "rb") as file:
+            return file.read()
+
+    def reserve(self) -> None:
+        """Keep room for small files, as far as there is any; without effect where it is kept already."""
+        path = self._absolute(_RESERVE)
+        if self._has_reserve or (os.path.exists(path) and os.stat(path).st_blocks * 512 >= _RESERVE_BYTES):
+            self._has_reserve = True
+            return
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
+            try:
+                if hasattr(os, "posix_fallocate"):
+                    os.posix_fallocate(descriptor, 0, _RESERVE_BYTES)
+                else:  # macOS
+                    os.pwrite(descriptor, bytes(_RESERVE_BYTES), 0)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            self.remove(_RESERVE)
+            _log.warning("no room can be kept for small files (%s): on a full disk topics may not be deletable", error)
+            return
+        self._has_reserve = True
+
+    def write_atomic(self, path: str, data: bytes) -> None:
+        try:
+            self._replace(path, data)
+        except OSError as error:
+            if not is_full(error) or not os.path.exists(self._absolute(_RESERVE)):
+                raise
+            _log.error("the disk is full; the room that was kept for small files is used")
+            self._has_reserve = False
+            self.remove(_RESERVE)
+            self._replace(path, data)
+
+    def _replace(self, path: str, data: bytes) -> None:
+        absolute = self._absolute(path)
+        temporary = absolute + ".tmp"
+        try:
+            with open(
+                os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE), "wb"
+            ) as file:
+                file.write(data)
+                file.flush()
+                if self.durable:
+                    os.fsync(file.fileno())
+        except OSError:
+            self.remove(path + ".tmp")  # half of it takes room
+            raise
+        os.replace(temporary, absolute)
+        if self.durable:
+            sync_directory(os.path.dirname(absolute))
+
+    def sync_directory(self, path: str) -> None:
+        if self.durable:
+            sync_directory(self._absolute(path))

@@ -1,0 +1,297 @@
+"""What a test holds of a broker in its process: its clock and its faults, from any thread."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Protocol, Self, TypeVar
+
+from fencepost.broker.api.apis import SERVED
+from fencepost.broker.clock import Clock
+from fencepost.broker.faults.table import Action, DiskFault, DiskOperation, FaultTable, RequestFault
+from fencepost.broker.server import BrokerServer
+from fencepost.protocol.codes import ErrorCode
+
+__all__ = ["BrokerClock", "BrokerDisk", "BrokerFaults", "Fault"]
+
+_KEYS = {api.name: api.key for api in SERVED.values()}
+
+Result = TypeVar("Result")
+
+
+class RunInBroker(Protocol):
+    """Runs something in the broker's thread and returns its result. Raises RuntimeError when no broker runs."""
+
+    def __call__(self, action: Callable[[BrokerServer], Awaitable[Result]]) -> Result: ...
+
+
+class BrokerClock:
+    """The broker's time. It is the system's until it is moved; it keeps its distance over a restart.
+
+    All that the broker does by time goes by it: transaction and session timeouts, expiry of transactional ids, producer
+    ids and offsets, retention, segment.ms, append times. How long a Fetch waits for records does not: that is the
+    client's patience, and goes by real time.
+    """
+
+    def __init__(self, clock: Clock, run: RunInBroker, is_running: Callable[[], bool]) -> None:
+        self._clock = clock
+        self._run = run
+        self._is_running = is_running
+
+    @property
+    def now_ms(self) -> int:
+        """The broker's time, milliseconds since the epoch."""
+        return self._clock.now_ms()
+
+    @property
+    def frozen(self) -> bool:
+        """Whether time stands still."""
+        return self._clock.frozen
+
+    def advance(self, seconds: float) -> None:
+        """Let that much time pass at once.
+
+        When it returns, all that fell due has been done, in order, is durable and can be seen. A client that lives in
+        real time cannot have sent heartbeats meanwhile: further than its session timeout, and it has lost its group.
+        Raises ValueError for a negative time.
+        """
+        if seconds < 0:
+            raise ValueError(f"time does not go back ({seconds} s)")
+        duration_ms = round(seconds * 1000)
+        if self._is_running():
+            self._run(lambda server: server.advance(duration_ms))
+        else:
+            self._clock.move_to(self._clock.now_ms() + duration_ms)
+
+    def freeze(self) -> None:
+        """Let time stand still until `thaw`; `advance` still moves it."""
+        if self._is_running():
+            self._run(BrokerServer.freeze)
+        else:
+            self._clock.freeze()
+
+    def thaw(self) -> None:
+        """Let time go on from where it stands."""
+        if self._is_running():
+            self._run(BrokerServer.thaw)
+        else:
+            self._clock.thaw()
+
+
+class Fault:
+    """A fault that was asked for. As a context manager it ends with the block."""
+
+    def __init__(self, table: FaultTable, rule: RequestFault | DiskFault, changed: threading.Condition) -> None:
+        self._table = table
+        self._rule = rule
+        self._changed = changed
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.remove()
+
+    @property
+    def hits(self) -> int:
+        """How many times it has struck."""
+        return self._rule.hits
+
+    def wait(self, hits: int = 1, timeout_s: float = 60.0) -> None:
+        """Return once it has struck that often. Raises TimeoutError."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._rule.hits >= hits, timeout_s):
+                raise TimeoutError(f"struck {self._rule.hits} times in {timeout_s} s, not {hits}")
+
+    def remove(self) -> None:
+        """Strike no more."""
+        with self._changed:
+            self._table.remove(self._rule)
+
+
+class _Adder:
+    def __init__(self, table: FaultTable, changed: threading.Condition) -> None:
+        self._table = table
+        self._changed = changed
+
+    def _add(self, rule: RequestFault | DiskFault) -> Fault:
+        if rule.times is not None and rule.times < 1:
+            raise ValueError(f"times is {rule.times}; None means always")
+        rule.on_hit = self._struck
+        with self._changed:
+            self._table.add(rule)
+        return Fault(self._table, rule, self._changed)
+
+    def _struck(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+
+class BrokerDisk(_Adder):
+    """Faults of the broker's disk. `path`: only files whose path below the data directory contains it ("orders-0/").
+
+    `times` None: always; `after`: how many accesses pass first.
+    """
+
+    def fail_write(self, error: int, *, times: int | None = 1, after: int = 0, path: str = "") -> Fault:
+        """Let writes fail with this errno (`errno.ENOSPC`)."""
+        return self._disk(DiskOperation.WRITE, error, 0.0, times, after, path)
+
+    def fail_sync(self, error: int, *, times: int | None = 1, after: int = 0, path: str = "") -> Fault:
+        """Let syncs fail with this errno (`errno.EIO`); there are syncs with fsync="commit" and "interval" only."""
+        return self._disk(DiskOperation.SYNC, error, 0.0, times, after, path)
+
+    def fail_read(self, error: int, *, times: int | None = 1, after: int = 0, path: str = "") -> Fault:
+        """Let reads fail with this errno."""
+        return self._disk(DiskOperation.READ, error, 0.0, times, after, path)
+
+    def slow_sync(self, seconds: float, *, times: int | None = 1, after: int = 0, path: str = "") -> Fault:
+        """Let syncs take that long."""
+        return self._disk(DiskOperation.SYNC, 0, seconds, times, after, path)
+
+    def _disk(
+        self, operation: DiskOperation, error: int, delay_s: float, times: int | None, after: int, path: str
+    ) -> Fault:
+        return self._add(
+            DiskFault(operation=operation, error=error, delay_s=delay_s, times=times, after=after, path=path)
+        )
+
+
+class BrokerFaults(_Adder):
+    """Faults of the broker: what it does wrong with requests, connections and its disk, on purpose.
+
+    `api` is Kafka's name of the request ("Produce", "EndTxn"). `client_id`, `topic`: only requests of that client, only
+    those that name that topic. `times` None: always; `after`: how many such requests pass first. Of several faults
+    that fit a request, the one that was asked for first strikes. Unknown names raise ValueError.
+    """
+
+    def __init__(self, table: FaultTable, run: RunInBroker) -> None:
+        super().__init__(table, threading.Condition())
+        self._run = run
+        self.disk = BrokerDisk(table, self._changed)
+
+    def fail(
+        self,
+        api: str,
+        code: ErrorCode | int,
+        *,
+        times: int | None = 1,
+        after: int = 0,
+        client_id: str | None = None,
+        topic: str | None = None,
+    ) -> Fault:
+        """Answer with this error code instead of executing the request."""
+        return self._request(api, Action.FAIL, times, after, client_id, topic, code=int(code))
+
+    def delay(
+        self,
+        api: str,
+        seconds: float,
+        *,
+        times: int | None = 1,
+        after: int = 0,
+        client_id: str | None = None,
+        topic: str | None = None,
+    ) -> Fault:
+        """Execute the request that much (real) time later; what its connection sends meanwhile waits behind it."""
+        return self._request(api, Action.DELAY, times, after, client_id, topic, delay_ms=round(seconds * 1000))
+
+    def delay_reply(
+        self,
+        api: str,
+        seconds: float,
+        *,
+        times: int | None = 1,
+        after: int = 0,
+        client_id: str | None = None,
+        topic: str | None = None,
+    ) -> Fault:
+        """Execute the request at once, and answer that much (real) time later than otherwise."""
+        return self._request(api, Action.DELAY_REPLY, times, after, client_id, topic, delay_ms=round(seconds * 1000))
+
+    def drop_reply(
+        self,
+        api: str,
+        *,
+        times: int | None = 1,
+        after: int = 0,
+        client_id: str | None = None,
+        topic: str | None = None,
+    ) -> Fault:
+        """Execute the request and reset the connection in place of the answer."""
+        return self._request(api, Action.DROP_REPLY, times, after, client_id, topic)
+
+    def drop_request(
+        self,
+        api: str,
+        *,
+        times: int | None = 1,
+        after: int = 0,
+        client_id: str | None = None,
+        topic: str | None = None,
+    ) -> Fault:
+        """Reset the connection without executing the request."""
+        return self._request(api, Action.DROP_REQUEST, times, after, client_id, topic)
+
+    def swallow(
+        self,
+        api: str,
+        *,
+        times: int | None = 1,
+        after: int = 0,
+        client_id: str | None = None,
+        topic: str | None = None,
+    ) -> Fault:
+        """Neither execute nor answer the request, and leave the connection open."""
+        return self._request(api, Action.SWALLOW, times, after, client_id, topic)
+
+    def disconnect(self, client_id: str | None = None) -> int:
+        """Reset the connections of that client, or all, now; returns how many. Raises RuntimeError when not running."""
+
+        async def reset(server: BrokerServer) -> int:
+            return server.disconnect(client_id)
+
+        return self._run(reset)
+
+    def clear(self) -> None:
+        """End all faults."""
+        with self._changed:
+            self._table.clear()
+
+    def _request(
+        self,
+        api: str,
+        action: Action,
+        times: int | None,
+        after: int,
+        client_id: str | None,
+        topic: str | None,
+        *,
+        code: int = 0,
+        delay_ms: int = 0,
+    ) -> Fault:
+        return self._add(
+            RequestFault(
+                api_key=_api_key(api),
+                action=action,
+                code=code,
+                delay_ms=delay_ms,
+                times=times,
+                after=after,
+                client_id=client_id,
+                topic=topic,
+            )
+        )
+
+
+def _api_key(api: str) -> int:
+    """The key of an API by Kafka's name. Raises ValueError."""
+    key = _KEYS.get(re.sub(r"(?<!^)(?=[A-Z])", "_", api).lower())
+    if key is None:
+        names = ", ".join("".join(part.capitalize() for part in name.split("_")) for name in _KEYS)
+        raise ValueError(f"there is no API {api!r}; there are {names}")
+    return key

@@ -1,0 +1,1 @@
+"""Faults on demand, for tests: of requests and of the disk."""

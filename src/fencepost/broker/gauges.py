@@ -1,0 +1,48 @@
+"""The broker's present state in numbers."""
+
+from __future__ import annotations
+
+from fencepost.broker.api.apis import SERVED
+from fencepost.broker.coordinator.txn.states import PREPARED, TxnState
+from fencepost.broker.metrics.counters import Snapshot
+from fencepost.broker.parts import BrokerParts
+
+__all__ = ["take_snapshot"]
+
+
+def take_snapshot(core: BrokerParts, now_ms: int, **gauges: int) -> Snapshot:
+    """Everything that the core knows, and the `gauges` that its shell does."""
+    return Snapshot(
+        counters=dict(core.metrics.values),
+        gauges={**_transactions(core, now_ms), **gauges},
+        requests={SERVED[key].name: count for key, count in sorted(core.metrics.requests.items())},
+        stable_lag=_stable_lag(core),
+    )
+
+
+def _transactions(core: BrokerParts, now_ms: int) -> dict[str, int]:
+    coordinator = core.transactions.coordinator
+    states = coordinator.awake()
+    open_ones = [each for each in states if each.state is TxnState.ONGOING]
+    exempt = [each for each in open_ones if each.is_two_phase]
+    others = [each for each in open_ones if not each.is_two_phase]
+    return {
+        "transactional_ids": len(coordinator),
+        "transactions_open": len(open_ones),
+        "transactions_two_phase": len(exempt),
+        "transactions_kept": sum(each.is_kept for each in open_ones),
+        "transactions_ending": sum(each.state in PREPARED for each in states),
+        "oldest_transaction_ms": max((now_ms - each.start_ms for each in others), default=0),
+        "oldest_two_phase_ms": max((now_ms - each.start_ms for each in exempt), default=0),
+        "markers_owed": len(coordinator.marker_work()),
+    }
+
+
+def _stable_lag(core: BrokerParts) -> dict[tuple[str, int], int]:
+    lags = {}
+    for topic in core.topics:
+        for partition in topic.partitions:
+            log = partition.opened
+            if log is not None and log.high_watermark > log.last_stable_offset:
+                lags[topic.name, partition.index] = log.high_watermark - log.last_stable_offset
+    return lags

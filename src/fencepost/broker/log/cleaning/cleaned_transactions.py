@@ -1,0 +1,48 @@
+"""What compaction has to know of transactions while it walks over a log: which batches are aborted, and which markers
+nothing needs any more. A marker is only removable when no batch of its transaction was met, not even an empty one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fencepost.broker.log.aborted import Aborted
+from fencepost.protocol.records.batch import BatchHeader
+from fencepost.protocol.records.markers import Marker
+
+__all__ = ["CleanedTransactions"]
+
+
+class CleanedTransactions:
+    """Tell it every batch, in order."""
+
+    def __init__(self, aborted: Iterable[Aborted]) -> None:
+        """`aborted`: all aborted transactions that overlap what is walked over."""
+        self._coming = sorted(aborted, key=lambda entry: entry.first_offset, reverse=True)
+        self._aborting: dict[int, Aborted] = {}
+        self._met: set[int] = set()  # producer ids with a batch in their present transaction
+
+    def is_aborted(self, header: BatchHeader) -> bool:
+        """Whether the batch, which is no marker, belongs to an aborted transaction."""
+        self._begin_up_to(header.last_offset)
+        if not header.is_transactional:
+            return False
+        self._met.add(header.producer_id)
+        return header.producer_id in self._aborting
+
+    def marker(self, header: BatchHeader, marker: Marker | None) -> tuple[bool, Aborted | None]:
+        """Whether the marker is removable, and what the index of aborted transactions has to keep. `marker`: None when
+        its record is gone already."""
+        self._begin_up_to(header.last_offset)
+        if marker is None:
+            return True, None
+        met = header.producer_id in self._met
+        self._met.discard(header.producer_id)
+        if marker.commit:
+            return not met, None
+        aborted = self._aborting.pop(header.producer_id, None)
+        return not met, aborted if met else None
+
+    def _begin_up_to(self, offset: int) -> None:
+        while self._coming and self._coming[-1].first_offset <= offset:
+            entry = self._coming.pop()
+            self._aborting.setdefault(entry.producer_id, entry)

@@ -1,0 +1,326 @@
+"""Compaction: of each key only the last record stays, offsets stay as they are.
+
+The rules are Kafka's (KIP-58, KIP-98, KIP-354, KIP-534): nothing at or above the last stable offset, nor of the active
+segment, is touched; tombstones, and markers of transactions that have no batch left, go when their delete horizon has
+passed, which the first round that sees them sets; aborted records go at once; the last batch of every producer that is
+remembered stays, without its records if need be, so that a scan of the log still knows its epoch and last sequence.
+Records without a key go too: a compacted topic takes none.
+
+One round reads the dirty part into a map of keys, then writes every segment below it anew. It runs in small steps
+between requests, because one task owns the log: no locks, and nothing of the log can change within a step. What may
+change between two steps (retention takes a segment, the topic is deleted) ends the round with `Abandoned`. A thread
+would be no faster: the work is Python's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from fencepost.broker.disk.files import File
+from fencepost.broker.log.cleaning.cleaned_transactions import CleanedTransactions
+from fencepost.broker.log.cleaning.swap import announce, discard, finish
+from fencepost.broker.log.layout import CLEANED, CleanPoint
+from fencepost.broker.log.recovery import marker_in
+from fencepost.broker.log.results import CorruptSegment
+from fencepost.broker.log.segment import ANYWHERE, Segment, scan
+from fencepost.protocol.cursor import Buffer
+from fencepost.protocol.errors import CorruptBatch
+from fencepost.protocol.records.batch import BatchHeader, parse_header
+from fencepost.protocol.records.walk import Record, rebuild, records_of
+
+if TYPE_CHECKING:
+    from fencepost.broker.log.partition import PartitionLog
+
+__all__ = ["Abandoned", "Compaction", "Plan", "plan"]
+
+_STEP_BYTES: Final = 64 << 10
+_STEP_RECORDS: Final = 2_000  # a batch of few bytes may hold very many
+_WRITE_BYTES: Final = 1 << 20
+_LONG_KEY_BYTES: Final = 24
+_RELATIVE_MAX: Final = 2**31 - 1
+
+
+class Abandoned(Exception):
+    """The log has changed in a way that ends this round. Nothing is lost, a later round begins again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a round would do: offsets from dirty_offset to end_offset are new to it."""
+
+    dirty_offset: int
+    end_offset: int
+    clean_bytes: int
+    dirty_bytes: int
+    overdue: bool
+    """Something dirty is older than max.compaction.lag.ms."""
+
+    @property
+    def ratio(self) -> float:
+        """Dirty bytes of all that can be compacted."""
+        total = self.clean_bytes + self.dirty_bytes
+        return self.dirty_bytes / total if total else 0.0
+
+
+def plan(log: PartitionLog, now_ms: int) -> Plan | None:
+    """What there is to do now; None when it is not worth it, or not possible. Raises OSError, CorruptSegment."""
+    config = log.config
+    if not config.compacted or log.read_only:
+        return None
+    dirty = log.clean_point.dirty_offset
+    if not log.log_start_offset <= dirty <= log.log_end_offset:
+        dirty = log.log_start_offset
+    # Below a snapshot that is on disk, so that no snapshot has to find its place in a segment that is written anew.
+    bound = min(log.last_stable_offset, log.segments[-1].base_offset, log.snapshots.newest)
+    if config.min_compaction_lag_ms > 0:
+        young = now_ms - config.min_compaction_lag_ms
+        for segment in log.segments[:-1]:
+            if segment.next_offset > dirty and segment.largest_timestamp() > young:
+                bound = min(bound, segment.base_offset)
+                break
+    closed = [segment for segment in log.segments[:-1] if segment.next_offset <= bound and segment.size]
+    clean = [segment for segment in closed if segment.next_offset <= dirty]
+    fresh = closed[len(clean) :]
+    if not fresh:
+        return None
+    overdue = False
+    if config.max_compaction_lag_ms < now_ms:
+        oldest = min((t for t in (segment.first_batch_timestamp() for segment in fresh) if t > 0), default=now_ms)
+        overdue = oldest < now_ms - config.max_compaction_lag_ms
+    found = Plan(dirty, fresh[-1].next_offset, _bytes_of(clean), _bytes_of(fresh), overdue)
+    return found if overdue or found.ratio > config.min_cleanable_dirty_ratio else None
+
+
+class Compaction:
+    """One round over one log. Run `steps`, then look at the counts."""
+
+    def __init__(self, log: PartitionLog, wanted: Plan, now_ms: int) -> None:
+        self._log = log
+        self._plan = wanted
+        self._now_ms = now_ms
+        self._horizon_ms = now_ms + log.config.delete_retention_ms
+        self._last: dict[bytes, int] = {}  # offset by key
+        self._mapped_end = wanted.end_offset
+        self._work = 0
+        self._target: Segment | None = None  # the segment that is being written
+        self._transactions = CleanedTransactions([])
+        self.bytes_read = 0
+        self.bytes_written = 0
+        self.records_read = 0
+        self.records_kept = 0
+        self.clean_offset = wanted.dirty_offset
+
+    def steps(self) -> Iterator[Sequence[File]]:
+        """Each step does a bounded piece of work. What it yields is to be synced before the next one; mostly nothing.
+
+        Raises Abandoned, OSError, CorruptSegment; call `discard` then, and when the round is not run to its end."""
+        log = self._log
+        yield from self._map_keys()
+        segments = [segment for segment in log.segments[:-1] if segment.base_offset < self._mapped_end]
+        if not segments:
+            raise Abandoned("its segments are gone")
+        end = segments[-1].next_offset
+        log.set_clean_point(CleanPoint(self._plan.dirty_offset, max(end, log.clean_point.gaps_below)))
+        self._transactions = CleanedTransactions(log.aborted_between(log.segments[0].base_offset, end))
+        for group in self._groups(segments):
+            yield from self._clean(group)
+        log.set_clean_point(CleanPoint(self._mapped_end, log.clean_point.gaps_below))
+        self.clean_offset = self._mapped_end
+
+    def discard(self) -> None:
+        """Remove what is half written. Raises OSError."""
+        target, self._target = self._target, None
+        if target is not None:
+            target.close()
+            if not self._log.closed:
+                discard(self._log.files, self._log.directory, target.base_offset)
+
+    # First pass
+
+    def _map_keys(self) -> Iterator[Sequence[File]]:
+        log, start = self._log, self._plan.dirty_offset
+        transactions = CleanedTransactions(log.aborted_between(start, self._plan.end_offset))
+        dirty = [s for s in log.segments[:-1] if s.next_offset > start and s.base_offset < self._plan.end_offset]
+        for segment in dirty:
+            position = segment.locate(start)[0] if segment.base_offset < start else 0
+            for at, header, batch in self._batches(segment, position):
+                if header.is_control:
+                    transactions.marker(header, marker_in(header, batch, segment, at))
+                elif not transactions.is_aborted(header) and header.last_offset >= start:
+                    if len(self._last) >= log.config.compaction_keys_max:
+                        self._mapped_end = header.base_offset
+                        return
+                    for number, record in enumerate(_records(header, batch, segment, at), 1):
+                        if record.key is not None and record.offset >= start:
+                            self._last[_short(record.key)] = record.offset
+                        if number % _STEP_RECORDS == 0:
+                            yield ()
+                            self._check([segment])
+                if self._is_enough(len(batch)):
+                    yield ()
+                    self._check([segment])
+
+    # Second pass
+
+    def _groups(self, segments: Sequence[Segment]) -> list[list[Segment]]:
+        """Neighbours that fit into one segment together."""
+        config = self._log.config
+        groups: list[list[Segment]] = []
+        for segment in segments:
+            group = groups[-1] if groups else []
+            fits = _bytes_of(group) + segment.size <= config.segment_bytes
+            if group and fits and segment.next_offset - group[0].base_offset <= _RELATIVE_MAX:
+                group.append(segment)
+            else:
+                groups.append([segment])
+        return groups
+
+    def _clean(self, group: list[Segment]) -> Iterator[Sequence[File]]:
+        log, base = self._log, group[0].base_offset
+        self._check(group)
+        self._target = target = Segment(log.files, log.directory, base, CLEANED)
+        if target.size:  # of a round that was given up
+            target.log.truncate(0)
+            target.size = 0
+        target.reset_indexes()
+        pending: list[Buffer] = []
+        waiting = 0
+        for segment in group:
+            for at, header, batch in self._batches(segment, 0):
+                is_end = segment is group[-1] and at + len(batch) == segment.size
+                if header.is_control:
+                    kept = self._filtered_marker(header, batch, segment, at, target, is_end)
+                else:
+                    records: list[Record] = []
+                    for number, record in enumerate(self._records_of(header, batch, segment, at), 1):
+                        if self._stays(header, record):
+                            records.append(record)
+                        if number % _STEP_RECORDS == 0:
+                            yield ()
+                            self._check(group)
+                    kept = self._rebuilt(header, batch, records, is_end)
+                if kept is not None:
+                    target.index_batch(parse_header(kept), target.size, len(kept), log.config.index_interval_bytes)
+                    target.size += len(kept)
+                    pending.append(bytes(kept))
+                    waiting += len(kept)
+                if waiting >= _WRITE_BYTES:
+                    target.log.append(*pending)
+                    pending, waiting = [], 0
+                if self._is_enough(len(batch)):
+                    yield ()
+                    self._check(group)
+        if pending:
+            target.log.append(*pending)
+        target.aborted.create()
+        target.flush_indexes(final=True)
+        self.bytes_written += target.size
+        yield [target.log, *target.index_files()]
+        self._check(group)
+        target.close()
+        self._swap(group)
+
+    def _swap(self, group: list[Segment]) -> None:
+        log, base, end = self._log, group[0].base_offset, group[-1].next_offset
+        log.snapshots.keep_from(end)
+        for segment in group:
+            log.snapshots.forget_files(segment.open_index_files())
+            segment.close()
+        try:
+            announce(log.files, log.directory, base)
+            finish(log.files, log.directory, base, [segment.base_offset for segment in group[1:]])
+            new = Segment(log.files, log.directory, base)
+        except OSError as error:
+            log.sync_failed(error)  # what of it is on disk, the next start finds out
+            raise
+        new.next_offset, new.gaps_below = end, log.clean_point.gaps_below
+        new.touched_ms = max(segment.touched_ms for segment in group)
+        self._target = None
+        number = log.segments.index(group[0])
+        log.segments[number : number + len(group)] = [new]
+
+    def _records_of(self, header: BatchHeader, batch: memoryview, segment: Segment, at: int) -> Iterator[Record]:
+        """The records of a batch that is not of an aborted transaction."""
+        return iter(()) if self._transactions.is_aborted(header) else _records(header, batch, segment, at)
+
+    def _rebuilt(self, header: BatchHeader, batch: memoryview, kept: list[Record], is_end: bool) -> Buffer | None:
+        """What is to stand in the place of the batch."""
+        self.records_read += header.record_count
+        self.records_kept += len(kept)
+        if not kept:
+            return rebuild(header, ()) if is_end or self._is_last_of_producer(header) else None
+        horizon = header.base_timestamp if header.has_delete_horizon else -1
+        if horizon < 0 and not all(record.has_value for record in kept):
+            return rebuild(header, kept, horizon_ms=self._horizon_ms)
+        if len(kept) == header.record_count:
+            return batch
+        return rebuild(header, kept, horizon_ms=horizon)
+
+    def _filtered_marker(
+        self, header: BatchHeader, batch: memoryview, segment: Segment, at: int, target: Segment, is_end: bool
+    ) -> Buffer | None:
+        marker = marker_in(header, batch, segment, at)
+        removable, aborted = self._transactions.marker(header, marker)
+        if aborted is not None:
+            target.aborted.add(aborted)
+        if not removable:
+            return batch
+        if marker is not None and not header.has_delete_horizon:
+            return rebuild(header, list(_records(header, batch, segment, at)), horizon_ms=self._horizon_ms)
+        over = marker is None or header.base_timestamp <= self._now_ms
+        return None if over and not is_end and not self._is_last_of_producer(header) else batch
+
+    def _stays(self, header: BatchHeader, record: Record) -> bool:
+        if record.offset >= self._mapped_end:
+            return True
+        if record.key is None or record.offset < self._last.get(_short(record.key), -1):
+            return False
+        return record.has_value or not header.has_delete_horizon or self._now_ms < header.base_timestamp
+
+    def _is_last_of_producer(self, header: BatchHeader) -> bool:
+        state = self._log.producers.get(header.producer_id) if header.producer_id >= 0 else None
+        if state is None:
+            return False
+        if state.last_offset >= 0:
+            return header.last_offset == state.last_offset
+        return header.is_control and header.producer_epoch == state.epoch
+
+    # Both
+
+    def _batches(self, segment: Segment, position: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+        return scan(segment.log, segment.path, position, segment.size, expected=-1, gaps_below=ANYWHERE)
+
+    def _is_enough(self, size: int) -> bool:
+        """Whether a step's work is done."""
+        self.bytes_read += size
+        self._work += size
+        if self._work < _STEP_BYTES:
+            return False
+        self._work = 0
+        return True
+
+    def _check(self, segments: Sequence[Segment]) -> None:
+        """Raises Abandoned when a segment does not belong to the log any more, or the log takes no writes."""
+        if self._log.read_only or self._log.closed:
+            raise Abandoned("the log is closed or read-only")
+        if any(segment not in self._log.segments for segment in segments):
+            raise Abandoned("its segments are gone")
+
+
+def _records(header: BatchHeader, batch: memoryview, segment: Segment, at: int) -> Iterator[Record]:
+    try:
+        yield from records_of(header, batch)
+    except CorruptBatch as error:
+        raise CorruptSegment(segment.path, at, str(error)) from error
+
+
+def _short(key: bytes) -> bytes:
+    """The key, or what stands for it in memory."""
+    return key if len(key) <= _LONG_KEY_BYTES else b"#" + hashlib.blake2b(key, digest_size=_LONG_KEY_BYTES).digest()
+
+
+def _bytes_of(segments: Sequence[Segment]) -> int:
+    return sum(segment.size for segment in segments)

@@ -1,0 +1,113 @@
+"""Putting a compacted segment in the place of those it was made from, so that a crash at any step leaves the one or
+the other.
+
+The new segment's files are written and synced as `<base>.log.cleaned` and so on. They are renamed to .swap, the log
+last; as soon as `<base>.log.swap` is durable it counts, and every later step can be done again: the files of the other
+segments it covers go, its indexes take their names, then the log takes its own. It covers the segments that begin below
+its last offset, which is why the last batch of a compacted segment is never left out, only emptied. Apache Kafka
+finishes a swap by the same rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from fencepost.broker.disk.files import Files
+from fencepost.broker.log.layout import (
+    CLEAN_POINT,
+    CLEANED,
+    INDEX,
+    LOG,
+    SWAP,
+    TIME_INDEX,
+    TXN_INDEX,
+    CleanPoint,
+    decode_clean_point,
+    encode_clean_point,
+    file_name,
+    offset_of,
+)
+from fencepost.broker.log.results import CorruptSegment, RecoveryReport
+from fencepost.broker.log.segment import ANYWHERE, scan
+
+__all__ = ["NO_CLEAN_POINT", "announce", "discard", "finish", "finish_swaps", "read_clean_point", "write_clean_point"]
+
+NO_CLEAN_POINT: Final = CleanPoint(0, 0)
+_INDEXES: Final = (INDEX, TIME_INDEX, TXN_INDEX)
+
+
+def announce(files: Files, directory: str, base_offset: int) -> None:
+    """From now on the .cleaned files of that segment, which are synced, are what counts. Raises OSError; it is then
+    open which of the two counts."""
+    stem = f"{directory}/{file_name(base_offset, '')}"
+    for suffix in _INDEXES:
+        files.rename(stem + suffix + CLEANED, stem + suffix + SWAP)
+    files.sync_directory(directory)  # the log must not be found without them: the old indexes do not fit it
+    files.rename(stem + LOG + CLEANED, stem + LOG + SWAP)
+    files.sync_directory(directory)
+
+
+def finish(files: Files, directory: str, base_offset: int, others: Iterable[int]) -> None:
+    """Give the announced segment its name. `others`: base offsets of the further segments it replaces. May be done
+    again after a crash. Raises OSError."""
+    stem = f"{directory}/{file_name(base_offset, '')}"
+    for other in others:
+        for suffix in (*_INDEXES, LOG):
+            files.remove(f"{directory}/{file_name(other, suffix)}")
+    for suffix in _INDEXES:
+        if files.exists(stem + suffix + SWAP):
+            files.rename(stem + suffix + SWAP, stem + suffix)
+    files.sync_directory(directory)
+    files.rename(stem + LOG + SWAP, stem + LOG)
+    files.sync_directory(directory)
+
+
+def discard(files: Files, directory: str, base_offset: int) -> None:
+    """Remove what was written for a segment that was never announced. Raises OSError."""
+    for suffix in (*_INDEXES, LOG):
+        files.remove(f"{directory}/{file_name(base_offset, suffix + CLEANED)}")
+
+
+def finish_swaps(files: Files, directory: str, report: RecoveryReport) -> None:
+    """After a crash: finish what was announced, remove what was not. Raises OSError."""
+    names = files.listdir(directory)
+    announced = sorted(base for base in (offset_of(name, LOG + SWAP) for name in names) if base is not None)
+    for base in announced:
+        bases = [other for other in (offset_of(name, LOG) for name in files.listdir(directory)) if other is not None]
+        path = f"{directory}/{file_name(base, LOG + SWAP)}"
+        file = files.open(path)
+        end = base
+        try:
+            for _, header, _ in scan(file, path, 0, file.size(), expected=base, gaps_below=ANYWHERE):
+                end = header.last_offset + 1
+        except CorruptSegment as error:
+            report.notes.append(f"a compacted segment is damaged: {error}")
+            if base in bases:  # what it was made from is still there
+                file.close()
+                for suffix in (*_INDEXES, LOG):
+                    files.remove(f"{directory}/{file_name(base, suffix + SWAP)}")
+                continue
+        file.close()
+        finish(files, directory, base, [other for other in bases if base < other < end])
+        report.notes.append(f"finished the replacement of offsets {base} to {end} by a compacted segment")
+    left = [name for name in files.listdir(directory) if name.endswith((CLEANED, SWAP))]
+    for name in left:
+        files.remove(f"{directory}/{name}")
+    if left:
+        files.sync_directory(directory)
+
+
+def read_clean_point(files: Files, directory: str, names: list[str], report: RecoveryReport) -> CleanPoint:
+    if CLEAN_POINT not in names:
+        return NO_CLEAN_POINT
+    try:
+        return decode_clean_point(files.read_bytes(f"{directory}/{CLEAN_POINT}"))
+    except ValueError as error:
+        report.notes.append(str(error))
+        return CleanPoint(0, ANYWHERE)  # it was compacted, nobody knows how far
+
+
+def write_clean_point(files: Files, directory: str, point: CleanPoint) -> None:
+    """Raises OSError."""
+    files.write_atomic(f"{directory}/{CLEAN_POINT}", encode_clean_point(point))

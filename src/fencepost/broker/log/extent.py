@@ -1,0 +1,106 @@
+"""Where in a log a read begins and how far it may go, found by offsets and indexes alone."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from fencepost.broker.log.config import LogConfig
+from fencepost.broker.log.layout import CleanPoint
+from fencepost.broker.log.results import CorruptSegment
+from fencepost.broker.log.segment import Segment
+
+__all__ = ["Extent", "find_extent", "measure", "slice_of"]
+
+
+class SegmentedLog(Protocol):
+    """What finding needs of a `PartitionLog`."""
+
+    config: LogConfig
+    segments: list[Segment]
+    clean_point: CleanPoint
+    log_start_offset: int
+
+    def segment_of(self, offset: int) -> int: ...
+    def locate(self, number: int, offset: int) -> tuple[int, int, int]: ...
+
+
+class Extent(NamedTuple):
+    """Bytes `position` to `end` of the segment. The first batch has `first_size` bytes and begins at offset `base`."""
+
+    segment: Segment
+    position: int
+    end: int
+    base: int
+    first_size: int
+
+
+def find_extent(log: SegmentedLog, offset: int, bound: int) -> Extent | None:
+    """What a read from `offset` to below `bound` can give, None for nothing. It never spans two segments.
+
+    Raises CorruptSegment, OSError.
+    """
+    number = log.segment_of(offset)
+    position, base, size = log.locate(number, offset)
+    while size == 0:  # the offset lies in a gap at the end of the segment
+        number += 1
+        if number == len(log.segments):
+            if offset >= log.clean_point.gaps_below:
+                raise CorruptSegment(log.segments[-1].path, 0, f"offset {offset} is missing")
+            return None
+        position, base, size = log.locate(number, offset)
+    segment = log.segments[number]
+    if base > offset and base >= log.clean_point.gaps_below:
+        raise CorruptSegment(segment.path, position, f"a batch at offset {base}, {offset} is due")
+    if base >= bound:
+        return None
+    return Extent(segment, position, _end(log, number, bound), base, size)
+
+
+def measure(log: SegmentedLog, offset: int, bound: int, before: Extent | None) -> Extent | None:
+    """What `find_extent` finds, None for offsets outside of the log.
+
+    With what was found `before` for the same offset nothing is read again. Raises CorruptSegment, OSError.
+    """
+    if not log.log_start_offset <= offset < bound:
+        return None
+    number = log.segment_of(offset)
+    segment = log.segments[number]
+    if before is None or before.segment is not segment:
+        return find_extent(log, offset, bound)
+    return before._replace(end=_end(log, number, bound))
+
+
+def _end(log: SegmentedLog, number: int, bound: int) -> int:
+    """Where in the segment a read to below `bound` ends."""
+    segment = log.segments[number]
+    if bound >= segment.next_offset:
+        return segment.size
+    try:
+        return log.locate(number, bound)[0]
+    except CorruptSegment as error:
+        return error.position
+
+
+def slice_of(
+    log: SegmentedLog, offset: int, max_bytes: int, bound: int, min_one: bool
+) -> tuple[bytes | memoryview, int]:
+    """The whole batches from `offset` on, and an offset behind their last record. Raises OSError, CorruptSegment."""
+    extent = find_extent(log, offset, bound)
+    if extent is None:
+        return b"", offset
+    segment, position, end, base, size = extent
+    wanted = min(max_bytes, end - position)
+    if wanted < size:
+        if not min_one:
+            return b"", offset
+        wanted = size
+    data = segment.log.read(position, wanted)
+    try:
+        whole, end_offset = segment.whole_batches(data, position, base, log.config.verify_reads)
+    except CorruptSegment:
+        if wanted == size:
+            raise
+        whole, end_offset = segment.whole_batches(data[:size], position, base, log.config.verify_reads)
+    if whole == 0:
+        raise CorruptSegment(segment.path, position, f"{len(data)} of {wanted} bytes were read, and no whole batch")
+    return (data if whole == len(data) else memoryview(data)[:whole]), end_offset

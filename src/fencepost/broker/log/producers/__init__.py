@@ -1,0 +1,1 @@
+"""What a partition knows of idempotent producers, and its snapshots."""

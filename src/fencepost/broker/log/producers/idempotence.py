@@ -1,0 +1,330 @@
+"""Idempotent producers on one partition: which batch is new, which is a repeat, which is refused, and how.
+
+Pure functions over a small state per producer id (KIP-98, KIP-360, KIP-890, and R2 of docs/observed.md: "out of order"
+always means loss):
+
+* one of the last five batches again: success, with its original offset;
+* wholly at or below the last sequence of the same epoch, within what this broker saw: DUPLICATE_SEQUENCE_NUMBER (46),
+  which every client takes as success. It would be silent loss if said of anything that was not appended, hence the
+  guard `seen`;
+* a gap or a partial overlap: OUT_OF_ORDER_SEQUENCE_NUMBER (45);
+* no state at all and a sequence that is not 0: UNKNOWN_PRODUCER_ID (59). Never while there is state: a client that
+  then restarts at 0 in the same epoch would be answered with an old offset, and its records would be lost.
+
+Apache Kafka 4.3.1 accepts any sequence from an unknown producer, but not where a Produce request enlists the partition
+by itself, and answers 45 to an old repeat; `kafka_rules=True` does the same. Sequences are 0 ... 2**31-1 and wrap to 0.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple
+
+from fencepost.protocol.codes import ErrorCode
+
+__all__ = [
+    "LAST_BATCHES",
+    "NEWEST_PRODUCE",
+    "BatchFacts",
+    "LastBatch",
+    "ProducerState",
+    "Refusal",
+    "Repeat",
+    "apply_batch",
+    "apply_marker",
+    "check_batch",
+    "check_marker",
+    "ended_of",
+    "has_ended",
+    "pack_ended",
+    "shrink",
+    "unpack_ended",
+]
+
+LAST_BATCHES: Final = 5
+NEWEST_PRODUCE: Final = 13
+_LAST_LENIENT: Final = 7  # clients of this Produce version and older cannot live with 59
+_FIRST_ENLISTING: Final = 12  # Produce since transaction version 2 (KIP-890)
+_SEQUENCES: Final = 2**31
+_SEEN_MAX: Final = 2**30  # more than this is not told apart from a wrapped sequence
+
+_ENDED: Final = struct.Struct(">hiq")
+
+TRUE_LOG_START: Final = 0
+NO_LOG_START: Final = -1
+LOST_LOG_START: Final = -2
+
+
+class LastBatch(NamedTuple):
+    """A remembered batch. Sequences are -1 for offsets committed in a transaction, which carry none."""
+
+    first_sequence: int
+    last_sequence: int
+    base_offset: int
+    last_offset: int
+    timestamp_ms: int
+
+
+class BatchFacts(NamedTuple):
+    """What the rules need to know of a batch."""
+
+    producer_id: int
+    epoch: int
+    first_sequence: int
+    last_sequence: int
+    transactional: bool
+
+
+class Repeat(NamedTuple):
+    """The batch is already there: answer with what was answered then."""
+
+    batch: LastBatch
+
+
+class Refusal(NamedTuple):
+    """`log_start`: 0 = answer the true log start offset, otherwise the value to answer (-1 unknown, -2 see DESIGN
+    5.5)."""
+
+    code: ErrorCode
+    log_start: int
+    message: str
+
+
+class ProducerState:
+    """What a partition knows of one producer id. Only `apply_batch`, `apply_marker` and `shrink` change it."""
+
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "epoch",
+        "last_offset",
+        "last_offset_delta",
+        "last_sequence",
+        "last_timestamp_ms",
+        "producer_id",
+        "seen",
+        "shrunk",
+        "txn_first_offset",
+    )
+
+    def __init__(self, producer_id: int, epoch: int = -1) -> None:
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.coordinator_epoch = -1  # of the last marker; -1 before the first
+        self.last_timestamp_ms = -1
+        self.txn_first_offset = -1  # of the open transaction; -1 when none is open
+        self.last_sequence = -1  # in this epoch; -1 before its first batch
+        self.last_offset = -1
+        self.last_offset_delta = 0
+        self.seen = 0  # how many sequences up to last_sequence this broker saw in this epoch
+        self.batches: list[LastBatch] = []  # the last five, oldest first
+        self.shrunk = False  # expired: only (producer id, epoch, last sequence) is left
+
+    def copy(self) -> ProducerState:
+        other = ProducerState(self.producer_id)
+        for name in self.__slots__:
+            setattr(other, name, getattr(self, name))
+        other.batches = list(self.batches)
+        return other
+
+    def facts(self) -> tuple[object, ...]:
+        """Everything, comparable."""
+        return tuple(getattr(self, name) if name != "batches" else tuple(self.batches) for name in self.__slots__)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ProducerState) and self.facts() == other.facts()
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def __repr__(self) -> str:
+        return f"ProducerState({', '.join(f'{name}={getattr(self, name)!r}' for name in self.__slots__)})"
+
+
+def check_batch(
+    state: ProducerState | None,
+    batch: BatchFacts,
+    *,
+    fenced_below: int = -1,
+    produce_version: int = NEWEST_PRODUCE,
+    kafka_rules: bool = False,
+) -> Repeat | Refusal | None:
+    """Judge a client's batch; None: append it.
+
+    `fenced_below`: batches with a smaller epoch are refused (the transaction they belong to has been ended).
+    `produce_version`: of the request that brought it. To v7 and older any sequence of an unknown id is accepted.
+    """
+    epoch = batch.epoch
+    if epoch < fenced_below:
+        return _refuse(batch, ErrorCode.INVALID_PRODUCER_EPOCH, f"epoch {epoch} is fenced below {fenced_below}")
+    if state is None:
+        if epoch < 0:
+            return _refuse(batch, ErrorCode.INVALID_PRODUCER_EPOCH, f"epoch {epoch}")
+        return _check_unknown(batch, produce_version, kafka_rules)
+    if epoch == state.epoch:
+        for remembered in state.batches:
+            if remembered.first_sequence == batch.first_sequence and remembered.last_sequence == batch.last_sequence:
+                return Repeat(remembered)
+        verdict = _check_sequence(state, batch, kafka_rules)
+        if verdict is not None:
+            return verdict
+    elif epoch < state.epoch:
+        return _refuse(batch, ErrorCode.INVALID_PRODUCER_EPOCH, f"epoch {epoch} is older than {state.epoch}")
+    elif batch.first_sequence != 0:
+        return _refuse(
+            batch,
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"sequence {batch.first_sequence} in new epoch {epoch} (was {state.epoch}); it must start at 0",
+        )
+    if state.txn_first_offset >= 0 and not batch.transactional:
+        return _refuse(
+            batch,
+            ErrorCode.INVALID_TXN_STATE,
+            f"not transactional, but producer id {batch.producer_id} has a transaction open "
+            f"since offset {state.txn_first_offset}",
+        )
+    return None
+
+
+def _check_unknown(batch: BatchFacts, produce_version: int, kafka_rules: bool) -> Refusal | None:
+    """No state at all."""
+    enlists = batch.transactional and produce_version >= _FIRST_ENLISTING
+    if batch.first_sequence == 0 or produce_version <= _LAST_LENIENT or (kafka_rules and not enlists):
+        return None
+    if kafka_rules:
+        message = f"sequence {batch.first_sequence} begins a transaction; it must be 0"
+        return Refusal(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, TRUE_LOG_START, message)
+    return Refusal(
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        LOST_LOG_START if batch.transactional else TRUE_LOG_START,
+        f"no state of producer id {batch.producer_id} here, and its sequence is {batch.first_sequence}, not 0",
+    )
+
+
+def _check_sequence(state: ProducerState, batch: BatchFacts, kafka_rules: bool) -> Refusal | None:
+    """Same epoch, and none of the remembered batches."""
+    last = state.last_sequence
+    if batch.first_sequence == (last + 1) % _SEQUENCES:  # -1 + 1 is 0, as is the wrap
+        return None
+    if last >= 0 and not kafka_rules:
+        behind_first = (last - batch.first_sequence) % _SEQUENCES
+        behind_last = (last - batch.last_sequence) % _SEQUENCES
+        if behind_last <= behind_first < state.seen:
+            return _refuse(
+                batch,
+                ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+                f"sequences {batch.first_sequence}..{batch.last_sequence} were appended before (last is {last})",
+            )
+    return _refuse(
+        batch,
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        f"sequence {batch.first_sequence}..{batch.last_sequence} after {last} of producer id {batch.producer_id}",
+    )
+
+
+def _refuse(batch: BatchFacts, code: ErrorCode, message: str) -> Refusal:
+    return Refusal(code, NO_LOG_START if batch.transactional else TRUE_LOG_START, message)
+
+
+def apply_batch(
+    state: ProducerState, batch: BatchFacts, *, base_offset: int, last_offset: int, timestamp_ms: int
+) -> bool:
+    """Note an appended batch (also at replay, where nothing is refused). True when it opened a transaction."""
+    if batch.epoch != state.epoch:
+        state.epoch = batch.epoch
+        _forget_sequences(state)
+    state.shrunk = False
+    if batch.first_sequence >= 0:
+        count = (batch.last_sequence - batch.first_sequence) % _SEQUENCES + 1
+        follows = state.last_sequence >= 0 and batch.first_sequence == (state.last_sequence + 1) % _SEQUENCES
+        state.seen = min(state.seen + count, _SEEN_MAX) if follows else count
+        state.last_sequence = batch.last_sequence
+        state.batches.append(
+            LastBatch(batch.first_sequence, batch.last_sequence, base_offset, last_offset, timestamp_ms)
+        )
+        if len(state.batches) > LAST_BATCHES:
+            del state.batches[0]
+    state.last_offset = last_offset
+    state.last_offset_delta = last_offset - base_offset
+    state.last_timestamp_ms = timestamp_ms
+    if batch.transactional and state.txn_first_offset < 0:
+        state.txn_first_offset = base_offset
+        return True
+    return False
+
+
+def check_marker(
+    state: ProducerState | None, *, epoch: int, coordinator_epoch: int, transaction_version: int
+) -> Refusal | None:
+    """Judge a commit or abort marker; None: append it. A marker for an unknown id or without an open transaction is
+    appended, as Kafka does. From transaction version 2 on a marker carries the bumped epoch (KIP-890): one with the
+    epoch of an open transaction is a late one of an earlier transaction and must not end this one (47)."""
+    if epoch < 0:
+        return Refusal(ErrorCode.INVALID_PRODUCER_EPOCH, NO_LOG_START, f"marker with epoch {epoch}")
+    if state is None:
+        return None
+    if epoch < state.epoch or (transaction_version >= 2 and epoch == state.epoch and state.txn_first_offset >= 0):
+        return Refusal(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            NO_LOG_START,
+            f"marker with epoch {epoch}, the producer is at {state.epoch}",
+        )
+    if coordinator_epoch < state.coordinator_epoch:
+        return Refusal(
+            ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+            NO_LOG_START,
+            f"coordinator epoch {coordinator_epoch}, {state.coordinator_epoch} was seen",
+        )
+    return None
+
+
+def apply_marker(state: ProducerState, *, epoch: int, coordinator_epoch: int, timestamp_ms: int) -> int:
+    """Note an appended marker. Returns the first offset of the transaction it ended, -1 when none was open."""
+    if epoch != state.epoch:
+        state.epoch = epoch
+        _forget_sequences(state)
+    first_offset, state.txn_first_offset = state.txn_first_offset, -1
+    state.coordinator_epoch = coordinator_epoch
+    state.last_timestamp_ms = timestamp_ms
+    state.shrunk = False
+    return first_offset
+
+
+def shrink(state: ProducerState) -> None:
+    """Expiry: keep (producer id, epoch, last sequence), so that exactly the next batch is still accepted. Raises
+    ValueError when a transaction is open."""
+    if state.txn_first_offset >= 0:
+        raise ValueError(f"producer id {state.producer_id} has an open transaction")
+    state.batches = []
+    state.shrunk = True
+
+
+def has_ended(state: ProducerState) -> bool:
+    """Whether nothing is left of the state but an epoch: its last transaction has ended and took the sequences with it
+    (transaction version 2). There is one for every transactional id that ever wrote here."""
+    return state.txn_first_offset == state.last_offset == state.last_sequence == -1 and not (state.seen or state.shrunk)
+
+
+def pack_ended(epoch: int, coordinator_epoch: int, timestamp_ms: int) -> bytes:
+    """Such a state, small; its producer id is kept beside it."""
+    return _ENDED.pack(epoch, coordinator_epoch, timestamp_ms)
+
+
+def unpack_ended(packed: bytes) -> tuple[int, int, int]:
+    """Epoch, coordinator epoch, time of the last marker in ms."""
+    epoch, coordinator_epoch, timestamp_ms = _ENDED.unpack(packed)
+    return epoch, coordinator_epoch, timestamp_ms
+
+
+def ended_of(producer_id: int, packed: bytes) -> ProducerState:
+    """The state that was packed."""
+    state = ProducerState(producer_id)
+    state.epoch, state.coordinator_epoch, state.last_timestamp_ms = unpack_ended(packed)
+    return state
+
+
+def _forget_sequences(state: ProducerState) -> None:
+    state.batches = []
+    state.last_sequence = -1
+    state.last_offset = -1
+    state.last_offset_delta = 0
+    state.seen = 0

@@ -1,0 +1,177 @@
+"""Producer snapshots: the state of every producer id at an offset, in Kafka's `<offset>.snapshot` format.
+
+version int16 (1), CRC-32C uint32 of all that follows, entry count int32, then per producer id: producer id int64,
+epoch int16, last sequence int32, last offset int64, offset delta int32, timestamp int64, coordinator epoch int32,
+first offset of the open transaction int64.
+
+Kafka remembers only the last batch across a restart. Behind its entries, under the same CRC and skipped by its
+reader, follows what makes a restart invisible to a producer that repeats an older batch: `FP01`, the place in the log
+(base offset of the segment int64, position int64: what lies below it needs no scan), then for each entry, in order:
+seen int32, flags int8 (1: shrunk), batch count int8, and per batch first sequence int32, last sequence int32, base
+offset int64, last offset int64, timestamp int64; and at the end `FP02` and all segments (count int32; each base
+offset int64, entries of its index of aborted transactions int32, CRC-32C of those entries uint32, largest
+timestamp int64), so that what is gone
+or damaged of them is missed.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from fencepost.broker.log.producers.idempotence import LAST_BATCHES, LastBatch, ProducerState, pack_ended, unpack_ended
+
+__all__ = ["CorruptSnapshot", "Place", "SegmentSeal", "decode_snapshot", "encode_snapshot"]
+
+_HEAD = struct.Struct(">hI")
+_COUNT = struct.Struct(">i")
+_ENTRY = struct.Struct(">qhiqiqiq")
+_EXTRA = struct.Struct(">ibb")
+_PLACE = struct.Struct(">qq")
+_BATCH = struct.Struct(">iiqqq")
+_VERSION = 1
+_EXTRA_MAGIC = b"FP01"
+_SEGMENTS_MAGIC = b"FP02"
+_SEGMENT = struct.Struct(">qiIq")
+_SHRUNK = 1
+_NO_EXTRA = _EXTRA.pack(0, 0, 0)
+NOTHING: Mapping[int, bytes] = MappingProxyType({})
+
+
+class SegmentSeal(NamedTuple):
+    """A segment that was there, and what was in its index of aborted transactions (-1 entries: nobody looked)."""
+
+    base_offset: int
+    aborted: int
+    crc: int
+    timestamp: int
+    """The largest one so far, -1 when nobody looked."""
+
+
+class Place(NamedTuple):
+    """Where in the log a snapshot was taken: the base offset of a segment and a position (bytes) in it."""
+
+    segment: int
+    position: int
+    segments: tuple[SegmentSeal, ...] = ()
+    """All segments there were; empty when it does not say."""
+
+
+class CorruptSnapshot(Exception):
+    """The bytes are not a snapshot; an older one, or a scan of the log, must do."""
+
+
+def encode_snapshot(states: Iterable[ProducerState], place: Place, ended: Mapping[int, bytes] = NOTHING) -> bytes:
+    """`ended`: packed states by producer id, see `pack_ended`."""
+    entries, extras = [], [_EXTRA_MAGIC, _PLACE.pack(place.segment, place.position)]
+    for state in states:
+        entries.append(
+            _ENTRY.pack(
+                state.producer_id,
+                state.epoch,
+                state.last_sequence,
+                state.last_offset,
+                state.last_offset_delta,
+                state.last_timestamp_ms,
+                state.coordinator_epoch,
+                state.txn_first_offset,
+            )
+        )
+        extras.append(_EXTRA.pack(state.seen, _SHRUNK if state.shrunk else 0, len(state.batches)))
+        extras.extend(_BATCH.pack(*batch) for batch in state.batches)
+    for producer_id, packed in ended.items():
+        epoch, coordinator_epoch, timestamp_ms = unpack_ended(packed)
+        entries.append(_ENTRY.pack(producer_id, epoch, -1, -1, 0, timestamp_ms, coordinator_epoch, -1))
+    extras.append(_NO_EXTRA * len(ended))
+    extras += [_SEGMENTS_MAGIC, _COUNT.pack(len(place.segments))]
+    extras += [_SEGMENT.pack(*segment) for segment in place.segments]
+    body = _COUNT.pack(len(entries)) + b"".join(entries) + b"".join(extras)
+    return _HEAD.pack(_VERSION, crc32c(body)) + body
+
+
+class Decoded(NamedTuple):
+    """What a snapshot says."""
+
+    states: list[ProducerState]
+    ended: dict[int, bytes]
+    """Packed states by producer id, see `pack_ended`."""
+    place: Place | None
+    """None in a snapshot that Apache Kafka wrote."""
+
+
+def decode_snapshot(data: bytes) -> Decoded:
+    """Also reads a snapshot that Apache Kafka wrote. Raises CorruptSnapshot."""
+    place = None
+    try:
+        version, crc = _HEAD.unpack_from(data)
+        if version != _VERSION:
+            raise CorruptSnapshot(f"snapshot version {version}")
+        if crc != crc32c(memoryview(data)[_HEAD.size :]):
+            raise CorruptSnapshot("the CRC is not that of the bytes")
+        (count,) = _COUNT.unpack_from(data, _HEAD.size)
+        position = _HEAD.size + _COUNT.size
+        if not 0 <= count <= (len(data) - position) // _ENTRY.size:
+            raise CorruptSnapshot(f"{count} entries in {len(data)} bytes")
+        behind = position + count * _ENTRY.size
+        entries = _ENTRY.iter_unpack(memoryview(data)[position:behind])
+        has_extras = data[behind : behind + len(_EXTRA_MAGIC)] == _EXTRA_MAGIC
+        position = behind + len(_EXTRA_MAGIC)
+        if has_extras:
+            place = Place(*_PLACE.unpack_from(data, position))
+            position += _PLACE.size
+        states, ended = [], {}
+        for entry in entries:
+            producer_id, epoch, sequence, offset, _, timestamp_ms, coordinator_epoch, first_offset = entry
+            is_bare = not has_extras or data[position : position + _EXTRA.size] == _NO_EXTRA
+            if sequence == offset == first_offset == -1 and is_bare:
+                ended[producer_id] = pack_ended(epoch, coordinator_epoch, timestamp_ms)
+                position += _EXTRA.size
+                continue
+            state = _decode_entry(entry)
+            if has_extras:
+                position = _decode_extra(data, position, state)
+            states.append(state)
+        if place is not None:
+            place = place._replace(segments=_decode_segments(data, position))
+    except struct.error as error:
+        raise CorruptSnapshot(str(error)) from error
+    return Decoded(states, ended, place)
+
+
+def _decode_entry(entry: tuple[int, ...]) -> ProducerState:
+    producer_id, epoch, sequence, offset, delta, timestamp, coordinator_epoch, first = entry
+    state = ProducerState(producer_id, epoch)
+    state.last_sequence, state.last_offset, state.last_offset_delta = sequence, offset, delta
+    state.last_timestamp_ms, state.coordinator_epoch, state.txn_first_offset = timestamp, coordinator_epoch, first
+    if offset >= 0 and sequence >= 0:
+        first_sequence = (sequence - delta) % 2**31
+        state.batches = [LastBatch(first_sequence, sequence, offset - delta, offset, timestamp)]
+        state.seen = delta + 1
+    return state
+
+
+def _decode_segments(data: bytes, position: int) -> tuple[SegmentSeal, ...]:
+    if data[position : position + len(_SEGMENTS_MAGIC)] != _SEGMENTS_MAGIC:
+        return ()
+    position += len(_SEGMENTS_MAGIC)
+    (count,) = _COUNT.unpack_from(data, position)
+    position += _COUNT.size
+    if count * _SEGMENT.size != len(data) - position:
+        raise CorruptSnapshot(f"{count} segments in {len(data) - position} bytes")
+    return tuple(SegmentSeal(*each) for each in _SEGMENT.iter_unpack(data[position:]))
+
+
+def _decode_extra(data: bytes, position: int, state: ProducerState) -> int:
+    """The position behind it."""
+    seen, flags, count = _EXTRA.unpack_from(data, position)
+    if not 0 <= count <= LAST_BATCHES:
+        raise CorruptSnapshot(f"{count} batches of producer id {state.producer_id}")
+    position += _EXTRA.size
+    state.seen = seen
+    state.shrunk = bool(flags & _SHRUNK)
+    state.batches = [LastBatch(*_BATCH.unpack_from(data, position + i * _BATCH.size)) for i in range(count)]
+    return position + len(state.batches) * _BATCH.size

@@ -1,0 +1,88 @@
+"""When producer snapshots reach the disk: never before the log and the indexes that they stand for.
+
+A snapshot says "what lies below need not be scanned". So it is prepared at an offset, waits until a sync has covered
+that offset and the index files, and is only then written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fencepost.broker.disk.files import File, Files
+from fencepost.broker.log.layout import SNAPSHOT, file_name
+
+__all__ = ["SnapshotKeeper"]
+
+_KEPT = 2
+
+
+@dataclass(slots=True)
+class _Pending:
+    offset: int
+    data: bytes
+    offered: bool = False
+    """Whether its index files have been handed out for a sync."""
+
+
+class SnapshotKeeper:
+    def __init__(self, files: Files, directory: str, offsets: list[int]) -> None:
+        """`offsets`: of the snapshots that are on disk, ascending."""
+        self._files = files
+        self._directory = directory
+        self.offsets = offsets
+        self._pending: list[_Pending] = []
+        self._index_files: dict[File, None] = {}
+
+    @property
+    def newest(self) -> int:
+        """Offset of the newest snapshot on disk; -1 when there is none."""
+        return self.offsets[-1] if self.offsets else -1
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self._pending)
+
+    def prepare(self, offset: int, data: bytes, index_files: Iterable[File]) -> None:
+        """Let a snapshot wait. At most two do: the oldest, which the next sync releases, and the newest."""
+        self._index_files.update(dict.fromkeys(index_files))
+        del self._pending[1:]
+        self._pending.append(_Pending(offset, data))
+
+    def offer(self) -> list[File]:
+        """The index files to sync along with the log."""
+        for pending in self._pending:
+            pending.offered = True
+        return list(self._index_files)
+
+    def write(self, synced_offset: int) -> bool:
+        """Write the newest snapshot whose log and indexes are on disk. Raises OSError; it is then tried again later."""
+        ready = [pending for pending in self._pending if pending.offered and pending.offset <= synced_offset]
+        if not ready:
+            return False
+        newest = ready[-1]
+        self._files.write_atomic(self._path(newest.offset), newest.data)
+        del self._pending[: len(ready)]
+        if not self._pending:
+            self._index_files = {}
+        if newest.offset not in self.offsets:
+            self.offsets.append(newest.offset)
+        while len(self.offsets) > _KEPT:
+            self._files.remove(self._path(self.offsets[0]))
+            del self.offsets[0]
+        return True
+
+    def keep_from(self, offset: int) -> None:
+        """Remove those below: the segments that they point into are about to be written anew. Raises OSError."""
+        self._pending = [pending for pending in self._pending if pending.offset >= offset]
+        while self.offsets and self.offsets[0] < offset:
+            self._files.remove(self._path(self.offsets[0]))
+            del self.offsets[0]
+
+    def forget_files(self, files: Iterable[File]) -> None:
+        """Of a segment that is being removed."""
+        for file in files:
+            self._index_files.pop(file, None)
+
+    def _path(self, offset: int) -> str:
+        return f"{self._directory}/{file_name(offset, SNAPSHOT)}"

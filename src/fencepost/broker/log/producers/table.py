@@ -1,0 +1,205 @@
+"""All producer ids of one partition: their states, open transactions, fences, and what of that bounds the last stable
+offset."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
+from types import MappingProxyType
+
+from fencepost.broker.log.aborted import Aborted
+from fencepost.broker.log.producers.idempotence import (
+    BatchFacts,
+    ProducerState,
+    Refusal,
+    Repeat,
+    apply_batch,
+    apply_marker,
+    check_batch,
+    check_marker,
+    ended_of,
+    has_ended,
+    pack_ended,
+    shrink,
+    unpack_ended,
+)
+from fencepost.broker.log.producers.snapshot import Place, decode_snapshot, encode_snapshot
+from fencepost.protocol.records.batch import BatchHeader
+from fencepost.protocol.records.markers import Marker
+
+__all__ = ["ProducerTable"]
+
+
+class ProducerTable:
+    """Read it freely; only the partition's log changes it."""
+
+    def __init__(self) -> None:
+        self._states: dict[int, ProducerState] = {}
+        self._ended: dict[int, bytes] = {}  # packed states of which nothing but an epoch is left
+        self._open: OrderedDict[int, int] = OrderedDict()  # producer id -> first offset, in the order of these offsets
+        self._undurable: deque[tuple[int, int]] = (
+            deque()
+        )  # (offset of the marker, first offset), markers above the high watermark
+        self._fences: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._states) + len(self._ended)
+
+    def __iter__(self) -> Iterator[ProducerState]:
+        return chain(self._states.values(), (ended_of(*item) for item in self._ended.items()))
+
+    def get(self, producer_id: int) -> ProducerState | None:
+        state = self._states.get(producer_id)
+        if state is None and producer_id in self._ended:
+            return ended_of(producer_id, self._ended[producer_id])
+        return state
+
+    def _known(self, producer_id: int) -> ProducerState:
+        """The state, to be changed."""
+        state = self._states.get(producer_id)
+        if state is None:
+            packed = self._ended.pop(producer_id, None)
+            state = ProducerState(producer_id) if packed is None else ended_of(producer_id, packed)
+            self._states[producer_id] = state
+        return state
+
+    @property
+    def highest_id(self) -> int:
+        """Of all that have a state here; -1 when there is none."""
+        return max(chain(self._states, self._ended), default=-1)
+
+    @property
+    def open_transactions(self) -> Mapping[int, int]:
+        """First offset by producer id, earliest first."""
+        return MappingProxyType(self._open)
+
+    @property
+    def fences(self) -> Mapping[int, int]:
+        """Lowest epoch that is still accepted, by producer id; gone once the marker is there."""
+        return MappingProxyType(self._fences)
+
+    def first_open_offset(self) -> int | None:
+        """First offset of the earliest open transaction."""
+        return next(iter(self._open.values())) if self._open else None
+
+    def first_unstable_offset(self) -> int | None:
+        """The same, counting transactions whose marker is not below the high watermark yet."""
+        first = self.first_open_offset()
+        if not self._undurable:
+            return first
+        waiting = min(offset for _, offset in self._undurable)
+        return waiting if first is None else min(first, waiting)
+
+    def high_watermark_moved(self, high_watermark: int) -> None:
+        while self._undurable and self._undurable[0][0] < high_watermark:
+            self._undurable.popleft()
+
+    def fence(self, producer_id: int, epoch: int) -> None:
+        self._fences[producer_id] = max(epoch, self._fences.get(producer_id, -1))
+
+    def check(self, facts: BatchFacts, *, produce_version: int, kafka_rules: bool) -> Repeat | Refusal | None:
+        return check_batch(
+            self.get(facts.producer_id),
+            facts,
+            fenced_below=self._fences.get(facts.producer_id, -1) if self._fences else -1,
+            produce_version=produce_version,
+            kafka_rules=kafka_rules,
+        )
+
+    def check_marker(
+        self, producer_id: int, *, epoch: int, coordinator_epoch: int, transaction_version: int
+    ) -> Refusal | None:
+        return check_marker(
+            self.get(producer_id),
+            epoch=epoch,
+            coordinator_epoch=coordinator_epoch,
+            transaction_version=transaction_version,
+        )
+
+    def note_batch(self, facts: BatchFacts, base_offset: int, last_offset: int, timestamp_ms: int) -> None:
+        """A batch is in the log."""
+        state = self._known(facts.producer_id)
+        if apply_batch(state, facts, base_offset=base_offset, last_offset=last_offset, timestamp_ms=timestamp_ms):
+            self._open[facts.producer_id] = base_offset
+
+    def note_marker(self, header: BatchHeader, marker: Marker, *, durable: bool) -> Aborted | None:
+        """A marker is in the log at header.base_offset. What the aborted index has to keep, if it aborted something."""
+        producer_id, offset = header.producer_id, header.base_offset
+        state = self._known(producer_id)
+        first_offset = apply_marker(
+            state,
+            epoch=header.producer_epoch,
+            coordinator_epoch=marker.coordinator_epoch,
+            timestamp_ms=header.max_timestamp,
+        )
+        self._fences.pop(producer_id, None)
+        if has_ended(state):
+            packed = pack_ended(state.epoch, state.coordinator_epoch, state.last_timestamp_ms)
+            self._ended[producer_id] = packed
+            del self._states[producer_id]
+        if first_offset < 0:
+            return None
+        del self._open[producer_id]
+        if not durable:
+            self._undurable.append((offset, first_offset))
+        if marker.commit:
+            return None
+        first_open = self.first_open_offset()
+        return Aborted(producer_id, first_offset, offset, offset + 1 if first_open is None else first_open)
+
+    def replay(self, header: BatchHeader, marker: Marker | None) -> Aborted | None:
+        """A batch found in the log at recovery; nothing is refused."""
+        if header.producer_id < 0:
+            return None
+        if marker is not None:
+            return self.note_marker(header, marker, durable=True)
+        if not header.is_control:
+            self.note_batch(facts_of(header), header.base_offset, header.last_offset, header.max_timestamp)
+        return None
+
+    def encode(self, place: Place) -> bytes:
+        """A snapshot taken at that place of the log."""
+        return encode_snapshot(self._states.values(), place, self._ended)
+
+    def load(self, data: bytes) -> Place | None:
+        """Take over a snapshot; its place when it says so. Raises CorruptSnapshot, and then nothing has changed."""
+        states, self._ended, place = decode_snapshot(data)
+        self._states = {state.producer_id: state for state in states}
+        still_open = sorted((s.txn_first_offset, s.producer_id) for s in states if s.txn_first_offset >= 0)
+        self._open = OrderedDict((producer_id, first) for first, producer_id in still_open)
+        self._undurable.clear()
+        return place
+
+    def expire(self, now_ms: int, expiration_ms: int, is_live: Callable[[int], bool], shrunk_max: int) -> int:
+        """Shrink states that were idle for `expiration_ms`, except those of live transactional ids and of open
+        transactions; forget the longest idle shrunk ones beyond `shrunk_max`. Returns how many were shrunk. States with
+        nothing but an epoch are forgotten like Kafka's: an older epoch is fenced by the coordinator, which is asked
+        before anything transactional is appended."""
+        for producer_id, packed in list(self._ended.items()):
+            if now_ms - unpack_ended(packed)[2] >= expiration_ms:
+                del self._ended[producer_id]
+        count = 0
+        shrunk = []
+        for state in self._states.values():
+            idle = now_ms - state.last_timestamp_ms >= expiration_ms
+            if not state.shrunk and idle and state.txn_first_offset < 0 and not is_live(state.producer_id):
+                shrink(state)
+                count += 1
+            if state.shrunk:
+                shrunk.append((state.last_timestamp_ms, state.producer_id))
+        if len(shrunk) > shrunk_max:
+            shrunk.sort()
+            for _, producer_id in shrunk[: len(shrunk) - shrunk_max]:
+                del self._states[producer_id]
+        return count
+
+
+def facts_of(header: BatchHeader) -> BatchFacts:
+    return BatchFacts(
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        header.last_sequence,
+        header.is_transactional,
+    )

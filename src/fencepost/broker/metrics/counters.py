@@ -1,0 +1,92 @@
+"""What the broker counts and what it can tell of its present state, for whoever exposes it. Everything that may mean
+lost or damaged data is here, and in the log."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = ["COUNTERS", "GAUGES", "Metrics", "Snapshot"]
+
+COUNTERS: Final[Mapping[str, str]] = {
+    "corrupt_reads": "Reads that met damaged bytes and were refused.",
+    "storage_errors": "Requests for one partition that the disk made fail.",
+    "failed_syncs": "Logs that became read-only because an fsync failed.",
+    "recovered_logs": "Logs whose end had to be scanned when they were opened.",
+    "cut_bytes": "Bytes cut off at the ends of logs when they were opened: torn writes that nobody was promised.",
+    "damaged_places": "Places where logs are damaged below a point that had been synced, found when they were opened.",
+    "damaged_offsets": "Offsets of which nothing whole is left in those places.",
+    "start_records_read": "Records of the internal topics that the start had to read, behind their snapshots.",
+    "unknown_producers": "Batches refused because nothing is known of their producer id (59), or accepted all the same "
+    "from clients too old for that answer: records before them may be lost.",
+    "unknown_producers_after_deletion": "Those of them in partitions whose oldest records were deleted (retention, "
+    "DeleteRecords), which explains them: nothing else need be lost, and clients go on by themselves.",
+    "transactions_timed_out": "Transactions aborted because their time was over.",
+    "timeouts_reclaimed": "Producers that went on with their id after their transaction had timed out (KIP-588).",
+    "producers_fenced": "Times that a transactional id was taken over from the producer that had it; a producer that "
+    "starts again takes over from itself.",
+    "fenced_transactions": "Open transactions aborted because another producer took over their id.",
+    "fenced_requests": "Requests refused because another producer has taken over the id (47, 90): from a zombie.",
+    "out_of_order_sequences": "Batches refused because of a gap in their producer's sequence (45): records are lost.",
+    "compactions": "Rounds of compaction that ended well.",
+    "compaction_failures": "Rounds of compaction that damage or the disk ended.",
+    "compacted_bytes_read": "Bytes that compaction read.",
+    "compacted_bytes_written": "Bytes that compaction wrote anew.",
+    "deleted_segments": "Segments removed by retention.",
+    "fetch_sessions": "Fetch sessions opened.",
+    "incremental_fetches": "Fetches that belonged to a session.",
+    "evicted_fetch_sessions": "Fetch sessions given up to make room for another.",
+    "denials": "Times that a client asked for what it may not.",
+    "failed_logins": "Clients that were not let in.",
+    "time_jumps": "Times that the system's clock went forward by a second or more.",
+    "refused_connections": "Connections that were closed at once because there were too many.",
+    "displaced_connections": "Connections that asked nothing and gave way to new ones because there were too many.",
+    "idle_connections": "Connections closed because nothing was asked or answered on them for too long.",
+    "stalled_connections": "Connections closed because their clients took no answers while there was no room "
+    "for those of others.",
+    "postponed_syncs": "Syncs tried again because the process had no descriptor left.",
+}
+
+
+GAUGES: Final[Mapping[str, str]] = {
+    "transactional_ids": "Transactional ids that are known.",
+    "transactions_open": "Transactions that are open.",
+    "transactions_two_phase": "Those of them that never time out, because somebody else decides them (KIP-939).",
+    "transactions_kept": "Those of them that were prepared and taken over for their decision (KeepPreparedTxn).",
+    "transactions_ending": "Transactions that are decided and whose markers are being written.",
+    "oldest_transaction_ms": "Age of the oldest open transaction that may time out.",
+    "oldest_two_phase_ms": "Age of the oldest open transaction that never times out.",
+    "markers_owed": "Markers of decided transactions that are not durable yet.",
+    "connections": "Connections.",
+    "untaken_answer_bytes": "Bytes of answers that clients have not taken yet.",
+    "clock_ahead_ms": "How far the broker's time is ahead of the system's clock, which was set back.",
+}
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """All of it at one moment. `counters` and `gauges` by the names in COUNTERS and GAUGES.
+
+    `requests`: how many of each API. `stable_lag`: (topic, partition) -> how many offsets readers of committed records
+    do not see yet because a transaction before them is open; only partitions where there are some.
+    """
+
+    counters: Mapping[str, int]
+    gauges: Mapping[str, int]
+    requests: Mapping[str, int]
+    stable_lag: Mapping[tuple[str, int], int]
+
+
+class Metrics:
+    """Counters since the start. Raises KeyError for a name that is not in COUNTERS."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, int] = dict.fromkeys(COUNTERS, 0)
+        self.requests: Counter[int] = Counter()
+        """By API key."""
+
+    def count(self, name: str, by: int = 1) -> None:
+        """Add to a counter."""
+        self.values[name] += by

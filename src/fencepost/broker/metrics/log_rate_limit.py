@@ -1,0 +1,25 @@
+"""Log lines about what a client can cause at will: the first at once, then one for all that came meanwhile."""
+
+from __future__ import annotations
+
+__all__ = ["Pace"]
+
+
+class Pace:
+    """At most one line per `interval_ms`."""
+
+    __slots__ = ("_interval_ms", "_next_ms", "_untold")
+
+    def __init__(self, interval_ms: int = 10_000) -> None:
+        self._interval_ms = interval_ms
+        self._next_ms: int | None = None
+        self._untold = 0
+
+    def hit(self, now_ms: int) -> int:
+        """It happened. How many times it has since the last line, if a line is due; else 0."""
+        self._untold += 1
+        if self._next_ms is not None and now_ms < self._next_ms:
+            return 0
+        self._next_ms = now_ms + self._interval_ms
+        told, self._untold = self._untold, 0
+        return told

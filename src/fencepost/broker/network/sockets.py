@@ -1,0 +1,175 @@
+"""One client's socket: bytes in, frames to the core; answers out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol, cast
+
+from fencepost.broker.network.backpressure import UNTAKEN_BYTES, may_begin
+from fencepost.broker.network.receiver import Receiver
+from fencepost.protocol.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from fencepost.broker.connection import Connection
+    from fencepost.broker.core import BrokerCore
+    from fencepost.broker.security.listeners import Listener
+
+__all__ = ["ClientSocket"]
+
+_WAITING_BYTES, _WAITING_FRAMES = 256 * 1024, 1000
+
+_log = logging.getLogger("fencepost.broker")
+
+
+class Server(Protocol):
+    """What a socket needs of the server that it belongs to."""
+
+    core: BrokerCore
+    listeners: list[Listener]
+    failed: asyncio.Future[None]
+
+    def now_ms(self) -> int: ...
+    def enter(self, client: ClientSocket, host: str) -> int: ...
+    def leave(self, connection_id: int) -> None: ...
+    def asked(self, connection_id: int, *, is_known: bool) -> None: ...
+    def untaken(self, connection_id: int, untaken_bytes: int) -> None: ...
+    def soon(self, action: Callable[[], None]) -> None: ...
+    def pump(self) -> None: ...
+
+
+class ClientSocket(asyncio.BufferedProtocol):
+    """One connection's bytes."""
+
+    def __init__(self, server: Server, listener: int) -> None:
+        self._server = server
+        self._listener = listener
+        self._is_known = not server.listeners[listener].sasl
+        config = server.core.config
+        # Of somebody unknown only as much is taken as it takes to become known.
+        limit = "socket.request.max.bytes" if self._is_known else "sasl.server.max.receive.size"
+        self._receiver = Receiver(config.number(limit))
+        self._transport: asyncio.Transport
+        self._connection_id = 0
+        self._frames: deque[memoryview] = deque()
+        self._waiting_bytes = 0
+        self._handed_bytes = 0
+        self._is_deaf = False
+        self._is_going_on = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport = cast("asyncio.Transport", transport)  # uvloop's transports are no subclass of it
+        self._transport = transport
+        transport.set_write_buffer_limits(high=UNTAKEN_BYTES)
+        server = self._server
+        local, peer = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
+        if peer is None:  # gone already
+            transport.abort()
+            return
+        self._connection_id = server.enter(self, peer[0])
+        if not self._connection_id:
+            transport.abort()
+            return
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        server.core.connected(
+            server.now_ms(), self._connection_id, (local[0], local[1]), (peer[0], peer[1]), self._listener
+        )
+        if not self._is_known:
+            server.pump()  # it has a limited time to become known
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._receiver.space()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        server = self._server
+        if server.failed.done() or not self._connection_id:
+            return
+        try:
+            frames = self._receiver.received(nbytes)
+        except ProtocolError as error:
+            _log.warning("closing connection %s: %s", self._connection_id, error)
+            self._transport.close()
+        else:
+            if frames:
+                server.asked(self._connection_id, is_known=self._is_known)
+                self._frames.extend(frames)
+                self._waiting_bytes += sum(map(len, frames))
+        self._work()
+
+    def _work(self) -> None:
+        """Handle the requests that may be handled now; while too many wait, nothing is read."""
+        server, frames = self._server, self._frames
+        core, connection = server.core, server.core.connection(self._connection_id)
+        now_ms = server.now_ms()
+        while frames and connection is not None and not connection.closed:
+            if not may_begin(connection, frames[0], self._untaken(connection)):
+                break
+            frame = frames.popleft()
+            self._waiting_bytes -= len(frame)
+            try:
+                core.handle_frame(now_ms, self._connection_id, frame)
+            except Exception:  # noqa: BLE001 - one request's failure is not to end the others' connections
+                _log.exception("closing connection %s: a request failed", self._connection_id)
+                self._transport.close()
+                break
+        if not self._is_known and core.is_known(self._connection_id):
+            self._is_known = True
+            self._receiver.max_frame_bytes = core.config.number("socket.request.max.bytes")
+        self._listen()
+        server.pump()
+
+    def _listen(self) -> None:
+        """Read on, or not while more waits than one read brings."""
+        deaf = self._waiting_bytes > _WAITING_BYTES or len(self._frames) > _WAITING_FRAMES
+        if deaf != self._is_deaf and not self._transport.is_closing():
+            self._is_deaf = deaf
+            if deaf:
+                self._transport.pause_reading()
+            else:
+                self._transport.resume_reading()
+
+    def _untaken(self, connection: Connection) -> int:
+        return connection.made_bytes - self._handed_bytes + self._transport.get_write_buffer_size()
+
+    def go_on(self) -> None:
+        """Something was answered: what waited for that may be handled, soon."""
+        if self._frames and not self._is_going_on:
+            self._is_going_on = True
+            self._server.soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._is_going_on = False
+        if not self._server.failed.done() and not self._transport.is_closing():
+            self._work()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._server.leave(self._connection_id)
+
+    def pause_writing(self) -> None:
+        self._server.untaken(self._connection_id, self._transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        self.look()
+        self.go_on()
+
+    def look(self) -> None:
+        """Tell how much of the answers is not taken yet."""
+        self._server.untaken(self._connection_id, self._transport.get_write_buffer_size())
+
+    def send(self, buffers: Sequence[bytes | bytearray | memoryview]) -> None:
+        """Write one frame."""
+        if not self._transport.is_closing():
+            self._transport.writelines(buffers)
+            self._handed_bytes += sum(map(len, buffers))
+            self.go_on()
+
+    def close(self) -> None:
+        """Close after what is written has been sent."""
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._transport.abort()

@@ -1,0 +1,198 @@
+"""What a broker consists of, put together: each part is handed what it needs, and knows none of the others.
+
+Handlers work with these parts; `core.BrokerCore` adds what requests need: connections, frames, effects.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+from uuid import UUID
+
+from fencepost.broker.clock import Jumps, Now
+from fencepost.broker.coordinator.damage import Doubts
+from fencepost.broker.coordinator.groups import Groups
+from fencepost.broker.coordinator.runtime import CoordinatorRuntime
+from fencepost.broker.coordinator.transactions import Transactions
+from fencepost.broker.disk.files import Files
+from fencepost.broker.disk.meta import Meta
+from fencepost.broker.fetch_sessions import FetchSessions
+from fencepost.broker.metrics.counters import Metrics
+from fencepost.broker.security.listeners import listeners_of
+from fencepost.broker.security.rights import Rights
+from fencepost.broker.settings.dynamic import DynamicSettings
+from fencepost.broker.settings.values import BrokerConfig
+from fencepost.broker.timers import Timer, Timers
+from fencepost.broker.topics.catalogue import CONSUMER_OFFSETS, TRANSACTION_STATE, Partition, TopicCatalogue
+from fencepost.broker.topics.cleaner import Cleaner
+from fencepost.broker.topics.durability import Durability
+from fencepost.broker.topics.opening import note_recovery
+
+__all__ = ["BROKER_ID", "BrokerParts"]
+
+BROKER_ID: Final = 1
+_SESSION_EVICTION_MS: Final = 120_000
+_UNBOUNDED: Final = 2**63 - 1
+
+
+class BrokerParts:
+    """The parts of one broker over one data directory.
+
+    `steady_ms`: a clock that runs even where the broker's own is moved or stands still. How long a client is kept
+    waiting is counted on it; without it, on the broker's own.
+    """
+
+    broker_id = BROKER_ID
+
+    def __init__(
+        self,
+        files: Files,
+        config: BrokerConfig,
+        *,
+        new_uuid: Callable[[], UUID],
+        data_directory: str = "",
+        steady_ms: Callable[[], int] | None = None,
+    ) -> None:
+        self.files = files
+        self.data_directory = data_directory
+        self.config = config
+        self.new_uuid = new_uuid
+        self.now = Now()
+        self.jumps = Jumps()
+        self.timers = Timers()
+        self._waits = Timers()
+        self._steady_ms = steady_ms
+        self.listeners = listeners_of(config, "localhost", 0)
+        self.metrics = Metrics()
+        self.rights = Rights(files, config, self.metrics)
+        self.meta = Meta(files)
+        self.settings = DynamicSettings(files, config)
+        self.durability = Durability(config.waits_for_fsync, self.advanced)
+        self.topics = TopicCatalogue(files, config, new_uuid, self.now, self._log_opened)
+        self.doubts = Doubts(self.topics, self.metrics)
+        self.transactions = self._make_transactions()
+        self.groups = Groups(
+            self._runtime(CONSUMER_OFFSETS, "groups"), config, self.topics, self.settings, new_uuid=new_uuid
+        )
+        self.cleaner = Cleaner(
+            files,
+            config,
+            self.topics,
+            self.durability,
+            self.timers,
+            self.metrics,
+            owned_producer_ids=self.transactions.coordinator.owned_producer_ids,
+            compacted=self._compacted,
+        )
+        slots = config.number("max.incremental.fetch.session.cache.slots")
+        self.fetch_sessions = FetchSessions(slots, _SESSION_EVICTION_MS, lambda: new_uuid().int & 0x7FFF_FFFF)
+        self.answer_room: Callable[[], int] = lambda: _UNBOUNDED
+        """How many bytes a further answer may have; the shell knows what is not taken yet."""
+        self._advanced: dict[Partition, None] = {}
+
+    def _make_transactions(self) -> Transactions:
+        return Transactions(
+            self._runtime(TRANSACTION_STATE, "transactions"),
+            self.files,
+            self.config,
+            self.topics,
+            self.durability,
+            self.metrics,
+            self.doubts,
+            allocate_producer_id=self.meta.allocate_producer_id,
+            jumps=self.jumps,
+            offsets_decided=self._offsets_decided,
+        )
+
+    def _offsets_decided(self, producer_id: int, producer_epoch: int, commit: bool, partition: int) -> None:
+        self.groups.complete_transaction(producer_id, producer_epoch, commit, partition)
+
+    def _compacted(self, now_ms: int, partition: Partition) -> None:
+        if partition.topic.name == TRANSACTION_STATE:
+            self.transactions.snapshots.compacted(now_ms, partition)
+
+    def _runtime(self, topic: str, name: str) -> CoordinatorRuntime:
+        log = logging.getLogger(f"fencepost.broker.{name}")
+        return CoordinatorRuntime(
+            topic, log, self.files, self.topics, self.durability, self.timers, self.metrics, self.doubts
+        )
+
+    def open(self, now_ms: int) -> None:
+        """Read the data directory and finish what a crash interrupted. Raises OSError, UnusableDirectory."""
+        self.now.ms = now_ms
+        self.meta.load(self.config.text("cluster.id"), self.new_uuid)
+        self.settings.load(expected=self.meta.complete)
+        self.transactions.settings_changed()
+        self.topics.stopped_cleanly = self.meta.stopped_cleanly
+        self.topics.load(expected=self.meta.complete)
+        self.rights.store.load(expected=self.meta.complete)
+        self.meta.mark_complete()
+        self.files.reserve()
+        self.transactions.load(now_ms)
+        self.meta.start_above(self._highest_producer_id())
+        self.groups.load(now_ms, self.transactions.settle)
+        self.transactions.finish(now_ms)
+        self.timers.at(now_ms + self.config.number("log.retention.check.interval.ms"), self._apply_retention)
+        self.cleaner.start(now_ms)
+
+    def close(self) -> None:
+        """Close the logs cleanly; the next start need not recover them."""
+        write_snapshots = self.transactions.snapshots.at_close()
+        self.topics.close()
+        write_snapshots()
+        self.meta.mark_clean()
+
+    def after(self, wait_ms: int, action: Callable[[], None]) -> Timer:
+        """Do something once a client has waited that long."""
+        now_ms = self.now.ms if self._steady_ms is None else self._steady_ms()
+        return self._waits.at(now_ms + wait_ms, lambda _: action())
+
+    def settings_changed(self, now_ms: int) -> None:
+        """The broker's or a topic's settings were changed: let them count at once, for what is there already too."""
+        self.topics.broker_settings_changed()
+        self.transactions.settings_changed()
+        self.timers.at(now_ms, self._clean_logs)
+
+    def advanced(self, partition: Partition) -> None:
+        """The partition has more to be read, or is gone: fetches that wait for it are to be looked at."""
+        if partition.waiting:
+            self._advanced[partition] = None
+
+    def topic_name(self, name: str | None, topic_id: UUID | None) -> str | None:
+        """The name of a topic that is given by name or by id; None for an id that does not exist."""
+        if name:
+            return name
+        topic = self.topics.by_id(topic_id)
+        return None if topic is None else topic.name
+
+    def _highest_producer_id(self) -> int:
+        """The highest one that the transaction log knows; where no file says which were given out, that any log
+        knows."""
+        highest = self.transactions.coordinator.highest_producer_id
+        if self.meta.producer_ids_lost:
+            for topic in self.topics:
+                for partition in topic.partitions:
+                    if self.files.exists(partition.directory):
+                        highest = max(highest, partition.log.producers.highest_id)
+        return highest
+
+    def _log_opened(self, partition: Partition) -> None:
+        note_recovery(partition, self.metrics)
+        if partition.opened is not None and not self.meta.producer_ids_lost:
+            self.meta.start_above(partition.opened.producers.highest_id)
+        self.transactions.log_opened(self.now.ms, partition)
+
+    def _apply_retention(self, now_ms: int) -> None:
+        self._clean_logs(now_ms)
+        self.files.reserve()
+        self.durability.also(self.topics.points.files(), self._points_synced)
+        self.timers.at(now_ms + self.config.number("log.retention.check.interval.ms"), self._apply_retention)
+
+    def _points_synced(self, _now_ms: int, error: OSError | None) -> None:
+        if error is not None:
+            self.topics.points.failed(error)
+
+    def _clean_logs(self, now_ms: int) -> None:
+        self.cleaner.apply_retention(now_ms)
+        self.cleaner.compact(now_ms)

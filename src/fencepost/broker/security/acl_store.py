@@ -1,0 +1,59 @@
+"""Where bindings are kept: `acls.fencepost`, replaced as a whole before a change takes effect.
+
+It is kept twice (`broker/disk/two_copies.py`); magic "FPAC", version 1 payload: {"acls": [[resource type, pattern,
+name, principal, host, operation, permission], ...]} in Kafka's numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fencepost.broker.disk.files import Files
+from fencepost.broker.disk.two_copies import SealedFile, UnusableDirectory
+from fencepost.broker.security.acls import Binding
+from fencepost.broker.security.authorizer import Acls
+
+__all__ = ["AclStore"]
+
+_FILE = "acls.fencepost"
+_MAGIC, _VERSION = b"FPAC", 1
+
+
+class AclStore:
+    """The bindings. Every change is on disk before the method returns; OSError otherwise, and nothing has changed."""
+
+    def __init__(self, files: Files) -> None:
+        self._file = SealedFile(files, _FILE, _MAGIC, _VERSION)
+        self.acls = Acls()
+
+    def load(self, *, expected: bool = False) -> None:
+        """Read the file; a new directory gets one. `expected`: it must be there.
+
+        Raises OSError, UnusableDirectory."""
+        value = self._file.load()
+        if value is not None:
+            self.acls = Acls(Binding(*entry) for entry in value["acls"])
+        elif expected:
+            raise UnusableDirectory(
+                f"{_FILE} and its copy are missing, and with them who may do what: put one back from a backup, or "
+                "remove the line fencepost.files from meta.properties to begin without any binding"
+            )
+        else:
+            self._save(self.acls)
+
+    def add(self, bindings: Iterable[Binding]) -> None:
+        """Add bindings; one that is there already stays as it is."""
+        self._replace(Acls([*self.acls.bindings, *bindings]))
+
+    def remove(self, bindings: Iterable[Binding]) -> None:
+        """Remove bindings."""
+        doomed = set(bindings)
+        self._replace(Acls(binding for binding in self.acls.bindings if binding not in doomed))
+
+    def _replace(self, acls: Acls) -> None:
+        if acls.bindings != self.acls.bindings:
+            self._save(acls)
+            self.acls = acls
+
+    def _save(self, acls: Acls) -> None:
+        self._file.save({"acls": [list(binding) for binding in acls.bindings]})

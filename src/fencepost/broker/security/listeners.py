@@ -1,0 +1,176 @@
+"""Where the broker listens, under which names, and how clients have to identify themselves there.
+
+Kafka's settings: `listeners` and `advertised.listeners` (NAME://HOST:PORT, ...), `listener.security.protocol.map`
+(NAME:PROTOCOL, ...), and by listener `listener.name.<name in lower case>.<setting>`. Served are PLAINTEXT and
+SASL_PLAINTEXT with PLAIN.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fencepost.broker.settings.table import InvalidSetting
+from fencepost.broker.settings.values import BrokerConfig
+
+__all__ = ["PLAIN", "Listener", "jaas_line", "listeners_of", "users_of", "with_users"]
+
+PLAIN = "PLAIN"
+_PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+_PROTOCOLS = ("PLAINTEXT", "SASL_PLAINTEXT")
+_TEXT = re.compile(r"(?:([A-Za-z0-9_.-]+)://)?(?:\[([^\]]*)\]|([^:,]*)):(\d+)")
+_OPTION = re.compile(r"\s*([^\s=\"]+)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|([^\s;\"]*))")
+
+
+@dataclass(slots=True)
+class Listener:
+    """One address. `users`: name -> password, where clients have to authenticate (`sasl`).
+
+    `max_reauth_ms`: how long an authentication lasts, 0 for ever.
+    """
+
+    name: str
+    host: str
+    port: int
+    advertised: tuple[str, int]
+    sasl: bool = False
+    mechanisms: tuple[str, ...] = ()
+    users: Mapping[str, str] = field(default_factory=dict, repr=False)
+    max_reauth_ms: int = 0
+
+    @property
+    def address(self) -> str:
+        """Where it listens, as clients write it: HOST:PORT, an IPv6 address in brackets."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+HIGHEST_PORT = 65_535
+
+_log = logging.getLogger("fencepost.broker")
+
+
+def listeners_of(config: BrokerConfig, host: str, port: int) -> list[Listener]:
+    """The listeners that the settings ask for; without `listeners` it is one at `host` and `port`.
+
+    An advertised port of 0 stands for the port that the listener gets. Raises InvalidSetting.
+    """
+    protocols = _protocol_map(config.text("listener.security.protocol.map"))
+    text = config.text("listeners")
+    found = [_address(part, "listeners") for part in _parts(text)] if text else [("PLAINTEXT", host, port)]
+    for_controller = {name.upper() for name in _parts(config.text("controller.listener.names"))}
+    for name, at, number in found:
+        if name in for_controller:
+            _log.warning("listener %s (%s:%s) is for Kafka's controller, which is not here: left out", name, at, number)
+    found = [each for each in found if each[0] not in for_controller]
+    if not found:
+        raise InvalidSetting("listeners: all of them are in controller.listener.names, none is for clients")
+    advertised: dict[str, tuple[str, int]] = {}
+    for part in _parts(config.text("advertised.listeners")):
+        name, host, port = _address(part, "advertised.listeners", found[0][0])
+        if name not in for_controller:
+            advertised[name] = (host, port)
+    names = [name for name, _, _ in found]
+    if len(set(names)) != len(names):
+        raise InvalidSetting("each listener must have a name of its own")
+    unknown = advertised.keys() - set(names)
+    if unknown:
+        raise InvalidSetting(f"advertised.listeners names {', '.join(sorted(unknown))}, which is not in listeners")
+    return [_listener(config, protocols, name, at, number, advertised.get(name)) for name, at, number in found]
+
+
+def users_of(line: str) -> dict[str, str]:
+    """Names and passwords in Kafka's form: `...PlainLoginModule required user_alice="secret" user_bob="other";`.
+
+    Raises InvalidSetting without repeating the line, which holds passwords.
+    """
+    words = line.strip().rstrip(";").split(None, 2)
+    if len(words) < 2 or words[0] != _PLAIN_MODULE or words[1] not in ("required", "requisite", "sufficient"):
+        raise InvalidSetting(f'plain.sasl.jaas.config must read: {_PLAIN_MODULE} required user_NAME="PASSWORD" ... ;')
+    users, position, rest = {}, 0, words[2] if len(words) == 3 else ""
+    while rest[position:].strip():
+        option = _OPTION.match(rest, position)
+        if option is None:
+            raise InvalidSetting(f"plain.sasl.jaas.config cannot be read from its character {position} of options on")
+        key, quoted, plain = option.groups()
+        if key.startswith("user_"):
+            users[key.removeprefix("user_")] = re.sub(r"\\(.)", r"\1", quoted) if quoted is not None else plain
+        position = option.end()
+    return users
+
+
+def jaas_line(users: Mapping[str, str]) -> str:
+    """The inverse of `users_of`. Raises InvalidSetting for a name that cannot be written so."""
+    words = [_PLAIN_MODULE, "required"]
+    for name, password in users.items():
+        if not name or re.search(r"[\s=\"\x00;]", name):
+            raise InvalidSetting(f"{name!r} cannot be the name of a user")
+        escaped = re.sub(r"([\\\"])", r"\\\1", password)
+        words.append(f'user_{name}="{escaped}"')
+    return " ".join(words) + ";"
+
+
+def with_users(given: Mapping[str, object], users: Mapping[str, str], host: str, port: int) -> dict[str, object]:
+    """The settings with these users on every listener that asks for a password; by default that is the only one.
+
+    Raises InvalidSetting.
+    """
+    settings = {"listeners": f"SASL_PLAINTEXT://{f'[{host}]' if ':' in host else host}:{port}", **given}
+    for part in _parts(str(settings["listeners"])):
+        name, _, _ = _address(part, "listeners")
+        settings.setdefault(f"listener.name.{name.lower()}.plain.sasl.jaas.config", jaas_line(users))
+    return settings
+
+
+def _listener(
+    config: BrokerConfig,
+    protocols: Mapping[str, str],
+    name: str,
+    host: str,
+    port: int,
+    advertised: tuple[str, int] | None,
+) -> Listener:
+    protocol = protocols.get(name)
+    if protocol is None:
+        raise InvalidSetting(f"listener {name} is not in listener.security.protocol.map")
+    if protocol not in _PROTOCOLS:
+        raise InvalidSetting(f"listener {name}: {protocol} is not served; these are: {', '.join(_PROTOCOLS)}")
+    for number in (port, advertised[1] if advertised is not None else 0):
+        if not 0 <= number <= HIGHEST_PORT:
+            raise InvalidSetting(f"listener {name}: {number} is not a port")
+    listener = Listener(name, host, port, advertised or (host, port))
+    if protocol == "SASL_PLAINTEXT":
+        listener.sasl = True
+        listener.mechanisms = tuple(_parts(config.of_listener(name, "sasl.enabled.mechanisms")))
+        if listener.mechanisms != (PLAIN,):
+            raise InvalidSetting(f"listener {name}: the only mechanism that is served is {PLAIN}")
+        line = config.of_listener(name, "plain.sasl.jaas.config")
+        if not line:
+            raise InvalidSetting(f"listener {name} needs listener.name.{name.lower()}.plain.sasl.jaas.config")
+        listener.users = users_of(line)
+        of_mechanism = config.given.get(f"listener.name.{name.lower()}.plain.connections.max.reauth.ms")
+        listener.max_reauth_ms = int(of_mechanism or config.of_listener(name, "connections.max.reauth.ms"))
+    return listener
+
+
+def _protocol_map(text: str) -> dict[str, str]:
+    protocols = {}
+    for part in _parts(text):
+        name, separator, protocol = part.partition(":")
+        if not separator:
+            raise InvalidSetting(f"listener.security.protocol.map: {part!r} is not NAME:PROTOCOL")
+        protocols[name.strip().upper()] = protocol.strip().upper()
+    return protocols
+
+
+def _parts(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _address(text: str, key: str, name: str | None = None) -> tuple[str, str, int]:
+    """(name, host, port) of NAME://HOST:PORT; with `name` given, HOST:PORT will do."""
+    match = _TEXT.fullmatch(text)
+    if match is None or not (match[1] or name):
+        raise InvalidSetting(f"{key}: {text!r} is not NAME://HOST:PORT")
+    return (match[1] or name or "").upper(), match[2] if match[2] is not None else match[3], int(match[4])

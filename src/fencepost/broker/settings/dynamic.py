@@ -1,0 +1,108 @@
+"""Settings that were changed while the broker ran: of this broker, of all brokers, of groups; levels of features.
+
+On disk, `settings.fencepost` is one small file that is kept twice and replaced as a whole before a change is answered:
+see `two_copies`, magic "FPSE". Version 1 payload: {"brokers": {"1" or "": {key: value}}, "groups": {group id: {...}},
+"features": {"epoch": how often they were changed, "levels": {name: level as text}}}. Topics' settings are kept with the
+topics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fencepost.broker.disk.files import Files
+from fencepost.broker.disk.two_copies import SealedFile, UnusableDirectory
+from fencepost.broker.settings.features import METADATA_VERSION, SUPPORTED, TRANSACTION_VERSION
+from fencepost.broker.settings.values import BrokerConfig, GroupSettings
+
+__all__ = ["ALL_BROKERS", "DynamicSettings"]
+
+ALL_BROKERS = ""
+_FILE = "settings.fencepost"
+_MAGIC, _VERSION = b"FPSE", 1
+
+
+class DynamicSettings:
+    """Keeps what was changed, and puts what concerns the broker into `config`."""
+
+    def __init__(self, files: Files, config: BrokerConfig) -> None:
+        self._file = SealedFile(files, _FILE, _MAGIC, _VERSION)
+        self._config = config
+        self._groups: dict[str, dict[str, str]] = {}
+        self.features_epoch = 1
+        """Grows with every change of a level: clients believe the answer with the highest."""
+
+    def load(self, *, expected: bool = False) -> None:
+        """Read the file; a new directory gets one. `expected`: it must be there.
+
+        Raises OSError, UnusableDirectory."""
+        brokers: dict[str, dict[str, str]] = {}
+        self._groups = {}
+        self.features_epoch, self._config.features = 1, {}
+        stored = self._file.load()
+        if stored is not None:
+            brokers, self._groups = stored["brokers"], stored["groups"]
+            self.features_epoch, self._config.features = stored["features"]["epoch"], stored["features"]["levels"]
+        elif expected:
+            raise UnusableDirectory(
+                f"{_FILE} and its copy are missing, and with them settings that were changed at run time: put one back "
+                "from a backup, or remove the line fencepost.files from meta.properties to go on with the defaults"
+            )
+        else:
+            self._save({}, {}, {})
+        self._config.changed_default = brokers.get(ALL_BROKERS, {})
+        self._config.changed = next((given for name, given in brokers.items() if name != ALL_BROKERS), {})
+
+    def of_broker(self, name: str) -> Mapping[str, str]:
+        """What was changed for this broker, or, with an empty name, for all."""
+        return self._config.changed_default if name == ALL_BROKERS else self._config.changed
+
+    def of_group(self, group_id: str) -> GroupSettings:
+        """The settings of a group."""
+        return GroupSettings(self._groups.get(group_id, {}), self._config)
+
+    def set_broker(self, name: str, given: Mapping[str, str]) -> None:
+        """Make these the changes for this broker, or for all. Raises OSError, and then nothing has changed."""
+        changed, changed_default = self._config.changed, self._config.changed_default
+        if name == ALL_BROKERS:
+            changed_default = dict(given)
+        else:
+            changed = dict(given)
+        self._save(changed, changed_default, self._groups)
+        self._config.changed, self._config.changed_default = changed, changed_default
+
+    def set_group(self, group_id: str, given: Mapping[str, str]) -> None:
+        """Make these the group's own settings. Raises OSError, and then nothing has changed."""
+        groups = {name: own for name, own in self._groups.items() if name != group_id}
+        if given:
+            groups[group_id] = dict(given)
+        self._save(self._config.changed, self._config.changed_default, groups)
+        self._groups = groups
+
+    def feature_levels(self) -> dict[str, int]:
+        """The level of each feature that is in force."""
+        return {
+            METADATA_VERSION: SUPPORTED[METADATA_VERSION][1],
+            TRANSACTION_VERSION: self._config.number(TRANSACTION_VERSION),
+        }
+
+    def set_feature_levels(self, levels: Mapping[str, int]) -> None:
+        """Put these levels in force. Raises OSError, and then nothing has changed."""
+        features, epoch = self._config.features, self.features_epoch
+        self._config.features = {TRANSACTION_VERSION: str(levels[TRANSACTION_VERSION])}
+        self.features_epoch += 1
+        try:
+            self._save(self._config.changed, self._config.changed_default, self._groups)
+        except OSError:
+            self._config.features, self.features_epoch = features, epoch
+            raise
+
+    def _save(
+        self, changed: Mapping[str, str], changed_default: Mapping[str, str], groups: Mapping[str, Mapping[str, str]]
+    ) -> None:
+        stored = {
+            "brokers": {ALL_BROKERS: changed_default, "1": changed},
+            "groups": groups,
+            "features": {"epoch": self.features_epoch, "levels": self._config.features},
+        }
+        self._file.save(stored)

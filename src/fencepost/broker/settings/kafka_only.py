@@ -1,0 +1,108 @@
+"""Kafka's broker settings that this broker does not have: those that cannot matter here, and why others are refused.
+
+A `server.properties` of Kafka is to be usable: a setting about threads, buffers, replication or the controller quorum
+is taken with a warning. One that would change what is promised, allowed or kept is refused by name, never ignored;
+where one value asks for nothing that is missing here, that value is taken.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+__all__ = ["is_without_effect", "why_refused"]
+
+_ONE_NODE = """
+    add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms
+    alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds
+    auto.leader.rebalance.enable broker.heartbeat.interval.ms broker.id broker.rack broker.session.timeout.ms
+    controlled.shutdown.enable controller.quorum.append.linger.ms controller.quorum.bootstrap.servers
+    controller.quorum.election.backoff.max.ms controller.quorum.election.timeout.ms
+    controller.quorum.fetch.timeout.ms controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms
+    controller.quorum.voters controller.socket.timeout.ms initial.broker.registration.timeout.ms
+    inter.broker.listener.name leader.imbalance.check.interval.seconds log.dir.failure.timeout.ms node.id
+    num.replica.alter.log.dirs.threads num.replica.fetchers offsets.topic.replication.factor process.roles
+    replica.fetch.backoff.ms replica.fetch.max.bytes replica.fetch.min.bytes replica.fetch.response.max.bytes
+    replica.fetch.wait.max.ms replica.high.watermark.checkpoint.interval.ms replica.lag.time.max.ms
+    replica.socket.receive.buffer.bytes replica.socket.timeout.ms share.coordinator.state.topic.min.isr
+    share.coordinator.state.topic.replication.factor transaction.state.log.min.isr
+    transaction.state.log.replication.factor
+"""
+_HOW_IT_RUNS = """
+    background.threads early.start.listeners group.consumer.assignor.offload.enable
+    group.coordinator.append.linger.ms group.coordinator.background.threads
+    group.coordinator.cached.buffer.max.bytes group.coordinator.threads log.cleaner.dedupe.buffer.size
+    log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size log.cleaner.io.max.bytes.per.second
+    log.cleaner.threads log.flush.offset.checkpoint.interval.ms log.flush.scheduler.interval.ms
+    log.flush.start.offset.checkpoint.interval.ms log.initial.task.delay.ms max.request.partition.size.limit
+    metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms num.io.threads
+    num.network.threads num.recovery.threads.per.data.dir offsets.commit.timeout.ms offsets.load.buffer.size
+    offsets.retention.check.interval.ms offsets.topic.compression.codec offsets.topic.segment.bytes
+    producer.id.expiration.check.interval.ms queued.max.requests request.timeout.ms server.max.startup.time.ms
+    socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms socket.listen.backlog.size
+    socket.receive.buffer.bytes socket.send.buffer.bytes transaction.partition.verification.enable
+    transaction.remove.expired.transaction.cleanup.interval.ms transaction.state.log.load.buffer.size
+    transaction.state.log.segment.bytes unstable.api.versions.enable unstable.feature.versions.enable
+"""
+_GROUP_BOUNDS = """
+    group.consumer.max.assignment.interval.ms group.consumer.max.heartbeat.interval.ms
+    group.consumer.max.session.timeout.ms group.consumer.min.assignment.interval.ms
+    group.consumer.min.heartbeat.interval.ms group.consumer.min.session.timeout.ms
+"""
+
+_WITHOUT_EFFECT = frozenset(f"{_ONE_NODE} {_HOW_IT_RUNS} {_GROUP_BOUNDS}".split())
+
+# Of what there is only one of (node, quorum, replica), or nothing at all here: clients that ask for it are told.
+_WITHOUT_EFFECT_BEGINNINGS = (
+    *("controller.performance.", "controller.quorum.", "controller.quota.window.", "metadata.", "internal.metadata."),
+    *("follower.", "leader.replication.", "replica.", "unclean.leader.election.interval."),
+    *("quota.window.", "replication.quota.window."),
+    *("group.share.", "share.", "group.streams.", "streams."),
+    *("kafka.metrics.", "telemetry."),
+)
+_PURGATORY = ".purgatory.purge.interval.requests"
+_TIERED = re.compile(r"remote\..*(?<!enable)$")  # of tiered storage, as long as it is not switched on
+_OF_LISTENER = re.compile(r"listener\.name\.[^.]+\.")
+
+_VALUES_WITHOUT_EFFECT: Mapping[str, re.Pattern[str]] = {
+    "cordoned.log.dirs": re.compile(""),
+    "group.coordinator.rebalance.protocols": re.compile(r"(?=.*classic)(?=.*consumer).*"),
+    "max.connection.creation.rate": re.compile("2147483647"),
+    "max.connections.per.ip.overrides": re.compile(""),
+    "queued.max.request.bytes": re.compile("-1"),
+    "remote.log.storage.system.enable": re.compile("false"),
+    "security.inter.broker.protocol": re.compile("(SASL_)?PLAINTEXT"),
+    "ssl.client.auth": re.compile("none"),
+}
+_REFUSED = (
+    (("log.dir",), "the data directory is given with --data-dir"),
+    (("ssl.", "security.inter.broker.protocol"), "the broker has no TLS"),
+    (("sasl.",), "of SASL the broker has PLAIN"),
+    (("security.providers",), "the broker runs no Java"),
+    (("principal.builder.class",), "principals are User:name"),
+    (("client.quota.", "quota.", "replication.quota."), "the broker has no quotas"),
+    (("remote.log.",), "the broker has no tiered storage"),
+    (("create.topic.policy.", "alter.config.policy."), "no Java policy can be run"),
+    (("delegation.token.",), "the broker has no delegation tokens"),
+    (("config.providers",), "values are taken as they are written, and nothing is looked up elsewhere"),
+    (("max.connection.creation.rate",), "connections are bounded in number (max.connections), not in their rate"),
+    (("max.connections.per.ip.overrides",), "there is one bound for all addresses, max.connections.per.ip"),
+    (("queued.max.request.bytes",), "unanswered requests are bounded for each connection by itself, at 64 MiB"),
+    (("group.coordinator.rebalance.protocols",), "groups of the classic and of the consumer protocol are both served"),
+    (("cordoned.log.dirs",), "the broker has one data directory"),
+    (("internal.segment.bytes",), "it is for Kafka's own tests; the setting is log.segment.bytes"),
+)
+
+
+def is_without_effect(key: str, value: str) -> bool:
+    """Whether a setting of Kafka that this broker does not have may be passed over with a warning."""
+    if key in _WITHOUT_EFFECT or key.startswith(_WITHOUT_EFFECT_BEGINNINGS) or key.endswith(_PURGATORY):
+        return True
+    harmless = _VALUES_WITHOUT_EFFECT.get(key)
+    return _TIERED.fullmatch(key) is not None if harmless is None else harmless.fullmatch(value.strip()) is not None
+
+
+def why_refused(key: str) -> str:
+    """Why a setting of Kafka, known by how its name begins, is not taken; empty for a name that says nothing."""
+    name = _OF_LISTENER.sub("", key, count=1)
+    return next((why for beginnings, why in _REFUSED if name.startswith(beginnings)), "")

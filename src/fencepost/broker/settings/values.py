@@ -1,0 +1,222 @@
+"""Values of the broker's settings, and of a topic's, with defaults filled in."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from fencepost.broker.settings.kafka_only import is_without_effect, why_refused
+from fencepost.broker.settings.table import (
+    BROKER_SETTINGS,
+    GROUP_SETTINGS,
+    LISTENER_SETTINGS,
+    TOPIC_SETTINGS,
+    InvalidSetting,
+    Setting,
+    broker_setting,
+    check_value,
+)
+
+__all__ = [
+    "FROM_ALL_BROKERS",
+    "FROM_DEFAULT",
+    "FROM_GROUP",
+    "FROM_START",
+    "FROM_THIS_BROKER",
+    "FROM_TOPIC",
+    "BrokerConfig",
+    "GroupSettings",
+    "Origin",
+    "TopicConfig",
+    "check_group_config",
+    "check_topic_config",
+]
+
+_log = logging.getLogger("fencepost.broker")
+
+# Where a value is from, as DescribeConfigs numbers it.
+FROM_TOPIC, FROM_THIS_BROKER, FROM_ALL_BROKERS, FROM_START, FROM_DEFAULT, FROM_GROUP = 1, 2, 3, 4, 5, 8
+
+
+class Origin(NamedTuple):
+    """One of the values that a setting might have. `source`: where it is from, as DescribeConfigs numbers it."""
+
+    key: str
+    value: str
+    source: int
+
+
+class _Values:
+    """Checked text values over the defaults of some settings, read by type."""
+
+    __slots__ = ("_settings", "given")
+
+    def __init__(self, settings: Mapping[str, Setting], given: Mapping[str, str]) -> None:
+        self._settings = settings
+        self.given = dict(given)
+
+    def value(self, key: str) -> str | None:
+        """The value as it is written, None where there is none."""
+        value = self.given.get(key)
+        return self._default(self._settings[key]) if value is None else value
+
+    def text(self, key: str) -> str:
+        """The value as it is written, empty where there is none."""
+        return self.value(key) or ""
+
+    def number(self, key: str) -> int:
+        """The value of a whole number."""
+        return int(self.text(key))
+
+    def flag(self, key: str) -> bool:
+        """The value of a boolean."""
+        return self.text(key) == "true"
+
+    def _default(self, setting: Setting) -> str | None:
+        return setting.default
+
+
+class BrokerConfig(_Values):
+    """The broker's settings. Keys are Kafka's; `given` are the ones that were set. Raises InvalidSetting.
+
+    `changed` are those that were changed while the broker ran, for this broker; `changed_default` for all brokers;
+    `features` are levels of the cluster. They count before the given ones.
+    """
+
+    __slots__ = ("changed", "changed_default", "features")
+
+    def __init__(self, given: Mapping[str, object] | None = None) -> None:
+        checked = {}
+        for key, value in (given or {}).items():
+            setting = broker_setting(key)
+            if setting is None and is_without_effect(key, _spell(value)):
+                _log.warning("Kafka's setting %s makes no difference to this broker", key)
+                continue
+            if setting is None:
+                why = why_refused(key)
+                if not why:
+                    raise InvalidSetting(f"there is no broker setting {key!r}")
+                raise InvalidSetting(f"Kafka's setting {key!r} cannot be honoured here: {why}")
+            checked[key] = check_value(setting, _spell(value))
+        super().__init__(BROKER_SETTINGS, checked)
+        self.changed: dict[str, str] = {}
+        self.changed_default: dict[str, str] = {}
+        self.features: dict[str, str] = {}
+
+    def value(self, key: str) -> str | None:
+        """The value as it is written, None where there is none."""
+        for layer in (self.changed, self.changed_default, self.features):
+            if key in layer:
+                return layer[key]
+        return super().value(key)
+
+    def origins(self, key: str) -> list[Origin]:
+        """All values that the setting might have, the one that counts first."""
+        layers = (
+            (FROM_THIS_BROKER, self.changed),
+            (FROM_ALL_BROKERS, self.changed_default),
+            (FROM_ALL_BROKERS, self.features),
+            (FROM_START, self.given),
+        )
+        found = [Origin(key, layer[key], source) for source, layer in layers if key in layer]
+        setting = BROKER_SETTINGS.get(key)
+        if setting is not None and setting.default is not None:
+            found.append(Origin(key, setting.default, FROM_DEFAULT))
+        return found
+
+    def of_listener(self, name: str, key: str) -> str:
+        """A listener's setting: its own value, or the one for all listeners."""
+        own = self.given.get(f"listener.name.{name.lower()}.{key}")
+        return own if own is not None else self.given.get(key, LISTENER_SETTINGS[key].default or "")
+
+    @property
+    def waits_for_fsync(self) -> bool:
+        """Whether a promise of durability waits until the bytes are synced."""
+        return self.text("fsync") == "commit"
+
+
+class _ResourceConfig(_Values):
+    """Settings of something that has a broker setting for the default of each."""
+
+    __slots__ = ("_broker", "_source")
+
+    def __init__(self, settings: Mapping[str, Setting], given: Mapping[str, str], broker: BrokerConfig) -> None:
+        super().__init__(settings, given)
+        self._broker = broker
+        self._source = FROM_TOPIC
+
+    def origins(self, key: str) -> list[Origin]:
+        """All values that the setting might have, the one that counts first."""
+        setting = self._settings[key]
+        found = [Origin(key, self.given[key], self._source)] if key in self.given else []
+        return found + (self._broker.origins(setting.broker_key) if setting.broker_key else [])
+
+    def source(self, key: str) -> int:
+        """Where the value is from."""
+        origins = self.origins(key)
+        return origins[0].source if origins else FROM_DEFAULT
+
+    def _default(self, setting: Setting) -> str | None:
+        value = self._broker.value(setting.broker_key) if setting.broker_key else None
+        if value is not None:
+            return value
+        for key, unit_ms in setting.coarser:
+            coarse = self._broker.value(key)
+            if coarse is not None:
+                return str(int(coarse) * unit_ms) if int(coarse) >= 0 else coarse
+        return setting.default
+
+
+class TopicConfig(_ResourceConfig):
+    """A topic's settings over the broker's defaults."""
+
+    __slots__ = ()
+
+    def __init__(self, given: Mapping[str, str], broker: BrokerConfig) -> None:
+        super().__init__(TOPIC_SETTINGS, given, broker)
+
+    @property
+    def compacted(self) -> bool:
+        """Whether only the last record of each key has to be kept."""
+        return "compact" in self.text("cleanup.policy").split(",")
+
+
+class GroupSettings(_ResourceConfig):
+    """A group's settings over the broker's defaults."""
+
+    __slots__ = ()
+
+    def __init__(self, given: Mapping[str, str], broker: BrokerConfig) -> None:
+        super().__init__(GROUP_SETTINGS, given, broker)
+        self._source = FROM_GROUP
+
+
+def check_topic_config(given: Mapping[str, str]) -> dict[str, str]:
+    """The given topic settings in their usual spelling. Raises InvalidSetting, in Kafka's words."""
+    checked = _check_all(TOPIC_SETTINGS, given, "topic")
+    shortest, longest = (checked.get(key) for key in ("min.compaction.lag.ms", "max.compaction.lag.ms"))
+    if shortest is not None and longest is not None and int(shortest) > int(longest):
+        raise InvalidSetting(
+            f"conflict topic config setting min.compaction.lag.ms ({shortest}) > max.compaction.lag.ms ({longest})"
+        )
+    if checked.get("remote.storage.enable") == "true":
+        why = "Tiered Storage functionality is disabled in the broker."
+        raise InvalidSetting(f"{why} Topic cannot be configured with remote log storage.")
+    return checked
+
+
+def check_group_config(given: Mapping[str, str]) -> dict[str, str]:
+    """The given group settings in their usual spelling. Raises InvalidSetting, in Kafka's words."""
+    return _check_all(GROUP_SETTINGS, given, "group")
+
+
+def _check_all(settings: Mapping[str, Setting], given: Mapping[str, str], what: str) -> dict[str, str]:
+    for key in given:
+        if key not in settings:
+            raise InvalidSetting(f"Unknown {what} config name: {key}")
+    return {key: check_value(settings[key], value) for key, value in given.items()}
+
+
+def _spell(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

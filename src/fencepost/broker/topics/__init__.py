@@ -1,0 +1,1 @@
+"""Topics and their partitions: the catalogue, and opening, cleaning and repairing of logs."""

@@ -1,0 +1,514 @@
+"""The topics of the broker: names, ids, partition counts and settings, and the logs of their partitions.
+
+On disk, `topics.fencepost` is one small file that is kept twice (`two_copies`) and replaced as a whole before a change
+is answered; magic "FPTC". Version 1 payload:
+{"topics": [{"name", "id" (32 hex digits), "partitions", "configs": {key: value}}],
+"deleted": [[id, name, partitions], ...] of topics whose directories may still be there}.
+
+A partition's directory comes into being with its first use, and so do those of the 50 partitions of each internal
+topic. It names its topic's id, so that a catalogue that is lost or too old is completed from the directories, and no
+directory is removed but those of a topic that was deleted.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Protocol
+from uuid import UUID
+
+from fencepost.broker.clock import Now
+from fencepost.broker.disk.files import Files, is_full
+from fencepost.broker.disk.two_copies import SealedFile, UnusableDirectory
+from fencepost.broker.log.config import Fsync, LogConfig
+from fencepost.broker.log.partition import PartitionLog
+from fencepost.broker.log.recovery_points import RecoveryPoints
+from fencepost.broker.log.results import CorruptSegment
+from fencepost.broker.settings.values import BrokerConfig, TopicConfig
+from fencepost.broker.topics.directories import (
+    Found,
+    doomed_name,
+    find_directories,
+    is_doomed,
+    records_in,
+    topic_id_of,
+)
+
+__all__ = [
+    "CLUSTER_METADATA",
+    "CONSUMER_OFFSETS",
+    "TRANSACTION_STATE",
+    "Partition",
+    "Topic",
+    "TopicCatalogue",
+    "flat_name",
+    "internal_configs",
+    "invalid_topic_name",
+    "is_internal",
+]
+
+CLUSTER_METADATA = "__cluster_metadata"  # Kafka's own log of metadata: there is none here, and nobody may have the name
+CONSUMER_OFFSETS = "__consumer_offsets"
+TRANSACTION_STATE = "__transaction_state"
+_INTERNAL_CONFIGS = {
+    CONSUMER_OFFSETS: {"cleanup.policy": "compact", "segment.bytes": "104857600"},
+    TRANSACTION_STATE: {"cleanup.policy": "compact", "segment.bytes": "104857600"},
+}
+_INTERNAL_PARTITIONS = {
+    CONSUMER_OFFSETS: "offsets.topic.num.partitions",
+    TRANSACTION_STATE: "transaction.state.log.num.partitions",
+}
+
+# An internal topic is read whole at every start, and its last segment is never compacted: small ones make it short.
+_INTERNAL_SEGMENT_BYTES = 1 << 20
+# Nobody follows them but the broker itself, at its start: tombstones and markers need not wait for slow readers.
+_INTERNAL_DELETE_RETENTION_MS = 60_000
+
+_FILE = "topics.fencepost"
+_MAGIC, _VERSION = b"FPTC", 1
+_COMPRESSION: Mapping[str, str] = {"uncompressed": "none"}
+_FSYNC: Mapping[str, Fsync] = {"commit": "commit", "interval": "interval", "never": "never"}
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+_LONGEST_NAME = 249
+
+_log = logging.getLogger("fencepost.broker.files")
+
+
+class Waiting(Protocol):
+    """Somebody who waits for more records."""
+
+    def look(self, partition: Partition) -> None:
+        """The partition has changed, or is gone."""
+
+
+class Partition:
+    """One partition: its log, opened on first use, and the fetches that wait for more of it."""
+
+    __slots__ = ("_open", "directory", "index", "opened", "topic", "waiting")
+
+    def __init__(self, topic: Topic, index: int, opener: Callable[[Partition], PartitionLog]) -> None:
+        self.topic = topic
+        self.index = index
+        self.directory = f"{topic.name}-{index}"
+        self.opened: PartitionLog | None = None
+        self.waiting: set[Waiting] = set()
+        self._open = opener
+
+    @property
+    def log(self) -> PartitionLog:
+        """The log. Opening may recover it; raises OSError when that fails."""
+        log = self.opened
+        return self._open(self) if log is None else log
+
+
+class Topic:
+    """One topic. `partitions` are in order of their numbers."""
+
+    __slots__ = ("config", "given", "name", "partitions", "topic_id")
+
+    def __init__(self, name: str, topic_id: UUID, given: Mapping[str, str], broker: BrokerConfig) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.given = dict(given)
+        self.config = TopicConfig(self.given, broker)
+        self.partitions: list[Partition] = []
+
+    @property
+    def internal(self) -> bool:
+        """Whether it belongs to the broker itself."""
+        return is_internal(self.name)
+
+
+class TopicCatalogue:
+    """All topics.
+
+    Every change is on disk, and synced as `files` does it, before the method returns; OSError otherwise.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        config: BrokerConfig,
+        new_id: Callable[[], UUID],
+        now: Now,
+        on_open: Callable[[Partition], None],
+    ) -> None:
+        self._files = files
+        self._file = SealedFile(files, _FILE, _MAGIC, _VERSION)
+        self.points = RecoveryPoints(files)
+        self._deleted: dict[UUID, tuple[str, int]] = {}  # name and partitions; their directories may still be there
+        self._config = config
+        self._new_id = new_id
+        self._on_open = on_open
+        self._now = now
+        self.stopped_cleanly = False
+        self.version = 0  # another one whenever a topic comes, goes or grows
+        self._topics: dict[str, Topic] = {}
+        self._by_id: dict[UUID, Topic] = {}
+        self._by_flat_name: dict[str, list[str]] = {}
+
+    def __iter__(self) -> Iterator[Topic]:
+        return iter(self._topics.values())
+
+    def get(self, name: str) -> Topic | None:
+        """The topic of that name."""
+        return self._topics.get(name)
+
+    def by_id(self, topic_id: UUID | None) -> Topic | None:
+        """The topic of that id."""
+        return None if topic_id is None else self._by_id.get(topic_id)
+
+    def partition(self, name: str, index: int) -> Partition | None:
+        """The partition, None when there is none."""
+        topic = self._topics.get(name)
+        return topic.partitions[index] if topic is not None and 0 <= index < len(topic.partitions) else None
+
+    def colliding(self, name: str) -> str | None:
+        """A topic whose name differs from this one by dots and underscores only: metrics cannot tell the two apart."""
+        return next((other for other in self._by_flat_name.get(flat_name(name), ()) if other != name), None)
+
+    def load(self, *, expected: bool = False) -> None:
+        """Read the catalogue, remove what a crash left of deleted topics, and take in what the directories know and
+        the catalogue does not. `expected`: earlier starts wrote every small file. Raises OSError."""
+        for name in self._files.listdir(""):
+            if is_doomed(name):
+                self._files.remove_tree(name)
+        try:
+            stored = self._file.load()
+        except UnusableDirectory as error:
+            _log.error("%s; the topics are taken from their directories", error)
+            stored = None
+        for entry in stored["topics"] if stored is not None else ():
+            topic = Topic(entry["name"], UUID(hex=entry["id"]), entry["configs"], self._config)
+            self._extend(topic, entry["partitions"])
+            self._add(topic)
+        for digits, name, count in stored.get("deleted", ()) if stored is not None else ():
+            self._remove_directories(UUID(hex=digits), name, count)
+        if self._take_in(lost=stored is None) or stored is None:
+            self._save(self._topics.values())
+        self.points.load(expected=expected)
+        self._check_points()
+
+    def create(self, name: str, partitions: int, given: Mapping[str, str]) -> Topic:
+        """Add a topic; the caller has checked the name, the count and the settings. Raises OSError, also when a
+        directory with records that are not this broker's to remove is in the way."""
+        (topic,) = self.create_all([(name, partitions, given)])
+        if isinstance(topic, OSError):
+            raise topic
+        return topic
+
+    def create_all(self, wanted: Iterable[tuple[str, int, Mapping[str, str]]]) -> list[Topic | OSError]:
+        """Add topics: (name, partitions, settings) of each. In their places those that cannot be, with why.
+
+        Raises OSError when none is added.
+        """
+        results: list[Topic | OSError] = []
+        for name, partitions, given in wanted:
+            topic = Topic(name, self._new_id(), given, self._config)
+            self._extend(topic, partitions)
+            try:
+                for partition in topic.partitions:
+                    self._make_way(partition)
+            except OSError as error:
+                results.append(error)
+            else:
+                results.append(topic)
+        new = [topic for topic in results if isinstance(topic, Topic)]
+        if new:
+            self._save([*self._topics.values(), *new])
+        for topic in new:
+            self._add(topic)
+        return results
+
+    def usual_partitions(self, name: str) -> int:
+        """How many partitions a topic of that name has when nobody says."""
+        return self._config.number(_INTERNAL_PARTITIONS.get(name, "num.partitions"))
+
+    def internal(self, name: str) -> Topic:
+        """An internal topic, created when it is needed for the first time."""
+        topic = self._topics.get(name)
+        if topic is None:
+            topic = self.create(name, self.usual_partitions(name), _INTERNAL_CONFIGS[name])
+        return topic
+
+    def add_partitions(self, grown: Mapping[Topic, int]) -> None:
+        """Grow the topics to so many partitions."""
+        self._save(self._topics.values(), grown)
+        for topic, count in grown.items():
+            self._extend(topic, count)
+        self.version += 1
+
+    def set_configs(self, topic: Topic, given: Mapping[str, str]) -> None:
+        """Replace the topic's own settings."""
+        before = dict(topic.given)
+        topic.given.clear()
+        topic.given.update(given)
+        topic.config.given = topic.given
+        try:
+            self._save(self._topics.values())
+        except OSError:
+            topic.given.clear()
+            topic.given.update(before)
+            raise
+        self._configure(topic)
+
+    def broker_settings_changed(self) -> None:
+        """The broker's settings are others: let the logs know, which take their defaults from them."""
+        for topic in self._topics.values():
+            self._configure(topic)
+
+    def _configure(self, topic: Topic) -> None:
+        config = self.log_config(topic)
+        for partition in topic.partitions:
+            if partition.opened is not None:
+                partition.opened.config = config
+
+    def delete_all(self, doomed: Collection[Topic]) -> None:
+        """Remove the topics and their records. Raises OSError."""
+        ids = {topic.topic_id for topic in doomed}
+        for topic in doomed:
+            for partition in topic.partitions:
+                if partition.opened is not None:
+                    partition.opened.release()
+                    partition.opened = None
+        others = [other for other in self._topics.values() if other.topic_id not in ids]
+        self._deleted.update({topic.topic_id: (topic.name, len(topic.partitions)) for topic in doomed})
+        try:
+            self._save(others)
+        except OSError as error:
+            if not is_full(error):
+                for topic_id in ids:
+                    del self._deleted[topic_id]
+                raise
+            # No room to write down what goes: let it go first, which makes room.
+            for topic in doomed:
+                self._remove_directories(topic.topic_id, topic.name, len(topic.partitions))
+            self._save(others)
+        for topic in doomed:
+            del self._topics[topic.name]
+            del self._by_id[topic.topic_id]
+            self._by_flat_name[flat_name(topic.name)].remove(topic.name)
+            self.version += 1
+            self._remove_directories(topic.topic_id, topic.name, len(topic.partitions))
+            del self._deleted[topic.topic_id]
+        self.points.forget(ids)
+
+    def close(self) -> None:
+        """Close every open log cleanly. Raises the first OSError, after it has tried all."""
+        first: OSError | None = None
+        for topic in self._topics.values():
+            for partition in topic.partitions:
+                if partition.opened is not None:
+                    try:
+                        partition.opened.close()
+                    except OSError as error:
+                        _log.error("%s could not be closed cleanly: %s", partition.directory, error)
+                        first = first or error
+                    partition.opened = None
+        for file in self.points.files():
+            file.sync()
+        self.points.close()
+        if first is not None:
+            raise first
+
+    def log_config(self, topic: Topic) -> LogConfig:
+        """The settings of the logs of a topic's partitions."""
+        config = topic.config
+        append_time = config.text("message.timestamp.type") == "LogAppendTime"
+        return LogConfig(
+            segment_bytes=min(
+                config.number("segment.bytes"),
+                min(_INTERNAL_SEGMENT_BYTES, self._config.number("log.segment.bytes")) if topic.internal else 2**31,
+            ),
+            # What has to be compacted by a certain age has to be in a closed segment by then.
+            segment_ms=min(
+                config.number("segment.ms"), config.number("max.compaction.lag.ms") if config.compacted else 2**63
+            ),
+            index_interval_bytes=config.number("index.interval.bytes"),
+            segment_index_bytes=config.number("segment.index.bytes"),
+            max_message_bytes=config.number("max.message.bytes"),
+            compression_type=_COMPRESSION.get(config.text("compression.type"), config.text("compression.type")),
+            compression_levels={
+                codec: level
+                for codec in ("gzip", "lz4", "zstd")
+                if (level := config.number(f"compression.{codec}.level")) != -1 or codec == "zstd"
+            },
+            message_timestamp_type="LogAppendTime" if append_time else "CreateTime",
+            message_timestamp_before_max_ms=config.number("message.timestamp.before.max.ms"),
+            message_timestamp_after_max_ms=config.number("message.timestamp.after.max.ms"),
+            retention_ms=config.number("retention.ms"),
+            retention_bytes=config.number("retention.bytes"),
+            cleanup_policy=config.text("cleanup.policy"),
+            min_cleanable_dirty_ratio=float(config.text("min.cleanable.dirty.ratio")),
+            min_compaction_lag_ms=config.number("min.compaction.lag.ms"),
+            max_compaction_lag_ms=config.number("max.compaction.lag.ms"),
+            delete_retention_ms=min(
+                config.number("delete.retention.ms"), _INTERNAL_DELETE_RETENTION_MS if topic.internal else 2**63
+            ),
+            producer_id_expiration_ms=self._config.number("producer.id.expiration.ms"),
+            fsync=_FSYNC[self._config.text("fsync")],
+            producer_state_check="kafka" if self._config.text("producer.state.check") == "kafka" else "strict",
+        )
+
+    def _add(self, topic: Topic) -> None:
+        self.version += 1
+        self._topics[topic.name] = topic
+        self._by_id[topic.topic_id] = topic
+        self._by_flat_name.setdefault(flat_name(topic.name), []).append(topic.name)
+
+    def _extend(self, topic: Topic, count: int) -> None:
+        for index in range(len(topic.partitions), count):
+            topic.partitions.append(Partition(topic, index, self._open_log))
+
+    def _open_log(self, partition: Partition) -> PartitionLog:
+        try:
+            log = self._recover(partition)
+        except CorruptSegment as error:
+            raise OSError(f"{partition.directory} cannot be opened: {error}") from error
+        partition.opened = log
+        self._on_open(partition)
+        return log
+
+    def _recover(self, partition: Partition) -> PartitionLog:
+        return PartitionLog.open(
+            self._files,
+            partition.directory,
+            self.log_config(partition.topic),
+            self._now.ms,
+            clean=self.stopped_cleanly,
+            topic_id=partition.topic.topic_id,
+            point=self.points.of(partition.topic.topic_id, partition.index),
+        )
+
+    def _take_in(self, *, lost: bool) -> bool:
+        """Add to the catalogue what only the directories know. Whether there was something."""
+        listed = {partition.directory for topic in self._topics.values() for partition in topic.partitions}
+        changed = self._correct_ids()
+        for found in find_directories(self._files, listed):
+            topic = self._topics.get(found.topic)
+            if topic is None and (found.topic_id is not None or lost) and invalid_topic_name(found.topic) is None:
+                given = _INTERNAL_CONFIGS.get(found.topic, {})
+                topic = Topic(found.topic, found.topic_id or self._new_id(), given, self._config)
+                usual = self.usual_partitions(found.topic) if topic.internal else 0
+                self._extend(topic, max(found.number + 1, usual))
+                self._add(topic)
+                _log.error(
+                    "topic %s (%s) was not in %s and is taken from its directories: it has at least %s partitions, "
+                    "and its own settings are lost",
+                    *(topic.name, topic.topic_id, _FILE, found.number + 1),
+                )
+            elif topic is not None and (found.topic_id == topic.topic_id or (lost and found.topic_id is None)):
+                if found.number < len(topic.partitions):
+                    continue
+                self._extend(topic, found.number + 1)
+                _log.error("topic %s has more partitions than %s says: %s", topic.name, _FILE, found.number + 1)
+            else:
+                _log.error("%s is left alone: %s", found.directory, _why_not(found, topic))
+                continue
+            changed = True
+        return changed
+
+    def _check_points(self) -> None:
+        """Forget the recovery points of topics that are gone, and tell of directories that are."""
+        self.points.forget({point.topic_id for point in self.points} - self._by_id.keys())
+        names = set(self._files.listdir(""))
+        for point in self.points:
+            topic = self._by_id[point.topic_id]
+            directory = f"{topic.name}-{point.partition}"
+            if point.offset > 0 and directory not in names:
+                _log.error("the directory %s is missing: offsets 0 to %s are lost", directory, point.offset - 1)
+
+    def _correct_ids(self) -> bool:
+        """Where a topic's first directory says that it has another id, the catalogue is from before the topic was
+        made anew. Whether there was one."""
+        changed = False
+        for topic in list(self._topics.values()):
+            first = next((each for each in topic.partitions if self._files.exists(each.directory)), None)
+            topic_id = None if first is None else topic_id_of(self._files, first.directory)
+            if (
+                first is not None
+                and topic_id is not None
+                and topic_id != topic.topic_id
+                and topic_id not in self._by_id
+            ):
+                _log.error(
+                    "topic %s has the id %s in %s, and %s in %s, which counts",
+                    *(topic.name, topic.topic_id, _FILE, topic_id, first.directory),
+                )
+                del self._by_id[topic.topic_id]
+                topic.topic_id = topic_id
+                self._by_id[topic_id] = topic
+                changed = True
+        return changed
+
+    def _make_way(self, partition: Partition) -> None:
+        """Remove a directory that a crash left without records. Raises OSError for any other in the place of the
+        partition's."""
+        if not self._files.exists(partition.directory):
+            return
+        if topic_id_of(self._files, partition.directory) is not None or records_in(self._files, partition.directory):
+            raise OSError(
+                errno.EEXIST,
+                "a directory of that name holds records that are no topic's here; move it away",
+                partition.directory,
+            )
+        self._remove(partition.directory, partition.topic.topic_id, partition.index)
+
+    def _remove_directories(self, topic_id: UUID, name: str, count: int) -> None:
+        """Remove the directories of a deleted topic, and none that belongs to another of its name."""
+        for index in range(count):
+            directory = f"{name}-{index}"
+            if self._files.exists(directory) and topic_id_of(self._files, directory) == topic_id:
+                self._remove(directory, topic_id, index)
+
+    def _remove(self, directory: str, topic_id: UUID, index: int) -> None:
+        doomed = doomed_name(topic_id, index)
+        self._files.rename(directory, doomed)
+        self._files.remove_tree(doomed)
+
+    def _save(self, topics: Iterable[Topic], grown: Mapping[Topic, int] | None = None) -> None:
+        entries = []
+        for topic in topics:
+            count = len(topic.partitions) if grown is None else grown.get(topic, len(topic.partitions))
+            entries.append({"name": topic.name, "id": topic.topic_id.hex, "partitions": count, "configs": topic.given})
+        deleted = [[topic_id.hex, name, count] for topic_id, (name, count) in self._deleted.items()]
+        self._file.save({"topics": entries, "deleted": deleted})
+
+
+def _why_not(found: Found, topic: Topic | None) -> str:
+    if found.topic_id is None:
+        return "it does not say which topic it belongs to"
+    if topic is None:
+        return "its name is none for a topic"
+    return f"it belongs to topic id {found.topic_id}, and {topic.name} is {topic.topic_id}"
+
+
+def internal_configs(name: str) -> Mapping[str, str]:
+    """The settings of a topic of the broker's own; none for another one."""
+    return _INTERNAL_CONFIGS.get(name, {})
+
+
+def flat_name(name: str) -> str:
+    """The name as metrics would have it: dots and underscores are one."""
+    return name.replace(".", "_")
+
+
+def is_internal(name: str) -> bool:
+    """Whether a topic of that name belongs to the broker itself."""
+    return name in _INTERNAL_CONFIGS
+
+
+def invalid_topic_name(name: str) -> str | None:
+    """Why the name is not one for a topic, None when it is fine. Rules and words are Kafka's."""
+    if not name:
+        return "Topic name is invalid: the empty string is not allowed"
+    if name in (".", ".."):
+        return f"Topic name is invalid: '{name}' is not allowed"
+    if len(name) > _LONGEST_NAME:
+        return f"Topic name is invalid: the length of '{name}' is longer than the max allowed length {_LONGEST_NAME}"
+    if _LEGAL_NAME.fullmatch(name) is None:
+        allowed = "ASCII alphanumerics, '.', '_' and '-'"
+        return f"Topic name is invalid: '{name}' contains one or more characters other than {allowed}"
+    return None

@@ -1,0 +1,188 @@
+"""Retention and compaction of all open logs: when, which one first, and a piece at a time between requests."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from fencepost.broker.disk.files import File, Files
+from fencepost.broker.log.cleaning.compaction import Abandoned, Compaction, Plan, plan
+from fencepost.broker.log.results import CorruptSegment
+from fencepost.broker.metrics.counters import Metrics
+from fencepost.broker.settings.values import BrokerConfig
+from fencepost.broker.timers import Timers
+from fencepost.broker.topics.catalogue import Partition, TopicCatalogue
+from fencepost.broker.topics.durability import Durability
+from fencepost.broker.topics.opening import open_log
+
+__all__ = ["Cleaner"]
+
+_OPENED_AT_ONCE = 10
+_PAUSE_MS = 1  # between two pieces; what waits for the broker comes first
+
+_log = logging.getLogger("fencepost.broker.cleaner")
+
+
+class Cleaner:
+    """One round of compaction at a time, of the log with the largest share of dirty bytes."""
+
+    def __init__(
+        self,
+        files: Files,
+        config: BrokerConfig,
+        topics: TopicCatalogue,
+        durability: Durability,
+        timers: Timers,
+        metrics: Metrics,
+        *,
+        owned_producer_ids: Callable[[], Iterable[int]],
+        compacted: Callable[[int, Partition], None],
+    ) -> None:
+        """`owned_producer_ids`: those whose state in the partitions must not expire. `compacted`: told of each log."""
+        self._files = files
+        self._config = config
+        self._topics = topics
+        self._durability = durability
+        self._timers = timers
+        self._metrics = metrics
+        self._owned_producer_ids = owned_producer_ids
+        self._compacted = compacted
+        self._round: tuple[Partition, Compaction, Iterator[Sequence[File]]] | None = None
+        self._is_syncing = False
+        self._is_eager = False
+        self._damaged: set[Partition] = set()
+        self._tried: set[Partition] = set()
+
+    def start(self, now_ms: int) -> None:
+        """Look for work from now on."""
+        self._look_again(now_ms)
+
+    def apply_retention(self, now_ms: int) -> None:
+        """Remove what is too old or too much. A log that fails does not keep the others from it."""
+        live = set(self._owned_producer_ids())
+        for partition in self._open_partitions():
+            log = partition.opened
+            if log is not None:
+                try:
+                    self._metrics.count("deleted_segments", log.apply_retention(now_ms, live.__contains__))
+                except (OSError, CorruptSegment):
+                    self._metrics.count("storage_errors")
+                    _log.exception("%s: retention failed", partition.directory)
+
+    def compact(self, now_ms: int, *, eager: bool = False) -> None:
+        """Begin a round if there is something worth it and none is under way. `eager`: do all there is to do without
+        letting requests in between (only a sync is waited for), as when somebody moves the clock."""
+        self._is_eager = eager or (self._is_eager and self._round is not None)
+        if self._round is not None:
+            if eager:
+                self._step(now_ms)
+            return
+        if not self._config.flag("log.cleaner.enable"):
+            return
+        best: tuple[Partition, Plan] | None = None
+        for partition in self._open_partitions():
+            wanted = self._plan(partition, now_ms)
+            if wanted is not None and (best is None or _urgency(wanted) > _urgency(best[1])):
+                best = partition, wanted
+        if best is not None and best[0].opened is not None:
+            compaction = Compaction(best[0].opened, best[1], now_ms)
+            self._round = best[0], compaction, compaction.steps()
+            self._step(now_ms)
+
+    def _open_partitions(self) -> list[Partition]:
+        return [partition for topic in self._topics for partition in topic.partitions if partition.opened]
+
+    def _plan(self, partition: Partition, now_ms: int) -> Plan | None:
+        if partition.opened is None or partition in self._damaged or not partition.opened.config.compacted:
+            return None
+        try:
+            return plan(partition.opened, now_ms)
+        except (OSError, CorruptSegment) as error:
+            self._failed(partition, error)
+            return None
+
+    def _open_some(self) -> None:
+        """Open a few logs that nobody has asked for since the start: they get old all the same."""
+        left = _OPENED_AT_ONCE
+        for topic in list(self._topics):
+            for partition in topic.partitions:
+                if partition.opened is None and partition not in self._tried:
+                    self._tried.add(partition)
+                    if self._files.exists(partition.directory):
+                        open_log(partition, self._metrics)
+                        left -= 1
+                        if not left:
+                            return
+
+    def _look_again(self, now_ms: int) -> None:
+        self._open_some()
+        self.compact(now_ms)
+        self._timers.at(now_ms + self._config.number("log.cleaner.backoff.ms"), self._look_again)
+
+    def _step(self, now_ms: int) -> None:
+        """Do the next piece of the round that is under way."""
+        if self._round is None or self._is_syncing:
+            return
+        partition, compaction, steps = self._round
+        try:
+            files = next(steps, None)
+            while self._is_eager and files is not None and not files:
+                files = next(steps, None)
+        except Abandoned as reason:
+            _log.info("%s: compaction gave up: %s", partition.directory, reason)
+            self._end(partition, compaction)
+        except (OSError, CorruptSegment) as error:
+            self._failed(partition, error)
+            self._end(partition, compaction)
+        else:
+            if files is None:
+                self._finished(now_ms, partition, compaction)
+            elif files:
+                self._is_syncing = True
+                self._durability.also(files, self._synced)
+            else:
+                self._timers.at(now_ms + _PAUSE_MS, self._step)
+
+    def _synced(self, now_ms: int, error: OSError | None) -> None:
+        self._is_syncing = False
+        if error is None:
+            self._step(now_ms)
+        elif self._round is not None:
+            partition, compaction, _ = self._round
+            self._failed(partition, error)
+            self._end(partition, compaction)
+
+    def _finished(self, now_ms: int, partition: Partition, compaction: Compaction) -> None:
+        self._round = None
+        self._compacted(now_ms, partition)
+        metrics = self._metrics
+        metrics.count("compactions")
+        metrics.count("compacted_bytes_read", compaction.bytes_read)
+        metrics.count("compacted_bytes_written", compaction.bytes_written)
+        _log.info(
+            "%s: compacted below offset %s: %s of %s records stay",
+            partition.directory,
+            compaction.clean_offset,
+            compaction.records_kept,
+            compaction.records_read,
+        )
+        self.compact(now_ms, eager=self._is_eager)
+
+    def _failed(self, partition: Partition, error: Exception) -> None:
+        self._metrics.count("compaction_failures")
+        if isinstance(error, CorruptSegment):
+            self._damaged.add(partition)  # trying again would find the same
+        elif partition.opened is not None and partition.opened.read_only:
+            self._durability.failures += 1
+        _log.error("%s: compaction failed: %s", partition.directory, error)
+
+    def _end(self, partition: Partition, compaction: Compaction) -> None:
+        self._round = None
+        try:
+            compaction.discard()
+        except OSError as error:
+            _log.warning("%s: what compaction left is removed at the next start: %s", partition.directory, error)
+
+
+def _urgency(wanted: Plan) -> tuple[bool, float]:
+    return wanted.overdue, wanted.ratio

@@ -1,0 +1,70 @@
+"""Which partition directories there are, and whose they say they are: what a catalogue of topics is checked against,
+and made anew from when it is lost.
+
+A partition's directory is `<topic>-<index>` and names its topic's id in `partition.metadata`. One that is being
+removed is `<topic id, 32 hex digits>-<index>-delete`, which is short enough for every topic.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+from uuid import UUID
+
+from fencepost.broker.disk.files import Files
+from fencepost.broker.log.layout import LOG, METADATA, decode_metadata, offset_of
+
+__all__ = ["Found", "doomed_name", "find_directories", "is_doomed", "records_in", "topic_id_of"]
+
+_PARTITION = re.compile(r"(.+)-(0|[1-9]\d{0,5})", re.ASCII)
+_DOOMED = re.compile(r"[0-9a-f]{32}-\d{1,6}-delete", re.ASCII)
+
+
+class Found(NamedTuple):
+    """A directory that has the name of a partition's and holds what a partition's does."""
+
+    directory: str
+    topic: str
+    number: int
+    topic_id: UUID | None
+    """None when it does not say."""
+
+
+def doomed_name(topic_id: UUID, index: int) -> str:
+    """What the directory of a partition is called while it is removed."""
+    return f"{topic_id.hex}-{index}-delete"
+
+
+def is_doomed(name: str) -> bool:
+    """Whether this broker gave that name to a directory to remove it."""
+    return _DOOMED.fullmatch(name) is not None
+
+
+def topic_id_of(files: Files, directory: str) -> UUID | None:
+    """The topic that the directory says it belongs to; None when it does not say. Raises OSError."""
+    path = f"{directory}/{METADATA}"
+    if not files.exists(path):
+        return None
+    try:
+        return decode_metadata(files.read_bytes(path))
+    except ValueError:
+        return None
+
+
+def records_in(files: Files, directory: str) -> bool:
+    """Whether there are records in the directory. Raises OSError."""
+    names = [name for name in files.listdir(directory) if offset_of(name, LOG) is not None]
+    return any(files.read_bytes(f"{directory}/{name}") for name in names)
+
+
+def find_directories(files: Files, listed: set[str]) -> list[Found]:
+    """Those whose names are not in `listed`, in the order of topics and indexes. Raises OSError."""
+    found = []
+    for name in files.listdir(""):
+        match = None if name in listed else _PARTITION.fullmatch(name)
+        if match is None:
+            continue
+        topic_id = topic_id_of(files, name)
+        if topic_id is not None or any(offset_of(inside, LOG) is not None for inside in files.listdir(name)):
+            found.append(Found(name, match[1], int(match[2]), topic_id))
+    return sorted(found, key=lambda each: (each.topic, each.number))

@@ -1,0 +1,53 @@
+"""Opening a log for a request, and telling what opening found: silence would be taken for "all is there"."""
+
+from __future__ import annotations
+
+import logging
+
+from fencepost.broker.log.partition import PartitionLog
+from fencepost.broker.metrics.counters import Metrics
+from fencepost.broker.topics.catalogue import Partition
+
+__all__ = ["note_recovery", "open_log", "tell_damage"]
+
+_log = logging.getLogger("fencepost.broker.recovery")
+
+
+def note_recovery(partition: Partition, metrics: Metrics) -> None:
+    """Log and count the report of a log that was just opened."""
+    log = partition.opened
+    if log is None:
+        return
+    report = log.report
+    for cut in report.cuts:
+        metrics.count("cut_bytes", cut.size_bytes)
+        _log.warning("%s: cut %s bytes off at byte %s: %s", cut.path, cut.size_bytes, cut.position, cut.reason)
+    for first, following, place in () if partition.topic.internal else report.damaged:  # those are read whole, and told
+        tell_damage(partition, metrics, first, following, place)
+    for note in report.notes:
+        _log.warning("%s: %s", partition.directory, note)
+    if report.scanned_bytes and not report.clean:
+        metrics.count("recovered_logs")
+        _log.info("%s: scanned %s bytes up to offset %s", partition.directory, report.scanned_bytes, log.log_end_offset)
+
+
+def tell_damage(partition: Partition, metrics: Metrics, first_offset: int, next_offset: int, place: str) -> None:
+    """Log and count offsets of which nothing whole is left although they were promised."""
+    metrics.count("damaged_places")
+    metrics.count("damaged_offsets", next_offset - first_offset)
+    _log.error(
+        "topic %s partition %s: offsets %s to %s cannot be read: %s. What is there stays as it is, the rest is served, "
+        "and the offsets are not given out again",
+        *(partition.topic.name, partition.index, first_offset, next_offset - 1, place),
+    )
+
+
+def open_log(partition: Partition, metrics: Metrics) -> PartitionLog | None:
+    """The partition's log; None when it cannot be opened now, which is this partition's trouble only
+    (KAFKA_STORAGE_ERROR)."""
+    try:
+        return partition.log
+    except OSError as error:
+        metrics.count("storage_errors")
+        _log.error("%s cannot be opened: %s", partition.directory, error)
+        return None

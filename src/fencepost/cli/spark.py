@@ -1,0 +1,288 @@
+"""`fencepost spark`: the sinks of Spark queries, what they have decided, and what a person does after a loss."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from enum import Enum
+from typing import Annotated, Any, Final
+
+import typer
+
+from fencepost.cli.cluster_settings import CommandConfig, DecisionTopic, Servers, client_settings, sink_options
+from fencepost.cli.output import Json, Yes, failures_told, print_json, print_table, refuse
+from fencepost.cli.transaction_view import Session, open_session
+from fencepost.spark.sink.decision import Decision, Winner
+from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
+from fencepost.spark.sink.plan import decision_of
+from fencepost.spark.sink.repair import WinnerState, repair_of, settle_lost_batch, states_of
+
+__all__ = ["sinks", "spark"]
+
+spark = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    help="Show what Spark sinks have decided; repair after a loss.",
+)
+
+MOST_SHOWN: Final = 100  # transactions in each state; a decision may name 30,000
+Sink = Annotated[str, typer.Argument(help="The sink's name: its option sink.id.")]
+States = dict[Winner, WinnerState]
+
+
+class Lost(Enum):
+    """What becomes of a batch that is lost in part."""
+
+    ACCEPT = "accept"
+    AGAIN = "again"
+
+
+@spark.command()
+def sinks(
+    bootstrap_servers: Servers = None,
+    decision_topic: DecisionTopic = DEFAULT_TOPIC,
+    command_config: CommandConfig = None,
+    as_json: Json = False,
+) -> None:
+    """The Spark sinks, the last batch that each query of theirs has decided, and how many transactions are open.
+
+    Example: fencepost spark sinks -b localhost:9092
+    """
+    with failures_told():
+        session = open_session(bootstrap_servers, command_config, decision_topic)
+        open_ids = [one.transactional_id for one in session.listed(("Ongoing",))]
+        found = [
+            (sink, sum(session.is_task_of(sink, one) for one in open_ids), session.decisions(sink))
+            for sink in session.sinks()
+        ]
+    if as_json:
+        print_json(
+            [
+                {"sink": sink, "open": count, "decided": {one.query_id: one.batch_id for one in decisions}}
+                for sink, count, decisions in found
+            ]
+        )
+        return
+    rows = [("SINK", "OPEN", "QUERY", "DECIDED UP TO BATCH")]
+    for sink, count, decisions in found:
+        queries = [(one.query_id, str(one.batch_id)) for one in decisions]
+        rows += [(sink, str(count), *query) for query in queries or [("", "")]]
+    print_table(rows)
+
+
+@spark.command()
+def decisions(
+    sink: Sink,
+    query: Annotated[str | None, typer.Option(help="Only the decision of this query id.")] = None,
+    bootstrap_servers: Servers = None,
+    decision_topic: DecisionTopic = DEFAULT_TOPIC,
+    command_config: CommandConfig = None,
+    as_json: Json = False,
+) -> None:
+    """The last decided batch of each query: rows, checksum, source offsets, and what became of its transactions.
+
+    committed: its rows are in the topic. open: the next start of the query, or `fencepost transactions resolve`,
+    commits it. lost: its rows are not in the topic. expired: it ended so long ago that the brokers do not know how.
+
+    Example: fencepost spark decisions orders-copy
+    """
+    with failures_told():
+        session = open_session(bootstrap_servers, command_config, decision_topic)
+        session.check_sink(sink)
+        found = session.decisions(sink)
+        if query is not None:
+            found = (decision_of(sink, query, found),)
+        shown = [(one, states_of(session.sink_link, one)) for one in found]
+    if as_json:
+        print_json({"sink": sink, "decisions": [_facts(one, states) for one, states in shown]})
+        return
+    for one, states in shown:
+        _print(one, states)
+    if not shown:
+        sys.stdout.write(f"sink {sink!r} has decided nothing\n")
+
+
+@spark.command()
+def repair(
+    sink: Sink,
+    checkpoint: Annotated[str, typer.Option(help="The query's checkpointLocation, in local files.")],
+    bootstrap_servers: Servers = None,
+    decision_topic: DecisionTopic = DEFAULT_TOPIC,
+    command_config: CommandConfig = None,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Make a checkpoint that was restored, or lost files, go on where the sink is. Stop the query first.
+
+    Puts back the source offsets of the last decided batch; the query replays it, finds it written, and goes on
+    behind it. A query with state can only go on where its state of that batch is still there. Each file that is
+    replaced is kept beside it, as .N.replaced.
+
+    Example: fencepost spark repair orders-copy --checkpoint /data/checkpoints/orders-copy
+    """
+    with failures_told():
+        session = open_session(bootstrap_servers, command_config, decision_topic)
+        session.check_sink(sink)
+        found = repair_of(session.sink_link, sink, checkpoint)
+        if as_json:
+            changes = [{"file": str(one.path), "was": one.was, "becomes": one.becomes} for one in found.changes]
+            print_json(
+                {"sink": sink, "query": found.decision.query_id, "batch": found.decision.batch_id, "changes": changes}
+            )
+        else:
+            _print(found.decision, states_of(session.sink_link, found.decision))
+            for one in found.changes:
+                was = "is not there" if one.was is None else f"ends at {_sources(one.was)}"
+                sys.stdout.write(f"{one.path}: {was}; is to end at {_sources(one.becomes)}\n")
+        if not found.changes:
+            sys.stderr.write("the checkpoint is as it was decided: nothing is to be repaired\n")
+            return
+        if not yes:
+            words = f"Write {len(found.changes)} files in {found.folder}? (The query must not run.)"
+            typer.confirm(words, abort=True, err=True)
+        found.carry_out()
+    sys.stderr.write(f"{len(found.changes)} files written\n")
+
+
+@spark.command()
+def forget(
+    sink: Sink,
+    query: Annotated[str, typer.Option(help="The query's id; `decisions` shows it.")],
+    lost: Annotated[
+        Lost | None,
+        typer.Option(
+            help="accept: the query goes on behind the batch, without the lost rows. again: it writes the whole batch "
+            "again, and what is committed is there twice.  [default: ask]"
+        ),
+    ] = None,
+    bootstrap_servers: Servers = None,
+    decision_topic: DecisionTopic = DEFAULT_TOPIC,
+    command_config: CommandConfig = None,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Settle the last decided batch of a query that has lost a part of it, or of one that nobody runs any more.
+
+    Shows what is committed and what is lost, and asks what becomes of the rest. What is still open is committed. Stop
+    the query first: it would be superseded.
+
+    Example: fencepost spark forget orders-copy --query 5ad5c0c6-2f0b-4c1e-9d3a-0d1f0a5c7c11 --lost accept
+    """
+    if yes and lost is None:
+        raise typer.BadParameter("--yes needs --lost accept or --lost again")
+    with failures_told():
+        settings = client_settings(bootstrap_servers, command_config)
+        session = Session(settings, decision_topic)
+        session.check_sink(sink)
+        decision = decision_of(sink, query, session.decisions(sink))
+        states = states_of(session.sink_link, decision)
+        if not as_json:
+            _print(decision, states)
+        chosen = lost or _asked()
+        _check(decision, states, chosen)
+        if not yes:
+            typer.confirm(_question(decision, states, chosen), abort=True, err=True)
+        servers, options = sink_options(settings, decision_topic)
+        settled = settle_lost_batch(servers, sink, query, lost=chosen.value, **options)
+    if as_json:
+        done = {"committed": list(settled.committed), "lost": list(settled.lost)}
+        print_json({"sink": sink, "query": query, "batch": settled.decision.batch_id, "settled": chosen.value, **done})
+        return
+    for word, ids in (("committed", settled.committed), ("lost", settled.lost)):
+        for transactional_id in ids:
+            sys.stdout.write(f"{word} {transactional_id}\n")
+    goes_on = "goes on behind it" if chosen is Lost.ACCEPT else "writes the whole of it again"
+    counts = f"{len(settled.committed)} committed, {len(settled.lost)} lost"
+    sys.stdout.write(f"batch {settled.decision.batch_id}: {counts}; the query {goes_on}\n")
+
+
+def _asked() -> Lost:
+    answer = typer.prompt("accept or again?", err=True)
+    if answer not in {one.value for one in Lost}:
+        refuse(f"{answer!r} is neither accept nor again: nothing was done")
+    return Lost(answer)
+
+
+def _check(decision: Decision, states: States, chosen: Lost) -> None:
+    if chosen is Lost.AGAIN and WinnerState.LOST not in states.values():
+        refuse(
+            f"nothing of batch {decision.batch_id} is known to be lost: written again, all of it would be twice there"
+        )
+
+
+def _question(decision: Decision, states: States, chosen: Lost) -> str:
+    count = Counter(states.values())
+    what = f"Go on behind batch {decision.batch_id}"
+    if chosen is Lost.ACCEPT:
+        lost = count[WinnerState.LOST]
+        return f"{what}, without the rows of {lost} lost transactions?" if lost else f"{what}?"
+    there = len(states) - count[WinnerState.LOST]
+    return f"Write batch {decision.batch_id} again, and have the rows of {there} committed transactions twice?"
+
+
+def _facts(decision: Decision, states: States) -> dict[str, Any]:
+    content, offsets = decision.content, decision.offsets
+    return {
+        "query": decision.query_id,
+        "batch": decision.batch_id,
+        "rows": None if content is None else content.rows,
+        "checksum": None if content is None else f"{content.checksum:016x}",
+        "from": None if offsets is None or offsets.before is None else _ends(offsets.before),
+        "to": None if offsets is None else _ends(offsets.batch),
+        "transactions": [
+            {"transactional_id": one.transactional_id, "end_with": str(one.pair), "state": state.value}
+            for one, state in states.items()
+        ],
+    }
+
+
+def _print(decision: Decision, states: States) -> None:
+    fact = _facts(decision, states)
+    count = Counter(states.values())
+    parts = [f"{count[state]} {state.value}" for state in WinnerState if count[state]]
+    unknown = "not written down (decided by an older release)" if decision.content is None else "not known"
+    offsets = decision.offsets
+    lines = {
+        "batch": str(decision.batch_id),
+        "rows": unknown if decision.content is None else str(fact["rows"]),
+        "checksum": unknown if decision.content is None else fact["checksum"],
+        "from": _begins(decision, unknown),
+        "to": unknown if offsets is None else _sources(offsets.batch),
+        "transactions": ", ".join(parts) or "none that would have to be completed",
+    }
+    sys.stdout.write(f"query {decision.query_id}\n")
+    for name, value in lines.items():
+        sys.stdout.write(f"  {name}: {value}\n")
+    for state in WinnerState:
+        shown = [one for one, found in states.items() if found is state]
+        for one in shown[:MOST_SHOWN]:
+            sys.stdout.write(f"    {state.value} {one.transactional_id} ({one.pair})\n")
+        if len(shown) > MOST_SHOWN:
+            sys.stdout.write(f"    {state.value}: {len(shown) - MOST_SHOWN} more (--json has all)\n")
+
+
+def _begins(decision: Decision, unknown: str) -> str:
+    if decision.offsets is None:
+        return unknown
+    if decision.offsets.before is not None:
+        return _sources(decision.offsets.before)
+    return "the query's startingOffsets" if decision.batch_id == 0 else unknown
+
+
+def _ends(text: str) -> list[Any]:
+    """Where each source ends by an entry of Spark's offset log: behind its version and metadata, a line for each."""
+    return [_parsed(line) for line in text.splitlines()[2:]]
+
+
+def _parsed(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return line
+
+
+def _sources(text: str) -> str:
+    return "; ".join(text.splitlines()[2:]) or text

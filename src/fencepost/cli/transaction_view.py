@@ -1,0 +1,180 @@
+"""What `fencepost transactions` shows: open transactions, whose they are, and what they hold back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from fencepost.cli.cluster_settings import PATIENCE_MS, client_settings
+from fencepost.client.admin.core import TopicDescription
+from fencepost.client.admin.transactions import TransactionDescription, TransactionListing
+from fencepost.client.net.list_offsets import LATEST
+from fencepost.client.types import Isolation, TopicPartition
+from fencepost.errors import ConfigurationError, KafkaError
+from fencepost.protocol.codes import describe as describe_code
+from fencepost.spark.sink import names
+from fencepost.spark.sink.decision import Decision, Pair
+from fencepost.spark.sink.decision_store import DecisionStore
+from fencepost.spark.sink.runner import Link, SinkLink
+from fencepost.spark.sink.steps import SinkConfig
+from fencepost.spark.source.held_back import NO_TIMEOUT_MS, Holder, holders, told
+
+__all__ = ["HeldBack", "Session", "age_of", "is_open", "is_two_phase", "open_session", "state_of"]
+
+OPEN_STATES: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")
+ANY_SINK: Final = "fencepost-sink/.*"
+
+
+class HeldBack(NamedTuple):
+    """A partition whose committed readers stop before its end, at the first open transaction."""
+
+    partition: TopicPartition
+    stops_at: int
+    behind: int
+    held_by: str
+
+
+def is_open(one: TransactionDescription) -> bool:
+    """Whether it can still be ended either way."""
+    return one.error_code == 0 and one.state == "Ongoing"
+
+
+def is_two_phase(one: TransactionDescription) -> bool:
+    """Whether it waits for somebody's decision, for ever: prepared, or to be prepared."""
+    return is_open(one) and one.timeout_ms == NO_TIMEOUT_MS
+
+
+def state_of(one: TransactionDescription) -> str:
+    """Kafka's name for its state; and whether somebody else is to decide it."""
+    if one.error_code != 0:
+        return f"unknown to the brokers: {describe_code(one.error_code)}"
+    return "Ongoing (two-phase: prepared, or about to be)" if is_two_phase(one) else one.state
+
+
+def age_of(one: TransactionDescription) -> float | None:
+    """Seconds since it began; None when nothing is open."""
+    began = one.error_code == 0 and one.state in OPEN_STATES and one.start_time_ms >= 0
+    return max(time.time() - one.start_time_ms / 1000, 0.0) if began else None
+
+
+class Session:
+    """A client, and what the decision topic says."""
+
+    def __init__(self, settings: Mapping[str, str], decision_topic: str) -> None:
+        self.link = Link({"default.api.timeout.ms": PATIENCE_MS, **settings})
+        config = SinkConfig(decision_topic=decision_topic, step_timeout_ms=int(PATIENCE_MS))
+        self.sink_link = SinkLink(self.link, config)
+        self._topic = decision_topic
+        self._decisions: dict[str, tuple[Decision, ...]] = {}
+
+    def listed(self, states: Sequence[str]) -> list[TransactionListing]:
+        """Of the whole cluster."""
+        return self.link.io.run(self.link.admin.list_transactions(states=states))
+
+    def describe(self, ids: Sequence[str]) -> list[TransactionDescription]:
+        """In this order."""
+        return self.link.io.run(self.link.admin.describe_transactions(ids)) if ids else []
+
+    def topics(self, wanted: Iterable[str]) -> list[TopicDescription]:
+        """Raises ConfigurationError for one that does not exist."""
+        asked = list(wanted)
+        found = self.link.io.run(self.link.admin.describe_topics(asked)) if asked else {}
+        missing = [name for name in asked if name not in found]
+        if missing:
+            raise ConfigurationError(f"there is no topic {missing[0]!r}")
+        return list(found.values())
+
+    @staticmethod
+    def is_task_of(sink: str, transactional_id: str) -> bool:
+        """Whether it is a task's transaction of this sink."""
+        name = names.parse(transactional_id)
+        return isinstance(name, names.TaskId) and name.sink == sink
+
+    def decisions(self, sink: str) -> tuple[Decision, ...]:
+        """The sink's last decisions."""
+        if sink not in self._decisions:
+            self._decisions[sink] = self.sink_link.decisions(sink)
+        return self._decisions[sink]
+
+    def sinks(self) -> list[str]:
+        """Every Spark sink that the brokers or the decision topic know."""
+        found: set[str] = set()
+        for one in self.link.io.run(self.link.admin.list_transactions(ANY_SINK)):
+            name = names.parse(one.transactional_id)
+            if name is not None:
+                found.add(name.sink)
+        store = DecisionStore(self.link.admin, self._topic)
+        deadline_ms = self.link.admin.cluster.runtime.now_ms() + int(PATIENCE_MS)
+        if self.link.io.run(store.is_there(deadline_ms)):  # it is not created by looking
+            found.update(self.link.io.run(store.sinks(deadline_ms)))
+        return sorted(found)
+
+    def check_sink(self, sink: str) -> None:
+        """Raises ConfigurationError that names the sinks there are."""
+        known = self.sinks()
+        if sink not in known:
+            raise ConfigurationError(f"there is no sink {sink!r}; there are: {', '.join(known) or 'none'}")
+
+    def decided_by(self, transactional_id: str) -> Decision | None:
+        """The decision that names this transaction."""
+        name = names.parse(transactional_id)
+        if isinstance(name, names.TaskId):
+            for decision in self.decisions(name.sink):
+                if any(winner.transactional_id == transactional_id for winner in decision.winners):
+                    return decision
+        return None
+
+    def meaning(self, transactional_id: str) -> str:
+        """What the id is to a Spark sink; "" for a stranger's."""
+        name = names.parse(transactional_id)
+        if name is None:
+            return ""
+        if isinstance(name, names.SinkId):
+            return f"sink {name.sink}: its own"
+        decision = self.decided_by(transactional_id)
+        if decision is not None:
+            return f"sink {name.sink}: decided, batch {decision.batch_id} of query {decision.query_id}"
+        return f"sink {name.sink}: not decided"
+
+    def facts(self, one: TransactionDescription) -> dict[str, Any]:
+        """What is known of a transaction, by the names that --json has."""
+        known = one.error_code == 0
+        age = age_of(one)
+        return {
+            "transactional_id": one.transactional_id,
+            "state": one.state if known else None,
+            "error": None if known else describe_code(one.error_code),
+            "two_phase": is_two_phase(one),
+            "end_with": str(Pair(one.producer_id, one.producer_epoch)) if known else None,
+            "timeout_ms": one.timeout_ms if known and one.timeout_ms != NO_TIMEOUT_MS else None,
+            "age_s": None if age is None else round(age, 3),
+            "partitions": [f"{at.topic}-{at.partition}" for at in one.partitions],
+            "spark": self.meaning(one.transactional_id),
+        }
+
+    def held_back(self, partitions: Iterable[TopicPartition]) -> list[HeldBack]:
+        """Those of the partitions whose last stable offset is before their end. Raises KafkaError."""
+        wanted = dict.fromkeys(sorted(set(partitions)), LATEST)
+        if not wanted:
+            return []
+        run, admin = self.link.io.run, self.link.admin
+        stable = run(admin.list_offsets(wanted, isolation=Isolation.READ_COMMITTED))
+        ends = run(admin.list_offsets(wanted, isolation=Isolation.READ_UNCOMMITTED))
+        behind = [one for one in wanted if ends[one].offset > stable[one].offset]
+        found = run(holders(admin, behind))
+        return [
+            HeldBack(one, stable[one].offset, ends[one].offset - stable[one].offset, _holder(found[one]))
+            for one in behind
+        ]
+
+
+def _holder(found: Holder | KafkaError | None) -> str:
+    """The transactional id where there is one, for programs."""
+    return found.transactional_id if isinstance(found, Holder) and found.transactional_id else told(found)
+
+
+def open_session(servers: str | None, command_config: Path | None, decision_topic: str) -> Session:
+    """As a command's options say. Raises ConfigurationError."""
+    return Session(client_settings(servers, command_config), decision_topic)

@@ -1,0 +1,154 @@
+"""Admin calls about access control lists (KIP-11, KIP-290): create, describe, delete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from fencepost.client.admin.transactions import AdminBase
+from fencepost.client.net.cluster import AnyNode, Controller
+from fencepost.errors import error_for
+from fencepost.protocol.acls import AclOperation, AclPermission, PatternType, ResourceType
+from fencepost.protocol.messages import create_acls as ca
+from fencepost.protocol.messages import delete_acls as da
+from fencepost.protocol.messages import describe_acls as de
+
+__all__ = ["Acl", "AclFilter", "AclOperation", "AclPermission", "AdminAcls", "PatternType", "ResourceType"]
+
+
+class Acl(NamedTuple):
+    """One rule: `principal` ("User:alice", "User:*") from `host` ("*": any) may (not) do `operation` on a resource."""
+
+    resource_type: ResourceType
+    resource_name: str
+    principal: str
+    operation: AclOperation
+    permission: AclPermission = AclPermission.ALLOW
+    pattern: PatternType = PatternType.LITERAL
+    host: str = "*"
+
+
+class AclFilter(NamedTuple):
+    """Which rules are meant; None and ANY match everything."""
+
+    resource_type: ResourceType = ResourceType.ANY
+    resource_name: str | None = None
+    principal: str | None = None
+    operation: AclOperation = AclOperation.ANY
+    permission: AclPermission = AclPermission.ANY
+    pattern: PatternType = PatternType.ANY
+    host: str | None = None
+
+
+class AdminAcls(AdminBase):
+    """The ACL part of `AdminCore`. Calls raise SecurityDisabled's code (54) where the broker has no authorizer."""
+
+    async def create_acls(self, acls: Iterable[Acl], *, api_timeout_ms: int | None = None) -> None:
+        """Add rules; one that exists is left as it is. Raises ClusterAuthorizationError, BrokerError."""
+        wanted = list(acls)
+        creations = [
+            ca.AclCreation(
+                resource_type=acl.resource_type,
+                resource_name=acl.resource_name,
+                resource_pattern_type=acl.pattern,
+                principal=acl.principal,
+                host=acl.host,
+                operation=acl.operation,
+                permission_type=acl.permission,
+            )
+            for acl in wanted
+        ]
+        reply: ca.CreateAclsResponse = await self.cluster.call(
+            Controller(),
+            ca.CreateAclsRequest(creations=creations),
+            (1, 3),
+            deadline_ms=self._deadline(api_timeout_ms),
+            code_of=lambda answer: _first_code(answer.results),
+        )
+        for acl, result in zip(wanted, reply.results, strict=True):
+            if result.error_code != 0:
+                raise error_for(result.error_code, f"create {acl}", result.error_message)
+
+    async def describe_acls(self, wanted: AclFilter | None = None, *, api_timeout_ms: int | None = None) -> list[Acl]:
+        """The rules that match (None: all), sorted."""
+        acl_filter = wanted if wanted is not None else AclFilter()
+        request = de.DescribeAclsRequest(
+            resource_type_filter=acl_filter.resource_type,
+            resource_name_filter=acl_filter.resource_name,
+            pattern_type_filter=acl_filter.pattern,
+            principal_filter=acl_filter.principal,
+            host_filter=acl_filter.host,
+            operation=acl_filter.operation,
+            permission_type=acl_filter.permission,
+        )
+        reply: de.DescribeAclsResponse = await self.cluster.call(
+            AnyNode(),
+            request,
+            (1, 3),
+            deadline_ms=self._deadline(api_timeout_ms),
+            code_of=lambda answer: int(answer.error_code),
+        )
+        if reply.error_code != 0:
+            raise error_for(reply.error_code, "describe ACLs", reply.error_message)
+        return sorted(
+            Acl(
+                ResourceType(resource.resource_type),
+                resource.resource_name,
+                acl.principal,
+                AclOperation(acl.operation),
+                AclPermission(acl.permission_type),
+                PatternType(resource.pattern_type),
+                acl.host,
+            )
+            for resource in reply.resources
+            for acl in resource.acls
+        )
+
+    async def delete_acls(self, filters: Iterable[AclFilter], *, api_timeout_ms: int | None = None) -> list[Acl]:
+        """Delete all rules that match any of the filters; the rules that are gone, sorted."""
+        wanted = [
+            da.DeleteAclsFilter(
+                resource_type_filter=acl_filter.resource_type,
+                resource_name_filter=acl_filter.resource_name,
+                pattern_type_filter=acl_filter.pattern,
+                principal_filter=acl_filter.principal,
+                host_filter=acl_filter.host,
+                operation=acl_filter.operation,
+                permission_type=acl_filter.permission,
+            )
+            for acl_filter in filters
+        ]
+        reply: da.DeleteAclsResponse = await self.cluster.call(
+            Controller(),
+            da.DeleteAclsRequest(filters=wanted),
+            (1, 3),
+            deadline_ms=self._deadline(api_timeout_ms),
+            code_of=lambda answer: _first_code(answer.filter_results),
+        )
+        gone = set()
+        for result in reply.filter_results:
+            _raise(result.error_code, result.error_message)
+            for acl in result.matching_acls:
+                _raise(acl.error_code, acl.error_message)
+            gone |= {
+                Acl(
+                    ResourceType(acl.resource_type),
+                    acl.resource_name,
+                    acl.principal,
+                    AclOperation(acl.operation),
+                    AclPermission(acl.permission_type),
+                    PatternType(acl.pattern_type),
+                    acl.host,
+                )
+                for acl in result.matching_acls
+            }
+        return sorted(gone)
+
+
+def _raise(code: int, message: str | None) -> None:
+    if code != 0:
+        raise error_for(code, "delete ACLs", message)
+
+
+def _first_code(results: Sequence[ca.AclCreationResult] | Sequence[da.DeleteAclsFilterResult]) -> int:
+    return next((result.error_code for result in results if result.error_code != 0), 0)

@@ -1,0 +1,457 @@
+"""Admin calls about transactions: the ones a resolver needs, without a producer (KIP-664, KIP-939).
+
+`init_producer_id` and `end_transaction` are the wire calls themselves, retried where that is safe; nothing ties a
+transaction to a connection: transactional id, producer id and epoch are enough.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from fencepost.client.net.cluster import Cluster, Coordinator, CoordinatorKind, Leader
+from fencepost.client.net.retry import OFFSET_FETCH, TXN_OFFSET_COMMIT
+from fencepost.client.net.tasks import first_error, gather
+from fencepost.client.net.transaction_calls import end_txn, init_producer_id
+from fencepost.client.prepared import PreparedTransaction
+from fencepost.client.types import TopicPartition
+from fencepost.errors import (
+    DisconnectedError,
+    KafkaError,
+    PreparedTransactionLostError,
+    ProducerFencedError,
+    TransactionCommittedError,
+    error_for,
+)
+from fencepost.protocol.codes import ErrorCode as E
+from fencepost.protocol.codes import describe
+from fencepost.protocol.messages import describe_producers as dp
+from fencepost.protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
+from fencepost.protocol.messages.end_txn import EndTxnRequest
+from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest
+from fencepost.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from fencepost.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+DEFAULT_API_TIMEOUT_MS: Final = 60_000
+
+
+class InitResult(NamedTuple):
+    """Answer of InitProducerId. The ongoing pair is -1, -1 unless a prepared transaction was kept."""
+
+    producer_id: int
+    producer_epoch: int
+    ongoing_producer_id: int = -1
+    ongoing_producer_epoch: int = -1
+
+
+class EndResult(NamedTuple):
+    """Answer of EndTxn: the raw code, and the pair to go on with (-1, -1 below v5)."""
+
+    error_code: int
+    producer_id: int
+    producer_epoch: int
+
+
+class TransactionListing(NamedTuple):
+    """One line of list_transactions. `state` is Kafka's name: Empty, Ongoing, PrepareCommit, ..."""
+
+    transactional_id: str
+    producer_id: int
+    state: str
+
+
+class TransactionDescription(NamedTuple):
+    """One transaction. `error_code` is 105 for an unknown id; start_time_ms is -1 when nothing is open."""
+
+    transactional_id: str
+    error_code: int
+    state: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    start_time_ms: int
+    partitions: tuple[TopicPartition, ...]
+
+
+class ProducerDescription(NamedTuple):
+    """A producer as a partition knows it. `transaction_start_offset` is -1 when it has nothing open there."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp_ms: int
+    coordinator_epoch: int
+    transaction_start_offset: int
+
+
+class AdminBase:
+    """What the parts of `AdminCore` share."""
+
+    def __init__(self, cluster: Cluster, api_timeout_ms: int = DEFAULT_API_TIMEOUT_MS) -> None:
+        self.cluster = cluster
+        self._api_timeout_ms = api_timeout_ms
+
+    def _deadline(self, api_timeout_ms: int | None) -> int:
+        patience = self._api_timeout_ms if api_timeout_ms is None else api_timeout_ms
+        return self.cluster.runtime.now_ms() + patience
+
+    async def close(self) -> None:
+        """Close the connections."""
+        self.cluster.close()
+
+    async def leave(self, timeout_ms: float) -> None:
+        """Close without the application."""
+        self.cluster.close()
+
+    def unsaid(self) -> str:
+        """Nothing is left to say: every call waits for its answer."""
+        return ""
+
+
+class AdminTransactions(AdminBase):
+    """The transaction part of `AdminCore`."""
+
+    async def init_producer_id(
+        self,
+        transactional_id: str | None,
+        *,
+        timeout_ms: int = 60_000,
+        two_phase: bool = False,
+        keep_prepared: bool = False,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+        api_timeout_ms: int | None = None,
+    ) -> InitResult:
+        """InitProducerId: claim the id, fence earlier owners, abort what they left open (unless `keep_prepared`).
+
+        `timeout_ms` is the transaction timeout; a two-phase transaction has none. Raises ProducerFencedError,
+        TransactionalIdAuthorizationError (also: two-phase commit is off), UnsupportedVersionError, KafkaTimeoutError.
+        """
+        request = InitProducerIdRequest(
+            transactional_id=transactional_id,
+            transaction_timeout_ms=timeout_ms,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            enable2_pc=two_phase,
+            keep_prepared_txn=keep_prepared,
+        )
+        reply = await init_producer_id(self.cluster, request, self._deadline(api_timeout_ms))
+        if reply.error_code in (E.INVALID_PRODUCER_EPOCH, E.PRODUCER_FENCED):
+            words = f"InitProducerId of {transactional_id!r} with {producer_id}:{producer_epoch}"
+            raise ProducerFencedError(f"{words}: {describe(reply.error_code)}", code=reply.error_code)
+        if reply.error_code != 0:
+            raise error_for(reply.error_code, f"InitProducerId of {transactional_id!r}")
+        return InitResult(
+            reply.producer_id,
+            reply.producer_epoch,
+            reply.ongoing_txn_producer_id,
+            reply.ongoing_txn_producer_epoch,
+        )
+
+    async def end_transaction(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        commit: bool,
+        *,
+        version: int | None = None,
+        api_timeout_ms: int | None = None,
+    ) -> EndResult:
+        """EndTxn; the code is given back as it came, after retrying 14, 15, 16, 51 and lost connections.
+
+        `version` pins the request version (by default 5 where transaction.version 2 is finalized, else at most 4).
+        Raises KafkaTimeoutError (`outcome_unknown`), UnsupportedVersionError.
+        """
+        request = EndTxnRequest(
+            transactional_id=transactional_id,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            committed=commit,
+        )
+        reply = await end_txn(self.cluster, request, self._deadline(api_timeout_ms), version)
+        return EndResult(reply.error_code, reply.producer_id, reply.producer_epoch)
+
+    async def complete(
+        self,
+        transactional_id: str,
+        prepared: PreparedTransaction,
+        *,
+        commit: bool,
+        api_timeout_ms: int | None = None,
+    ) -> None:
+        """Commit or abort a prepared transaction, from anywhere. May be repeated with the same decision.
+
+        Raises PreparedTransactionLostError when a commit cannot be done any more or its outcome cannot be told,
+        TransactionCommittedError when an abort comes too late, ProducerFencedError when an abort finds another owner.
+        """
+        result = await self.end_transaction(
+            transactional_id, prepared.producer_id, prepared.epoch, commit, api_timeout_ms=api_timeout_ms
+        )
+        code = result.error_code
+        if code == 0:
+            return
+        what = f"transaction {prepared} of {transactional_id!r}"
+        gone = code in (E.PRODUCER_FENCED, E.INVALID_PRODUCER_EPOCH, E.INVALID_PRODUCER_ID_MAPPING)
+        if commit and (gone or code in (E.INVALID_TXN_STATE, E.UNKNOWN_PRODUCER_ID, E.TRANSACTION_ABORTABLE)):
+            why = "it was aborted" if code == E.INVALID_TXN_STATE else "its outcome cannot be told any more"
+            raise PreparedTransactionLostError(f"{what} cannot be committed, {why}: {describe(code)}", code=code)
+        if not commit and code == E.INVALID_TXN_STATE:
+            raise TransactionCommittedError(f"{what} is committed already", code=code)
+        if not commit and code == E.INVALID_PRODUCER_ID_MAPPING:
+            return  # the broker forgot the id, so nothing of it is open
+        if not commit and gone:
+            raise ProducerFencedError(f"{what}: another producer owns the id now: {describe(code)}", code=code)
+        raise error_for(code, what)
+
+    async def fence_producers(
+        self, transactional_ids: Iterable[str], *, api_timeout_ms: int | None = None
+    ) -> dict[str, InitResult]:
+        """Fence the producers of these ids and abort what they have open; what InitProducerId answered, by id.
+
+        Raises the first error; the other ids have been dealt with all the same.
+        """
+        ids = list(dict.fromkeys(transactional_ids))
+        calls = [self.init_producer_id(transactional_id, api_timeout_ms=api_timeout_ms) for transactional_id in ids]
+        results = await gather(self.cluster.runtime, calls)
+        failed = first_error(results)
+        if failed is not None:
+            raise failed
+        return {
+            transactional_id: result
+            for transactional_id, result in zip(ids, results, strict=True)
+            if not isinstance(result, Exception)
+        }
+
+    async def force_terminate_transaction(self, transactional_id: str, *, api_timeout_ms: int | None = None) -> None:
+        """Abort whatever the id has open, a prepared two-phase transaction too (KIP-939), and fence its producer."""
+        await self.init_producer_id(transactional_id, api_timeout_ms=api_timeout_ms)
+
+    async def list_transactions(
+        self,
+        pattern: str | None = None,
+        *,
+        states: Iterable[str] = (),
+        producer_ids: Iterable[int] = (),
+        duration_ms: int = -1,
+        api_timeout_ms: int | None = None,
+    ) -> list[TransactionListing]:
+        """All transactional ids of the cluster that pass the filters.
+
+        `pattern` must match the whole id (RE2 at the broker from v2, else `re` here); `duration_ms` keeps those begun
+        at least that long ago (v1; ids that never began one pass). Raises UnsupportedVersionError, KafkaTimeoutError.
+        """
+        deadline_ms = self._deadline(api_timeout_ms)
+        await self.cluster.refresh([], deadline_ms)
+        request = ListTransactionsRequest(
+            state_filters=list(states),
+            producer_id_filters=list(producer_ids),
+            duration_filter=duration_ms,
+            transactional_id_pattern=pattern,
+        )
+        lowest = 1 if duration_ms >= 0 else 0
+        calls = [self._list_one(node, request, lowest, deadline_ms) for node in sorted(self.cluster.nodes)]
+        results = await gather(self.cluster.runtime, calls)
+        listed: list[TransactionListing] = []
+        for result in results:
+            if isinstance(result, Exception):
+                raise result
+            listed += result
+        if pattern:
+            listed = [transaction for transaction in listed if re.fullmatch(pattern, transaction.transactional_id)]
+        return sorted(listed)
+
+    async def _list_one(
+        self, node_id: int, request: ListTransactionsRequest, lowest: int, deadline_ms: int
+    ) -> list[TransactionListing]:
+        reply: ListTransactionsResponse = await self.cluster.call(
+            node_id,
+            request,
+            (lowest, 2),
+            deadline_ms=deadline_ms,
+            code_of=lambda answer: int(answer.error_code),
+        )
+        if reply.error_code != 0:
+            raise error_for(reply.error_code, "ListTransactions")
+        return [
+            TransactionListing(transaction.transactional_id, transaction.producer_id, transaction.transaction_state)
+            for transaction in reply.transaction_states
+        ]
+
+    async def describe_transactions(
+        self, transactional_ids: Sequence[str], *, api_timeout_ms: int | None = None
+    ) -> list[TransactionDescription]:
+        """Describe each id, in the order given; an unknown id has error_code 105. Raises KafkaError."""
+        deadline_ms = self._deadline(api_timeout_ms)
+        missing = list(dict.fromkeys(transactional_ids))
+        found: dict[str, TransactionDescription] = {}
+        attempt = 0
+        while missing:
+            error = await self._describe_some(missing, found, deadline_ms)
+            missing = [transactional_id for transactional_id in missing if transactional_id not in found]
+            if missing:
+                await self.cluster.pause(attempt, deadline_ms, "DescribeTransactions", error)
+                attempt += 1
+        return [found[transactional_id] for transactional_id in transactional_ids]
+
+    async def _describe_some(
+        self, missing: Sequence[str], found: dict[str, TransactionDescription], deadline_ms: int
+    ) -> KafkaError | None:
+        by_node: dict[int, list[str]] = defaultdict(list)
+        error: KafkaError | None = None
+        try:
+            await self.cluster.transaction_coordinators(missing, deadline_ms)
+            for transactional_id in missing:
+                target = Coordinator(CoordinatorKind.TRANSACTION, transactional_id)
+                by_node[await self.cluster.coordinator(target, deadline_ms)].append(transactional_id)
+        except KafkaError as failure:
+            if not self.cluster.worth_retrying(failure):
+                raise
+            return failure
+        calls = [self._describe_at(node, ids, deadline_ms) for node, ids in by_node.items()]
+        for (_, ids), result in zip(by_node.items(), await gather(self.cluster.runtime, calls), strict=True):
+            if isinstance(result, DisconnectedError):
+                for transactional_id in ids:
+                    self.cluster.forget_coordinator(Coordinator(CoordinatorKind.TRANSACTION, transactional_id))
+                error = result
+            elif isinstance(result, Exception):
+                raise result
+            else:
+                error = self._take_descriptions(result, found) or error
+        return error
+
+    def _take_descriptions(
+        self, described: Iterable[TransactionDescription], found: dict[str, TransactionDescription]
+    ) -> KafkaError | None:
+        error: KafkaError | None = None
+        for transaction in described:
+            if transaction.error_code in (0, E.TRANSACTIONAL_ID_NOT_FOUND):
+                found[transaction.transactional_id] = transaction
+                continue
+            error = error_for(transaction.error_code, f"DescribeTransactions of {transaction.transactional_id!r}")
+            if not self.cluster.worth_retrying(error):
+                raise error
+            self.cluster.forget_coordinator(Coordinator(CoordinatorKind.TRANSACTION, transaction.transactional_id))
+        return error
+
+    async def _describe_at(self, node_id: int, ids: list[str], deadline_ms: int) -> list[TransactionDescription]:
+        connection = await self.cluster.connection(node_id, deadline_ms)
+        request = DescribeTransactionsRequest(transactional_ids=ids)
+        version = connection.version(request.API_KEY, 0, 0)
+        left = deadline_ms - self.cluster.runtime.now_ms()
+        reply: DescribeTransactionsResponse = await connection.request(request, version, timeout_ms=left)
+        return [
+            TransactionDescription(
+                transaction.transactional_id,
+                transaction.error_code,
+                transaction.transaction_state,
+                transaction.producer_id,
+                transaction.producer_epoch,
+                transaction.transaction_timeout_ms,
+                transaction.transaction_start_time_ms,
+                tuple(
+                    TopicPartition(topic.topic, number) for topic in transaction.topics for number in topic.partitions
+                ),
+            )
+            for transaction in reply.transaction_states
+        ]
+
+    async def describe_producers(
+        self, partitions: Sequence[tuple[str, int]], *, api_timeout_ms: int | None = None
+    ) -> dict[TopicPartition, list[ProducerDescription]]:
+        """The producers each partition's leader knows, open transactions included. Raises KafkaError."""
+        deadline_ms = self._deadline(api_timeout_ms)
+        asked = [TopicPartition(*partition) for partition in partitions]
+        calls = [self._describe_producers_of(partition, deadline_ms) for partition in asked]
+        results = await gather(self.cluster.runtime, calls)
+        failed = first_error(results)
+        if failed is not None:
+            raise failed
+        return {
+            partition: result
+            for partition, result in zip(asked, results, strict=True)
+            if not isinstance(result, Exception)
+        }
+
+    async def _describe_producers_of(self, partition: TopicPartition, deadline_ms: int) -> list[ProducerDescription]:
+        reply: dp.DescribeProducersResponse = await self.cluster.call(
+            Leader(partition.topic, partition.partition),
+            dp.DescribeProducersRequest(
+                topics=[dp.TopicRequest(name=partition.topic, partition_indexes=[partition.partition])]
+            ),
+            (0, 0),
+            deadline_ms=deadline_ms,
+            code_of=lambda answer: int(answer.topics[0].partitions[0].error_code),
+        )
+        described = reply.topics[0].partitions[0]
+        if described.error_code != 0:
+            raise error_for(
+                described.error_code, f"producers of {partition.topic}-{partition.partition}", described.error_message
+            )
+        return [
+            ProducerDescription(
+                state.producer_id,
+                state.producer_epoch,
+                state.last_sequence,
+                state.last_timestamp,
+                state.coordinator_epoch,
+                state.current_txn_start_offset,
+            )
+            for state in described.active_producers
+        ]
+
+    async def write_abort_marker(
+        self, partition: TopicPartition, producer: ProducerDescription, *, api_timeout_ms: int | None = None
+    ) -> None:
+        """End a hanging transaction of one partition with an abort marker (KIP-664; needs CLUSTER_ACTION).
+
+        Only for a transaction that its coordinator does not know any more. Raises KafkaError.
+        """
+        marker = WritableTxnMarker(
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            transaction_result=False,
+            topics=[WritableTxnMarkerTopic(name=partition.topic, partition_indexes=[partition.partition])],
+            coordinator_epoch=max(producer.coordinator_epoch, 0),
+        )
+        reply: WriteTxnMarkersResponse = await self.cluster.call(
+            Leader(partition.topic, partition.partition),
+            WriteTxnMarkersRequest(markers=[marker]),
+            (0, 1),
+            deadline_ms=self._deadline(api_timeout_ms),
+            code_of=lambda answer: int(answer.markers[0].topics[0].partitions[0].error_code),
+        )
+        code = reply.markers[0].topics[0].partitions[0].error_code
+        if code != 0:
+            raise error_for(code, f"abort marker for {partition.topic}-{partition.partition}")
+
+    async def features(self, *, api_timeout_ms: int | None = None) -> dict[str, int]:
+        """The finalized feature levels, e.g. {"transaction.version": 2}. An absent one is at level 0."""
+        await self.cluster.any_connection(self._deadline(api_timeout_ms))
+        return dict(self.cluster.features)
+
+    async def fences_by_group(self, *, api_timeout_ms: int | None = None) -> bool:
+        """Whether one transactional producer per thread is safe here (KIP-447): offsets are fenced by the generation.
+
+        Every broker must check members (TxnOffsetCommit v3) and hold back pending offsets (OffsetFetch v7); where one
+        cannot, each input partition needs a producer of its own.
+        """
+        deadline_ms = self._deadline(api_timeout_ms)
+        await self.cluster.refresh([], deadline_ms)
+        for node in sorted(self.cluster.nodes):
+            offered = (await self.cluster.connection(node, deadline_ms)).versions
+            if offered.get(TXN_OFFSET_COMMIT, (0, 0))[1] < 3 or offered.get(OFFSET_FETCH, (0, 0))[1] < 7:
+                return False
+        return True
+
+    async def api_versions(self, *, api_timeout_ms: int | None = None) -> dict[int, tuple[int, int]]:
+        """What one broker offers: API key -> (lowest, highest) version."""
+        connection = await self.cluster.any_connection(self._deadline(api_timeout_ms))
+        return dict(connection.versions)

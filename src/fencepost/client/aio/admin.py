@@ -1,0 +1,63 @@
+"""Admin calls for asyncio: an AdminCore in the running event loop."""
+
+from __future__ import annotations
+
+from fencepost.client.admin.core import AdminCore
+from fencepost.client.aio.base import AsyncClient, in_loop
+from fencepost.client.configured import configured_by
+from fencepost.client.net.asyncio_runtime import runtime_for
+from fencepost.client.net.cluster import Cluster
+from fencepost.config import AdminConfig
+
+
+class AsyncAdmin(AsyncClient[AdminCore]):
+    """Admin calls for asyncio. Make it inside a running loop; `await close()` or `async with`."""
+
+    _config_type = AdminConfig
+
+    @configured_by(AdminConfig)
+    def __init__(self, config: AdminConfig) -> None:
+        """`bootstrap_servers`: "host:port,...", or a list of these; the settings are Kafka's, in snake_case."""
+        runtime = runtime_for(config)
+        super().__init__(runtime, AdminCore(Cluster(runtime, config), config.default_api_timeout_ms))
+
+    create_topic = in_loop(AdminCore.create_topic)
+    delete_topic = in_loop(AdminCore.delete_topic)
+    create_partitions = in_loop(AdminCore.create_partitions)
+    list_topics = in_loop(AdminCore.list_topics)
+    describe_topics = in_loop(AdminCore.describe_topics)
+    describe_cluster = in_loop(AdminCore.describe_cluster)
+    partitions_of = in_loop(AdminCore.partitions_of)
+    list_offsets = in_loop(AdminCore.list_offsets)
+    delete_records = in_loop(AdminCore.delete_records)
+    describe_configs = in_loop(AdminCore.describe_configs)
+    alter_configs = in_loop(AdminCore.alter_configs)
+    config_entries = in_loop(AdminCore.config_entries)
+    describe_log_dirs = in_loop(AdminCore.describe_log_dirs)
+    list_groups = in_loop(AdminCore.list_groups)
+    describe_group = in_loop(AdminCore.describe_group)
+    group_offsets = in_loop(AdminCore.group_offsets)
+    alter_group_offsets = in_loop(AdminCore.alter_group_offsets)
+    reset_group_offsets = in_loop(AdminCore.reset_group_offsets)
+    delete_group_offsets = in_loop(AdminCore.delete_group_offsets)
+    remove_group_members = in_loop(AdminCore.remove_group_members)
+    delete_group = in_loop(AdminCore.delete_group)
+    create_acls = in_loop(AdminCore.create_acls)
+    describe_acls = in_loop(AdminCore.describe_acls)
+    delete_acls = in_loop(AdminCore.delete_acls)
+    init_producer_id = in_loop(AdminCore.init_producer_id)
+    end_transaction = in_loop(AdminCore.end_transaction)
+    complete = in_loop(AdminCore.complete)
+    list_transactions = in_loop(AdminCore.list_transactions)
+    describe_transactions = in_loop(AdminCore.describe_transactions)
+    describe_producers = in_loop(AdminCore.describe_producers)
+    fence_producers = in_loop(AdminCore.fence_producers)
+    force_terminate_transaction = in_loop(AdminCore.force_terminate_transaction)
+    write_abort_marker = in_loop(AdminCore.write_abort_marker)
+    features = in_loop(AdminCore.features)
+    fences_by_group = in_loop(AdminCore.fences_by_group)
+    api_versions = in_loop(AdminCore.api_versions)
+
+    async def close(self) -> None:
+        """Close the connections. May be called again."""
+        await self._end(AdminCore.close)

@@ -1,0 +1,169 @@
+"""The clients for asyncio: `AsyncProducer`, `AsyncConsumer`, `AsyncAdmin`.
+
+Make them inside a running event loop, and use them there: another one is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Generator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from fencepost.client.aio.base import AsyncClient, in_loop
+from fencepost.client.aio.consumer import AsyncConsumer
+from fencepost.client.configured import configured_by
+from fencepost.client.net.asyncio_runtime import runtime_for
+from fencepost.client.net.cluster import Cluster
+from fencepost.client.producer.arrow_results import Appended, bulk_result, release_undone
+from fencepost.client.producer.chunks import EVERY_ROW, Chunk, Headers, OnDelivery
+from fencepost.client.producer.core import ProducerCore
+from fencepost.client.producer.transaction_block import TransactionBlock
+from fencepost.client.types import RecordMetadata
+from fencepost.config import ProducerConfig
+from fencepost.errors import KafkaError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class AsyncDelivery(tuple[Chunk, int]):
+    """A record on its way (asyncio). Safe to drop; `await` it for its RecordMetadata or ProduceFailedError."""
+
+    __slots__ = ()
+
+    def done(self) -> bool:
+        """Whether the record's fate is known."""
+        return self[0].fate(self[1]) is not None
+
+    def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        return self._wait().__await__()
+
+    async def _wait(self) -> RecordMetadata:
+        chunk, index = self
+        unhandled = chunk.unhandled
+        fate = chunk.fate(index)
+        if fate is None:
+            something = asyncio.Event()
+            chunk.watch(something.set)
+            unhandled.claim(chunk, index)
+            try:
+                while (fate := chunk.fate(index)) is None:
+                    await something.wait()
+                    something.clear()
+            finally:
+                if fate is None:
+                    unhandled.release(chunk, index)
+        if isinstance(fate, KafkaError):
+            unhandled.claim(chunk, index)
+            raise fate
+        return fate
+
+
+class AsyncBulkDelivery:
+    """Arrow data on its way (asyncio): await it."""
+
+    def __init__(self, chunks: list[Chunk]) -> None:
+        self._chunks = chunks
+
+    def done(self) -> bool:
+        """Whether the fate of every row is known."""
+        return all(chunk.done for chunk in self._chunks)
+
+    def __await__(self) -> Generator[Any, None, list[Appended]]:
+        return self._wait().__await__()
+
+    async def _wait(self) -> list[Appended]:
+        something = asyncio.Event()
+        for chunk in self._chunks:
+            chunk.watch(something.set)
+            chunk.unhandled.claim(chunk, EVERY_ROW)
+        try:
+            while not self.done():
+                await something.wait()
+                something.clear()
+        finally:
+            release_undone(self._chunks)
+        return bulk_result(self._chunks)
+
+
+def _run_now(function: Callable[[], object]) -> object:
+    return function()
+
+
+class AsyncProducer(AsyncClient[ProducerCore]):
+    """The producer for asyncio: make it inside a running loop, and use it there."""
+
+    _config_type = ProducerConfig
+
+    @configured_by(ProducerConfig)
+    def __init__(self, config: ProducerConfig) -> None:
+        """`bootstrap_servers`: "host:port,...", or a list of these; the settings are Kafka's, in snake_case."""
+        runtime = runtime_for(config)
+        cluster = Cluster(runtime, config)
+        super().__init__(runtime, ProducerCore(cluster, config, lock=contextlib.nullcontext(), wake=_run_now))
+
+    async def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        partition: int | None = None,
+        headers: Headers | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> AsyncDelivery:
+        """Take one record (see Producer.send); await the result for its RecordMetadata."""
+        core = self._here()
+        if core.full:
+            await core.wait_for_room()
+        return AsyncDelivery(core.append(topic, value, key, partition, headers, timestamp_ms, on_delivery))
+
+    async def send_arrow(
+        self, topic: str | None, data: pa.RecordBatch | pa.Table, partition: int | None = None
+    ) -> AsyncBulkDelivery:
+        """Take every row of Arrow data (see Producer.send_arrow); await the result."""
+        core = self._here()
+        if core.full:
+            await core.wait_for_room()
+        return AsyncBulkDelivery(core.append_table(topic, data, partition))
+
+    flush = in_loop(ProducerCore.flush)
+    partitions_for = in_loop(ProducerCore.partitions_for)
+    init_transactions = in_loop(ProducerCore.init_transactions)
+    begin_transaction = in_loop(ProducerCore.begin_transaction)
+    commit_transaction = in_loop(ProducerCore.commit_transaction)
+    abort_transaction = in_loop(ProducerCore.abort_transaction)
+    send_offsets_to_transaction = in_loop(ProducerCore.send_offsets_to_transaction)
+    prepare_transaction = in_loop(ProducerCore.prepare_transaction)
+    complete_transaction = in_loop(ProducerCore.complete_transaction)
+
+    @contextlib.asynccontextmanager
+    async def transaction(self, consumer: AsyncConsumer | None = None) -> AsyncIterator[Self]:
+        """As Producer.transaction."""
+        async with TransactionBlock(self._here(), None if consumer is None else consumer.core):
+            yield self
+
+    def metrics(self) -> dict[str, float]:
+        """Counters and gauges by Kafka's names in snake_case (see client.metrics)."""
+        return self._core.metrics()
+
+    @property
+    def producer_id(self) -> int:
+        """The current producer id, -1 before there is one."""
+        return self._core.producer_id
+
+    @property
+    def producer_epoch(self) -> int:
+        """The current producer epoch, -1 before there is one."""
+        return self._core.producer_epoch
+
+    async def close(self, timeout_ms: float | None = 30_000) -> None:
+        """As Producer.close."""
+        await self._end(lambda core: core.close(timeout_ms))
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._end(lambda core: core.close() if error is None else core.close_after(error))

@@ -1,0 +1,62 @@
+"""Blocking admin calls: an AdminCore in the I/O thread."""
+
+from __future__ import annotations
+
+from fencepost.client.admin.core import AdminCore
+from fencepost.client.blocking.base import BlockingClient, blocking
+from fencepost.client.configured import configured_by
+from fencepost.client.net.asyncio_runtime import runtime_for
+from fencepost.client.net.cluster import Cluster
+from fencepost.config import AdminConfig
+
+
+class Admin(BlockingClient[AdminCore]):
+    """Blocking admin calls; may be shared between threads."""
+
+    _config_type = AdminConfig
+
+    @configured_by(AdminConfig)
+    def __init__(self, config: AdminConfig) -> None:
+        """`bootstrap_servers`: "host:port,...", or a list of these; the settings are Kafka's, in snake_case."""
+        super().__init__(lambda: AdminCore(Cluster(runtime_for(config), config), config.default_api_timeout_ms))
+
+    create_topic = blocking(AdminCore.create_topic)
+    delete_topic = blocking(AdminCore.delete_topic)
+    create_partitions = blocking(AdminCore.create_partitions)
+    list_topics = blocking(AdminCore.list_topics)
+    describe_topics = blocking(AdminCore.describe_topics)
+    describe_cluster = blocking(AdminCore.describe_cluster)
+    partitions_of = blocking(AdminCore.partitions_of)
+    list_offsets = blocking(AdminCore.list_offsets)
+    delete_records = blocking(AdminCore.delete_records)
+    describe_configs = blocking(AdminCore.describe_configs)
+    alter_configs = blocking(AdminCore.alter_configs)
+    config_entries = blocking(AdminCore.config_entries)
+    describe_log_dirs = blocking(AdminCore.describe_log_dirs)
+    list_groups = blocking(AdminCore.list_groups)
+    describe_group = blocking(AdminCore.describe_group)
+    group_offsets = blocking(AdminCore.group_offsets)
+    alter_group_offsets = blocking(AdminCore.alter_group_offsets)
+    reset_group_offsets = blocking(AdminCore.reset_group_offsets)
+    delete_group_offsets = blocking(AdminCore.delete_group_offsets)
+    remove_group_members = blocking(AdminCore.remove_group_members)
+    delete_group = blocking(AdminCore.delete_group)
+    create_acls = blocking(AdminCore.create_acls)
+    describe_acls = blocking(AdminCore.describe_acls)
+    delete_acls = blocking(AdminCore.delete_acls)
+    init_producer_id = blocking(AdminCore.init_producer_id)
+    end_transaction = blocking(AdminCore.end_transaction)
+    complete = blocking(AdminCore.complete)
+    list_transactions = blocking(AdminCore.list_transactions)
+    describe_transactions = blocking(AdminCore.describe_transactions)
+    describe_producers = blocking(AdminCore.describe_producers)
+    fence_producers = blocking(AdminCore.fence_producers)
+    force_terminate_transaction = blocking(AdminCore.force_terminate_transaction)
+    write_abort_marker = blocking(AdminCore.write_abort_marker)
+    features = blocking(AdminCore.features)
+    fences_by_group = blocking(AdminCore.fences_by_group)
+    api_versions = blocking(AdminCore.api_versions)
+
+    def close(self) -> None:
+        """Close the connections. May be called again."""
+        self._end(AdminCore.close)

@@ -1,0 +1,96 @@
+"""How a blocking client is made from an async core: every call runs in the process's I/O thread."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar
+
+from fencepost.client.configured import Configured
+from fencepost.client.net.io_thread import io_thread, tell_when_forked
+from fencepost.client.net.open_clients import LEAVING_MS, Leaving, warn_unclosed
+from fencepost.errors import ClosedError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+C = TypeVar("C", bound=Leaving)
+C_co = TypeVar("C_co", bound=Leaving, covariant=True)  # a client of a core is a client of what the core extends
+
+
+class BlockingClient(Configured, Generic[C_co]):
+    """Holds a core that lives in the I/O thread. Use after close raises ClosedError, after fork() ForkedError."""
+
+    def __init__(self, make: Callable[[], C_co]) -> None:
+        """`make` runs in the I/O thread and returns the core."""
+        self._io = io_thread()
+        self._closed = False
+
+        async def start() -> C_co:
+            return make()
+
+        self._core: C_co = self._io.run(start())
+        self._io.keep(self._core)
+        tell_when_forked(self)
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError(f"a {type(self).__name__} cannot be copied or pickled; make one where it is used")
+
+    def __del__(self) -> None:
+        if not hasattr(self, "_core") or self._closed or not self._io.is_this_process():
+            return
+        self._closed = True
+        warn_unclosed(self)
+        self._io.leave(self._core, LEAVING_MS)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._closed
+
+    def _forked(self) -> None:
+        """This is a forked child now; every call finds that out by itself."""
+
+    def _run(self, call: Callable[[C_co], Coroutine[Any, Any, R]]) -> R:
+        self._check()
+        return self._io.run(call(self._core))
+
+    def _check(self) -> None:
+        self._io.check_process()
+        if self._closed:
+            raise ClosedError(f"this {type(self).__name__} is closed")
+
+    def _end(self, close: Callable[[C_co], Coroutine[Any, Any, None]]) -> None:
+        """Close once."""
+        self._io.check_process()
+        if not self._closed:
+            self._closed = True
+            try:
+                self._io.run(close(self._core))
+            finally:
+                self._io.forget(self._core)
+
+    def close(self) -> None:
+        """Release everything. May be called again."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def blocking(
+    method: Callable[Concatenate[C, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[BlockingClient[C], P], R]:
+    """The blocking twin of a core's async method."""
+
+    def call(self: BlockingClient[C], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        self._check()
+        return self._io.run(method(self._core, *args, **kwargs))
+
+    functools.update_wrapper(call, method)
+    return call

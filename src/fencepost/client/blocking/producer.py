@@ -1,0 +1,220 @@
+"""The blocking clients: `Producer`, `Consumer`, `Admin`. All of a process share one I/O thread."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from fencepost.client.blocking.base import BlockingClient, blocking
+from fencepost.client.blocking.consumer import Consumer
+from fencepost.client.configured import configured_by
+from fencepost.client.net.asyncio_runtime import runtime_for
+from fencepost.client.net.cluster import Cluster
+from fencepost.client.net.io_thread import io_thread, refuse_to_wait_for_itself
+from fencepost.client.producer.arrow_results import Appended, bulk_result, release_undone
+from fencepost.client.producer.chunks import EVERY_ROW, Chunk, Headers, OnDelivery
+from fencepost.client.producer.core import ProducerCore
+from fencepost.client.producer.transaction_block import TransactionBlock
+from fencepost.client.types import RecordMetadata
+from fencepost.config import ProducerConfig
+from fencepost.errors import BufferFullError, KafkaError, KafkaTimeoutError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+T = TypeVar("T")
+
+
+class Delivery(tuple[Chunk, int]):
+    """A record on its way (blocking producer). Safe to drop; `result()` waits."""
+
+    __slots__ = ()
+
+    def done(self) -> bool:
+        """Whether the record's fate is known."""
+        return self[0].fate(self[1]) is not None
+
+    def result(self, timeout_s: float | None = None) -> RecordMetadata:
+        """Where the record is. Raises ProduceFailedError, or KafkaTimeoutError after `timeout_s` (it goes on)."""
+        fate = self._wait(timeout_s)
+        if isinstance(fate, KafkaError):
+            raise fate
+        return fate
+
+    def exception(self, timeout_s: float | None = None) -> KafkaError | None:
+        """Why it was not delivered, None when it was. Raises KafkaTimeoutError after `timeout_s`."""
+        fate = self._wait(timeout_s)
+        return fate if isinstance(fate, KafkaError) else None
+
+    def _wait(self, timeout_s: float | None) -> RecordMetadata | KafkaError:
+        chunk, index = self
+        unhandled = chunk.unhandled
+        fate = chunk.fate(index)
+        if fate is None:
+            refuse_to_wait_for_itself()
+            something = threading.Event()
+            chunk.watch(something.set)
+            unhandled.claim(chunk, index)
+            try:
+                while (fate := chunk.fate(index)) is None:
+                    if not something.wait(timeout_s):
+                        raise KafkaTimeoutError(
+                            f"the record was not delivered within {timeout_s} s", outcome_unknown=True
+                        )
+                    something.clear()
+            finally:
+                if fate is None:
+                    unhandled.release(chunk, index)
+        if isinstance(fate, KafkaError):
+            unhandled.claim(chunk, index)
+        return fate
+
+
+class BulkDelivery:
+    """Arrow data on its way (blocking producer)."""
+
+    def __init__(self, chunks: list[Chunk]) -> None:
+        self._chunks = chunks
+
+    def done(self) -> bool:
+        """Whether the fate of every row is known."""
+        return all(chunk.done for chunk in self._chunks)
+
+    def result(self, timeout_s: float | None = None) -> list[Appended]:
+        """Where the rows are. Raises ProduceFailedError (the first), KafkaTimeoutError."""
+        if not self.done():
+            refuse_to_wait_for_itself()
+        something = threading.Event()
+        watcher: Callable[[], object] = something.set
+        for chunk in self._chunks:
+            chunk.watch(watcher)
+            chunk.unhandled.claim(chunk, EVERY_ROW)
+        try:
+            while not self.done():
+                if not something.wait(timeout_s):
+                    raise KafkaTimeoutError(f"not every row was delivered within {timeout_s} s", outcome_unknown=True)
+                something.clear()
+        finally:
+            release_undone(self._chunks)
+        return bulk_result(self._chunks)
+
+
+class Producer(BlockingClient[ProducerCore]):
+    """A blocking producer, idempotent by default; may be shared between threads (one transaction at a time).
+
+    Settings are Kafka's, in snake_case (`fencepost.config.ProducerConfig`).
+    """
+
+    _config_type = ProducerConfig
+
+    @configured_by(ProducerConfig)
+    def __init__(self, config: ProducerConfig) -> None:
+        """`bootstrap_servers`: "host:port,...", or a list of these; the settings are Kafka's, in snake_case."""
+        lock, wake = threading.Lock(), io_thread().call_soon
+        super().__init__(lambda: ProducerCore(Cluster(runtime_for(config), config), config, lock=lock, wake=wake))
+        self._accumulator = self._core.accumulator
+        self._append = self._core.append if config.interceptors else self._accumulator.append
+
+    def _forked(self) -> None:
+        """In a forked child: nothing may be taken without looking."""
+        self._accumulator.refuse()
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        partition: int | None = None,
+        headers: Headers | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> Delivery:
+        """Send one record; `value=None` is a tombstone. Waits only when buffer_memory is full.
+
+        Without a partition, the key decides as in Java's client, else a sticky one. `on_delivery(error, metadata)` runs
+        in the I/O thread. Nobody has to look at either: what failed unseen is raised by flush(), close() and the end of
+        `with`, in a transaction by the next transactional call. Raises BufferFullError, RecordRejectedError (too large,
+        or an interceptor failed), TransactionAbortableError (abort), UsageError, TypeError, fatal errors.
+        """
+        if self._accumulator.slow:
+            self._before_send()
+        return Delivery(self._append(topic, value, key, partition, headers, timestamp_ms, on_delivery))
+
+    def metrics(self) -> dict[str, float]:
+        """Counters and gauges by Kafka's names in snake_case (see client.metrics)."""
+        return self._core.metrics()
+
+    def send_arrow(
+        self, topic: str | None, data: pa.RecordBatch | pa.Table, partition: int | None = None
+    ) -> BulkDelivery:
+        """Send every row of Arrow data: columns value, [key], [partition], [headers], [timestamp], [topic].
+
+        Without a partition, keys decide as in `send`; rows without a key go to sticky partitions. Raises as `send`.
+        """
+        if self._accumulator.slow:
+            self._before_send()
+        return BulkDelivery(self._core.append_table(topic, data, partition))
+
+    def _before_send(self) -> None:
+        self._check()
+        self._core.check_sending()
+        if not self._accumulator.full:
+            return
+        if self._io.is_current():
+            raise BufferFullError("the buffer is full, and a delivery callback cannot wait for room")
+        self._io.run(self._core.wait_for_room())
+
+    flush = blocking(ProducerCore.flush)
+    partitions_for = blocking(ProducerCore.partitions_for)
+    init_transactions = blocking(ProducerCore.init_transactions)
+    commit_transaction = blocking(ProducerCore.commit_transaction)
+    abort_transaction = blocking(ProducerCore.abort_transaction)
+    send_offsets_to_transaction = blocking(ProducerCore.send_offsets_to_transaction)
+    prepare_transaction = blocking(ProducerCore.prepare_transaction)
+    complete_transaction = blocking(ProducerCore.complete_transaction)
+
+    def begin_transaction(self) -> None:
+        """Open a transaction. Raises UsageError, or what broke the producer for good."""
+        self._check()
+        self._core.begin_transaction()
+
+    @contextlib.contextmanager
+    def transaction(self, consumer: Consumer | None = None) -> Iterator[Self]:
+        """Begin; commit at the end of the block, abort when it raises (the two-phase template of KIP-691).
+
+        With a `consumer`, its positions are committed in the transaction. However the block fails, the consumer goes
+        back to what its group has committed (where that is nothing: to where it began to read), and records polled
+        before must not be used any more: poll again. What went wrong is raised: after an AbortableError or a
+        RetriableError the next block may begin on the same producer, also when the abort was not answered yet; after
+        an ApplicationRecoverableError on a new one; after a FatalError a person has to look. A rebalance that took
+        partitions away raises GroupFencedError instead of committing. Raises ConfigurationError for a consumer with
+        enable_auto_commit.
+        """
+        self._check()
+        with self._io.entered(TransactionBlock(self._core, None if consumer is None else consumer.core)):
+            yield self
+
+    @property
+    def producer_id(self) -> int:
+        """The current producer id, -1 before there is one."""
+        return self._core.producer_id
+
+    @property
+    def producer_epoch(self) -> int:
+        """The current producer epoch, -1 before there is one."""
+        return self._core.producer_epoch
+
+    def close(self, timeout_ms: float | None = 30_000) -> None:
+        """Deliver what was sent (within `timeout_ms`), abort an open (not prepared) transaction, release everything.
+
+        Raises ProduceFailedError for what failed and nobody has looked at (see `flush`). May be called again.
+        """
+        self._end(lambda core: core.close(timeout_ms))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._end(lambda core: core.close() if error is None else core.close_after(error))

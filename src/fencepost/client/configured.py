@@ -1,0 +1,60 @@
+"""How clients take their settings: as keywords of the constructor, or by Kafka's dotted names."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields
+from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar, cast
+
+from fencepost.config import CommonConfig
+
+P = ParamSpec("P")
+S = TypeVar("S", bound="Configured")
+Config = TypeVar("Config", bound=CommonConfig)
+
+
+class Configured:
+    """A client that is made from settings, those of `_config_type`."""
+
+    _config_type: ClassVar[type[CommonConfig]]
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        raise NotImplementedError
+
+    @classmethod
+    def from_config(cls, settings: Mapping[str, Any]) -> Self:
+        """From Kafka's dotted names."""
+        return cls(**vars(cls._config_type.from_dotted(settings)))
+
+
+def configured_by(
+    config: Callable[P, Config],
+) -> Callable[[Callable[[S, Config], None]], Callable[Concatenate[S, P], None]]:
+    """Makes an `__init__` that takes a configuration into one that takes its settings, typed and shown as they are."""
+    config_type = cast("type[Config]", config)
+    self = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    parameters = [
+        inspect.Parameter(
+            setting.name,
+            inspect.Parameter.KEYWORD_ONLY if setting.kw_only else inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            default=inspect.Parameter.empty if setting.default is MISSING else setting.default,
+            annotation=setting.type,
+        )
+        for setting in fields(config_type)
+    ]
+
+    def decorate(init: Callable[[S, Config], None]) -> Callable[Concatenate[S, P], None]:
+        @functools.wraps(init)
+        def call(client: S, /, *args: P.args, **settings: P.kwargs) -> None:
+            init(client, config_type.make(_keywords(*args, **settings)))
+
+        setattr(call, "__signature__", inspect.Signature([self, *parameters]))  # noqa: B010 (not in the type's attributes)
+        return call
+
+    return decorate
+
+
+def _keywords(bootstrap_servers: Any, **settings: Any) -> dict[str, Any]:
+    return {"bootstrap_servers": bootstrap_servers, **settings}

@@ -1,0 +1,160 @@
+"""Committing: one commit after the other in the order they were asked for, waited for or not.
+
+A commit that nobody waits for is tried again like any other: no later one overtakes it, so an older position never
+ends up on top of a newer one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from fencepost.client.group.committed_offsets import GROUP_LANE, commit
+from fencepost.client.interceptors import ConsumerInterceptors
+from fencepost.client.metrics import ConsumerMetrics
+from fencepost.client.net.cluster import Cluster
+from fencepost.client.net.runtime import Event
+from fencepost.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
+from fencepost.config import ConsumerConfig
+from fencepost.errors import GroupFencedError, KafkaError, KafkaTimeoutError, RetriableError
+from fencepost.protocol.codes import ErrorCode as E
+
+log = logging.getLogger("fencepost.client.consumer")
+
+NEW_EPOCH_PAUSE_MS: Final = 50
+
+Committed = Mapping[TopicPartition, OffsetAndMetadata]
+OnCommit = Callable[[KafkaError | None, Committed], object]
+
+
+def _unexpected(cause: Exception) -> KafkaError:
+    error = KafkaError(f"commit: {cause!r}")
+    error.__cause__ = cause
+    return error
+
+
+@dataclass(slots=True)
+class _Order:
+    positions: Committed
+    deadline_ms: int
+    done: Event
+    callback: OnCommit | None = None
+    automatic: bool = False
+    error: KafkaError | None = None
+
+
+class Commits:
+    """The queue of commits of one consumer.
+
+    `identity` tells who we are in the group when a commit goes out, `committed` hears of every success.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        config: ConsumerConfig,
+        metrics: ConsumerMetrics,
+        arrived: Event,
+        identity: Callable[[], GroupMetadata],
+        interceptors: ConsumerInterceptors,
+        committed: Callable[[Committed], object],
+    ) -> None:
+        self._cluster = cluster
+        self._runtime = cluster.runtime
+        self._config = config
+        self._metrics = metrics
+        self._arrived = arrived
+        self._identity = identity
+        self._interceptors = interceptors
+        self._committed = committed
+        self._orders: deque[_Order] = deque()
+        self._working = False
+        self._current: _Order | None = None
+        self._finished: deque[_Order] = deque()
+        self._last_ms = self._runtime.now_ms()
+
+    def start(
+        self, positions: Committed, deadline_ms: int, callback: OnCommit | None = None, *, automatic: bool = False
+    ) -> _Order:
+        """Queue a commit."""
+        order = _Order(positions, deadline_ms, self._runtime.event(), callback, automatic)
+        self._last_ms = self._runtime.now_ms()
+        self._orders.append(order)
+        if not self._working:
+            self._working = True
+            self._runtime.spawn(self._work())
+        return order
+
+    async def perform(self, positions: Committed, deadline_ms: int) -> None:
+        """Queue a commit and wait for it (and so for all before it). Raises what it met with."""
+        order = self.start(positions, deadline_ms)
+        if not await order.done.wait(deadline_ms - self._runtime.now_ms()) and not order.done.is_set():
+            raise KafkaTimeoutError("commit: earlier commits are still on their way", outcome_unknown=True)
+        if order.error is not None:
+            raise order.error
+
+    def due(self) -> bool:
+        """Whether enable_auto_commit's interval is over."""
+        due_ms = self._last_ms + self._config.auto_commit_interval_ms
+        return self._config.enable_auto_commit and self._runtime.now_ms() >= due_ms
+
+    async def quietly(self, positions: Committed) -> None:
+        """An automatic commit that is waited for: before partitions are given up, and on close."""
+        if not positions:
+            return
+        try:
+            await self.perform(positions, self._runtime.now_ms() + self._config.auto_commit_interval_ms)
+        except (RetriableError, GroupFencedError) as error:
+            log.warning("auto commit failed: %s", error)
+
+    async def drain(self, deadline_ms: int) -> None:
+        """Wait for the commits that are on their way, until the deadline."""
+        last = self._orders[-1] if self._orders else self._current
+        if last is not None:
+            await last.done.wait(deadline_ms - self._runtime.now_ms())
+
+    def finished(self) -> list[Callable[[], object]]:
+        """What is to be called in the application's own thread: callbacks and interceptors, in order."""
+        calls: list[Callable[[], object]] = []
+        while self._finished:
+            order = self._finished.popleft()
+            if order.error is None and self._interceptors:
+                calls.append(partial(self._interceptors.committed, order.positions))
+            if order.callback is not None:
+                calls.append(partial(order.callback, order.error, order.positions))
+        return calls
+
+    async def _work(self) -> None:
+        while self._orders:
+            order = self._current = self._orders.popleft()
+            try:
+                await self._send(order)
+                self._committed(order.positions)
+                self._metrics.commit_total += 1
+            except Exception as error:  # noqa: BLE001 (whoever waits is told)
+                self._metrics.commit_failed_total += 1
+                order.error = error if isinstance(error, KafkaError) else _unexpected(error)
+                if order.automatic:
+                    log.warning("auto commit failed: %s", error)
+            order.done.set()
+            if order.callback is not None or (order.error is None and self._interceptors):
+                self._finished.append(order)
+                self._arrived.set()
+        self._working, self._current = False, None
+
+    async def _send(self, order: _Order) -> None:
+        """One commit. A stale member epoch (KIP-848) is tried again with the one that the next heartbeat brings."""
+        while True:
+            group = self._identity()
+            try:
+                await commit(self._cluster, group, order.positions, order.deadline_ms, lane=GROUP_LANE)
+                return
+            except GroupFencedError as error:
+                if error.code != E.STALE_MEMBER_EPOCH or self._runtime.now_ms() >= order.deadline_ms:
+                    raise
+                while self._identity() == group and self._runtime.now_ms() < order.deadline_ms:
+                    await self._runtime.sleep_ms(NEW_EPOCH_PAUSE_MS)

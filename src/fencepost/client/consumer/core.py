@@ -1,0 +1,600 @@
+"""The consumer's core: what to read, polling, committing. `blocking` and `aio` have the faces users see.
+
+It puts together where reading stands (subscription.py), the fetch loop (fetcher.py), finding and checking
+positions (positions.py), commits (commits.py) and the membership in a group (group/member.py). Whatever concerns
+the application (rebalance news, callbacks, interceptors) happens inside its own calls of poll, commit, close.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import re
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from fencepost.client.consumer.commits import Commits, OnCommit
+from fencepost.client.consumer.fetch_requests import RANGE_FETCH_BYTES, FetchSettings, fetch_range
+from fencepost.client.consumer.fetcher import Fetcher
+from fencepost.client.consumer.positions import Positions
+from fencepost.client.consumer.subscription import Reading, normalised
+from fencepost.client.group.committed_offsets import GROUP_LANE, fetch_committed
+from fencepost.client.group.member import Listener, Member, Topics
+from fencepost.client.group.membership import member_for
+from fencepost.client.interceptors import ConsumerInterceptors
+from fencepost.client.metrics import ConsumerMetrics
+from fencepost.client.net import list_offsets as offsets
+from fencepost.client.net.cluster import Cluster
+from fencepost.client.net.runtime import Event, TaskHandle
+from fencepost.client.net.tasks import within
+from fencepost.client.records import Fetched, Record, arrow_schema, to_arrow, to_records
+from fencepost.client.types import GroupMetadata, K, OffsetAndMetadata, OffsetAt, TopicPartition
+from fencepost.config import ConsumerConfig
+from fencepost.errors import (
+    ClosedError,
+    ConfigurationError,
+    GroupFencedError,
+    KafkaTimeoutError,
+    UsageError,
+    WakeupError,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+log = logging.getLogger("fencepost.client.consumer")
+
+TELL_AFTER_MS: Final = 10_000  # without assignment or position for so long is worth a warning, and again
+CallUser = Callable[[Callable[[], Any]], Awaitable[None]]
+
+
+class _News(NamedTuple):
+    """A rebalance's news on its way to the poll that serves it."""
+
+    kind: str
+    partitions: list[TopicPartition]
+    served: Event
+
+
+async def _ignore(kind: str, partitions: list[TopicPartition]) -> None:
+    """The listener of those who have none."""
+
+
+async def _call_here(function: Callable[[], Any]) -> None:
+    outcome = function()
+    if inspect.isawaitable(outcome):
+        await outcome
+
+
+class ConsumerCore:
+    """One consumer over one cluster view; everything runs in the runtime, one call at a time (wakeup excepted)."""
+
+    def __init__(self, cluster: Cluster, config: ConsumerConfig) -> None:
+        self.cluster = cluster
+        self.config = config
+        self.closed = False
+        self.listener: Listener = _ignore
+        self.call_user: CallUser = _call_here
+        self._runtime = cluster.runtime
+        self._arrived = self._runtime.event()
+        self._metrics = ConsumerMetrics()
+        self._reading = Reading()
+        self._positions = Positions(cluster, config, self._reading, self._arrived, self._metrics)
+        self._settings = FetchSettings(
+            isolation=self._positions.isolation,
+            min_bytes=config.fetch_min_bytes,
+            max_wait_ms=config.fetch_max_wait_ms,
+            max_bytes=config.fetch_max_bytes,
+            partition_bytes=config.max_partition_fetch_bytes,
+            check_crcs=config.check_crcs,
+            decompressed_bytes=config.max_decompressed_bytes,
+            rack=config.client_rack,
+            request_timeout_ms=config.request_timeout_ms,
+        )
+        self._fetcher = Fetcher(
+            cluster, self._reading, self._settings, self._arrived, self._metrics, self._positions.out_of_range
+        )
+        self._interceptors = ConsumerInterceptors(config.interceptors)
+        self._commits = Commits(
+            cluster,
+            config,
+            self._metrics,
+            self._arrived,
+            self.group_metadata,
+            self._interceptors,
+            self._reading.committed,
+        )
+        self._group: Member | None = None
+        self._settling: TaskHandle | None = None
+        self._settle_failures = self._settle_again_ms = 0  # in a row, and not to be tried before
+        self._news: deque[_News] = deque()
+        self._in_person = False  # close and unsubscribe tell rebalance news themselves
+        self._woken = False
+        self._failure: Exception | None = None  # what joining met with, for the next poll to raise
+        self._unsettled_ms = self._told_ms = self._runtime.now_ms()
+        self._missing_since_ms: dict[TopicPartition, int] = {}
+
+    # --- what to read ---
+
+    def _check(self) -> None:
+        if self.closed:
+            raise ClosedError("the consumer is closed")
+
+    def _deadline(self, timeout_ms: float | None) -> int:
+        patience = self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        return self._runtime.now_ms() + round(patience)
+
+    async def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Read these partitions, without a group's assignment. Replaces what was read before."""
+        self._check()
+        if self._group is not None:
+            raise UsageError("assign and subscribe exclude each other; unsubscribe first")
+        self._reading.replace([TopicPartition(*partition) for partition in partitions])
+        self._arrived.set()
+
+    async def subscribe(
+        self, topics: Iterable[str] | re.Pattern[str] = (), *, pattern: str | re.Pattern[str] | None = None
+    ) -> None:
+        """Read what the group assigns of these topics, or of all that match `pattern` whole; the next poll joins.
+
+        A new subscription takes the place of the one before. Raises ConfigurationError, UsageError.
+        """
+        self._check()
+        if self.config.group_id is None:
+            raise ConfigurationError("subscribe needs a group_id; assign does not")
+        if isinstance(topics, str):
+            raise ConfigurationError("subscribe takes a list of topics")
+        wanted = Topics.make(topics, pattern)
+        if self._group is None:
+            if self._reading.places:
+                raise UsageError("assign and subscribe exclude each other; unsubscribe first")
+            self._unsettled_ms = self._told_ms = self._runtime.now_ms()
+            self._group = member_for(self.cluster, self.config, self._rebalanced, self._metrics)
+        self._group.subscribe(wanted)
+
+    async def unsubscribe(self) -> None:
+        """Leave the group, read nothing."""
+        self._check()
+        await self._leave_group()
+        self._reading.replace([])
+
+    async def _leave_group(self) -> None:
+        group, self._group = self._group, None
+        if self._settling is not None:
+            self._settling.cancel()
+            self._settling = None
+        self._news.clear()
+        if group is None:
+            return
+        self._in_person = True
+        self._group = group  # what commits on the way out is still the member
+        try:
+            await group.end()
+        finally:
+            self._in_person = False
+            self._group = None
+
+    async def _rebalanced(self, kind: str, partitions: list[TopicPartition]) -> None:
+        """The member's news. They wait for the application's next poll: until then it works on what it was given."""
+        if kind != "assigned":
+            self._reading.hold(partitions)
+        if self._in_person:
+            await self._tell(kind, partitions)
+            return
+        news = _News(kind, partitions, self._runtime.event())
+        self._news.append(news)
+        self._arrived.set()
+        await news.served.wait()
+
+    async def _tell(self, kind: str, partitions: list[TopicPartition]) -> None:
+        """In the application's call: take or give up partitions, with its listener told at the right moment."""
+        if kind == "assigned":
+            self._reading.take(partitions)
+        elif kind == "revoked" and self.config.enable_auto_commit:
+            held = self._reading.positions()
+            await self._commits.quietly({partition: held[partition] for partition in partitions if partition in held})
+        elif kind == "lost":
+            self._metrics.partitions_lost_total += len(partitions)
+        try:
+            await self.listener(kind, partitions)
+        finally:
+            if kind != "assigned":
+                self._reading.give_up(partitions)
+
+    async def _serve(self) -> None:
+        """Do what concerns the application: rebalance news, then commit callbacks. Raises what they raise."""
+        while self._news:
+            news = self._news.popleft()
+            try:
+                await self._tell(news.kind, news.partitions)
+            finally:
+                news.served.set()
+        for call in self._commits.finished():
+            await self.call_user(call)
+
+    def assignment(self) -> list[TopicPartition]:
+        """The partitions being read."""
+        return self._reading.assigned()
+
+    def subscription(self) -> list[str]:
+        """The topics subscribed to; of a pattern, those it matches now."""
+        return [] if self._group is None else self._group.names()
+
+    def group_metadata(self) -> GroupMetadata:
+        """Who we are in the group, for send_offsets_to_transaction. Raises UsageError without a group_id."""
+        if self.config.group_id is None:
+            raise UsageError("this consumer has no group_id")
+        if self._group is None:
+            return GroupMetadata(self.config.group_id)
+        return self._group.metadata()
+
+    def pause(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Hand out nothing of these partitions until `resume`; a rebalance that leaves them here does not undo it."""
+        for place in [self._reading.place(partition) for partition in partitions]:
+            place.paused = True
+
+    def resume(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Undo `pause`."""
+        for place in [self._reading.place(partition) for partition in partitions]:
+            place.paused = False
+        self._arrived.set()
+
+    def paused(self) -> list[TopicPartition]:
+        """The partitions that are paused."""
+        return sorted(partition for partition, place in self._reading.places.items() if place.paused)
+
+    # --- positions ---
+
+    def seek(self, partition: tuple[str, int], offset: int, leader_epoch: int = -1) -> None:
+        """Read on from `offset`; with the epoch it was committed with, truncation is noticed."""
+        if offset < 0:
+            raise ConfigurationError(f"offset {offset}")
+        self._reading.seek(partition, offset, leader_epoch)
+        self._arrived.set()
+
+    async def seek_to_beginning(self, partitions: Iterable[tuple[str, int]] | None = None) -> None:
+        """Read on from the log start (None: of all assigned partitions)."""
+        await self._seek_all(partitions, offsets.EARLIEST)
+
+    async def seek_to_end(self, partitions: Iterable[tuple[str, int]] | None = None) -> None:
+        """Read on from the end (under read_committed: the last stable offset)."""
+        await self._seek_all(partitions, offsets.LATEST)
+
+    async def seek_to_timestamp(self, timestamp_ms: int, partitions: Iterable[tuple[str, int]] | None = None) -> None:
+        """Read on from the first record at or after the time; from the end where there is none."""
+        await self._seek_all(partitions, timestamp_ms)
+
+    async def _seek_all(self, partitions: Iterable[tuple[str, int]] | None, timestamp: int) -> None:
+        self._check()
+        wanted = self.assignment() if partitions is None else [TopicPartition(*partition) for partition in partitions]
+        for partition in wanted:
+            self._reading.place(partition)
+        found = await self._positions.at(dict.fromkeys(wanted, timestamp), self._deadline(None))
+        for partition, at in found.items():
+            self._reading.seek(partition, at.offset, at.leader_epoch)
+        self._arrived.set()
+
+    async def offsets_for(
+        self, wanted: Mapping[K, int], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, OffsetAt]:
+        """Offsets by timestamp, EARLIEST or LATEST, as this consumer's isolation level sees them."""
+        asked = {TopicPartition(*partition): at for partition, at in wanted.items()}
+        return await offsets.list_offsets(self.cluster, asked, self._settings.isolation, self._deadline(timeout_ms))
+
+    async def position(self, partition: tuple[str, int], timeout_ms: float | None = None) -> int:
+        """The offset of the next record that poll hands out. Raises KafkaTimeoutError, OffsetOutOfRangeError."""
+        self._check()
+        place = self._reading.place(partition)
+        deadline_ms = self._deadline(timeout_ms)
+        attempt = 0
+        while place.position is None:
+            await self._positions.find(deadline_ms)
+            if place.position is None:
+                await self.cluster.pause(attempt, deadline_ms, f"position of {partition}", KafkaTimeoutError(place.why))
+                attempt += 1
+        return self.positions()[TopicPartition(*partition)].offset
+
+    def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What to commit now: where the application goes on reading, per partition with a known position.
+
+        Everything that was polled counts as read; of what an iterator has polled, only what it has given out.
+        """
+        return self._reading.positions()
+
+    def lag(self, partition: tuple[str, int]) -> int | None:
+        """Offsets between the position and the end (read_committed: the last stable offset), as last fetched.
+
+        None before the first fetch. Markers and aborted records count until they are passed.
+        """
+        return self._reading.lag(partition, self._settings.isolation)
+
+    async def reset_to_committed(self, timeout_ms: float | None = None) -> None:
+        """Go back to what the group has committed (where nothing is: to where reading began); pending is waited for.
+
+        Raises KafkaTimeoutError; the positions are forgotten all the same, and poll goes on looking for them.
+        """
+        self._check()
+        for place in self._reading.places.values():
+            place.rewind.elsewhere = False
+        self.forget_positions()
+        await self._positions.find(self._deadline(timeout_ms))
+
+    # --- what a transaction block tells (see transaction_block.py) ---
+
+    def check_for_transactions(self) -> None:
+        """Raise ConfigurationError, UsageError unless positions can be committed in transactions only."""
+        self._check()
+        if self.config.enable_auto_commit:
+            raise ConfigurationError("enable_auto_commit=True would commit positions outside of transaction(consumer)")
+        self.group_metadata()
+        self._reading.transactional = True
+
+    def take_positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The positions to commit in a transaction; from now on they may be committed. Raises GroupFencedError.
+
+        Records of partitions that were taken away would be committed without positions, and read again elsewhere.
+        """
+        if self._reading.uncommitted_gone:
+            raise GroupFencedError("the group took partitions away during the transaction; they will be read again")
+        positions = self.positions()
+        self._reading.attempted(positions)
+        return positions
+
+    def forget_positions(self) -> None:
+        """First thing when a transaction failed: the next poll goes back to what is committed. No I/O, cannot fail."""
+        self._reading.transactional = True
+        self._reading.forget()
+        self._arrived.set()
+
+    def transaction_ended(self, committed: Mapping[TopicPartition, OffsetAndMetadata] | None) -> None:
+        """It is certain that the positions taken last are committed: these; or None, that they are not."""
+        if committed is None:
+            self._reading.attempted({})
+        else:
+            self._reading.committed(committed)
+
+    # --- polling ---
+
+    async def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> list[Record]:
+        """The next records, waiting up to `timeout_ms` for the first. See `poll_columns` for what it raises."""
+        records: list[Record] = []
+        fetched = await self.poll_columns(timeout_ms, max_records)
+        try:
+            for piece in fetched:
+                records.extend(to_records(piece))
+            if records and self._interceptors:
+                seen: list[Record] = []
+                await self.call_user(lambda: seen.extend(self._interceptors.consume(records)))
+                return seen
+        except BaseException:  # cancelled, say: nothing was handed out
+            self.take_back()
+            raise
+        return records
+
+    def take_back(self) -> None:
+        """What the last poll gave did not reach the application: it comes again, and positions are as before."""
+        self._reading.take_back()
+
+    def one_by_one(self, records: Iterable[Record]) -> Iterator[Record]:
+        """What iterating gives: polled records of which only those given out count as read."""
+        return self._reading.one_by_one(records)
+
+    async def poll_arrow(
+        self, timeout_ms: float = 0, max_records: int | None = None, *, headers: bool = False
+    ) -> pa.Table:
+        """As `poll`, as an Arrow table with the columns of Spark's Kafka source (`records.arrow_schema`)."""
+        import pyarrow as pa
+
+        most = 2**31 if max_records is None else max_records
+        fetched = await self.poll_columns(timeout_ms, most)
+        try:
+            parts = [to_arrow(piece, headers=headers) for piece in fetched]
+            return pa.Table.from_batches(parts, schema=arrow_schema(headers=headers))
+        except BaseException:
+            self.take_back()
+            raise
+
+    async def poll_columns(self, timeout_ms: float = 0, max_records: int | None = None) -> list[Fetched]:
+        """As `poll`, as columns per partition.
+
+        Takes part in the group (rebalances happen here) and commits if enable_auto_commit. Raises WakeupError,
+        OffsetOutOfRangeError and LogTruncationError (auto_offset_reset="none"), GroupFencedError, AuthorizationError,
+        ProtocolError.
+        """
+        self._check()
+        deadline_ms = self._runtime.now_ms() + round(timeout_ms)
+        most = self.config.max_poll_records if max_records is None else max_records
+        self._metrics.polls_total += 1
+        self._reading.kept()
+        if self._commits.due():
+            # Once per poll, before anything is handed out: what earlier polls gave has been worked on.
+            self._commits.start(self.positions(), self._deadline(self.config.default_api_timeout_ms), automatic=True)
+        self._reading.put_back()
+        while True:
+            self._arrived.clear()
+            if self._woken:
+                self._woken = False
+                raise WakeupError("wakeup() was called")
+            await self._serve()
+            self._raise_failures()
+            got: list[Fetched] = []
+            if self._take_part():
+                self._positions.start()
+                got = self._reading.hand_out(most)
+                self._fetcher.start()
+            if got:
+                self._metrics.records_consumed_total += sum(len(piece.columns) for piece in got)
+                return got
+            left = deadline_ms - self._runtime.now_ms()
+            if left <= 0:
+                return []
+            self._tell_if_stuck()
+            regular = 100 if self._group is not None else 1_000
+            await self._arrived.wait(min(left, regular, self._fetcher.wait_ms(), self._positions.wait_ms()))
+
+    def _raise_failures(self) -> None:
+        failure = self._failure or self._positions.failure or self._fetcher.failure
+        self._failure = self._positions.failure = self._fetcher.failure = None
+        if failure is not None:
+            raise failure
+
+    def _take_part(self) -> bool:
+        """Keep the membership going; whether records may be handed out meanwhile. Raises GroupFencedError."""
+        group = self._group
+        if group is None:
+            return True
+        group.polled()
+        if not group.settled and self._settling is None and self._runtime.now_ms() >= self._settle_again_ms:
+            self._settling = self._runtime.spawn(self._settle(group))
+        if group.settled and self._settling is None:
+            self._unsettled_ms = self._runtime.now_ms()
+            return True
+        return not group.holds_back
+
+    async def _settle(self, group: Member) -> None:
+        """Joining goes on when the poll's time is over."""
+        try:
+            await group.settle(self._deadline(self.config.max_poll_interval_ms))
+            self._settle_failures = 0
+        except ClosedError:
+            return  # nobody is there to be told
+        except Exception as error:  # noqa: BLE001 (the next poll raises it)
+            self._failure = error
+            self._settle_again_ms = self._runtime.now_ms() + self._positions.pause_ms(self._settle_failures)
+            self._settle_failures += 1
+        finally:
+            if self._group is group:
+                self._settling = None
+            self._arrived.set()
+
+    def _tell_if_stuck(self) -> None:
+        """A warning with the reason when there is no assignment or no position for 10 s, and every 10 s from then."""
+        now_ms = self._runtime.now_ms()
+        before = self._missing_since_ms
+        self._missing_since_ms = {partition: before.get(partition, now_ms) for partition in self._reading.missing()}
+        if now_ms - self._told_ms < TELL_AFTER_MS:
+            return
+        if self._group is not None and now_ms - self._unsettled_ms >= TELL_AFTER_MS:
+            self._told_ms = now_ms
+            waited_s = (now_ms - self._unsettled_ms) // 1000
+            log.warning("group %r: not settled for %d s: %s", self.config.group_id, waited_s, self._group.waiting_for())
+        late = [partition for partition, since in self._missing_since_ms.items() if now_ms - since >= TELL_AFTER_MS]
+        if late:
+            self._told_ms = now_ms
+            log.warning("no position for more than 10 s: %s", self._positions.unfound(late))
+
+    def state(self) -> str:
+        """One line for logs and tests: the membership, and what is waited for."""
+        group = "no group" if self._group is None else self._group.describe()
+        missing = self._positions.unfound(self._reading.missing())
+        settling = "" if self._settling is None else ", settling"
+        return f"{group}{settling}; assigned {self.assignment()}; without position: {missing or 'none'}"
+
+    # --- committing ---
+
+    async def commit(
+        self,
+        positions: Mapping[K, OffsetAndMetadata | int] | None = None,
+        timeout_ms: float | None = None,
+    ) -> None:
+        """Commit `positions` (None: where reading goes on now), after the commits that are on their way.
+
+        Raises GroupFencedError, KafkaTimeoutError, AuthorizationError.
+        """
+        self._check()
+        self.group_metadata()
+        chosen = self.positions() if positions is None else normalised(positions)
+        await self._commits.perform(chosen, self._deadline(timeout_ms))
+        for call in self._commits.finished():
+            await self.call_user(call)
+
+    def commit_async(
+        self,
+        positions: Mapping[K, OffsetAndMetadata | int] | None = None,
+        callback: OnCommit | None = None,
+    ) -> None:
+        """As `commit`, without waiting. `callback(error or None, positions)` comes in a later poll, commit or close.
+
+        Callbacks come in the order of the commits.
+        """
+        self._check()
+        self.group_metadata()
+        chosen = self.positions() if positions is None else normalised(positions)
+        self._commits.start(chosen, self._deadline(None), callback)
+
+    async def committed(
+        self, partitions: Iterable[tuple[str, int]], timeout_ms: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The group's committed positions; partitions without one are left out."""
+        self._check()
+        group_id = self.group_metadata().group_id
+        wanted = [TopicPartition(*partition) for partition in partitions]
+        deadline_ms = self._deadline(timeout_ms)
+        return await fetch_committed(
+            self.cluster, group_id, wanted, require_stable=True, deadline_ms=deadline_ms, lane=GROUP_LANE
+        )
+
+    # --- reading a range, other ---
+
+    def fetch_range(
+        self, topic: str, partition: int, start: int, end: int, *, timeout_ms: float | None = None
+    ) -> AsyncIterator[Fetched]:
+        """All visible records of [start, end), whatever is assigned; see `fetch_requests.fetch_range`."""
+        self._check()
+        settings = FetchSettings(
+            isolation=self._settings.isolation,
+            max_wait_ms=self._settings.max_wait_ms,
+            partition_bytes=max(self._settings.partition_bytes, RANGE_FETCH_BYTES),
+            check_crcs=self._settings.check_crcs,
+            decompressed_bytes=self._settings.decompressed_bytes,
+            request_timeout_ms=self._settings.request_timeout_ms,
+        )
+        patience_ms = round(self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms)
+        return fetch_range(self.cluster, TopicPartition(topic, partition), start, end, settings, patience_ms)
+
+    async def partitions_for(self, topic: str, timeout_ms: float | None = None) -> list[int]:
+        """The topic's partition numbers."""
+        self._check()
+        return sorted((await self.cluster.topic(topic, self._deadline(timeout_ms))).partitions)
+
+    def metrics(self) -> dict[str, float]:
+        """What was counted so far, by the names of Kafka's consumer metrics, and the lag now."""
+        lags = [self.lag(partition) for partition in self._reading.places]
+        known = [lag for lag in lags if lag is not None]
+        assigned = {"assigned_partitions": float(len(self._reading.places)), "records_lag_max": max(known, default=0)}
+        return self._metrics.snapshot() | assigned
+
+    def wakeup(self) -> None:
+        """Make the poll that runs now, or the next one, raise WakeupError."""
+        self._woken = True
+        self._arrived.set()
+
+    async def close(self) -> None:
+        """Commit if enable_auto_commit, leave the group, release everything. May be called again."""
+        if self.closed:
+            return
+        try:
+            if self._group is not None:
+                await self._leave_group()
+            elif self.config.enable_auto_commit and self._reading.places:
+                await self._commits.quietly(self.positions())
+            await self._commits.drain(self._deadline(self.config.auto_commit_interval_ms))
+            await self._serve()
+            await self._fetcher.close()
+        finally:
+            self.closed = True
+            self.cluster.close()
+
+    async def leave(self, timeout_ms: float) -> None:
+        """Close without the application: nothing more is committed, no listener is told. For who forgot to close."""
+        self.config = replace(self.config, enable_auto_commit=False)
+        self.listener, self.call_user = _ignore, _call_here
+        await within(self._runtime, self.close(), timeout_ms, "leaving the group")
+
+    def unsaid(self) -> str:
+        """What the group will not learn if the consumer ends right now."""
+        if self.closed or self._group is None:
+            return ""
+        return f"group {self.config.group_id!r} waits for it until its session ends"

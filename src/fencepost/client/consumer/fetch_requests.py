@@ -1,0 +1,324 @@
+"""One Fetch request to one broker, decoded; and `fetch_range`, which reads an exact range of one partition.
+
+A consumer's fetches go through a session per broker (fetch_sessions.py); those of `fetch_range` have none.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from fencepost.client.consumer.fetch_sessions import FINAL_EPOCH, FetchSession, Plan, Wanted
+from fencepost.client.net import retry
+from fencepost.client.net.cluster import Cluster
+from fencepost.client.net.retry import Action
+from fencepost.client.records import Fetched, epochs_of, timestamp_type_of
+from fencepost.client.types import Isolation, TopicPartition
+from fencepost.errors import (
+    ConfigurationError,
+    CorruptRecordError,
+    DecompressionLimitError,
+    DisconnectedError,
+    KafkaError,
+    KafkaTimeoutError,
+    OffsetOutOfRangeError,
+    ProtocolError,
+    error_for,
+)
+from fencepost.protocol.codes import ErrorCode as E
+from fencepost.protocol.errors import DecompressionLimit
+from fencepost.protocol.errors import ProtocolError as WireError
+from fencepost.protocol.fetch_wire import (
+    FetchPartition,
+    FetchPartitionResult,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    decode_response,
+    encode_request,
+)
+from fencepost.protocol.records.compression import MAX_DECOMPRESSED_BYTES
+from fencepost.protocol.records.decoding import Unreadable, decode_readable
+
+RETRIABLE: Final = (Action.RETRY, Action.REFRESH_LEADER, Action.REFRESH_COORDINATOR)
+RANGE_FETCH_BYTES: Final = 8 * 1024 * 1024
+CLOSE_PATIENCE_MS: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class FetchSettings:
+    """How to fetch; sizes in bytes, times in ms."""
+
+    isolation: Isolation = Isolation.READ_COMMITTED
+    min_bytes: int = 1
+    max_wait_ms: int = 500
+    max_bytes: int = 52_428_800
+    partition_bytes: int = 4_194_304
+    check_crcs: bool = True
+    decompressed_bytes: int = MAX_DECOMPRESSED_BYTES
+    rack: str = ""
+    request_timeout_ms: int = 30_000
+
+
+class Answer(NamedTuple):
+    """What a broker said of one partition. `fetched` is None when `error_code` is not 0.
+
+    `error`: why what lies behind `fetched` cannot be read.
+    """
+
+    error_code: int
+    fetched: Fetched | None
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    preferred_replica: int = -1
+    error: Exception | None = None
+
+
+class Reply(NamedTuple):
+    """What a broker said. Partitions of a session that have nothing new are not in `answers`."""
+
+    answers: dict[TopicPartition, Answer]
+    throttle_ms: int
+    session_error: int = 0  # 70, 71 or 106: nothing was answered, ask again
+
+
+def fetch_error(code: int, partition: TopicPartition, offset: int) -> KafkaError:
+    """The exception for a partition's code (not 0)."""
+    what = f"fetch of {partition.topic}-{partition.partition} at offset {offset}"
+    if code == E.CORRUPT_MESSAGE:
+        return CorruptRecordError(
+            f"{what}: the broker's data is damaged there (CORRUPT_MESSAGE); seek() behind the damage steps over it",
+            code=code,
+            topic=partition.topic,
+            partition=partition.partition,
+            offset=offset,
+        )
+    return error_for(code, what)
+
+
+async def fetch(
+    cluster: Cluster,
+    node: int,
+    wanted: Mapping[TopicPartition, Wanted],
+    settings: FetchSettings,
+    session: FetchSession | None = None,
+    room_bytes: int | None = None,
+) -> Reply:
+    """Fetch from each partition's offset. Raises DisconnectedError, KafkaTimeoutError, ProtocolError.
+
+    `room_bytes`: how much may be decompressed, one batch excepted (None: as much as of one batch). The caller
+    tells the session when nothing came (`lost`).
+    """
+    deadline_ms = cluster.runtime.now_ms() + settings.request_timeout_ms
+    connection = await cluster.connection(node, deadline_ms)
+    plan = session.plan(wanted) if session is not None else Plan(0, FINAL_EPOCH, dict(wanted), [])
+    named = [*plan.partitions, *plan.forgotten, *wanted]
+    ids = {one.topic: topic.topic_id for one in named if (topic := cluster.topics.get(one.topic)) is not None}
+    highest = 17 if all(ids.get(one.topic) is not None for one in named) else 12
+    version = connection.version(retry.FETCH, 4, highest)
+    body = await connection.exchange(
+        retry.FETCH,
+        version,
+        encode_request(_request(plan, ids, settings), version),
+        timeout_ms=settings.max_wait_ms + 2 * settings.request_timeout_ms,
+        server_ms=settings.max_wait_ms,
+    )
+    try:
+        reply = decode_response(body, version)
+        if session is not None and not session.answered(reply.error_code, reply.session_id):
+            return Reply({}, reply.throttle_ms, reply.error_code)
+        if reply.error_code != 0:
+            return Reply(
+                {partition: Answer(reply.error_code, None, -1, -1, -1) for partition in wanted}, reply.throttle_ms
+            )
+        return Reply(_answers(reply, wanted, ids, settings, room_bytes), reply.throttle_ms)
+    except WireError as error:
+        raise ProtocolError(f"{connection.name}: fetched data cannot be read: {error}") from error
+
+
+async def close_session(cluster: Cluster, node: int, session: FetchSession, settings: FetchSettings) -> None:
+    """Give a session back to its broker, if there is one and the connection lives. Raises KafkaError."""
+    plan = session.close()
+    connection = cluster.live(node)
+    if plan is None or connection is None:
+        return
+    version = connection.version(retry.FETCH, 7, 17)
+    request = _request(plan, {}, settings)
+    request.max_wait_ms = 0
+    # The answer is not waited for: a fetch that the broker holds may be before it.
+    body = encode_request(request, version)
+    await connection.exchange(retry.FETCH, version, body, timeout_ms=CLOSE_PATIENCE_MS, answered=False)
+
+
+def _request(plan: Plan, ids: Mapping[str, UUID | None], settings: FetchSettings) -> FetchRequest:
+    by_topic: dict[str, list[FetchPartition]] = defaultdict(list)
+    for partition, ask in plan.partitions.items():
+        by_topic[partition.topic].append(
+            FetchPartition(partition.partition, ask.offset, ask.max_bytes, ask.leader_epoch)
+        )
+    gone: dict[str, list[int]] = defaultdict(list)
+    for partition in plan.forgotten:
+        gone[partition.topic].append(partition.partition)
+    return FetchRequest(
+        max_wait_ms=settings.max_wait_ms,
+        min_bytes=settings.min_bytes,
+        max_bytes=settings.max_bytes,
+        isolation_level=int(settings.isolation),
+        session_id=plan.session_id,
+        session_epoch=plan.epoch,
+        topics=[FetchTopic(name, ids.get(name), partitions) for name, partitions in by_topic.items()],
+        forgotten=[ForgottenTopic(name, ids.get(name), numbers) for name, numbers in gone.items()],
+        rack_id=settings.rack,
+    )
+
+
+def _answers(
+    reply: FetchResponse,
+    wanted: Mapping[TopicPartition, Wanted],
+    ids: Mapping[str, UUID | None],
+    settings: FetchSettings,
+    room_bytes: int | None,
+) -> dict[TopicPartition, Answer]:
+    """By partition. Once so much was decompressed as there is room for, the rest is left to the next fetch."""
+    names = {topic_id: name for name, topic_id in ids.items()}
+    found: dict[TopicPartition, Answer] = {}
+    room_bytes = settings.decompressed_bytes if room_bytes is None else room_bytes
+    for group in reply.topics:
+        name = group.topic if group.topic is not None else names.get(group.topic_id, "")
+        for result in group.partitions:
+            partition = TopicPartition(name, result.partition)
+            if partition in wanted and (room_bytes > 0 or result.error_code != 0):
+                found[partition], used = _answer(partition, wanted[partition].offset, result, settings, room_bytes)
+                room_bytes -= used
+    return found
+
+
+def _answer(
+    partition: TopicPartition, offset: int, result: FetchPartitionResult, settings: FetchSettings, room_bytes: int
+) -> tuple[Answer, int]:
+    """What this partition's answer says, and how many bytes were decompressed for it."""
+    told = (result.high_watermark, result.last_stable_offset, result.log_start_offset, result.preferred_read_replica)
+    if result.error_code != 0:
+        return Answer(result.error_code, None, *told), 0
+    committed = settings.isolation is Isolation.READ_COMMITTED
+    try:
+        columns, unreadable, decompressed = decode_readable(
+            result.records,
+            start_offset=offset,
+            aborted=(result.aborted or ()) if committed else None,
+            check_crc=settings.check_crcs,
+            max_batch_bytes=settings.decompressed_bytes,
+            room_bytes=room_bytes,
+        )
+        if len(result.records) and unreadable is None and columns.next_offset <= offset:
+            what = f"{len(result.records)} bytes came, and no whole batch that reaches offset {offset}"
+            unreadable = Unreadable(offset, offset + 1, WireError(what))
+        error = None if unreadable is None else _corrupt(partition, unreadable)
+        kind, epochs = timestamp_type_of(result.records), epochs_of(result.records)
+        fetched = Fetched(partition, columns, columns.next_offset, kind, epochs)
+    except Exception as unexpected:  # noqa: BLE001 (told by the next poll; the other partitions go on)
+        return Answer(0, None, *told, error=unexpected), 0
+    return Answer(0, fetched, *told, error=error), decompressed
+
+
+def _corrupt(partition: TopicPartition, unreadable: Unreadable) -> CorruptRecordError:
+    """What to tell of a batch that cannot be read."""
+    offset, next_offset, cause = unreadable
+    too_large = isinstance(cause, DecompressionLimit)
+    advice = "max_decompressed_bytes is the limit; " if too_large else ""
+    error = (DecompressionLimitError if too_large else CorruptRecordError)(
+        f"{partition.topic}-{partition.partition}: the records from offset {offset} on cannot be read: {cause}; "
+        f"{advice}seek(({partition.topic!r}, {partition.partition}), {next_offset}) steps over them",
+        topic=partition.topic,
+        partition=partition.partition,
+        offset=offset,
+        next_offset=next_offset,
+    )
+    error.__cause__ = cause
+    return error
+
+
+async def fetch_range(
+    cluster: Cluster,
+    partition: TopicPartition,
+    start: int,
+    end: int,
+    settings: FetchSettings,
+    patience_ms: int,
+) -> AsyncIterator[Fetched]:
+    """All visible records with start <= offset < end, in order; ends at `end` whatever gaps lie before it.
+
+    Markers, aborted and compacted records are gaps; what is empty of records is not yielded. Raises
+    OffsetOutOfRangeError when `start` is below the log start (or beyond its end), KafkaTimeoutError when nothing new
+    arrived for `patience_ms` (the end lies behind the last stable offset), CorruptRecordError when all before the
+    records that cannot be read was yielded, and errors of final codes.
+    """
+    if start < 0 or end < start:
+        raise ConfigurationError(f"not a range of offsets: {start} to {end}")
+    offset = start
+    attempt = 0
+    deadline_ms = cluster.runtime.now_ms() + patience_ms
+    while offset < end:
+        got, error = await _fetch_next(cluster, partition, offset, settings, deadline_ms)
+        if got is None or got.next_offset <= offset:
+            await _pause_without_progress(cluster, partition, attempt, deadline_ms, error)
+            attempt += 1 if error is not None else 0
+            continue
+        attempt = 0
+        offset = got.next_offset
+        deadline_ms = cluster.runtime.now_ms() + patience_ms
+        inside = got if offset <= end else _before(got, end)
+        if len(inside.columns):
+            yield inside
+
+
+async def _fetch_next(
+    cluster: Cluster, partition: TopicPartition, offset: int, settings: FetchSettings, deadline_ms: int
+) -> tuple[Fetched | None, KafkaError | None]:
+    """What comes next, or the retriable error that kept it away. Raises final errors."""
+    await cluster.topic(partition.topic, deadline_ms)
+    leader = cluster.leader(partition.topic, partition.partition)
+    if leader < 0:
+        return None, error_for(E.LEADER_NOT_AVAILABLE, f"{partition.topic}-{partition.partition}")
+    try:
+        asked = {partition: Wanted(offset, settings.partition_bytes)}
+        answer = (await fetch(cluster, leader, asked, settings)).answers.get(partition)
+    except (DisconnectedError, KafkaTimeoutError) as error:
+        return None, error
+    if answer is None:
+        return None, DisconnectedError(
+            f"broker {leader} left {partition.topic}-{partition.partition} out of its answer"
+        )
+    if answer.error is not None and (answer.fetched is None or answer.fetched.next_offset <= offset):
+        raise answer.error
+    if answer.error_code == 0:
+        return answer.fetched, None
+    if answer.error_code == E.OFFSET_OUT_OF_RANGE:
+        what = f"{partition.topic}-{partition.partition} at offset {offset}"
+        raise OffsetOutOfRangeError(f"{what}: not in the log", code=answer.error_code)
+    refused = fetch_error(answer.error_code, partition, offset)
+    if retry.action(retry.FETCH, answer.error_code) not in RETRIABLE:
+        raise refused
+    return None, refused
+
+
+async def _pause_without_progress(
+    cluster: Cluster, partition: TopicPartition, attempt: int, deadline_ms: int, error: KafkaError | None
+) -> None:
+    if error is not None:
+        await cluster.pause(attempt, deadline_ms, f"fetch of {partition.topic}-{partition.partition}", error)
+        await cluster.refresh_quietly([partition.topic], deadline_ms)
+    elif cluster.runtime.now_ms() >= deadline_ms:
+        raise KafkaTimeoutError(
+            f"{partition.topic}-{partition.partition}: nothing new to read before the end of the range"
+        )
+
+
+def _before(got: Fetched, end: int) -> Fetched:
+    rows = int(got.columns.offsets.searchsorted(end))
+    return got._replace(columns=got.columns.select(slice(0, rows)), next_offset=end)

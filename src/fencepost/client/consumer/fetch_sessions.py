@@ -1,0 +1,160 @@
+"""Fetch sessions (KIP-227), the client's side: one per broker; only what changed since the last request is sent.
+
+FULL         the next request names every partition; the broker may open a session with its answer
+INCREMENTAL  the broker keeps the list; requests carry what is new, changed or gone
+CLOSED       nothing more will be asked
+
+A broker without room for sessions answers with session id 0: every request is then a full one. When it has forgotten
+the session (70), lost count (71) or cannot match topic ids (106), the next request is full again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum, auto
+from typing import Final, NamedTuple
+
+from fencepost.client.types import TopicPartition
+from fencepost.errors import UsageError
+from fencepost.protocol.codes import ErrorCode as E
+from fencepost.states import StateTable
+
+FIRST_EPOCH: Final = 0
+FINAL_EPOCH: Final = -1
+HIGHEST_EPOCH: Final = 2**31 - 1
+SESSION_ERRORS: Final = (
+    E.FETCH_SESSION_ID_NOT_FOUND,
+    E.INVALID_FETCH_SESSION_EPOCH,
+    E.FETCH_SESSION_TOPIC_ID_ERROR,
+)
+
+
+class SessionState(Enum):
+    """See the module's text."""
+
+    FULL = auto()
+    INCREMENTAL = auto()
+    CLOSED = auto()
+
+
+class SessionEvent(Enum):
+    """What happens to a session."""
+
+    GRANTED = auto()  # the answer names a session
+    REFUSED = auto()  # the answer has session id 0
+    FORGOTTEN = auto()  # 70, 71, 106
+    LOST = auto()  # no answer came: the broker may have counted the request or not
+    CLOSE = auto()
+
+
+_S = SessionState
+_E = SessionEvent
+
+
+def _illegal(state: SessionState, event: SessionEvent) -> UsageError:
+    return UsageError(f"{event.name} cannot happen to a fetch session that is {state.name}")
+
+
+TABLE: Final = StateTable(
+    SessionState,
+    SessionEvent,
+    {
+        _S.FULL: {
+            _E.GRANTED: _S.INCREMENTAL,
+            _E.REFUSED: _S.FULL,
+            _E.FORGOTTEN: _S.FULL,
+            _E.LOST: _S.FULL,
+            _E.CLOSE: _S.CLOSED,
+        },
+        _S.INCREMENTAL: {
+            _E.GRANTED: _S.INCREMENTAL,
+            _E.REFUSED: _S.FULL,  # the broker closed it
+            _E.FORGOTTEN: _S.FULL,
+            _E.LOST: _S.FULL,
+            _E.CLOSE: _S.CLOSED,
+        },
+        _S.CLOSED: {
+            _E.GRANTED: _S.CLOSED,  # a late answer
+            _E.REFUSED: _S.CLOSED,
+            _E.FORGOTTEN: _S.CLOSED,
+            _E.LOST: _S.CLOSED,
+        },
+    },
+    _illegal,
+)
+step: Final = TABLE.step
+
+
+class Wanted(NamedTuple):
+    """What to fetch of one partition; a change of any of it is told to the broker."""
+
+    offset: int
+    max_bytes: int
+    leader_epoch: int = -1
+
+
+class Plan(NamedTuple):
+    """One request: the session fields, the partitions to name, and those that leave the session."""
+
+    session_id: int
+    epoch: int
+    partitions: dict[TopicPartition, Wanted]
+    forgotten: list[TopicPartition]
+
+
+class FetchSession:
+    """The session with one broker. One request at a time: `plan`, then `answered` or `lost`."""
+
+    def __init__(self) -> None:
+        self.state = SessionState.FULL
+        self._id = 0
+        self._epoch = FIRST_EPOCH
+        self._known: dict[TopicPartition, Wanted] = {}  # what the broker has listed
+
+    def plan(self, wanted: Mapping[TopicPartition, Wanted]) -> Plan:
+        """The next request for exactly `wanted`. Raises UsageError once closed."""
+        if self.state is SessionState.CLOSED:
+            raise UsageError("the fetch session is closed")
+        if self.state is SessionState.FULL:
+            self._known = dict(wanted)
+            # A known id with epoch 0 closes the old session and opens a new one.
+            return Plan(self._id, FIRST_EPOCH, dict(wanted), [])
+        changed = {partition: ask for partition, ask in wanted.items() if self._known.get(partition) != ask}
+        gone = [partition for partition in self._known if partition not in wanted]
+        self._known = dict(wanted)
+        return Plan(self._id, self._epoch, changed, gone)
+
+    def answered(self, error_code: int, session_id: int) -> bool:
+        """Take the top of an answer. False: it answers nothing, ask again in full."""
+        if error_code in SESSION_ERRORS:
+            self._restart(SessionEvent.FORGOTTEN, 0 if error_code == E.FETCH_SESSION_ID_NOT_FOUND else self._id)
+            return False
+        if error_code != 0:
+            self._restart(SessionEvent.LOST, self._id)
+        elif session_id == 0:
+            self._restart(SessionEvent.REFUSED, 0)
+        else:
+            self._epoch = 1 if self.state is SessionState.FULL or self._epoch == HIGHEST_EPOCH else self._epoch + 1
+            self._id = session_id
+            self.state = step(self.state, SessionEvent.GRANTED)
+        return True
+
+    def lost(self) -> None:
+        """No answer came, or one that could not be read."""
+        self._restart(SessionEvent.LOST, self._id)
+
+    def forget(self, partition: TopicPartition) -> None:
+        """Name this partition again next time: its answer was not used, or it failed."""
+        if partition in self._known:
+            self._known[partition] = Wanted(-1, -1)
+
+    def close(self) -> Plan | None:
+        """The request that gives the session back, None when there is none."""
+        open_id = self._id if self.state is SessionState.INCREMENTAL else 0
+        if self.state is not SessionState.CLOSED:
+            self.state = step(self.state, SessionEvent.CLOSE)
+        return Plan(open_id, FINAL_EPOCH, {}, []) if open_id else None
+
+    def _restart(self, event: SessionEvent, session_id: int) -> None:
+        self.state = step(self.state, event)
+        self._id, self._epoch, self._known = session_id, FIRST_EPOCH, {}

@@ -1,0 +1,234 @@
+"""The fetch loop: one request on its way to each broker that leads something wanted, answers kept until handed out.
+
+While the application works on what one poll gave it, the next fetch of each partition is on its way (one round ahead).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Final
+
+from fencepost.client.consumer.fetch_requests import RETRIABLE, Answer, FetchSettings, close_session, fetch, fetch_error
+from fencepost.client.consumer.fetch_sessions import FetchSession, Wanted
+from fencepost.client.consumer.subscription import Place, Reading
+from fencepost.client.metrics import ConsumerMetrics
+from fencepost.client.net import retry
+from fencepost.client.net.cluster import Cluster
+from fencepost.client.net.runtime import Event
+from fencepost.client.types import TopicPartition
+from fencepost.errors import ClosedError, DisconnectedError, KafkaError, KafkaTimeoutError
+from fencepost.protocol.codes import ErrorCode as E
+
+log = logging.getLogger("fencepost.client.consumer")
+
+LOST_NODE_TRIES: Final = 2  # the back-off after a connection was lost: some 80 ms by default
+METADATA: Final = -1  # among the nodes in flight: a metadata refresh
+# Positions of these are looked for again: the offset is not in the log, or the leader's epoch says it may not be.
+OutOfRange = Callable[[TopicPartition], Awaitable[None]]
+
+
+class Fetcher:
+    """Fills the places of a `Reading`. `arrived` is set whenever something happened."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        reading: Reading,
+        settings: FetchSettings,
+        arrived: Event,
+        metrics: ConsumerMetrics,
+        out_of_range: OutOfRange,
+    ) -> None:
+        self._cluster = cluster
+        self._runtime = cluster.runtime
+        self._reading = reading
+        self._settings = settings
+        self._arrived = arrived
+        self._metrics = metrics
+        self._out_of_range = out_of_range
+        self._sessions: dict[int, FetchSession] = defaultdict(FetchSession)
+        self.failure: Exception | None = None  # what no partition is to blame for; the next poll raises it
+        self._in_flight: set[int] = set()
+        self._not_before_ms: dict[int, int] = {}  # per node: throttled, or backing off
+        self._refresh_not_before_ms = 0
+        self._refreshes = 0  # in a row
+        self._failures = 0  # in a row, of whole fetches
+        self._stale: set[str] = set()  # topics whose metadata an answer has put in doubt
+
+    def wait_ms(self) -> float:
+        """Until the first back-off ends; large when there is none."""
+        now_ms = self._runtime.now_ms()
+        places = [place.not_before_ms for place in self._reading.places.values()]
+        waits = [at - now_ms for at in (*places, *self._not_before_ms.values()) if at > now_ms]
+        return min(waits, default=1_000.0)
+
+    def start(self) -> None:
+        """Send what can be sent now."""
+        now_ms = self._runtime.now_ms()
+        by_node: dict[int, dict[TopicPartition, Wanted]] = defaultdict(dict)
+        stale, self._stale = self._stale, set()
+        for partition, place in self._reading.places.items():
+            if self._cluster.is_stale(partition.topic):
+                stale.add(partition.topic)
+            if not place.wants_more or now_ms < place.not_before_ms:
+                continue
+            node = self._node_of(partition, place, now_ms)
+            if node < 0:
+                stale.add(partition.topic)
+                continue
+            epoch = self._leader_epoch(partition)
+            by_node[node][partition] = Wanted(place.fetch_offset, self._settings.partition_bytes, epoch)
+        for node, wanted in by_node.items():
+            if node not in self._in_flight and now_ms >= self._not_before_ms.get(node, 0):
+                self._in_flight.add(node)
+                # The versions of now: the task begins later, and a seek may come before it.
+                self._runtime.spawn(self._fetch(node, wanted, self._reading.versions(wanted)))
+        if not stale:
+            self._refreshes = 0
+        elif METADATA not in self._in_flight and now_ms >= self._refresh_not_before_ms:
+            self._in_flight.add(METADATA)
+            self._runtime.spawn(self._refresh(stale))
+        else:
+            self._stale = stale
+
+    def _node_of(self, partition: TopicPartition, place: Place, now_ms: int) -> int:
+        """The follower the leader named for our rack, while it may be used; else the leader; -1: not known."""
+        if place.replica >= 0:
+            if now_ms < place.replica_until_ms and place.replica in self._cluster.nodes:
+                return place.replica
+            place.replica = -1
+        return self._cluster.leader(partition.topic, partition.partition)
+
+    def _leader_epoch(self, one: TopicPartition) -> int:
+        topic = self._cluster.topics.get(one.topic)
+        partition = topic.partitions.get(one.partition) if topic is not None else None
+        return partition.leader_epoch if partition is not None else -1
+
+    async def _refresh(self, topics: Iterable[str]) -> None:
+        deadline_ms = self._runtime.now_ms() + self._settings.request_timeout_ms
+        try:
+            await self._cluster.refresh_quietly(topics, deadline_ms)
+        except ClosedError:
+            return
+        except KafkaError as error:
+            log.warning("metadata of %s: %s", ", ".join(sorted(topics)), error)
+        finally:
+            self._refresh_not_before_ms = self._runtime.now_ms() + self._pause_ms(self._refreshes)
+            self._refreshes += 1
+            self._in_flight.discard(METADATA)
+            self._arrived.set()
+
+    def _pause_ms(self, tries: int) -> int:
+        config = self._cluster.config
+        first_ms, most_ms = config.retry_backoff_ms, config.retry_backoff_max_ms
+        return round(retry.backoff_ms(tries, self._runtime.random(), first_ms=first_ms, most_ms=most_ms))
+
+    async def _fetch(
+        self, node: int, wanted: Mapping[TopicPartition, Wanted], versions: Mapping[TopicPartition, int]
+    ) -> None:
+        session = self._sessions[node]
+        begun_ms = self._runtime.now_ms()
+        answered = False
+        try:
+            reply = await fetch(self._cluster, node, wanted, self._settings, session, self._room_bytes())
+            answered = True
+            self._failures = 0
+            self._metrics.fetch_total += 1
+            self._metrics.fetch_latency_ms_total += self._runtime.now_ms() - begun_ms
+            if reply.throttle_ms > 0:
+                self._metrics.fetch_throttle_ms_total += reply.throttle_ms
+                self._not_before_ms[node] = self._runtime.now_ms() + reply.throttle_ms
+            if reply.session_error:
+                self._metrics.fetch_session_restarts_total += 1
+                log.debug("broker %d has no fetch session of ours any more (%d)", node, reply.session_error)
+            await self._take(session, reply.answers, versions)
+        except (DisconnectedError, KafkaTimeoutError) as error:
+            self._metrics.fetch_failed_total += 1
+            log.debug("fetch from broker %d failed: %s", node, error)
+            self._leave_node(node, wanted)
+        except ClosedError:
+            return  # nobody is there to be told
+        except Exception as error:  # noqa: BLE001 (the next poll raises it)
+            self._metrics.fetch_failed_total += 1
+            self.failure = error
+            self._not_before_ms[node] = self._runtime.now_ms() + self._pause_ms(self._failures)
+            self._failures += 1
+        finally:
+            if not answered:
+                session.lost()
+            self._in_flight.discard(node)
+            self._arrived.set()
+
+    def _room_bytes(self) -> int:
+        """How much may be decompressed: what waits to be handed out counts. One batch always may."""
+        waiting = sum(len(one.columns.blob) for place in self._reading.places.values() for one in place.ready)
+        return max(self._settings.decompressed_bytes - waiting, 1)
+
+    def _leave_node(self, node: int, wanted: Mapping[TopicPartition, Wanted]) -> None:
+        """Back off from a broker that cannot be reached; its followers' readers go back to the leader."""
+        self._not_before_ms[node] = self._runtime.now_ms() + self._pause_ms(LOST_NODE_TRIES)
+        for partition in wanted:
+            if partition in self._reading.places:
+                self._reading.places[partition].replica = -1
+        self._stale |= {partition.topic for partition in wanted}
+
+    async def _take(
+        self,
+        session: FetchSession,
+        answers: Mapping[TopicPartition, Answer],
+        versions: Mapping[TopicPartition, int],
+    ) -> None:
+        for partition, answer in answers.items():
+            place = self._reading.places.get(partition)
+            if place is None or not self._reading.unchanged(partition, versions):
+                session.forget(partition)
+                continue
+            if answer.fetched is not None:
+                self._take_data(place, answer)
+            if answer.error is not None:
+                # Told when all before it was handed out. Then it is fetched again: the broker may have been mended.
+                place.error = answer.error
+                self._back_off(place)
+            elif answer.fetched is not None:
+                place.tries = 0
+            if answer.error is not None or answer.fetched is not None:
+                continue
+            session.forget(partition)
+            if place.replica >= 0:
+                place.replica = -1  # what a follower cannot give, the leader has to be asked for
+            elif answer.error_code == E.OFFSET_OUT_OF_RANGE:
+                await self._out_of_range(partition)
+            elif retry.action(retry.FETCH, answer.error_code) in RETRIABLE:
+                # Only this partition waits: the others of its broker are read on.
+                self._back_off(place)
+                self._stale.add(partition.topic)
+            else:
+                place.error = fetch_error(answer.error_code, partition, place.fetch_offset)
+
+    def _back_off(self, place: Place) -> None:
+        place.not_before_ms = self._runtime.now_ms() + self._pause_ms(place.tries)
+        place.tries += 1
+
+    def _take_data(self, place: Place, answer: Answer) -> None:
+        place.high_watermark = answer.high_watermark
+        place.last_stable_offset = answer.last_stable_offset
+        place.log_start_offset = answer.log_start_offset
+        if answer.preferred_replica >= 0:
+            place.replica = answer.preferred_replica
+            place.replica_until_ms = self._runtime.now_ms() + self._cluster.config.metadata_max_age_ms
+        if answer.fetched is not None and answer.fetched.next_offset > place.fetch_offset:
+            place.ready.append(answer.fetched)
+            place.fetch_offset = answer.fetched.next_offset
+            epoch = answer.fetched.epoch_before(answer.fetched.next_offset)
+            if epoch >= 0:
+                place.fetch_epoch = epoch
+
+    async def close(self) -> None:
+        """Give the sessions back to brokers that are connected."""
+        for node, session in self._sessions.items():
+            try:
+                await close_session(self._cluster, node, session, self._settings)
+            except KafkaError as error:
+                log.debug("broker %d: the fetch session expires by itself: %s", node, error)

@@ -1,0 +1,365 @@
+"""Where to begin: positions from the group's commits, by auto_offset_reset, by seeking; and whether they still exist.
+
+A position knows the leader epoch of the record before it. When the partition has a new leader, the consumer asks it
+where that epoch ended (OffsetForLeaderEpoch): a position behind that end was truncated away (KIP-320).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from fencepost.client.consumer.fetch_requests import RETRIABLE
+from fencepost.client.consumer.subscription import Reading
+from fencepost.client.group.committed_offsets import GROUP_LANE, fetch_committed
+from fencepost.client.metrics import ConsumerMetrics
+from fencepost.client.net import list_offsets as offsets
+from fencepost.client.net import retry
+from fencepost.client.net.cluster import Cluster, Partition
+from fencepost.client.net.runtime import Event
+from fencepost.client.types import Isolation, OffsetAndMetadata, OffsetAt, TopicPartition
+from fencepost.config import ConsumerConfig
+from fencepost.errors import (
+    ClosedError,
+    KafkaError,
+    KafkaTimeoutError,
+    LogTruncationError,
+    OffsetOutOfRangeError,
+    RetriableError,
+    UnsupportedVersionError,
+    error_for,
+)
+from fencepost.protocol.codes import ErrorCode as E
+from fencepost.protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+
+log = logging.getLogger("fencepost.client.consumer")
+
+FIND_PATIENCE_MS: Final = 10_000  # one look for positions; the next poll looks again
+
+
+class Positions:
+    """Finds and checks the positions of a `Reading`; `failure` is what a look in the background met with."""
+
+    def __init__(
+        self, cluster: Cluster, config: ConsumerConfig, reading: Reading, arrived: Event, metrics: ConsumerMetrics
+    ) -> None:
+        self.failure: Exception | None = None
+        self.reset = offsets.OffsetReset.parse(config.auto_offset_reset)
+        self.isolation = Isolation[config.isolation_level.upper()]
+        self._cluster = cluster
+        self._runtime = cluster.runtime
+        self._config = config
+        self._reading = reading
+        self._arrived = arrived
+        self._metrics = metrics
+        self._finding = False
+        self._checking = False
+        self._not_before_ms = 0
+        self._tries = 0  # looks in a row that left something missing
+
+    # --- in the background ---
+
+    def start(self) -> None:
+        """Look for missing positions in a task, so that a poll does not wait longer than it was told to."""
+        for one in self._reading.places:
+            topic = self._cluster.topics.get(one.topic)
+            if topic is not None and not self._reading.is_of(one, topic.topic_id):
+                log.warning("%s-%d: the topic was deleted and made anew; it is read from its first record on", *one)
+        if self._runtime.now_ms() < self._not_before_ms:
+            return
+        if not self._finding and self._reading.missing():
+            self._finding = True
+            self._runtime.spawn(self._find())
+        if not self._checking and self._to_check():
+            self._checking = True
+            self._runtime.spawn(self._check())
+
+    def wait_ms(self) -> float:
+        """Until the back-off ends; large when there is none."""
+        left = self._not_before_ms - self._runtime.now_ms()
+        return left if left > 0 else 1_000.0
+
+    def pause_ms(self, tries: int) -> int:
+        """How long to wait after so many failures in a row before this one."""
+        first_ms, most_ms = self._config.retry_backoff_ms, self._config.retry_backoff_max_ms
+        return round(retry.backoff_ms(tries, self._runtime.random(), first_ms=first_ms, most_ms=most_ms))
+
+    def _back_off(self) -> None:
+        self._not_before_ms = self._runtime.now_ms() + self.pause_ms(self._tries)
+        self._tries += 1
+
+    async def _find(self) -> None:
+        try:
+            await self.find(self._runtime.now_ms() + FIND_PATIENCE_MS)
+            if self._reading.missing():
+                self._back_off()
+            else:
+                self._tries = 0
+        except RetriableError as error:
+            for partition in self._reading.missing():
+                self._reading.places[partition].why = str(error)
+            self._back_off()
+        except ClosedError:
+            return  # nobody is there to be told
+        except Exception as error:  # noqa: BLE001 (the next poll raises it)
+            self.failure = error
+            self._back_off()
+        finally:
+            self._finding = False
+            self._arrived.set()
+
+    # --- finding ---
+
+    async def find(self, deadline_ms: int) -> None:
+        """One look for all missing positions: those of topics that are not known (yet) stay missing."""
+        missing = self._reading.missing()
+        if not missing:
+            return
+        versions = self._reading.versions(missing)
+        if self._config.group_id is not None:
+            committed = await fetch_committed(
+                self._cluster,
+                self._config.group_id,
+                missing,
+                require_stable=True,
+                deadline_ms=deadline_ms,
+                lane=GROUP_LANE,
+            )
+            for partition in missing:
+                self._go_back(partition, versions[partition], committed.get(partition))
+            # Of one that was given up and came back meanwhile, nobody knows yet what is committed.
+            still = set(self._reading.missing())
+            missing = [
+                partition
+                for partition in missing
+                if partition in still and self._reading.unchanged(partition, versions)
+            ]
+        await self._reset(missing, deadline_ms, "there is no committed offset")
+
+    def _go_back(self, partition: TopicPartition, version: int, at: OffsetAndMetadata | None) -> None:
+        """Take the group's commit, or where this consumer began when that is what counts (see RewindPoint)."""
+        place = self._reading.places.get(partition)
+        if place is None or place.version != version:
+            return
+        found = place.rewind.back(None if at is None else (at.offset, at.leader_epoch))
+        if found is not None:
+            self._reading.found(partition, version, *found)
+
+    async def _reset(self, partitions: Sequence[TopicPartition], deadline_ms: int, why: str) -> None:
+        if not partitions:
+            return
+        if self.reset.is_none:
+            names = ", ".join(f"{partition.topic}-{partition.partition}" for partition in partitions)
+            raise OffsetOutOfRangeError(f"{names}: {why}, and auto_offset_reset is none", code=1)
+        versions = self._reading.versions(partitions)
+        known = await self._known(partitions, deadline_ms)
+        timestamp = self.reset.timestamp(self._runtime.wall_ms())
+        for partition, at in (await self.at(dict.fromkeys(known, timestamp), deadline_ms)).items():
+            place = self._reading.places.get(partition)
+            if place is not None and place.position is None and place.version == versions.get(partition):
+                place.rewind.began(at.offset, at.leader_epoch)
+                place.go_to(at.offset, at.leader_epoch)
+
+    async def at(self, wanted: Mapping[TopicPartition, int], deadline_ms: int) -> dict[TopicPartition, OffsetAt]:
+        """Offsets by timestamp; the end where nothing is at or after it."""
+        if not wanted:
+            return {}
+        found = await offsets.list_offsets(self._cluster, wanted, self.isolation, deadline_ms)
+        none = [partition for partition, at in found.items() if at.offset < 0]
+        if none:
+            latest = dict.fromkeys(none, offsets.LATEST)
+            found |= await offsets.list_offsets(self._cluster, latest, self.isolation, deadline_ms)
+        return found
+
+    async def _known(self, partitions: Sequence[TopicPartition], deadline_ms: int) -> list[TopicPartition]:
+        """Those with a leader, after one refresh for the others: one absent topic keeps nobody waiting."""
+        absent = {partition.topic for partition in partitions if self._cluster.leader(*partition) < 0}
+        if absent:
+            await self._cluster.refresh(absent, deadline_ms)
+        for partition in partitions:
+            if self._cluster.leader(*partition) < 0 and partition in self._reading.places:
+                self._reading.places[partition].why = self._why_not(partition)
+            else:
+                self._cluster.lasting_errors.over(f"topic {partition.topic!r}")
+                self._cluster.lasting_errors.over(f"{partition.topic}-{partition.partition}")
+        return [partition for partition in partitions if self._cluster.leader(*partition) >= 0]
+
+    def _why_not(self, partition: TopicPartition) -> str:
+        """What metadata says of a partition without a leader; told. Raises what cannot get better (authorization)."""
+        topic = self._cluster.topics.get(partition.topic)
+        what, extent, code = f"topic {partition.topic!r}", "", int(E.UNKNOWN_TOPIC_OR_PARTITION)
+        if topic is not None and topic.error_code != 0:
+            code = topic.error_code
+        elif topic is not None:
+            what = f"{partition.topic}-{partition.partition}"
+            if partition.partition in topic.partitions:
+                code = E.LEADER_NOT_AVAILABLE
+            else:
+                extent = f" (the topic has {len(topic.partitions)} partitions)"
+        error = error_for(code, what + extent)
+        if retry.action(retry.METADATA, code) not in RETRIABLE:
+            raise error
+        self._cluster.lasting_errors.met(what, error)
+        return str(error)
+
+    async def out_of_range(self, partition: TopicPartition) -> None:
+        """The broker does not have the offset: go where auto_offset_reset says, or tell with the next poll."""
+        place = self._reading.places.get(partition)
+        if place is None:
+            return
+        why = f"offset {place.fetch_offset} is not in the log"
+        log.warning("%s-%d: %s; auto_offset_reset=%s", *partition, why, self._config.auto_offset_reset)
+        if self.reset.is_none:
+            name = f"{partition.topic}-{partition.partition}"
+            place.error = OffsetOutOfRangeError(f"{name}: {why}, and auto_offset_reset is none", code=1)
+            return
+        place.go_to(None)
+        place.resetting = True
+        version = place.version
+        try:
+            await self._reset([partition], self._runtime.now_ms() + FIND_PATIENCE_MS, why)
+            if place.position is None:
+                place.error = KafkaTimeoutError(f"{partition.topic}-{partition.partition}: {place.why}")
+        except RetriableError as error:
+            place.why = str(error)
+        except ClosedError:
+            return
+        except Exception as error:  # noqa: BLE001 (the next poll raises it)
+            if place.version == version:
+                place.error = error
+        finally:
+            place.resetting = False
+
+    # --- truncation ---
+
+    def _partition(self, partition: TopicPartition) -> Partition | None:
+        topic = self._cluster.topics.get(partition.topic)
+        return topic.partitions.get(partition.partition) if topic is not None else None
+
+    def _to_check(self) -> list[TopicPartition]:
+        """Positions that a leader of a newer epoch has not seen. Marks them, so that they are not fetched from."""
+        found = []
+        for partition, place in self._reading.places.items():
+            if place.position is None or place.revoking:
+                continue
+            known = self._partition(partition)
+            if known is None or known.leader < 0 or known.leader_epoch <= place.checked_epoch:
+                continue
+            if place.fetch_epoch < 0 or place.fetch_epoch == known.leader_epoch:
+                place.checked_epoch = known.leader_epoch  # nothing to compare, or written by this leader itself
+                continue
+            place.checking = True
+            found.append(partition)
+        return found
+
+    async def _check(self) -> None:
+        wanted = [partition for partition, place in self._reading.places.items() if place.checking]
+        try:
+            by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
+            for partition in wanted:
+                by_leader[self._cluster.leader(*partition)].append(partition)
+            for leader, asked in by_leader.items():
+                await self._ask_leader(leader, asked)
+        except UnsupportedVersionError:
+            for partition in wanted:
+                self._passed(partition)  # a broker that cannot be asked
+        except RetriableError as error:
+            log.debug("positions are not checked yet: %s", error)
+            self._back_off()
+            await self._cluster.refresh_quietly(
+                {partition.topic for partition in wanted}, self._runtime.now_ms() + FIND_PATIENCE_MS
+            )
+        except ClosedError:
+            return
+        except Exception as error:  # noqa: BLE001 (the next poll raises it)
+            self.failure = error
+            self._back_off()
+        finally:
+            for place in self._reading.places.values():
+                place.checking = False
+            self._checking = False
+            self._arrived.set()
+
+    def _passed(self, partition: TopicPartition) -> None:
+        place, known = self._reading.places.get(partition), self._partition(partition)
+        if place is not None and known is not None:
+            place.checked_epoch = known.leader_epoch
+
+    async def _ask_leader(self, leader: int, asked: Sequence[TopicPartition]) -> None:
+        deadline_ms = self._runtime.now_ms() + FIND_PATIENCE_MS
+        versions = self._reading.versions(asked)
+        topics: dict[str, list[OffsetForLeaderPartition]] = defaultdict(list)
+        for one in versions:
+            known = self._partition(one)
+            topics[one.topic].append(
+                OffsetForLeaderPartition(
+                    partition=one.partition,
+                    current_leader_epoch=known.leader_epoch if known is not None else -1,
+                    leader_epoch=self._reading.places[one].fetch_epoch,
+                )
+            )
+        connection = await self._cluster.connection(leader, deadline_ms)
+        request = OffsetForLeaderEpochRequest(
+            replica_id=-1,
+            topics=[OffsetForLeaderTopic(topic=name, partitions=partitions) for name, partitions in topics.items()],
+        )
+        version = connection.version(request.API_KEY, 2, 4)
+        reply = await connection.request(request, version, timeout_ms=FIND_PATIENCE_MS)
+        refused: KafkaError | None = None
+        for topic in reply.topics:
+            for end in topic.partitions:
+                partition = TopicPartition(topic.topic, end.partition)
+                if self._reading.unchanged(partition, versions):
+                    refused = self._judge(partition, end) or refused
+        if refused is not None:
+            raise refused
+
+    def _judge(self, partition: TopicPartition, end: EpochEndOffset) -> KafkaError | None:
+        """Take one answer: fine, truncated, or a refusal to come back to."""
+        place = self._reading.places[partition]
+        if end.error_code != 0:
+            error = error_for(end.error_code, f"leader epoch of {partition.topic}-{partition.partition}")
+            if retry.action(retry.FETCH, end.error_code) in RETRIABLE:
+                return error if isinstance(error, RetriableError) else KafkaTimeoutError(str(error))
+            place.error = error
+            return None
+        undefined = end.end_offset < 0 or end.leader_epoch < 0
+        if not undefined and end.end_offset >= place.fetch_offset:
+            self._passed(partition)
+            return None
+        self._metrics.truncations_total += 1
+        what = (
+            f"{partition.topic}-{partition.partition} at offset {place.fetch_offset} of leader epoch "
+            f"{place.fetch_epoch}: the log was truncated"
+            + ("" if undefined else f" to offset {end.end_offset}, epoch {end.leader_epoch}")
+        )
+        if self.reset.is_none:
+            self._passed(partition)
+            place.error = LogTruncationError(
+                what,
+                topic=partition.topic,
+                partition=partition.partition,
+                divergent_offset=-1 if undefined else end.end_offset,
+            )
+            return None
+        log.warning("%s; reading goes on %s", what, "by auto_offset_reset" if undefined else "from there")
+        if undefined:
+            self._runtime.spawn(self.out_of_range(partition))  # the commits may well name the offset that is gone
+        else:
+            place.go_to(min(end.end_offset, place.position or end.end_offset), end.leader_epoch)
+            self._passed(partition)
+        return None
+
+    def unfound(self, partitions: Iterable[TopicPartition]) -> str:
+        """Why these have no position, in words."""
+        return "; ".join(
+            f"{partition.topic}-{partition.partition}: {self._reading.places[partition].why}"
+            for partition in partitions
+        )

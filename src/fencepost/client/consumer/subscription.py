@@ -1,0 +1,356 @@
+"""What a consumer reads, and where reading of each partition stands. No I/O: the fetcher and the positions use it.
+
+Positions move when records are handed out, not when they are fetched.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import count
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from fencepost.client.consumer.rewind import NOTHING, RewindPoint
+from fencepost.client.records import Fetched, Record
+from fencepost.client.types import Isolation, K, OffsetAndMetadata, TopicPartition
+from fencepost.errors import UsageError
+
+ROUNDS_AHEAD: Final = 2  # fetched answers of one partition that may wait: the one being handed out, and the next
+
+
+class Place:
+    """Where reading of one partition stands.
+
+    `epoch` is the leader epoch of the record before `position`, `fetch_epoch` that before `fetch_offset` (-1: not
+    known); `checked_epoch` is the leader's epoch under which the position was last known to be in the log.
+    """
+
+    __slots__ = (
+        "checked_epoch",
+        "checking",
+        "epoch",
+        "error",
+        "fetch_epoch",
+        "fetch_offset",
+        "high_watermark",
+        "last_stable_offset",
+        "log_start_offset",
+        "not_before_ms",
+        "paused",
+        "position",
+        "ready",
+        "replica",
+        "replica_until_ms",
+        "resetting",
+        "revoking",
+        "rewind",
+        "topic_id",
+        "tries",
+        "version",
+        "versions",
+        "why",
+    )
+
+    def __init__(self, versions: Iterator[int]) -> None:
+        self.rewind = RewindPoint()
+        self.position: int | None = None  # of the next record to hand out; None: not known yet
+        self.epoch = -1
+        self.fetch_offset = -1
+        self.fetch_epoch = -1
+        self.checked_epoch = -1
+        self.checking = False
+        self.ready: deque[Fetched] = deque()
+        self.paused = False
+        self.revoking = False  # about to be given up: nothing more is handed out
+        self.resetting = False  # its position comes from auto_offset_reset, not from the group's commits
+        # A new one whenever reading goes elsewhere, so that what was asked for before is known to be of before. No two
+        # places share one: a partition that was given up and came back is read from where its group is now.
+        self.versions = versions
+        self.version = next(versions)
+        self.error: Exception | None = None  # raised when what is ready was handed out
+        self.high_watermark = -1
+        self.last_stable_offset = -1
+        self.log_start_offset = -1
+        self.replica = -1  # the follower to fetch from (KIP-392)
+        self.replica_until_ms = 0
+        self.tries = 0  # fetches in a row that were refused, and when to fetch again
+        self.not_before_ms = 0
+        self.topic_id: UUID | None = None  # whose positions these are, as far as metadata told
+        self.why = "it was not looked for yet"
+
+    def go_to(self, offset: int | None, epoch: int = -1) -> None:
+        """Read on from there; what was fetched is dropped."""
+        self.position = offset
+        self.epoch = self.fetch_epoch = epoch
+        self.fetch_offset = -1 if offset is None else offset
+        self.checked_epoch = -1
+        self.ready.clear()
+        self.version = next(self.versions)
+        self.error = None
+        self.tries = self.not_before_ms = 0
+
+    def end_offset(self, isolation: Isolation) -> int:
+        """Behind the last record that this reader may see, as the last fetch told; -1 before there was one."""
+        return self.last_stable_offset if isolation is Isolation.READ_COMMITTED else self.high_watermark
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether to fetch."""
+        return (
+            self.position is not None
+            and not self.paused
+            and not self.revoking
+            and not self.checking
+            and self.error is None
+            and len(self.ready) < ROUNDS_AHEAD
+        )
+
+
+class _Before(NamedTuple):
+    """Where reading of a place stood before something was handed out."""
+
+    place: Place
+    version: int
+    position: int | None
+    epoch: int
+
+
+class Reading:
+    """The assigned partitions."""
+
+    def __init__(self) -> None:
+        self.places: dict[TopicPartition, Place] = {}
+        self._versions = count(1)
+        self._turn: deque[TopicPartition] = deque()  # who is served next
+        self._paused_before: set[TopicPartition] = set()
+        self._handed: list[tuple[_Before, list[Fetched]]] = []  # by the poll that is going on, or the last one
+        self.unread: deque[Record] = deque()  # polled by an iterator and not given to the application yet
+        self.transactional = False  # positions are committed in transactions: where nothing is, anchors count
+        self.uncommitted_gone = False  # a rebalance took what was handed out and not committed
+        self._rewinds: dict[TopicPartition, RewindPoint] = {}
+
+    def assigned(self) -> list[TopicPartition]:
+        """In order."""
+        return sorted(self.places)
+
+    def take(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read these too. What was paused when it was given up last, and comes back at once, is paused again."""
+        for partition in partitions:
+            if partition not in self.places:
+                place = self.places[partition] = Place(self._versions)
+                place.paused = partition in self._paused_before
+                place.rewind = self._rewinds.pop(partition, place.rewind)
+        self._paused_before = set()
+        self._turn = deque(sorted(self.places))
+
+    def drop(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read these no more."""
+        for partition in partitions:
+            gone = self.places.pop(partition, None)
+            if gone is None:
+                continue
+            if gone.paused:
+                self._paused_before.add(partition)
+            if self.transactional and gone.rewind.committed == NOTHING:
+                self._rewinds[partition] = gone.rewind
+            self._forget_unread(partition)
+        self._turn = deque(sorted(self.places))
+
+    def give_up(self, partitions: Iterable[TopicPartition]) -> None:
+        """As `drop`, because a rebalance took them: what was handed out of them cannot be committed any more."""
+        gone = list(partitions)
+        taken = [self.places[partition].rewind for partition in gone if partition in self.places]
+        self.uncommitted_gone = self.uncommitted_gone or any(rewind.handed_out for rewind in taken)
+        self.drop(gone)
+
+    def replace(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read exactly these; what stays keeps its position."""
+        wanted = list(partitions)
+        self.drop([partition for partition in self.places if partition not in wanted])
+        self._paused_before = set()
+        self.take(wanted)
+
+    def hold(self, partitions: Iterable[TopicPartition]) -> None:
+        """Hand out nothing more of these; `drop` follows."""
+        for partition in partitions:
+            if partition in self.places:
+                self.places[partition].revoking = True
+
+    def place(self, partition: tuple[str, int]) -> Place:
+        """Raises UsageError."""
+        found = self.places.get(TopicPartition(*partition))
+        if found is None:
+            raise UsageError(f"{partition[0]}-{partition[1]} is not assigned")
+        return found
+
+    def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What to commit now, per partition with a known position: behind the last record the application was given."""
+        found = {
+            partition: OffsetAndMetadata(place.position, "", place.epoch)
+            for partition, place in sorted(self.places.items())
+            if place.position is not None
+        }
+        for partition, offset in self._first_unread().items():
+            if partition in found:
+                found[partition] = OffsetAndMetadata(offset)
+        return found
+
+    # --- what an iterator holds ---
+
+    def _first_unread(self) -> dict[TopicPartition, int]:
+        return {TopicPartition(one.topic, one.partition): one.offset for one in reversed(self.unread)}
+
+    def _forget_unread(self, gone: TopicPartition) -> None:
+        if self.unread:
+            kept = [one for one in self.unread if (one.topic, one.partition) != gone]
+            self.unread.clear()
+            self.unread.extend(kept)
+
+    def put_back(self) -> None:
+        """What an iterator holds will be polled again."""
+        for partition, offset in self._first_unread().items():
+            if partition in self.places:
+                self.places[partition].go_to(offset)
+        self.unread.clear()
+
+    def one_by_one(self, records: Iterable[Record]) -> Iterator[Record]:
+        """Give polled records to the application one at a time; the others do not count as read meanwhile."""
+        self.unread.extend(records)
+        while self.unread:
+            yield self.unread.popleft()
+
+    # --- going elsewhere, and back ---
+
+    def seek(self, partition: tuple[str, int], offset: int, epoch: int = -1) -> None:
+        """Read on from there. Raises UsageError."""
+        place = self.place(partition)
+        self._forget_unread(TopicPartition(*partition))
+        place.rewind.sought(offset, epoch)
+        place.go_to(offset, epoch)
+
+    def is_of(self, one: TopicPartition, topic_id: UUID | None) -> bool:
+        """False when the topic was made anew: then all that is in it is to be read, from its first offset on."""
+        place = self.places[one]
+        if topic_id is None or topic_id == place.topic_id:
+            return True
+        before, place.topic_id = place.topic_id, topic_id
+        if before is None:
+            return True
+        self._forget_unread(one)
+        place.rewind.began(0, -1)
+        place.go_to(0)
+        return False
+
+    def forget(self) -> None:
+        """Nothing of what was handed out since the last commit counts: every position has to be found again."""
+        self.unread.clear()
+        for place in self.places.values():
+            place.go_to(None)
+            place.rewind.handed_out = False
+        self.uncommitted_gone = False
+
+    def attempted(self, positions: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """These may be committed from now on; none: the attempt is known to have failed."""
+        for partition, place in self.places.items():
+            at = positions.get(partition)
+            place.rewind.attempted = NOTHING if at is None else at.offset
+
+    def committed(self, positions: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """These are committed."""
+        for partition, at in positions.items():
+            place = self.places.get(partition)
+            if place is not None:
+                place.rewind.found(at.offset, at.leader_epoch)
+                place.rewind.handed_out = place.position is not None and place.position > at.offset
+        self.uncommitted_gone = False
+
+    def missing(self) -> list[TopicPartition]:
+        """Partitions whose position has to be found."""
+        return [
+            partition
+            for partition, place in self.places.items()
+            if place.position is None and not place.resetting and not place.revoking
+        ]
+
+    def versions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """What tells later whether something has happened to these since now (see `unchanged`)."""
+        return {partition: self.places[partition].version for partition in partitions if partition in self.places}
+
+    def unchanged(self, partition: TopicPartition, versions: Mapping[TopicPartition, int]) -> bool:
+        """Whether it is still read as it was when its version was noted."""
+        place = self.places.get(partition)
+        return place is not None and place.version == versions.get(partition)
+
+    def found(self, partition: TopicPartition, version: int, offset: int, epoch: int = -1) -> None:
+        """Take a position that was looked for at `version`, unless the partition is gone or something was faster."""
+        place = self.places.get(partition)
+        if place is not None and place.position is None and place.version == version:
+            place.go_to(offset, epoch)
+
+    def lag(self, partition: tuple[str, int], isolation: Isolation) -> int | None:
+        """Records (offsets, to be exact) between the position and the end; None before the first fetch."""
+        place = self.place(partition)
+        end = place.end_offset(isolation)
+        return None if end < 0 or place.position is None else max(end - place.position, 0)
+
+    def hand_out(self, most: int) -> list[Fetched]:
+        """Up to `most` records, partitions in turn. Raises the error of a partition when it is that one's turn."""
+        got: list[Fetched] = []
+        self._handed = []
+        for _ in range(len(self._turn)):
+            if most <= 0:
+                break
+            partition = self._turn[0]
+            self._turn.rotate(-1)
+            place = self.places[partition]
+            if place.paused or place.revoking:
+                continue
+            if place.error is not None and not place.ready:
+                if got:
+                    break  # it comes with the next poll
+                error, place.error = place.error, None
+                raise error
+            before, first = _Before(place, place.version, place.position, place.epoch), len(got)
+            most -= _from_place(place, most, got)
+            self._handed.append((before, got[first:]))
+        return got
+
+    def kept(self) -> None:
+        """What was handed out last stays so."""
+        self._handed = []
+
+    def take_back(self) -> None:
+        """Whoever was to get what was handed out last did not: it is handed out again, and its positions are undone."""
+        handed, self._handed = self._handed, []
+        for (place, version, position, epoch), pieces in handed:
+            if place.version == version:
+                place.ready.extendleft(reversed(pieces))
+                place.position, place.epoch = position, epoch
+
+
+def _from_place(place: Place, most: int, got: list[Fetched]) -> int:
+    """Move up to `most` records of a place to `got`; how many."""
+    rows = 0
+    while place.ready and rows < most:
+        fetched = place.ready.popleft()
+        if len(fetched.columns) > most - rows:
+            fetched, rest = fetched.split(most - rows)
+            place.ready.appendleft(rest)
+        place.position = fetched.next_offset
+        epoch = fetched.epoch_before(fetched.next_offset)
+        if epoch >= 0:
+            place.epoch = epoch
+        if len(fetched.columns):
+            place.rewind.handed_out = True
+            rows += len(fetched.columns)
+            got.append(fetched)
+    return rows
+
+
+def normalised(positions: Mapping[K, OffsetAndMetadata | int]) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Bare offsets and plain tuples as what they stand for."""
+    return {
+        TopicPartition(*partition): OffsetAndMetadata(at) if isinstance(at, int) else at
+        for partition, at in positions.items()
+    }

@@ -1,0 +1,392 @@
+"""Membership by the classic protocol: join, sync, heartbeat, leave; the group's leader assigns.
+
+Eager (range, roundrobin, sticky): a rebalance gives up all partitions first and hands out new ones after it.
+Cooperative (cooperative-sticky, KIP-429): members keep what they own; what moves is given up after the sync, and a
+second rebalance hands it on. Heartbeats run in a task of their own; a consumer that does not poll for
+max_poll_interval_ms leaves the group, so that its partitions go on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any, Final
+
+from fencepost.client.group.assignors import assignor, user_data
+from fencepost.client.group.assignors_wire import (
+    Subscription,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
+from fencepost.client.group.classic_states import MemberEvent, MemberState, step
+from fencepost.client.group.committed_offsets import GROUP_LANE
+from fencepost.client.group.member import LOOK_PATIENCE_MS, Listener, Member, Topics
+from fencepost.client.metrics import ConsumerMetrics
+from fencepost.client.net.cluster import Cluster
+from fencepost.client.types import TopicPartition
+from fencepost.config import ConsumerConfig
+from fencepost.errors import DisconnectedError, GroupFencedError, KafkaError, KafkaTimeoutError, error_for
+from fencepost.protocol.codes import ErrorCode as E
+from fencepost.protocol.messages.heartbeat import HeartbeatRequest
+from fencepost.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from fencepost.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from fencepost.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+
+log = logging.getLogger("fencepost.client.group")
+
+PROTOCOL_TYPE: Final = "consumer"
+JOIN_LANE: Final = "join"  # joins are parked at the broker; heartbeats and commits go on beside them
+JOIN_GRACE_MS: Final = 5_000  # beyond the rebalance timeout, as Java's consumer
+LOST_MEMBERSHIP: Final = (E.UNKNOWN_MEMBER_ID, E.ILLEGAL_GENERATION)
+BEATING: Final = (MemberState.STABLE, MemberState.REBALANCING)
+
+
+class ClassicMember(Member):
+    """One member of a classic group."""
+
+    def __init__(self, cluster: Cluster, config: ConsumerConfig, listener: Listener, metrics: ConsumerMetrics) -> None:
+        super().__init__(cluster, config, listener, metrics)
+        self.state = MemberState.UNJOINED
+        self._assignors = [assignor(name) for name in config.partition_assignment_strategy]  # fails now if at all
+        # As in Java: only if every strategy can. A cooperative strategy among others still works, eagerly.
+        self.cooperative = bool(self._assignors) and all(strategy.cooperative for strategy in self._assignors)
+        self._counts: dict[str, int] = {}  # partitions per topic when this leader last assigned them
+        self._leading = False
+        self._owns = False  # an assignment was told and not yet taken back
+        self._held: list[TopicPartition] = []  # the last assignment, for the sticky assignor
+        self._held_generation = -1
+
+    def describe(self) -> str:
+        return (
+            f"group {self._group_id!r}: {self.state.name}, generation {self.generation_id}, member {self.member_id!r}, "
+            f"{'leading' if self._leading else 'following'}, counts {self._counts}, awaiting {self.waiting_for()}"
+        )
+
+    def subscribe(self, wanted: Topics) -> None:
+        self.topics = wanted
+        self._look_again_ms = 0
+        self._rebalance()
+
+    def _rebalance(self) -> None:
+        self.state = step(self.state, MemberEvent.REBALANCE)
+
+    def _is(self, state: MemberState) -> bool:
+        """Asked after an await, in which other tasks may have moved the state."""
+        return self.state is state
+
+    def _topics_changed(self) -> None:
+        log.info("group %r: the pattern matches %s now", self._group_id, self.topics.names_now())
+        self._rebalance()
+
+    def polled(self) -> None:
+        super().polled()
+        if self.state is not MemberState.STABLE:
+            return
+        if self._leading and self._counts_changed():
+            self._rebalance()
+            return
+        pattern = self.topics.pattern is not None
+        missing = (self._leading and 0 in self._counts.values()) or (pattern and not self.topics.names_now())
+        if self._leading or pattern:
+            self._look(list(self._counts) if self._leading else [], often=missing)
+
+    def _counts_changed(self) -> bool:
+        for topic, count in self._counts.items():
+            known = self._cluster.topics.get(topic)
+            if known is not None and known.error_code == 0 and len(known.partitions) != count:
+                return True
+        return False
+
+    @property
+    def settled(self) -> bool:
+        return self.state is MemberState.STABLE and self._owns
+
+    @property
+    def holds_back(self) -> bool:
+        return not self.cooperative or self.generation_id < 0
+
+    async def settle(self, deadline_ms: int) -> bool:
+        attempt = 0
+        while not self.settled:
+            if self.state is not MemberState.STABLE:
+                error = await self._rejoin(deadline_ms)
+                if not self._is(MemberState.STABLE):
+                    if self._runtime.now_ms() >= deadline_ms:
+                        return False
+                    if error is not None:
+                        self._awaiting = f"another try after: {error}"
+                        await self._cluster.pause(attempt, deadline_ms, f"group {self._group_id!r}", error)
+                        attempt += 1
+                    continue
+            await self._take_over()
+        return True
+
+    async def _rejoin(self, deadline_ms: int) -> KafkaError | None:
+        """One try; None: it worked, or is to be made again at once."""
+        await self._prepare(deadline_ms)
+        self.state = step(self.state, MemberEvent.JOIN)
+        try:
+            return await self._join_and_sync()
+        except (KafkaTimeoutError, DisconnectedError) as failure:
+            return failure
+        finally:
+            if self.state in (MemberState.JOINING, MemberState.SYNCING):
+                self.state = step(self.state, MemberEvent.LOST)
+
+    async def _prepare(self, deadline_ms: int) -> None:
+        """Before joining: give up what may not be kept; know what a pattern matches."""
+        if self._owns and (self.generation_id < 0 or not self.cooperative):
+            self._owns = False
+            self._awaiting = "a poll that serves the rebalance listener"
+            await self._give_up("revoked" if self.generation_id >= 0 else "lost", self.assignment)
+        if self.topics.pattern is not None and not self.topics.names_now():
+            self._awaiting = "metadata of all topics"
+            try:
+                await self.topics.match(self._cluster, min(deadline_ms, self._runtime.now_ms() + LOOK_PATIENCE_MS))
+            except (DisconnectedError, KafkaTimeoutError) as error:
+                log.warning("group %r: joining without topics for now: %s", self._group_id, error)
+
+    async def _take_over(self) -> None:
+        """Make the new assignment ours, with the application told of the difference."""
+        self._metrics.rebalance_total += 1
+        assigned, self._owns = self._held, True
+        self._awaiting = "a poll that serves the rebalance listener"
+        revoked = [partition for partition in self.assignment if partition not in assigned]
+        added = [partition for partition in assigned if partition not in self.assignment]
+        generation_id = self.generation_id
+        self._owner = self._identity()
+        if revoked:
+            await self._give_up("revoked", revoked)
+        if generation_id != self.generation_id:
+            self._owns = bool(self.assignment)
+            return  # lost meanwhile; what was kept is given up before the next join
+        self.assignment = sorted({*self.assignment, *added})
+        await self._listener("assigned", added)
+        self._awaiting = "nothing"
+        if revoked and self.state is MemberState.STABLE:
+            self._rebalance()  # so that the others get what we gave up
+
+    # --- join and sync ---
+
+    async def _join_and_sync(self) -> KafkaError | None:
+        """One try. None: STABLE, or to be tried again at once; an error to back off for otherwise."""
+        joined = await self._join()
+        if isinstance(joined, KafkaError) or joined is None:
+            return joined
+        self.state = step(self.state, MemberEvent.JOINED)
+        self.generation_id, self.member_id = joined.generation_id, joined.member_id
+        self._leading = joined.leader == joined.member_id
+        assignments = await self._assign(joined) if self._leading else []
+        self._awaiting = "SyncGroup's answer" if self._leading else "the leader's assignment (SyncGroup)"
+        request = SyncGroupRequest(
+            group_id=self._group_id,
+            generation_id=self.generation_id,
+            member_id=self.member_id,
+            group_instance_id=self._config.group_instance_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocol_name=joined.protocol_name,
+            assignments=assignments,
+        )
+        # A leader that never assigns ends in a new rebalance; waiting longer than for any answer only hides a loss.
+        synced: SyncGroupResponse = await self._call(request, (0, 5), 0)
+        if synced.error_code != 0:
+            return self._refused(synced.error_code, "SyncGroup")
+        if self._is(MemberState.LEFT):
+            return None
+        self._held, self._held_generation = sorted(decode_assignment(synced.assignment)), self.generation_id
+        self._owns = False
+        self.state = step(self.state, MemberEvent.SYNCED)
+        self._start_heartbeats()
+        return None
+
+    async def _join(self) -> JoinGroupResponse | KafkaError | None:
+        self._awaiting = "JoinGroup's answer (a coordinator that is reached waits for the other members)"
+        request = JoinGroupRequest(
+            group_id=self._group_id,
+            session_timeout_ms=self._config.session_timeout_ms,
+            rebalance_timeout_ms=self._config.max_poll_interval_ms,
+            member_id=self.member_id,
+            group_instance_id=self._config.group_instance_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocols=[
+                JoinGroupRequestProtocol(name=strategy.name, metadata=self._subscription(strategy.name))
+                for strategy in self._assignors
+            ],
+        )
+        reply: JoinGroupResponse = await self._call(
+            request, (1, 9), max(self._config.max_poll_interval_ms + JOIN_GRACE_MS - self._config.request_timeout_ms, 0)
+        )
+        if reply.error_code == E.MEMBER_ID_REQUIRED:
+            self.member_id = reply.member_id
+            self._rebalance()
+            return None
+        if reply.error_code != 0:
+            return self._refused(reply.error_code, "JoinGroup")
+        return reply
+
+    def _subscription(self, name: str) -> bytes:
+        return encode_subscription(
+            Subscription(
+                topics=self.topics.names_now(),
+                owned=self.assignment,
+                generation=self.generation_id if self.assignment else -1,
+                rack=self._config.client_rack or None,
+                user_data=user_data(name, self._held, self._held_generation),
+            )
+        )
+
+    async def _call(
+        self, request: JoinGroupRequest | SyncGroupRequest, versions: tuple[int, int], server_ms: int
+    ) -> Any:
+        """A request that the coordinator may hold; lost answers are noticed by the connection's request timeout."""
+        patience_ms = server_ms + self._config.request_timeout_ms
+        static_join = self._config.group_instance_id is not None and isinstance(request, JoinGroupRequest)
+        return await self._cluster.call(
+            self._target,
+            request,
+            (5 if static_join else versions[0], versions[1]),
+            deadline_ms=self._runtime.now_ms() + patience_ms,
+            server_ms=server_ms,
+            code_of=lambda answer: int(answer.error_code),
+            lane=JOIN_LANE,
+        )
+
+    def _refused(self, code: int, what: str) -> KafkaError | None:
+        """What a refusal means: try again (None, or the error to back off for), or an error to raise."""
+        error = error_for(code, f"{what} of group {self._group_id!r}")
+        if code == E.REBALANCE_IN_PROGRESS:
+            self._rebalance()
+            return None
+        if code in LOST_MEMBERSHIP:
+            self._lose()
+            return error  # pausing costs little, and a coordinator that loads is not stormed
+        raise error
+
+    def _lose(self) -> None:
+        self.state = step(self.state, MemberEvent.LOST)
+        self.generation_id, self.member_id = -1, ""
+
+    async def _assign(self, joined: JoinGroupResponse) -> list[SyncGroupRequestAssignment]:
+        """What this leader gives each member."""
+        members = {
+            member.member_id: decode_subscription(member.metadata)._replace(instance_id=member.group_instance_id)
+            for member in joined.members
+        }
+        topics = sorted({topic for wanted in members.values() for topic in wanted.topics})
+        self._awaiting = f"metadata of {len(topics)} topics, to assign them"
+        await self._refresh(topics)
+        known = {name: self._cluster.topics.get(name) for name in topics}
+        counts = {name: len(topic.partitions) for name, topic in known.items() if topic is not None}
+        self._counts = {name: counts.get(name, 0) for name in topics}
+        if joined.skip_assignment:
+            return []  # a static leader came back: the assignment stands (KIP-814)
+        assigned = assignor(joined.protocol_name or "range").assign(members, counts)
+        return [
+            SyncGroupRequestAssignment(member_id=member, assignment=encode_assignment(partitions))
+            for member, partitions in assigned.items()
+        ]
+
+    async def _refresh(self, topics: Sequence[str]) -> None:
+        """Not for long: no heartbeats run now, and a leader with old metadata looks again when it is stable."""
+        try:
+            await self._cluster.refresh(topics, self._runtime.now_ms() + LOOK_PATIENCE_MS)
+        except (DisconnectedError, KafkaTimeoutError) as error:
+            log.warning("group %r: assigning by what is known of the topics: %s", self._group_id, error)
+            self._look_again_ms = 0
+
+    # --- heartbeats ---
+
+    def _start_heartbeats(self) -> None:
+        if self._heartbeats is None or self._heartbeats.done():
+            self._heartbeats = self._runtime.spawn(self._beat())
+
+    async def _beat(self) -> None:
+        try:
+            await self._beat_on()
+        except Exception as error:  # noqa: BLE001 (the next poll raises it)
+            self._fatal = error
+
+    async def _beat_on(self) -> None:
+        while self.state is not MemberState.LEFT:
+            await self._runtime.sleep_ms(self._config.heartbeat_interval_ms)
+            if self.state not in BEATING:
+                continue
+            if self._late():
+                await self.leave()
+                self._lose()
+                return
+            await self._beat_once(self._runtime.now_ms() + self._config.session_timeout_ms)
+
+    async def _beat_once(self, deadline_ms: int) -> None:
+        generation_id = self.generation_id
+        request = HeartbeatRequest(
+            group_id=self._group_id,
+            generation_id=generation_id,
+            member_id=self.member_id,
+            group_instance_id=self._config.group_instance_id,
+        )
+        self._metrics.heartbeat_total += 1
+        try:
+            reply = await self._cluster.call(
+                self._target,
+                request,
+                (0, 4),
+                deadline_ms=deadline_ms,
+                code_of=lambda answer: int(answer.error_code),
+                lane=GROUP_LANE,
+            )
+        except KafkaError as error:
+            self._metrics.heartbeat_failed_total += 1
+            log.warning("group %r: heartbeat failed: %s", self._group_id, error)
+            if isinstance(error, KafkaTimeoutError) and self.state in BEATING:
+                self._lose()
+            return
+        if generation_id != self.generation_id or self.state not in BEATING:
+            return
+        if reply.error_code == E.REBALANCE_IN_PROGRESS:
+            self._rebalance()
+        elif reply.error_code in LOST_MEMBERSHIP:
+            self._lose()
+        elif reply.error_code == E.FENCED_INSTANCE_ID:
+            self._fatal = GroupFencedError(
+                f"another member of group {self._group_id!r} took group_instance_id {self._config.group_instance_id!r}",
+                code=reply.error_code,
+            )
+            self._lose()
+        elif reply.error_code != 0:
+            log.warning("group %r: heartbeat refused: %s", self._group_id, error_for(reply.error_code))
+
+    # --- leaving ---
+
+    async def leave(self) -> None:
+        """Give up the membership; a static member (group_instance_id) stays, to come back without a rebalance."""
+        if self.member_id and self._config.group_instance_id is None and self.state is not MemberState.LEFT:
+            request = LeaveGroupRequest(
+                group_id=self._group_id,
+                members=[MemberIdentity(member_id=self.member_id)],
+                member_id=self.member_id,
+            )
+            try:
+                await self._cluster.call(
+                    self._target,
+                    request,
+                    (0, 5),
+                    deadline_ms=self._runtime.now_ms() + self._config.request_timeout_ms,
+                    code_of=lambda answer: int(answer.error_code),
+                    lane=GROUP_LANE,
+                )
+            except KafkaError as error:
+                log.info("group %r: could not say goodbye: %s", self._group_id, error)
+
+    async def end(self) -> None:
+        if self._owns or self.assignment:
+            self._owns = False
+            await self._give_up("revoked" if self.generation_id >= 0 else "lost", self.assignment)
+        await self.leave()
+        self.state = step(self.state, MemberEvent.LEAVE)
+        self.generation_id, self.member_id, self._owner = -1, "", None
+        if self._heartbeats is not None:
+            self._heartbeats.cancel()
+            self._heartbeats = None

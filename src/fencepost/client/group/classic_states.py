@@ -1,0 +1,92 @@
+"""A classic group member's states as the consumer sees them, and every step between them.
+
+UNJOINED    no place in the group; the next poll joins
+JOINING     JoinGroup is on its way (the broker holds it until all members are there)
+SYNCING     SyncGroup is on its way (the leader brings the assignment)
+STABLE      has an assignment; heartbeats run
+REBALANCING has a place and is to join again with the next poll; heartbeats go on until then
+LEFT        left the group, by close or unsubscribe
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import Final
+
+from fencepost.errors import UsageError
+from fencepost.states import StateTable
+
+
+class MemberState(Enum):
+    """See the module's text."""
+
+    UNJOINED = auto()
+    JOINING = auto()
+    SYNCING = auto()
+    STABLE = auto()
+    REBALANCING = auto()
+    LEFT = auto()
+
+
+class MemberEvent(Enum):
+    """What happens to a member."""
+
+    JOIN = auto()  # a poll starts to join
+    JOINED = auto()  # JoinGroup was answered with a generation
+    SYNCED = auto()  # SyncGroup was answered with an assignment
+    REBALANCE = auto()  # the coordinator wants everybody to join again (27), or we want to
+    LOST = auto()  # the coordinator does not know us any more (22, 25), or an answer was lost
+    LEAVE = auto()
+
+
+_S = MemberState
+_E = MemberEvent
+
+
+def _illegal(state: MemberState, event: MemberEvent) -> UsageError:
+    return UsageError(f"{event.name} cannot happen to a group member in state {state.name}")
+
+
+TABLE: Final = StateTable(
+    MemberState,
+    MemberEvent,
+    {
+        _S.UNJOINED: {
+            _E.JOIN: _S.JOINING,
+            _E.REBALANCE: _S.UNJOINED,
+            _E.LOST: _S.UNJOINED,
+            _E.LEAVE: _S.LEFT,
+        },
+        _S.JOINING: {
+            _E.JOINED: _S.SYNCING,
+            _E.REBALANCE: _S.UNJOINED,
+            _E.LOST: _S.UNJOINED,
+            _E.LEAVE: _S.LEFT,
+        },
+        _S.SYNCING: {
+            _E.SYNCED: _S.STABLE,
+            _E.REBALANCE: _S.UNJOINED,
+            _E.LOST: _S.UNJOINED,
+            _E.LEAVE: _S.LEFT,
+        },
+        _S.STABLE: {
+            _E.REBALANCE: _S.REBALANCING,
+            _E.LOST: _S.UNJOINED,
+            _E.LEAVE: _S.LEFT,
+        },
+        _S.REBALANCING: {
+            _E.JOIN: _S.JOINING,
+            _E.REBALANCE: _S.REBALANCING,
+            _E.LOST: _S.UNJOINED,
+            _E.LEAVE: _S.LEFT,
+        },
+        _S.LEFT: {
+            _E.JOIN: _S.JOINING,  # subscribed again
+            _E.REBALANCE: _S.LEFT,  # a late answer
+            _E.LOST: _S.LEFT,
+            _E.LEAVE: _S.LEFT,
+        },
+    },
+    _illegal,
+)
+step: Final = TABLE.step

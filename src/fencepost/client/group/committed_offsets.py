@@ -1,0 +1,149 @@
+"""Committed offsets: OffsetFetch and OffsetCommit against a group's coordinator.
+
+OffsetFetch asks for stable offsets by default: while a transaction holds some, the broker answers 88 and we wait
+(KIP-447). Topic names are used throughout (OffsetFetch up to v9, OffsetCommit up to v9).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from fencepost.client.net import retry
+from fencepost.client.net.cluster import Cluster, Coordinator, CoordinatorKind
+from fencepost.client.net.retry import Action
+from fencepost.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
+from fencepost.errors import error_for
+from fencepost.protocol.codes import ErrorCode as E
+from fencepost.protocol.messages import offset_commit as oc
+from fencepost.protocol.messages import offset_fetch as of
+
+GROUP_LANE: Final = "group"  # a group's calls do not wait behind fetches to the same broker
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    topics: dict[str, list[int]] = defaultdict(list)
+    for partition in partitions:
+        topics[partition.topic].append(partition.partition)
+    return topics
+
+
+def _fetch_request(group_id: str, partitions: Sequence[TopicPartition] | None, stable: bool) -> of.OffsetFetchRequest:
+    """One request for both shapes: v8+ has a list of groups, older ones a single group."""
+    new: list[of.OffsetFetchRequestTopics] | None = None
+    old: list[of.OffsetFetchRequestTopic] | None = None
+    if partitions is not None:
+        topics = _by_topic(partitions)
+        new = [of.OffsetFetchRequestTopics(name=name, partition_indexes=numbers) for name, numbers in topics.items()]
+        old = [of.OffsetFetchRequestTopic(name=name, partition_indexes=numbers) for name, numbers in topics.items()]
+    group = of.OffsetFetchRequestGroup(group_id=group_id, topics=new)
+    return of.OffsetFetchRequest(groups=[group], require_stable=stable, group_id=group_id, topics=old)
+
+
+def _fetch_code(reply: of.OffsetFetchResponse) -> int:
+    """The group's error, else the first partition's."""
+    shape = reply.groups[0] if reply.groups else reply
+    if shape.error_code != 0:
+        return shape.error_code
+    for topic in shape.topics:
+        for partition in topic.partitions:
+            if partition.error_code != 0:
+                return int(partition.error_code)
+    return 0
+
+
+async def fetch_committed(
+    cluster: Cluster,
+    group_id: str,
+    partitions: Sequence[TopicPartition] | None,
+    *,
+    require_stable: bool,
+    deadline_ms: int,
+    lane: str = "",
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """The committed offsets (None: all of the group). Partitions without one are left out. Raises KafkaError."""
+    if partitions is not None and not partitions:
+        return {}
+    reply: of.OffsetFetchResponse = await cluster.call(
+        Coordinator(CoordinatorKind.GROUP, group_id),
+        _fetch_request(group_id, partitions, require_stable),
+        (7 if require_stable else 2, 9),
+        deadline_ms=deadline_ms,
+        code_of=_fetch_code,
+        what=f"committed offsets of group {group_id!r}",
+        lane=lane,
+    )
+    code = _fetch_code(reply)
+    if code != 0:
+        raise error_for(code, f"committed offsets of group {group_id!r}")
+    shape = reply.groups[0] if reply.groups else reply
+    return {
+        TopicPartition(topic.name, partition.partition_index): OffsetAndMetadata(
+            partition.committed_offset, partition.metadata or "", partition.committed_leader_epoch
+        )
+        for topic in shape.topics
+        for partition in topic.partitions
+        if partition.committed_offset >= 0
+    }
+
+
+async def commit(
+    cluster: Cluster,
+    group: GroupMetadata,
+    positions: Mapping[TopicPartition, OffsetAndMetadata],
+    deadline_ms: int,
+    lane: str = "",
+) -> None:
+    """OffsetCommit. Raises GroupFencedError (22, 25, 27, 82), KafkaTimeoutError, the class of any other code."""
+    if not positions:
+        return
+    topics = [
+        oc.OffsetCommitRequestTopic(
+            name=name,
+            partitions=[
+                oc.OffsetCommitRequestPartition(
+                    partition_index=number,
+                    committed_offset=positions[TopicPartition(name, number)].offset,
+                    committed_leader_epoch=positions[TopicPartition(name, number)].leader_epoch,
+                    committed_metadata=positions[TopicPartition(name, number)].metadata,
+                )
+                for number in numbers
+            ],
+        )
+        for name, numbers in _by_topic(positions).items()
+    ]
+    request = oc.OffsetCommitRequest(
+        group_id=group.group_id,
+        generation_id_or_member_epoch=group.generation_id,
+        member_id=group.member_id,
+        group_instance_id=group.group_instance_id,
+        topics=topics,
+    )
+    reply: oc.OffsetCommitResponse = await cluster.call(
+        Coordinator(CoordinatorKind.GROUP, group.group_id),
+        request,
+        (7 if group.group_instance_id is not None else 2, 9),
+        deadline_ms=deadline_ms,
+        code_of=_commit_code,
+        what=f"commit offsets of group {group.group_id!r}",
+        lane=lane,
+    )
+    for topic in reply.topics:
+        for partition in topic.partitions:
+            if partition.error_code != 0:
+                raise error_for(
+                    partition.error_code, f"commit {topic.name}-{partition.partition_index} of {group.group_id!r}"
+                )
+
+
+def _commit_code(reply: oc.OffsetCommitResponse) -> int:
+    """The code that decides what to do next: a final one before a retriable one."""
+    codes = [
+        partition.error_code
+        for topic in reply.topics
+        for partition in topic.partitions
+        if partition.error_code != E.NONE
+    ]
+    final = [code for code in codes if retry.action(retry.OFFSET_COMMIT, code) in (Action.REJECT, Action.FATAL)]
+    return (final or codes or [0])[0]

@@ -1,0 +1,356 @@
+"""Membership by KIP-848 (group_protocol="consumer"): the coordinator assigns, member by member; nobody waits for all.
+
+One kind of request carries joining, assignments and their acknowledgement. Heartbeats run in a task of their own; what
+they bring is worked off by `settle`: partitions that go are revoked (told to the application in its poll), those that
+come are taken, then the next heartbeat acknowledges. Everything else is read on meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+from base64 import urlsafe_b64encode
+from collections import defaultdict
+from typing import Final
+from uuid import UUID
+
+from fencepost.client.group.committed_offsets import GROUP_LANE
+from fencepost.client.group.consumer_protocol_states import ConsumerMemberEvent, ConsumerMemberState, step
+from fencepost.client.group.member import LOOK_PATIENCE_MS, MISSING_TOPIC_CHECK_MS, Listener, Member, Topics
+from fencepost.client.metrics import ConsumerMetrics
+from fencepost.client.net.cluster import Cluster
+from fencepost.client.net.runtime import Runtime
+from fencepost.client.types import TopicPartition
+from fencepost.config import ConsumerConfig
+from fencepost.errors import (
+    ClosedError,
+    DisconnectedError,
+    GroupFencedError,
+    KafkaError,
+    KafkaTimeoutError,
+    RetriableError,
+    error_for,
+)
+from fencepost.protocol.codes import ErrorCode as E
+from fencepost.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+
+log = logging.getLogger("fencepost.client.group")
+
+JOIN_EPOCH: Final = 0
+LEAVE_EPOCH: Final = -1
+STATIC_LEAVE_EPOCH: Final = -2  # back soon: the coordinator keeps the assignment for the rest of the session
+REGEX_VERSION: Final = 1  # ConsumerGroupHeartbeat v1: patterns are matched by the broker
+FENCED: Final = (E.UNKNOWN_MEMBER_ID, E.FENCED_MEMBER_EPOCH)
+WAIT_STEP_MS: Final = 1_000
+LEAVE_PATIENCE_MS: Final = 5_000
+_S = ConsumerMemberState
+_E = ConsumerMemberEvent
+
+
+def new_member_id(runtime: Runtime) -> str:
+    """128 random bits as Kafka writes its UUIDs (KIP-1082: the client chooses)."""
+    bits = bytes(int(runtime.random() * 256) for _ in range(16))
+    return urlsafe_b64encode(bits).rstrip(b"=").decode()
+
+
+class ConsumerProtocolMember(Member):
+    """One member of a KIP-848 group. `generation_id` is the member epoch, -1 while it has none."""
+
+    def __init__(self, cluster: Cluster, config: ConsumerConfig, listener: Listener, metrics: ConsumerMetrics) -> None:
+        super().__init__(cluster, config, listener, metrics)
+        self.state = _S.UNJOINED
+        self.member_id = new_member_id(self._runtime)
+        self._goal: set[tuple[UUID, int]] = set()
+        self._ids: dict[TopicPartition, UUID] = {}  # of what is owned
+        self._regex: bool | None = None  # whether the broker matches the pattern; None: not known yet
+        self._said: tuple[str, ...] | None = None  # the topic names that the coordinator knows
+        self._whole = True  # the next heartbeat says everything
+        self._interval_ms = config.heartbeat_interval_ms
+        self._wake = self._runtime.event()  # beat now
+        self._moved = self._runtime.event()  # a heartbeat brought something
+        self._unreleased_since_ms: int | None = None
+
+    def describe(self) -> str:
+        return (
+            f"group {self._group_id!r}: {self.state.name}, epoch {self.generation_id}, member {self.member_id!r}, "
+            f"goal {len(self._goal)}, owned {len(self.assignment)}, awaiting {self.waiting_for()}"
+        )
+
+    def names(self) -> list[str]:
+        if self._regex:
+            return sorted({partition.topic for partition in self.assignment})
+        return super().names()
+
+    def subscribe(self, wanted: Topics) -> None:
+        self.topics = wanted
+        self._regex = None
+        self._look_again_ms = 0
+        self._whole = True
+        if self.state is _S.LEFT:
+            self.state = _S.UNJOINED
+        self._wake.set()
+
+    def _topics_changed(self) -> None:
+        log.info("group %r: the pattern matches %s now", self._group_id, self.topics.names_now())
+        self._wake.set()
+
+    def polled(self) -> None:
+        super().polled()
+        if self.topics.pattern is not None and self._regex is False:
+            self._look([], often=not self.topics.names_now())
+
+    @property
+    def settled(self) -> bool:
+        # An acknowledgement on its way changes nothing for the application.
+        return self.state in (_S.STABLE, _S.ACKNOWLEDGING)
+
+    @property
+    def holds_back(self) -> bool:
+        return self.state is _S.FENCED
+
+    def _set(self, event: ConsumerMemberEvent) -> None:
+        self.state = step(self.state, event)
+        self._moved.set()
+
+    # --- reaching the target ---
+
+    async def settle(self, deadline_ms: int) -> bool:
+        if self._heartbeats is None or self._heartbeats.done():
+            self._heartbeats = self._runtime.spawn(self._beat())
+        while not self.settled and self.state is not _S.LEFT:
+            self._moved.clear()
+            left = deadline_ms - self._runtime.now_ms()
+            if left <= 0 or self._fatal is not None:
+                return False
+            if self.state is _S.FENCED:
+                self._awaiting = "a poll that serves the rebalance listener"
+                await self._give_up("lost", self.assignment)
+                self._set(_E.TOLD)
+                self._wake.set()
+            elif self.state is _S.RECONCILING:
+                await self._reconcile()
+            else:
+                self._awaiting = "the answer to the first heartbeat"
+                await self._moved.wait(min(left, WAIT_STEP_MS))
+        return self.settled
+
+    async def _reconcile(self) -> None:
+        """Give up what is not in the target, take what is; acknowledge when all of it has a name."""
+        goal = set(self._goal)
+        named, unnamed = await self._named(goal)
+        revoked = [
+            partition for partition in self.assignment if (self._ids.get(partition), partition.partition) not in goal
+        ]
+        self._awaiting = "a poll that serves the rebalance listener"
+        await self._give_up("revoked", revoked)
+        if self.state is not _S.RECONCILING:
+            return
+        added = sorted(one for one in named if one not in self.assignment)
+        self._ids = {name: topic_id for name, topic_id in self._ids.items() if name in self.assignment}
+        self._ids |= {partition: named[partition] for partition in added}
+        self.assignment = sorted({*self.assignment, *added})
+        if added or revoked or not self.assignment:
+            self._metrics.rebalance_total += 1
+            await self._listener("assigned", added)
+        if self._goal != goal:
+            return
+        if unnamed:
+            self._awaiting = f"metadata of {len(unnamed)} topics that are assigned and not known yet"
+            await self._moved.wait(MISSING_TOPIC_CHECK_MS)
+            return
+        self._awaiting = "nothing"
+        self._set(_E.RECONCILED)  # nothing happens when we were fenced meanwhile
+        self._wake.set()
+
+    async def _named(self, goal: set[tuple[UUID, int]]) -> tuple[dict[TopicPartition, UUID], set[UUID]]:
+        """The goal by topic name, and the topic ids that metadata does not know (yet)."""
+        names = self._names_by_id()
+        unnamed = {topic_id for topic_id, _ in goal if topic_id not in names}
+        if unnamed:
+            self._awaiting = f"metadata of {len(unnamed)} topic ids"
+            try:
+                await self._cluster.learn_topic_ids(unnamed, self._runtime.now_ms() + LOOK_PATIENCE_MS)
+            except (DisconnectedError, KafkaTimeoutError) as error:
+                log.warning("group %r: assigned topics are not known yet: %s", self._group_id, error)
+            names = self._names_by_id()
+        named = {TopicPartition(names[one], number): one for one, number in goal if one in names}
+        return named, {topic_id for topic_id in unnamed if topic_id not in names}
+
+    def _names_by_id(self) -> dict[UUID, str]:
+        return {topic.topic_id: name for name, topic in self._cluster.topics.items() if topic.topic_id is not None}
+
+    # --- heartbeats ---
+
+    async def _beat(self) -> None:
+        while self.state is not _S.LEFT and self._fatal is None:
+            self._wake.clear()
+            if self.state is _S.FENCED:
+                await self._wake.wait(self._interval_ms)  # until the application was told
+                continue
+            if self._late():
+                await self._leave()
+                self._forget(_E.FENCE)
+                return  # the next poll settles, and so joins again
+            pause_ms: float = self._interval_ms
+            try:
+                pause_ms = await self._beat_once()
+            except RetriableError as error:
+                self._metrics.heartbeat_failed_total += 1
+                self._whole = True  # nobody knows whether it arrived
+                self._awaiting = f"another heartbeat after: {error}"
+                log.warning("group %r: heartbeat failed: %s", self._group_id, error)
+                self._cluster.forget_coordinator(self._target)
+                pause_ms = min(pause_ms, WAIT_STEP_MS)
+            except ClosedError:
+                return
+            except Exception as error:  # noqa: BLE001 (the next poll raises it)
+                self._fatal = error
+                self._moved.set()
+                return
+            await self._wake.wait(pause_ms)
+
+    async def _beat_once(self) -> float:
+        """One heartbeat; how long to wait before the next. Raises what ends the membership, and lost answers."""
+        deadline_ms = self._runtime.now_ms() + self._config.request_timeout_ms
+        connection = await self._cluster.reach(self._target, deadline_ms, GROUP_LANE)
+        await self._choose_regex(connection.version(ConsumerGroupHeartbeatRequest.API_KEY, 0, 1), deadline_ms)
+        if self.state in (_S.UNJOINED, _S.JOINING):
+            self._whole = True
+            self.state = step(self.state, _E.JOIN)
+        request, sent = self._request()
+        acknowledging = self.state is _S.ACKNOWLEDGING
+        self._metrics.heartbeat_total += 1
+        reply: ConsumerGroupHeartbeatResponse = await self._cluster.call(
+            self._target,
+            request,
+            (REGEX_VERSION if request.subscribed_topic_regex else 0, 1),
+            deadline_ms=deadline_ms,
+            code_of=lambda answer: int(answer.error_code),
+            lane=GROUP_LANE,
+        )
+        if self.state in (_S.LEFT, _S.FENCED):
+            return self._interval_ms
+        if reply.error_code != 0:
+            return self._refused(reply)
+        self._unreleased_since_ms = None
+        self._whole, self._said = False, sent
+        self._interval_ms = reply.heartbeat_interval_ms or self._interval_ms
+        self.generation_id = reply.member_epoch
+        self.member_id = reply.member_id or self.member_id
+        self._owner = self._identity()
+        if reply.assignment is not None:
+            self._goal = {
+                (topic.topic_id, number)
+                for topic in reply.assignment.topic_partitions
+                if topic.topic_id is not None
+                for number in topic.partitions
+            }
+            self._set(_E.TARGET)
+        elif acknowledging or self.state in (_S.JOINING, _S.STABLE):
+            self._set(_E.ANSWERED)
+        # What was reconciled while the answer was on its way is acknowledged at once.
+        return 0 if self.state is _S.ACKNOWLEDGING else self._interval_ms
+
+    async def _choose_regex(self, version: int, deadline_ms: int) -> None:
+        """Whether the broker matches the pattern. One with flags is matched here: they do not travel."""
+        pattern = self.topics.pattern
+        if pattern is None or self._regex is not None:
+            return
+        plain = pattern.flags & ~32 == 0  # re.UNICODE is always on
+        self._regex = version >= REGEX_VERSION and plain
+        if not self._regex:
+            await self.topics.match(self._cluster, deadline_ms)
+
+    def _request(self) -> tuple[ConsumerGroupHeartbeatRequest, tuple[str, ...]]:
+        """The heartbeat, and the topic names that the coordinator then knows. What it knows already is left out."""
+        names = tuple(self.topics.names_now())
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=self._group_id,
+            member_id=self.member_id,
+            member_epoch=JOIN_EPOCH if self.state is _S.JOINING else self.generation_id,
+            instance_id=self._config.group_instance_id,
+            topic_partitions=None,
+        )
+        if self._whole:
+            request.rack_id = self._config.client_rack or None
+            request.rebalance_timeout_ms = self._config.max_poll_interval_ms
+            request.server_assignor = self._config.group_remote_assignor
+            if self._regex and self.topics.pattern is not None:
+                request.subscribed_topic_regex = self.topics.pattern.pattern
+        if self._whole or names != self._said:
+            request.subscribed_topic_names = names
+        if self._whole or self.state is _S.ACKNOWLEDGING:
+            owned: dict[UUID, list[int]] = defaultdict(list)
+            if self.state is not _S.JOINING:
+                for partition in self.assignment:
+                    owned[self._ids[partition]].append(partition.partition)
+            request.topic_partitions = [
+                TopicPartitions(topic_id=topic_id, partitions=numbers) for topic_id, numbers in owned.items()
+            ]
+        return request, names
+
+    def _refused(self, reply: ConsumerGroupHeartbeatResponse) -> float:
+        """Take a refusal; how long to wait before the next heartbeat. Raises what ends the membership."""
+        code = reply.error_code
+        error = error_for(code, f"group {self._group_id!r}", reply.error_message)
+        self._metrics.heartbeat_failed_total += 1
+        if code in FENCED:
+            log.warning("%s; joining again", error)
+            self._forget(_E.FENCE)
+            return 0
+        if code == E.INVALID_REGULAR_EXPRESSION and self._regex:
+            log.warning("%s; matching the pattern here", error)
+            self._regex = False
+            self._look_again_ms = 0
+            return 0
+        if code == E.UNRELEASED_INSTANCE_ID:
+            # Whoever had the id may have been killed: its session ends by itself.
+            now_ms = self._runtime.now_ms()
+            self._unreleased_since_ms = self._unreleased_since_ms or now_ms
+            if now_ms - self._unreleased_since_ms < self._config.session_timeout_ms + self._interval_ms:
+                self._awaiting = f"the end of another member's session: {error}"
+                return min(self._interval_ms, WAIT_STEP_MS)
+        if code in (E.FENCED_INSTANCE_ID, E.UNRELEASED_INSTANCE_ID):
+            raise GroupFencedError(str(error), code=code)
+        raise error
+
+    def _forget(self, event: ConsumerMemberEvent) -> None:
+        """Not a member any more."""
+        self.generation_id = -1
+        self._goal, self._said, self._whole = set(), None, True
+        self._set(event)
+
+    # --- leaving ---
+
+    async def _leave(self) -> None:
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=self._group_id,
+            member_id=self.member_id,
+            member_epoch=LEAVE_EPOCH if self._config.group_instance_id is None else STATIC_LEAVE_EPOCH,
+            instance_id=self._config.group_instance_id,
+            topic_partitions=None,
+        )
+        try:
+            await self._cluster.call(
+                self._target,
+                request,
+                (0, 1),
+                deadline_ms=self._runtime.now_ms() + LEAVE_PATIENCE_MS,
+                code_of=lambda answer: int(answer.error_code),
+                lane=GROUP_LANE,
+            )
+        except KafkaError as error:
+            log.info("group %r: could not say goodbye: %s", self._group_id, error)
+
+    async def end(self) -> None:
+        await self._give_up("revoked" if self.generation_id >= 0 else "lost", self.assignment)
+        if self._heartbeats is not None:
+            self._heartbeats.cancel()
+            self._heartbeats = None
+        if self.generation_id >= 0:
+            await self._leave()
+        self._forget(_E.LEAVE)
+        self._owner = None

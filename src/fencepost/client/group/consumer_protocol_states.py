@@ -1,0 +1,108 @@
+"""A KIP-848 group member's states as the consumer sees them. The broker assigns, heartbeats carry it.
+
+UNJOINED      no place in the group; the next heartbeat joins, with epoch 0
+JOINING       that heartbeat is on its way
+RECONCILING   has a target that differs from what it owns: revokes, looks up topic ids, takes
+ACKNOWLEDGING reached the target; the next heartbeat says so
+STABLE        owns what the coordinator thinks it owns
+FENCED        the coordinator does not know us any more (25, 110); all is lost, and the application is told first
+LEFT          left the group, by close or unsubscribe
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import Final
+
+from fencepost.errors import UsageError
+from fencepost.states import StateTable
+
+
+class ConsumerMemberState(Enum):
+    """See the module's text."""
+
+    UNJOINED = auto()
+    JOINING = auto()
+    RECONCILING = auto()
+    ACKNOWLEDGING = auto()
+    STABLE = auto()
+    FENCED = auto()
+    LEFT = auto()
+
+
+class ConsumerMemberEvent(Enum):
+    """What happens to a member."""
+
+    JOIN = auto()  # a heartbeat with epoch 0 goes out
+    ANSWERED = auto()  # a heartbeat was answered without a new target
+    TARGET = auto()  # a heartbeat was answered with a target assignment
+    RECONCILED = auto()  # what we own is the target now
+    FENCE = auto()  # the membership is gone: refused (25, 110), or given up by ourselves (no poll)
+    TOLD = auto()  # the application knows that everything is lost
+    LEAVE = auto()
+
+
+_S = ConsumerMemberState
+_E = ConsumerMemberEvent
+
+
+def _illegal(state: ConsumerMemberState, event: ConsumerMemberEvent) -> UsageError:
+    return UsageError(f"{event.name} cannot happen to a group member in state {state.name}")
+
+
+TABLE: Final = StateTable(
+    ConsumerMemberState,
+    ConsumerMemberEvent,
+    {
+        _S.UNJOINED: {
+            _E.JOIN: _S.JOINING,
+            _E.FENCE: _S.UNJOINED,
+            _E.TOLD: _S.UNJOINED,
+            _E.LEAVE: _S.LEFT,
+        },
+        _S.JOINING: {
+            _E.JOIN: _S.JOINING,  # the answer was lost
+            _E.ANSWERED: _S.STABLE,
+            _E.TARGET: _S.RECONCILING,
+            _E.FENCE: _S.UNJOINED,
+            _E.LEAVE: _S.LEFT,
+        },
+        _S.RECONCILING: {
+            _E.ANSWERED: _S.RECONCILING,
+            _E.TARGET: _S.RECONCILING,
+            _E.RECONCILED: _S.ACKNOWLEDGING,
+            _E.FENCE: _S.FENCED,
+            _E.LEAVE: _S.LEFT,
+        },
+        _S.ACKNOWLEDGING: {
+            _E.ANSWERED: _S.STABLE,
+            _E.TARGET: _S.RECONCILING,
+            _E.FENCE: _S.FENCED,
+            _E.LEAVE: _S.LEFT,
+        },
+        _S.STABLE: {
+            _E.ANSWERED: _S.STABLE,
+            _E.TARGET: _S.RECONCILING,
+            _E.FENCE: _S.FENCED,
+            _E.LEAVE: _S.LEFT,
+        },
+        _S.FENCED: {
+            _E.ANSWERED: _S.FENCED,  # a late answer
+            _E.TARGET: _S.FENCED,
+            _E.RECONCILED: _S.FENCED,
+            _E.FENCE: _S.FENCED,
+            _E.TOLD: _S.UNJOINED,
+            _E.LEAVE: _S.LEFT,
+        },
+        _S.LEFT: {
+            _E.ANSWERED: _S.LEFT,
+            _E.TARGET: _S.LEFT,
+            _E.RECONCILED: _S.LEFT,
+            _E.FENCE: _S.LEFT,
+            _E.TOLD: _S.LEFT,
+            _E.LEAVE: _S.LEFT,
+        },
+    },
+    _illegal,
+)
+step: Final = TABLE.step

@@ -1,0 +1,225 @@
+"""What classic (classic.py) and KIP-848 membership (consumer_protocol.py) have in common, and the subscription.
+
+A member tells of "assigned", "revoked" and "lost" partitions through its listener and waits until that was served; what
+it keeps in a rebalance is not mentioned.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Final, NamedTuple, Self
+
+from fencepost.client.metrics import ConsumerMetrics
+from fencepost.client.net.cluster import Cluster, Coordinator, CoordinatorKind
+from fencepost.client.net.runtime import TaskHandle
+from fencepost.client.types import GroupMetadata, TopicPartition
+from fencepost.config import ConsumerConfig
+from fencepost.errors import ConfigurationError, DisconnectedError, KafkaError, KafkaTimeoutError, error_for
+
+log = logging.getLogger("fencepost.client.group")
+
+MISSING_TOPIC_CHECK_MS: Final = 1_000  # how often to look for a subscribed topic that does not exist yet
+LOOK_PATIENCE_MS: Final = 5_000  # for one look at metadata; the next one follows
+
+# kind ("revoked", "assigned", "lost") and the partitions; awaited before the rebalance goes on
+Listener = Callable[[str, list[TopicPartition]], Awaitable[None]]
+
+
+class Wanted(NamedTuple):
+    """A subscription as asked for: names, or a pattern that whole names have to match."""
+
+    names: tuple[str, ...] = ()
+    pattern: re.Pattern[str] | None = None
+
+
+class Topics:
+    """The topics of a subscription; those of a pattern are matched here, from metadata of all topics."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self.pattern = wanted.pattern
+        self._names = sorted(set(wanted.names))
+
+    @classmethod
+    def make(cls, names: Iterable[str] | re.Pattern[str], pattern: str | re.Pattern[str] | None) -> Self:
+        """Raises ConfigurationError."""
+        if isinstance(names, re.Pattern):
+            return cls.make((), names)
+        names = tuple(names)
+        if pattern is not None and names:
+            raise ConfigurationError("subscribe to topics or to a pattern, not both")
+        try:
+            compiled = re.compile(pattern) if pattern is not None else None
+        except re.error as error:
+            raise ConfigurationError(f"pattern {pattern!r}: {error}") from error
+        return cls(Wanted(names, compiled))
+
+    def names_now(self) -> list[str]:
+        """The names, in order."""
+        return list(self._names)
+
+    async def match(self, cluster: Cluster, deadline_ms: int) -> bool:
+        """Match the pattern against the topics there are now; whether the names changed. Raises KafkaError."""
+        if self.pattern is None:
+            return False
+        reply = await cluster.fetch_metadata(None, deadline_ms, create=False)
+        found = sorted(
+            topic.name
+            for topic in reply.topics
+            if topic.name is not None
+            and topic.error_code == 0
+            and not topic.is_internal
+            and self.pattern.fullmatch(topic.name)
+        )
+        changed, self._names = found != self._names, found
+        return changed
+
+
+class Member:
+    """One member of a group. `assignment` is what it owns; `generation_id` (or epoch) is -1 outside the group."""
+
+    def __init__(self, cluster: Cluster, config: ConsumerConfig, listener: Listener, metrics: ConsumerMetrics) -> None:
+        self.generation_id = -1
+        self.member_id = ""
+        self.assignment: list[TopicPartition] = []
+        self.topics = Topics(Wanted())
+        self._cluster = cluster
+        self._runtime = cluster.runtime
+        self._config = config
+        self._group_id = config.group_id or ""
+        self._target = Coordinator(CoordinatorKind.GROUP, self._group_id)
+        self._listener = listener
+        self._metrics = metrics
+        self._last_poll_ms = self._runtime.now_ms()
+        self._look_again_ms = self._missing_again_ms = 0
+        self._looking = False
+        self._heartbeats: TaskHandle | None = None
+        self._fatal: Exception | None = None
+        self._owner: GroupMetadata | None = None  # who we are, or were last, as the owner of what is being read
+        self._awaiting = "the next poll"  # in words, for a consumer that seems stuck
+
+    def subscribe(self, wanted: Topics) -> None:
+        """What is wanted from now on."""
+        raise NotImplementedError
+
+    def metadata(self) -> GroupMetadata:
+        """For send_offsets_to_transaction and commits: who owns the partitions that are being read.
+
+        A member that finds out in the background that it was thrown out must not forget who it was: with an unknown
+        member and no generation, the coordinator would take its offsets unchecked, and records would be doubled.
+        """
+        return self._owner or self._identity()
+
+    def _identity(self) -> GroupMetadata:
+        return GroupMetadata(self._group_id, self.generation_id, self.member_id, self._config.group_instance_id)
+
+    def names(self) -> list[str]:
+        """The topics subscribed to; of a pattern, those it matches now."""
+        return self.topics.names_now()
+
+    @property
+    def settled(self) -> bool:
+        """Whether the assignment is current."""
+        raise NotImplementedError
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether nothing may be handed out while the assignment is not current."""
+        raise NotImplementedError
+
+    def polled(self) -> None:
+        """The application is alive. Raises what ended the membership for good."""
+        self._last_poll_ms = self._runtime.now_ms()
+        if self._fatal is not None:
+            raise self._fatal
+        self._look_for_missing()
+
+    async def settle(self, deadline_ms: int) -> bool:
+        """Work until the assignment is current; False when the time is over (going on later). Raises final errors."""
+        raise NotImplementedError
+
+    async def end(self) -> None:
+        """Leave for good: partitions are given up, heartbeats stop."""
+        raise NotImplementedError
+
+    def waiting_for(self) -> str:
+        """What the assignment waits for, in words: what goes wrong all the time, if anything does."""
+        trouble = self._cluster.lasting_errors.latest()
+        return self._awaiting if trouble is None else f"{self._awaiting}; what goes wrong: {trouble}"
+
+    def describe(self) -> str:
+        """One line for logs and tests."""
+        raise NotImplementedError
+
+    def _late(self) -> bool:
+        """Whether the application has not polled for max_poll_interval_ms; says so."""
+        if self._runtime.now_ms() - self._last_poll_ms <= self._config.max_poll_interval_ms:
+            return False
+        log.warning(
+            "group %r: no poll for max_poll_interval_ms (%d ms); leaving so that others can go on",
+            self._group_id,
+            self._config.max_poll_interval_ms,
+        )
+        return True
+
+    async def _give_up(self, kind: str, partitions: Sequence[TopicPartition]) -> None:
+        """Tell that these are not ours any more; own them until that was served."""
+        if partitions:
+            await self._listener(kind, sorted(partitions))
+        gone = set(partitions)
+        self.assignment = [partition for partition in self.assignment if partition not in gone]
+
+    def _look_for_missing(self) -> None:
+        """Topics that are subscribed to by name and do not exist are waited for, but not in silence."""
+        now_ms = self._runtime.now_ms()
+        if (
+            self.generation_id < 0
+            or self._looking
+            or now_ms < self._missing_again_ms
+            or self.topics.pattern is not None
+        ):
+            return
+        self._missing_again_ms = now_ms + MISSING_TOPIC_CHECK_MS
+        known = self._cluster.topics
+        missing = [name for name in self.topics.names_now() if name not in known or known[name].error_code != 0]
+        if missing:
+            self._looking = True
+            self._runtime.spawn(self._look_once(missing))
+
+    def _tell_of(self, topics: Sequence[str]) -> None:
+        for name in topics:
+            known, what = self._cluster.topics.get(name), f"topic {name!r}"
+            if known is not None and known.error_code != 0:
+                self._cluster.lasting_errors.met(what, error_for(known.error_code, what))
+            else:
+                self._cluster.lasting_errors.over(what)
+
+    def _look(self, topics: Sequence[str], *, often: bool) -> None:
+        """Look at the metadata of these topics (and the pattern's) when it is time to, in a task."""
+        now_ms = self._runtime.now_ms()
+        if self._looking or now_ms < self._look_again_ms:
+            return
+        wait_ms = self._cluster.config.metadata_max_age_ms
+        self._look_again_ms = now_ms + (min(MISSING_TOPIC_CHECK_MS, wait_ms) if often else wait_ms)
+        self._looking = True
+        self._runtime.spawn(self._look_once(list(topics)))
+
+    async def _look_once(self, topics: list[str]) -> None:
+        deadline_ms = self._runtime.now_ms() + LOOK_PATIENCE_MS
+        try:
+            if await self.topics.match(self._cluster, deadline_ms):
+                self._topics_changed()
+            if topics:
+                await self._cluster.refresh(topics, deadline_ms)
+                self._tell_of(topics)
+        except (DisconnectedError, KafkaTimeoutError) as error:
+            log.info("group %r: metadata is not there yet: %s", self._group_id, error)
+        except KafkaError as error:
+            log.warning("group %r: metadata: %s", self._group_id, error)
+        finally:
+            self._looking = False
+
+    def _topics_changed(self) -> None:
+        """The pattern matches other topics now."""
+        raise NotImplementedError

@@ -1,0 +1,16 @@
+"""Which membership a consumer's settings ask for."""
+
+from __future__ import annotations
+
+from fencepost.client.group.classic import ClassicMember
+from fencepost.client.group.consumer_protocol import ConsumerProtocolMember
+from fencepost.client.group.member import Listener, Member
+from fencepost.client.metrics import ConsumerMetrics
+from fencepost.client.net.cluster import Cluster
+from fencepost.config import ConsumerConfig
+
+
+def member_for(cluster: Cluster, config: ConsumerConfig, listener: Listener, metrics: ConsumerMetrics) -> Member:
+    """The membership that group_protocol asks for. Raises ConfigurationError."""
+    kind = ConsumerProtocolMember if config.group_protocol == "consumer" else ClassicMember
+    return kind(cluster, config, listener, metrics)

@@ -1,0 +1,254 @@
+"""The real runtime: asyncio (or uvloop) tasks, sockets and clock."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import logging
+import random
+import secrets
+import socket
+import ssl
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, cast
+
+from fencepost.client.net import tls
+from fencepost.client.net.runtime import StreamClosed, StreamRefused
+from fencepost.config import CommonConfig
+from fencepost.protocol.cursor import Buffer
+
+log = logging.getLogger("fencepost.client")
+
+HIGH_WATER_BYTES = 4 * 1024 * 1024
+READ_AHEAD_BYTES = 8 * 1024 * 1024  # received and not yet taken; beyond it reading pauses
+
+# Opens the transport for a protocol, with or without TLS.
+Opener = Callable[[Callable[[], "StreamProtocol"], str, int], Awaitable["StreamProtocol"]]
+
+
+class AsyncioEvent:
+    """Like asyncio.Event, with a timeout that does not need a task of its own."""
+
+    __slots__ = ("_flag", "_loop", "_waiters")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._flag = False
+        self._waiters: deque[asyncio.Future[bool]] = deque()
+
+    def set(self) -> None:
+        self._flag = True
+        if self._loop.is_closed():
+            return  # nobody can wake up any more
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(True)
+
+    def clear(self) -> None:
+        self._flag = False
+
+    def is_set(self) -> bool:
+        return self._flag
+
+    async def wait(self, timeout_ms: float | None = None) -> bool:
+        if self._flag:
+            return True
+        waiter: asyncio.Future[bool] = self._loop.create_future()
+        timer = None
+        if timeout_ms is not None:
+            timer = self._loop.call_later(max(timeout_ms, 0) / 1000, _expire, waiter)
+        self._waiters.append(waiter)
+        try:
+            return await waiter
+        finally:
+            if timer is not None:
+                timer.cancel()
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+
+
+def _expire(waiter: asyncio.Future[bool]) -> None:
+    if not waiter.done():
+        waiter.set_result(False)
+
+
+class StreamProtocol(asyncio.Protocol):
+    """A byte stream over an asyncio transport, with flow control both ways."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._transport: asyncio.Transport | None = None
+        self._received: list[bytes] = []
+        self._received_bytes = 0
+        self._reading_paused = False
+        self._ended = False
+        self._error: Exception | None = None
+        self._reader: asyncio.Future[None] | None = None
+        self._drained: asyncio.Future[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports do not derive from asyncio's
+        self._transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def data_received(self, data: bytes) -> None:
+        self._received.append(data)
+        self._received_bytes += len(data)
+        if self._received_bytes > READ_AHEAD_BYTES and self._transport is not None and not self._reading_paused:
+            self._reading_paused = True
+            self._transport.pause_reading()
+        self._wake_reader()
+
+    def eof_received(self) -> bool:
+        self._ended = True
+        self._wake_reader()
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._ended = True
+        self._error = exc
+        self._wake_reader()
+        self.resume_writing()
+
+    def pause_writing(self) -> None:
+        if self._drained is None:
+            self._drained = self._loop.create_future()
+
+    def resume_writing(self) -> None:
+        drained, self._drained = self._drained, None
+        if drained is not None and not drained.done():
+            drained.set_result(None)
+
+    def _wake_reader(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None and not reader.done():
+            reader.set_result(None)
+
+    async def send(self, buffers: Sequence[Buffer]) -> None:
+        transport = self._transport
+        if transport is None or self._ended or transport.is_closing():
+            raise self._lost("the connection is closed") from self._error
+        transport.writelines(buffers)
+        drained = self._drained
+        if drained is not None:
+            await asyncio.shield(drained)
+
+    async def receive(self) -> bytes:
+        while not self._received:
+            if self._ended:
+                if self._error is not None:
+                    raise self._lost(str(self._error) or type(self._error).__name__) from self._error
+                return b""
+            self._reader = self._loop.create_future()
+            await self._reader
+        data = self._received[0] if len(self._received) == 1 else b"".join(self._received)
+        self._received = []
+        self._received_bytes = 0
+        if self._reading_paused and self._transport is not None and not self._ended:
+            self._reading_paused = False
+            self._transport.resume_reading()
+        return data
+
+    def _lost(self, what: str) -> StreamClosed:
+        # A broker that wants a certificate says so after the client's part of a TLS 1.3 handshake is over.
+        refused = tls.refusal(self._error)
+        return StreamRefused(refused) if refused is not None else StreamClosed(what)
+
+    def close(self) -> None:
+        self._ended = True
+        self._wake_reader()
+        if self._transport is not None:
+            self._transport.abort()
+
+
+async def open_plaintext(factory: Callable[[], StreamProtocol], host: str, port: int, **options: Any) -> StreamProtocol:
+    """Plain TCP. IPv6 and IPv4 addresses of a name are tried in turn, overlapping (RFC 8305)."""
+    loop = asyncio.get_running_loop()
+    if isinstance(loop, asyncio.BaseEventLoop):
+        options["happy_eyeballs_delay"] = 0.25
+    _, stream = await loop.create_connection(factory, host, port, **options)
+    return stream
+
+
+async def open_tls(
+    context: ssl.SSLContext, factory: Callable[[], StreamProtocol], host: str, port: int
+) -> StreamProtocol:
+    """TLS over TCP, with the name asked for (SNI) and, as the context says, checked."""
+    try:
+        return await open_plaintext(factory, host, port, ssl=context, server_hostname=host)
+    except (ssl.SSLError, ConnectionResetError, ConnectionAbortedError, EOFError) as error:
+        refused = tls.refusal(error)
+        if refused is not None:
+            raise StreamRefused(f"{host}:{port}: {refused}") from error
+        raise StreamClosed(
+            f"{host}:{port}: closed during the TLS handshake ({str(error) or type(error).__name__}); "
+            "a plaintext listener does that (security_protocol), and a broker that is just stopping"
+        ) from error
+
+
+def runtime_for(config: CommonConfig) -> AsyncioRuntime:
+    """The runtime of a client in the running loop, with TLS where the settings say so. Raises ConfigurationError."""
+    if "SSL" not in config.security_protocol:
+        return AsyncioRuntime()
+    return AsyncioRuntime(functools.partial(open_tls, tls.context_for(config)))
+
+
+class AsyncioRuntime:
+    """`Runtime` for the running event loop. `opener` makes streams: `open_plaintext`, or `open_tls` with a context."""
+
+    def __init__(self, opener: Opener = open_plaintext) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._opener = opener
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def now_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    async def sleep_ms(self, ms: float) -> None:
+        await asyncio.sleep(max(ms, 0) / 1000)
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self.loop.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+        return task
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("a client task failed", exc_info=task.exception())
+
+    def silence(self) -> None:
+        """The loop is gone, and with it the tasks: asyncio need not complain about each of them."""
+        for task in self._tasks:
+            setattr(task, "_log_destroy_pending", False)  # noqa: B010 (what asyncio.gather does; not in its types)
+
+    def event(self) -> AsyncioEvent:
+        return AsyncioEvent(self.loop)
+
+    async def open(self, host: str, port: int) -> StreamProtocol:
+        try:
+            return await self._opener(lambda: StreamProtocol(self.loop), host, port)
+        except OSError as error:
+            raise StreamClosed(f"{host}:{port}: {error}") from error
+
+    def random(self) -> float:
+        return random.random()
+
+    def nonce(self) -> str:
+        return secrets.token_urlsafe(24)
+
+    async def run_callback(self, function: Callable[[], Any]) -> Any:
+        if inspect.iscoroutinefunction(function):
+            return await function()
+        result = await asyncio.to_thread(function)
+        return await result if inspect.isawaitable(result) else result

@@ -1,0 +1,594 @@
+"""What the client knows of the cluster: nodes, connections, topics, leaders, coordinators; and `call`, which retries.
+
+Bootstrap addresses are used until metadata names the real nodes, and again when none of those can be reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from fencepost.client.net import retry
+from fencepost.client.net.connection import Connection, api_name
+from fencepost.client.net.lasting_errors import LastingErrors
+from fencepost.client.net.retry import Action
+from fencepost.client.net.runtime import Event, Runtime
+from fencepost.client.net.sasl_login import Login
+from fencepost.config import CommonConfig
+from fencepost.errors import (
+    ClosedError,
+    ConfigurationError,
+    DisconnectedError,
+    KafkaError,
+    KafkaTimeoutError,
+    UnknownTopicOrPartitionError,
+    error_for,
+)
+from fencepost.protocol.codec import Message
+from fencepost.protocol.codes import ErrorCode as E
+from fencepost.protocol.messages.find_coordinator import FindCoordinatorRequest
+from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+
+MOST_FAILED_CONNECTS_BEFORE_BOOTSTRAP: Final = 3
+MARKERS_PAUSE_MS: Final = 2
+LEAST_PATIENCE_MS: Final = 50  # of the last attempt
+
+
+class Node(NamedTuple):
+    """A broker's address."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+class Partition(NamedTuple):
+    """What metadata says of a partition. `leader` is -1 when there is none."""
+
+    id: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...] = ()
+    in_sync: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class Topic:
+    """What metadata says of a topic. `error_code` other than 0: it cannot be used now."""
+
+    name: str
+    topic_id: UUID | None
+    error_code: int
+    is_internal: bool
+    partitions: dict[int, Partition]
+    fetched_ms: int
+
+
+class CoordinatorKind(IntEnum):
+    """FindCoordinator's key types."""
+
+    GROUP = 0
+    TRANSACTION = 1
+
+
+class Coordinator(NamedTuple):
+    """A target of `call`: the coordinator of a group or transactional id."""
+
+    kind: CoordinatorKind
+    key: str
+
+
+class AnyNode:
+    """A target of `call`: whichever broker is at hand."""
+
+
+class Controller:
+    """A target of `call`: the node that metadata names as controller (on KRaft any broker forwards)."""
+
+
+class Leader(NamedTuple):
+    """A target of `call`: the leader of a partition."""
+
+    topic: str
+    partition: int
+
+
+Target = Coordinator | AnyNode | Controller | Leader | int
+CodeOf = Callable[[Any], int]
+Versions = tuple[int, int] | Callable[[Connection], tuple[int, int]]
+
+
+@dataclass(slots=True)
+class _Link:
+    """The connection to one address, and how connecting went lately."""
+
+    connection: Connection | None = None
+    connecting: Event | None = None
+    failures: int = 0
+    not_before_ms: int = 0
+    error: KafkaError | None = None
+
+
+def parse_bootstrap(servers: str | Iterable[str]) -> tuple[tuple[str, int], ...]:
+    """ "a:9092,[::1]:9093" or a list of such -> ((host, port), ...). Raises ConfigurationError."""
+    items = (
+        servers.split(",") if isinstance(servers, str) else [address for item in servers for address in item.split(",")]
+    )
+    found = []
+    for item in (address.strip() for address in items):
+        if not item:
+            continue
+        if "://" in item:
+            raise ConfigurationError(
+                f"bootstrap address {item!r}: HOST:PORT, without anything in front; security_protocol says the rest"
+            )
+        host, colon, port = item.rpartition(":")
+        if not colon or item.endswith("]"):
+            host, port = item, "9092"
+        if host.startswith("[") and host.endswith("]"):
+            host = host[1:-1]
+        elif ":" in host:
+            raise ConfigurationError(f"bootstrap address {item!r}: an IPv6 address needs brackets, [::1]:9092")
+        if not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
+            raise ConfigurationError(f"bootstrap address {item!r}: {port!r} is not a port")
+        found.append((host, int(port)))
+    if not found:
+        raise ConfigurationError("bootstrap_servers is empty")
+    return tuple(found)
+
+
+class Cluster:
+    """Shared by the producer, consumer or admin of one client."""
+
+    def __init__(self, runtime: Runtime, config: CommonConfig) -> None:
+        """A view with no connection yet. Raises ConfigurationError for a bad bootstrap address."""
+        self.runtime = runtime
+        self.config = config
+        self._bootstrap = parse_bootstrap(config.bootstrap_servers)
+        self._login = Login.of(config)
+        self.nodes: dict[int, Node] = {}
+        self.topics: dict[str, Topic] = {}
+        self.controller_id = -1
+        self.cluster_id: str | None = None
+        self.features: dict[str, int] = {}
+        self._features_epoch = -2
+        self._links: dict[tuple[str, int, str], _Link] = {}  # by host, port and lane
+        self._coordinators: dict[Coordinator, int] = {}
+        self._wanted: set[str] = set()
+        self._refreshing: Event | None = None
+        self._closed = False
+        self.lasting_errors = LastingErrors(runtime.now_ms)
+
+    def close(self) -> None:
+        """Close every connection; calls in flight fail with DisconnectedError."""
+        self._closed = True
+        for link in self._links.values():
+            if link.connection is not None:
+                link.connection.close()
+
+    # --- connections ---
+
+    async def connection(self, node_id: int, deadline_ms: int, lane: str = "") -> Connection:
+        """A live connection to the node. Raises DisconnectedError, KafkaTimeoutError.
+
+        Each `lane` has a connection of its own: a broker answers one request of a connection after the other, so what
+        it may hold for long (a join, a fetch) must not stand in front of what is urgent (a heartbeat, a commit).
+        """
+        node = self.nodes.get(node_id)
+        if node is None:
+            raise DisconnectedError(f"broker {node_id} is not known")
+        return await self._connect((node.host, node.port), deadline_ms, lane)
+
+    def live(self, node_id: int) -> Connection | None:
+        """The open connection to the node, if there is one."""
+        node = self.nodes.get(node_id)
+        link = self._links.get((node.host, node.port, "")) if node is not None else None
+        if link is None or link.connection is None or link.connection.closed:
+            return None
+        return link.connection
+
+    async def any_connection(self, deadline_ms: int) -> Connection:
+        """A live connection to any broker: an open one, else the address that failed longest ago."""
+        live = [
+            link.connection
+            for (_, _, lane), link in self._links.items()
+            if not lane and link.connection and not link.connection.closed
+        ]
+        if live:
+            return min(live, key=lambda one: one.in_flight)
+        addresses = [(node.host, node.port) for node in self.nodes.values()]
+        failing = [self._link(address).failures for address in addresses]
+        if not addresses or min(failing) >= MOST_FAILED_CONNECTS_BEFORE_BOOTSTRAP:
+            addresses += [address for address in self._bootstrap if address not in addresses]
+        error: KafkaError = DisconnectedError("no broker can be reached")
+        ordered = sorted(addresses, key=lambda one: (self._link(one).not_before_ms, self.runtime.random()))
+        for address in ordered:
+            try:
+                return await self._connect(address, deadline_ms)
+            except (DisconnectedError, KafkaTimeoutError) as failure:
+                error = failure
+                if self.runtime.now_ms() >= deadline_ms:
+                    break
+        raise error
+
+    def _link(self, address: tuple[str, int], lane: str = "") -> _Link:
+        return self._links.setdefault((*address, lane), _Link())
+
+    async def _connect(self, address: tuple[str, int], deadline_ms: int, lane: str = "") -> Connection:
+        link = self._link(address, lane)
+        while True:
+            if self._closed:
+                raise ClosedError("the client is closed")
+            if link.connection is not None and not link.connection.closed:
+                return link.connection
+            left = deadline_ms - self.runtime.now_ms()
+            if left <= 0:
+                cause = link.error or (link.connection.ended if link.connection is not None else None)
+                reason = f": {cause}" if cause else ""
+                raise KafkaTimeoutError(f"no connection to {address[0]}:{address[1]} in time{reason}") from cause
+            if link.connecting is not None:
+                await link.connecting.wait(left)
+                if link.connection is None and link.error is not None and link.connecting is None:
+                    raise link.error
+                continue
+            wait = link.not_before_ms - self.runtime.now_ms()
+            if wait > 0:
+                await self.runtime.sleep_ms(min(wait, left))
+                continue
+            await self._open(address, link)
+
+    async def _open(self, address: tuple[str, int], link: _Link) -> None:
+        link.connecting = self.runtime.event()
+        what = f"broker {address[0]}:{address[1]}"
+        try:
+            link.connection = await Connection.connect(self.runtime, *address, self.config, self._login)
+            link.failures, link.error = 0, None
+            self._learn_features(link.connection)
+            self.lasting_errors.over(what)
+        except KafkaError as error:
+            link.connection, link.error = None, error
+            self.lasting_errors.met(what, error)
+            link.failures += 1
+            link.not_before_ms = self.runtime.now_ms() + round(
+                retry.backoff_ms(
+                    link.failures - 1,
+                    self.runtime.random(),
+                    first_ms=self.config.reconnect_backoff_ms,
+                    most_ms=self.config.reconnect_backoff_max_ms,
+                )
+            )
+            raise
+        finally:
+            connecting, link.connecting = link.connecting, None
+            if connecting is not None:
+                connecting.set()
+        if self._closed and link.connection is not None:
+            link.connection.close()
+
+    def _learn_features(self, connection: Connection) -> None:
+        if connection.features_epoch >= self._features_epoch:
+            self._features_epoch = connection.features_epoch
+            self.features = dict(connection.features)
+
+    # --- topics and leaders ---
+
+    async def refresh(self, topics: Iterable[str], deadline_ms: int) -> None:
+        """Fetch metadata of `topics` (and of the nodes). Concurrent callers share requests. Raises KafkaError."""
+        self._wanted.update(topics)
+        while self._refreshing is not None:
+            if not await self._refreshing.wait(deadline_ms - self.runtime.now_ms()):
+                raise KafkaTimeoutError("metadata was not refreshed in time")
+        wanted, self._wanted = self._wanted, set()
+        self._refreshing = self.runtime.event()
+        fetched = False
+        try:
+            await self.fetch_metadata(sorted(wanted), deadline_ms)
+            fetched = True
+        finally:
+            if not fetched:
+                self._wanted |= wanted  # others asked for these, and may have more time
+            refreshing, self._refreshing = self._refreshing, None
+            if refreshing is not None:
+                refreshing.set()
+
+    async def fetch_metadata(
+        self, topics: Sequence[str] | None, deadline_ms: int, *, create: bool | None = None
+    ) -> MetadataResponse:
+        """One Metadata request (None: all topics), taken over into the cache."""
+        allow = self.config.allow_auto_create_topics if create is None else create
+        asked = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+        return await self._metadata(MetadataRequest(topics=asked, allow_auto_topic_creation=allow), 4, deadline_ms)
+
+    async def learn_topic_ids(self, ids: Iterable[UUID], deadline_ms: int) -> None:
+        """Look topics up by id (Metadata v12). Those that do not exist (yet) stay unknown. Raises KafkaError."""
+        asked = [MetadataRequestTopic(topic_id=transactional_id, name=None) for transactional_id in ids]
+        await self._metadata(MetadataRequest(topics=asked, allow_auto_topic_creation=False), 12, deadline_ms)
+
+    async def _metadata(self, request: MetadataRequest, lowest: int, deadline_ms: int) -> MetadataResponse:
+        reply: MetadataResponse = await self.call(
+            AnyNode(), request, (lowest, 13), deadline_ms=deadline_ms, code_of=lambda answer: int(answer.error_code)
+        )
+        if reply.error_code != 0:
+            raise error_for(reply.error_code, "metadata")
+        self._take_metadata(reply)
+        return reply
+
+    def _take_metadata(self, reply: MetadataResponse) -> None:
+        if reply.brokers:
+            self.nodes = {
+                broker.node_id: Node(broker.node_id, broker.host, broker.port, broker.rack) for broker in reply.brokers
+            }
+        self.controller_id = reply.controller_id
+        self.cluster_id = reply.cluster_id
+        now_ms = self.runtime.now_ms()
+        for topic in reply.topics:
+            if topic.name is None:
+                continue
+            partitions = {
+                partition.partition_index: Partition(
+                    partition.partition_index,
+                    partition.leader_id,
+                    partition.leader_epoch,
+                    tuple(partition.replica_nodes),
+                    tuple(partition.isr_nodes),
+                )
+                for partition in topic.partitions
+            }
+            known = self.topics.get(topic.name)
+            topic_id = topic.topic_id if topic.topic_id and topic.topic_id.int else None  # all zeros: not told
+            if (
+                topic.error_code != 0
+                and not partitions
+                and known is not None
+                and retry.action(0, topic.error_code)
+                in (
+                    Action.RETRY,
+                    Action.REFRESH_LEADER,
+                )
+            ):
+                partitions = known.partitions  # a broker that restarts may not know its topics for a moment
+                topic_id = known.topic_id
+            self.topics[topic.name] = Topic(
+                topic.name, topic_id, topic.error_code, topic.is_internal, partitions, now_ms
+            )
+
+    def leader(self, topic: str, partition: int) -> int:
+        """The node id of the partition's leader as last heard, -1 when not known."""
+        known = self.topics.get(topic)
+        found = known.partitions.get(partition) if known is not None else None
+        if found is None or found.leader not in self.nodes:
+            return -1
+        return found.leader
+
+    def is_stale(self, topic: str) -> bool:
+        """Whether the topic is unknown or its metadata older than metadata_max_age_ms."""
+        known = self.topics.get(topic)
+        return known is None or self.runtime.now_ms() - known.fetched_ms > self.config.metadata_max_age_ms
+
+    async def topic(self, name: str, deadline_ms: int) -> Topic:
+        """The topic with its partitions, waiting until the deadline for it to be usable.
+
+        One that no broker has heard of is waited for `topic_metadata_propagation_max_ms`: it may just have been
+        created. Raises UnknownTopicOrPartitionError then, KafkaTimeoutError, or what the broker says about the topic
+        for good (authorization, invalid name).
+        """
+        attempt = 0
+        what = f"topic {name!r}"
+        believed_ms: int | None = None  # when its absence is believed
+        answer: KafkaError | None = None  # the last that came
+        while True:
+            known = self.topics.get(name)
+            if known is not None and known.error_code == 0 and known.partitions and not self.is_stale(name):
+                self.lasting_errors.over(what)
+                return known
+            error: KafkaError | None = None
+            try:
+                await self.refresh([name], deadline_ms)
+            except (DisconnectedError, KafkaTimeoutError) as failure:
+                error = failure
+            known = self.topics.get(name)
+            if error is None and known is not None and known.error_code != 0:
+                error = answer = error_for(known.error_code, what)
+                if retry.action(retry.METADATA, known.error_code) in (Action.REJECT, Action.FATAL):
+                    raise error
+            if known is not None and known.partitions and (error is None or known.error_code == 0):
+                self.lasting_errors.over(what)
+                return known
+            if error is not None:
+                self.lasting_errors.met(what, answer or error)
+            if isinstance(answer, UnknownTopicOrPartitionError) and (known is None or not known.partitions):
+                now_ms = self.runtime.now_ms()
+                if believed_ms is None:
+                    believed_ms = min(now_ms + self.config.topic_metadata_propagation_max_ms, deadline_ms)
+                deadline_ms = min(deadline_ms, believed_ms)
+            instead = None if believed_ms is None else answer
+            await self.pause(attempt, deadline_ms, what, answer or error, instead)
+            attempt += 1
+
+    async def pause(
+        self, attempt: int, deadline_ms: int, what: str, error: KafkaError | None, instead: KafkaError | None = None
+    ) -> None:
+        """Back off before the next attempt. Raises KafkaTimeoutError (cause: `error`) or `instead` when time is up."""
+        wait = retry.backoff_ms(
+            attempt,
+            self.runtime.random(),
+            first_ms=self.config.retry_backoff_ms,
+            most_ms=self.config.retry_backoff_max_ms,
+        )
+        left = deadline_ms - self.runtime.now_ms()
+        if left >= 2 * LEAST_PATIENCE_MS:
+            await self.runtime.sleep_ms(min(wait, left / 2))
+            return
+        # A request that nobody has time to wait for says nothing, and may be executed all the same.
+        await self.runtime.sleep_ms(max(left, 0))
+        if instead is not None:
+            raise instead
+        reason = f"; the last answer was: {error}" if error is not None else ""
+        unknown = error is not None and error.may_have_taken_effect
+        raise KafkaTimeoutError(f"{what}: time is up{reason}", outcome_unknown=unknown) from error
+
+    @staticmethod
+    def worth_retrying(error: KafkaError) -> bool:
+        """Whether waiting and asking again may help."""
+        return isinstance(error, (DisconnectedError, KafkaTimeoutError)) or (
+            error.code is not None
+            and retry.action(retry.METADATA, error.code)
+            in (Action.RETRY, Action.REFRESH_COORDINATOR, Action.REFRESH_LEADER)
+        )
+
+    # --- coordinators ---
+
+    async def coordinator(self, target: Coordinator, deadline_ms: int) -> int:
+        """The node id of the coordinator. Raises KafkaError; retriable answers raise retriable errors."""
+        known = self._coordinators.get(target)
+        if known is not None and known in self.nodes:
+            return known
+        connection = await self.any_connection(deadline_ms)
+        version = connection.version(retry.FIND_COORDINATOR, 1, 6)
+        request = FindCoordinatorRequest(key_type=int(target.kind), key=target.key, coordinator_keys=[target.key])
+        left = deadline_ms - self.runtime.now_ms()
+        reply = await connection.request(request, version, timeout_ms=left)
+        found = reply.coordinators[0] if version >= 4 else reply
+        if found.error_code != 0:
+            raise error_for(found.error_code, f"coordinator of {target.key!r}", found.error_message)
+        self.nodes[found.node_id] = Node(found.node_id, found.host, found.port)
+        self._coordinators[target] = int(found.node_id)
+        return int(found.node_id)
+
+    async def transaction_coordinators(self, ids: Sequence[str], deadline_ms: int) -> None:
+        """Look up the coordinators of many transactional ids with one request, where the broker can (v4)."""
+        unknown = [
+            transactional_id
+            for transactional_id in ids
+            if Coordinator(CoordinatorKind.TRANSACTION, transactional_id) not in self._coordinators
+        ]
+        if not unknown:
+            return
+        connection = await self.any_connection(deadline_ms)
+        version = connection.version(retry.FIND_COORDINATOR, 1, 6)
+        if version < 4:
+            return
+        request = FindCoordinatorRequest(key_type=int(CoordinatorKind.TRANSACTION), coordinator_keys=unknown)
+        left = deadline_ms - self.runtime.now_ms()
+        reply = await connection.request(request, version, timeout_ms=left)
+        for found in reply.coordinators:
+            if found.error_code == 0:  # the others are asked for one by one, with retries, by `coordinator`
+                self.nodes[found.node_id] = Node(found.node_id, found.host, found.port)
+                self._coordinators[Coordinator(CoordinatorKind.TRANSACTION, found.key)] = found.node_id
+
+    def forget_coordinator(self, target: Coordinator) -> None:
+        """Ask again next time."""
+        self._coordinators.pop(target, None)
+
+    # --- calls ---
+
+    async def reach(self, target: Target, deadline_ms: int, lane: str = "") -> Connection:
+        """A connection to the target (`lane`: of a coordinator). Raises KafkaError."""
+        if isinstance(target, Coordinator):
+            return await self.connection(await self.coordinator(target, deadline_ms), deadline_ms, lane)
+        if isinstance(target, Leader):
+            topic = await self.topic(target.topic, deadline_ms)
+            if target.partition not in topic.partitions:
+                raise error_for(E.UNKNOWN_TOPIC_OR_PARTITION, f"{target.topic}-{target.partition}")
+            leader = self.leader(target.topic, target.partition)
+            if leader < 0:
+                await self.refresh([target.topic], deadline_ms)
+                leader = self.leader(target.topic, target.partition)
+            if leader < 0:
+                raise error_for(E.LEADER_NOT_AVAILABLE, f"{target.topic}-{target.partition}")
+            return await self.connection(leader, deadline_ms)
+        if isinstance(target, Controller):
+            if self.controller_id not in self.nodes:
+                await self.refresh([], deadline_ms)
+            if self.controller_id in self.nodes:
+                return await self.connection(self.controller_id, deadline_ms)
+            return await self.any_connection(deadline_ms)
+        if isinstance(target, int):
+            if target not in self.nodes:
+                await self.refresh([], deadline_ms)
+            return await self.connection(target, deadline_ms)
+        return await self.any_connection(deadline_ms)
+
+    async def call(
+        self,
+        target: Target,
+        message: Message,
+        versions: Versions,
+        *,
+        deadline_ms: int,
+        code_of: CodeOf,
+        server_ms: float = 0,
+        what: str = "",
+        lane: str = "",
+    ) -> Any:
+        """Send, and again while `code_of(reply)` or the connection says that it may help, until the deadline.
+
+        Returns the reply, with a code that is 0 or not retriable: judging that is the caller's. Raises
+        KafkaTimeoutError with the last error as cause (`outcome_unknown` when a request was sent and not answered),
+        UnsupportedVersionError, ClosedError, AuthorizationError.
+        """
+        what = what or api_name(message.API_KEY)
+        attempt = 0
+        unknown = False
+        told: KafkaError | None = None  # what the broker itself said last
+        while True:
+            error: KafkaError
+            try:
+                connection = await self.reach(target, deadline_ms, lane)
+                lowest, highest = versions(connection) if callable(versions) else versions
+                version = connection.version(message.API_KEY, lowest, highest)
+                left = deadline_ms - self.runtime.now_ms()
+                reply = await connection.request(message, version, timeout_ms=max(left, 0), server_ms=server_ms)
+            except (DisconnectedError, KafkaTimeoutError) as failure:
+                error = failure
+                unknown = unknown or failure.may_have_taken_effect
+                self._lost(target)
+            except KafkaError as failure:
+                if failure.code is None or not self._next(message.API_KEY, failure.code, target):
+                    raise
+                error = failure
+            else:
+                code = code_of(reply)
+                if not self._next(message.API_KEY, code, target):
+                    self.lasting_errors.over(what)
+                    return reply
+                error = told = error_for(code, what)
+                unknown = False
+            if not isinstance(error, DisconnectedError) or error.sent:  # no connection is told by who connects
+                self.lasting_errors.met(what, error)
+            if error.code == E.CONCURRENT_TRANSACTIONS and attempt == 0:
+                await self.runtime.sleep_ms(MARKERS_PAUSE_MS)  # markers are written in a moment as a rule
+                attempt += 1
+                continue
+            if isinstance(target, Leader) and self.runtime.now_ms() < deadline_ms:
+                await self.refresh_quietly([target.topic], deadline_ms)
+            try:
+                await self.pause(attempt, deadline_ms, what, told or error)
+            except KafkaTimeoutError as timeout:
+                timeout.outcome_unknown = timeout.outcome_unknown or unknown
+                raise
+            attempt += 1
+
+    def _lost(self, target: Target) -> None:
+        if isinstance(target, Coordinator):
+            self.forget_coordinator(target)
+
+    def _next(self, api_key: int, code: int, target: Target) -> bool:
+        """Whether to try again after `code`; forgets what the code says is out of date."""
+        step = retry.action(api_key, code)
+        if step is Action.REFRESH_COORDINATOR:
+            self._lost(target)
+        elif step is Action.REFRESH_LEADER and isinstance(target, Controller):
+            self.controller_id = -1
+        return step in (Action.RETRY, Action.REFRESH_COORDINATOR, Action.REFRESH_LEADER)
+
+    async def refresh_quietly(self, topics: Iterable[str], deadline_ms: int) -> None:
+        """New metadata before the next attempt; failing to get it is seen by that attempt."""
+        try:
+            await self.refresh(topics, deadline_ms)
+        except (DisconnectedError, KafkaTimeoutError):
+            return

@@ -1,0 +1,386 @@
+"""One connection to one broker: version negotiation, pipelined requests, correlation check, request timeouts.
+
+Replies come in the order of the requests (Kafka's guarantee); a reply with another correlation id, or bytes that cannot
+be decoded, close the connection. A request that is not answered in time closes it too: everything behind it is stuck.
+While the broker throttles us (KIP-219) and while we log in again (KIP-368), requests are held back, in their order.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections import deque
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from fencepost import __version__
+from fencepost.client.net.runtime import Event, Runtime, Stream, StreamClosed, StreamRefused, TaskHandle
+from fencepost.client.net.sasl_login import Login, log_in
+from fencepost.client.net.tasks import within
+from fencepost.config import CommonConfig
+from fencepost.errors import (
+    AuthenticationError,
+    DisconnectedError,
+    FatalError,
+    KafkaError,
+    KafkaTimeoutError,
+    ProtocolError,
+    UnsupportedVersionError,
+)
+from fencepost.protocol import codec, frame
+from fencepost.protocol.codes import ErrorCode as E
+from fencepost.protocol.cursor import Buffer
+from fencepost.protocol.errors import ProtocolError as WireError
+from fencepost.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from fencepost.protocol.messages.index import APIS
+
+log = logging.getLogger("fencepost.client")
+
+API_VERSIONS: Final = 18
+SOFTWARE_NAME: Final = "fencepost"
+SESSION_PART: Final = (0.85, 0.95)  # of a session's lifetime, after which we log in again; Kafka's own clients do so
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A request that waits for its reply, or (not `sent`) still for being written."""
+
+    correlation_id: int
+    api_key: int
+    version: int
+    arrived: Event
+    sent: bool = True
+    body: memoryview | None = None
+    error: Exception | None = None
+
+
+class Connection:
+    """A negotiated connection. Make one with `Connection.connect`."""
+
+    def __init__(self, runtime: Runtime, stream: Stream, config: CommonConfig, login: Login | None, name: str) -> None:
+        self.name = name
+        self.features: dict[str, int] = {}
+        self.features_epoch = -1
+        self.versions: Mapping[int, tuple[int, int]] = {}
+        self.in_flight = 0
+        self.throttled_until_ms = 0  # the broker's quota wants nothing more before then
+        self._runtime = runtime
+        self._stream = stream
+        self._config = config
+        self._login = login
+        self._pending: deque[_Pending] = deque()
+        self._next_correlation_id = 0
+        self._closed: Exception | None = None
+        self._held: list[tuple[_Pending | None, list[Buffer]]] | None = None
+        self._logging_in = False
+        self._answers = 0  # so many replies came; none or few at the end hint at a wrong listener
+        self._timers: dict[str, TaskHandle] = {}
+        self._reader = runtime.spawn(self._read())
+
+    @classmethod
+    async def connect(
+        cls, runtime: Runtime, host: str, port: int, config: CommonConfig, login: Login | None = None
+    ) -> Connection:
+        """Open, negotiate, log in (`login` None: without SASL).
+
+        Raises DisconnectedError, KafkaTimeoutError, UnsupportedVersionError, ProtocolError, AuthenticationError.
+        """
+        name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        try:
+            stream = await within(
+                runtime, runtime.open(host, port), config.socket_connection_setup_timeout_ms, f"connect to {name}"
+            )
+        except StreamClosed as error:
+            if isinstance(error, StreamRefused):
+                raise AuthenticationError(str(error)) from error
+            raise DisconnectedError(f"cannot connect to {error}") from error
+        connection = cls(runtime, stream, config, login, name)
+        negotiated = False
+        try:
+            await connection._negotiate()
+            await connection._log_in()
+            negotiated = True
+        except DisconnectedError:
+            if not isinstance(connection._closed, FatalError):
+                raise
+        finally:
+            if not negotiated:
+                connection.close()
+        if not negotiated and connection._closed is not None:
+            raise connection._closed  # the reason itself, which is the other one's cause
+        return connection
+
+    @property
+    def closed(self) -> bool:
+        return self._closed is not None
+
+    @property
+    def ended(self) -> Exception | None:
+        """Why the connection was closed, None while it is open."""
+        return self._closed
+
+    def close(self, reason: Exception | None = None) -> None:
+        """Close; requests in flight fail with DisconnectedError (outcome unknown)."""
+        if self._closed is not None:
+            return
+        self._closed = reason or DisconnectedError(f"the connection to {self.name} was closed")
+        self._stream.close()
+        self._reader.cancel()
+        for timer in self._timers.values():
+            timer.cancel()
+        held, self._held = self._held, None
+        pending, self._pending = self._pending, deque()
+        for request in [*pending, *(waiting for waiting, _ in held or () if waiting is not None)]:
+            request.error = self._closed
+            request.arrived.set()
+
+    def version(self, api_key: int, lowest: int, highest: int) -> int:
+        """The highest version of the API within [lowest, highest] that both sides speak.
+
+        Raises UnsupportedVersionError when there is none.
+        """
+        offered = self.versions.get(api_key)
+        if offered is None:
+            raise UnsupportedVersionError(f"{self.name} does not offer {api_name(api_key)}", code=E.UNSUPPORTED_VERSION)
+        version = min(offered[1], highest)
+        if version < max(offered[0], lowest):
+            raise UnsupportedVersionError(
+                f"{self.name} offers {api_name(api_key)} in {offered[0]}-{offered[1]}, needed are {lowest}-{highest}",
+                code=E.UNSUPPORTED_VERSION,
+            )
+        return version
+
+    async def request(
+        self, message: codec.Message, version: int, *, timeout_ms: float, server_ms: float = 0, ahead: bool = False
+    ) -> Any:
+        """Send a control-plane request and decode its reply. See `exchange` for times and errors."""
+        body = codec.encode_request(message, version)
+        reply = await self.exchange(
+            message.API_KEY, version, [body], timeout_ms=timeout_ms, server_ms=server_ms, ahead=ahead
+        )
+        try:
+            answer = codec.decode_response(message.API_KEY, version, reply)
+        except WireError as error:
+            raise self._broken(f"cannot decode the reply to {api_name(message.API_KEY)} v{version}", error) from error
+        self.throttle(getattr(answer, "throttle_time_ms", 0))
+        return answer
+
+    async def exchange(
+        self,
+        api_key: int,
+        version: int,
+        body: Sequence[Buffer],
+        *,
+        timeout_ms: float,
+        server_ms: float = 0,
+        answered: bool = True,
+        ahead: bool = False,
+    ) -> memoryview:
+        """Send a request body; return the body of the reply (empty when `answered` is False: acks=0).
+
+        `timeout_ms` is the caller's patience: after it KafkaTimeoutError, the connection lives. `server_ms` is how
+        long the broker may hold the request by design (long poll, join) beyond the connection's request timeout, after
+        which the connection is closed. `ahead`: not held back (logging in). Raises DisconnectedError; `sent` says
+        whether the request had been written.
+        """
+        if self._closed is not None:
+            raise DisconnectedError(f"the connection to {self.name} is closed") from self._closed
+        self._next_correlation_id = (self._next_correlation_id + 1) & 0x7FFFFFFF
+        pending = _Pending(self._next_correlation_id, api_key, version, self._runtime.event())
+        head = frame.encode_request_frame(api_key, version, pending.correlation_id, self._config.client_id, b"")
+        size = len(head) - 4 + sum(map(len, body))
+        buffers = [struct.pack(">i", size) + head[4:], *body]
+        self.in_flight += 1
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug("%s: %s v%d, request %d", self.name, api_name(api_key), version, pending.correlation_id)
+        try:
+            # Nothing may suspend between the choice of the correlation id and the send: replies come in this order.
+            if self._held is not None and not ahead:
+                pending.sent = False
+                self._held.append((pending if answered else None, buffers))
+                server_ms += max(0, self.throttled_until_ms - self._runtime.now_ms())
+            else:
+                if answered:
+                    self._pending.append(pending)
+                await self._stream.send(buffers)
+            if not answered:
+                return memoryview(b"")
+            return await self._reply(pending, timeout_ms, self._config.request_timeout_ms + server_ms)
+        except StreamRefused as error:
+            refused = AuthenticationError(f"{self.name}: {error}")
+            self.close(refused)
+            raise refused from error
+        except StreamClosed as error:
+            self.close(DisconnectedError(f"{self.name}: {error}", sent=True))
+            raise DisconnectedError(f"{self.name}: {error}", sent=True) from error
+        finally:
+            self.in_flight -= 1
+
+    async def _reply(self, pending: _Pending, timeout_ms: float, request_timeout_ms: float) -> memoryview:
+        patience = min(timeout_ms, request_timeout_ms)
+        if not await pending.arrived.wait(patience):
+            what = f"{self.name} did not answer {api_name(pending.api_key)} within {patience:.0f} ms"
+            if request_timeout_ms <= timeout_ms:
+                self.close(DisconnectedError(what, sent=True))
+                raise DisconnectedError(what, sent=True)
+            raise KafkaTimeoutError(what, outcome_unknown=True)
+        if pending.error is not None:
+            raise DisconnectedError(str(pending.error), sent=pending.sent) from pending.error
+        if pending.body is None:
+            raise ProtocolError(f"{self.name}: a reply without a body")
+        return pending.body
+
+    async def _read(self) -> None:
+        frames = frame.FrameReader(self._config.max_response_bytes)
+        try:
+            while True:
+                data = await self._stream.receive()
+                if not data:
+                    self.close(DisconnectedError(f"{self.name} closed the connection{self._hint()}", sent=True))
+                    return
+                if self._answers == 0:
+                    _refuse_strangers(data)
+                for reply in frames.feed(data):
+                    self._arrived(reply)
+        except StreamRefused as error:
+            self.close(AuthenticationError(f"{self.name}: {error}"))
+        except StreamClosed as error:
+            self.close(DisconnectedError(f"{self.name}: {error}{self._hint()}", sent=True))
+        except Exception as error:  # noqa: BLE001 (whatever ends the reader, nobody may wait for it any more)
+            self._broken("cannot read a reply", error)
+
+    def _arrived(self, reply: memoryview) -> None:
+        if not self._pending:
+            raise WireError("a reply came that nothing was asked for")
+        pending = self._pending[0]
+        correlation_id, body_at = frame.decode_response_header(pending.api_key, pending.version, reply)
+        if correlation_id != pending.correlation_id:
+            raise WireError(f"reply {correlation_id} came where {pending.correlation_id} was due")
+        self._pending.popleft()
+        self._answers += 1
+        pending.body = reply[body_at:]
+        pending.arrived.set()
+
+    def _broken(self, what: str, error: Exception) -> ProtocolError:
+        if not isinstance(error, WireError):
+            log.error("%s: %s", self.name, what, exc_info=error)  # a defect of ours
+        broken = ProtocolError(f"{self.name}: {what}: {error}")
+        self.close(broken)
+        return broken
+
+    def _hint(self) -> str:
+        """What a connection that ended so soon may mean."""
+        login = self._login
+        if self._answers == 0:
+            return " before it answered anything; is it a TLS listener, or no Kafka (security_protocol)?"
+        if self._answers <= 2 and login is None:
+            return " after ApiVersions; if it always does, it wants SASL (security_protocol=SASL_SSL or SASL_PLAINTEXT)"
+        return ""
+
+    # --- holding back ---
+
+    def throttle(self, ms: int) -> None:
+        """The broker's quota asks for silence (KIP-219): hold requests back for so long."""
+        if ms > 0 and self._closed is None:
+            self.throttled_until_ms = max(self.throttled_until_ms, self._runtime.now_ms() + ms)
+            self._hold("throttled", self._wait_for_quota())
+
+    def _hold(self, why: str, until: Coroutine[Any, Any, None]) -> None:
+        """Hold requests back while `until` runs."""
+        if self._held is None:
+            self._held = []
+        running = self._timers.get(why)
+        if running is not None and not running.done():
+            until.close()  # it looks at the new time by itself
+            return
+        self._timers[why] = self._runtime.spawn(until)
+
+    async def _wait_for_quota(self) -> None:
+        while (left := self.throttled_until_ms - self._runtime.now_ms()) > 0:
+            await self._runtime.sleep_ms(left)
+        await self._release()
+
+    async def _release(self) -> None:
+        if self._logging_in or self.throttled_until_ms > self._runtime.now_ms() or self._held is None:
+            return
+        held, self._held = self._held, None
+        together: list[Buffer] = []
+        for pending, buffers in held:
+            if pending is not None:
+                pending.sent = True
+                self._pending.append(pending)
+            together += buffers
+        try:
+            if together:
+                await self._stream.send(together)
+        except StreamClosed as error:
+            self.close(DisconnectedError(f"{self.name}: {error}", sent=True))
+
+    # --- SASL ---
+
+    async def _log_in(self) -> None:
+        login = self._login
+        if login is None:
+            return
+        lifetime_ms = await log_in(self, login, self._runtime, self._config.request_timeout_ms)
+        if lifetime_ms > 0:
+            first, last = SESSION_PART
+            after_ms = lifetime_ms * (first + (last - first) * self._runtime.random())
+            self._timers["session"] = self._runtime.spawn(self._log_in_again(after_ms))
+
+    async def _log_in_again(self, after_ms: float) -> None:
+        await self._runtime.sleep_ms(after_ms)
+        self._logging_in = True
+        if self._held is None:
+            self._held = []
+        try:
+            await self._log_in()
+        except KafkaError as error:
+            self.close(error)
+            return
+        self._logging_in = False
+        await self._release()
+
+    async def _negotiate(self) -> None:
+        """ApiVersions, newest first. An unknown version is answered in v0 with error 35 and the supported range."""
+        version = codec.supported_versions(API_VERSIONS)[1]
+        reply = await self._ask_versions(version)
+        if reply.error_code == E.UNSUPPORTED_VERSION and version > 0:
+            offered = {key.api_key: key.max_version for key in reply.api_keys}.get(API_VERSIONS, 0)
+            version = min(offered, version - 1)
+            reply = await self._ask_versions(version)
+        if reply.error_code != 0:
+            raise UnsupportedVersionError(f"{self.name} refused ApiVersions v{version}", code=reply.error_code)
+        self.versions = {key.api_key: (key.min_version, key.max_version) for key in reply.api_keys}
+        self.features = {feature.name: feature.max_version_level for feature in reply.finalized_features}
+        self.features_epoch = reply.finalized_features_epoch
+
+    async def _ask_versions(self, version: int) -> ApiVersionsResponse:
+        message = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=__version__)
+        timeout_ms = self._config.request_timeout_ms
+        body = await self.exchange(
+            API_VERSIONS, version, [codec.encode_request(message, version)], timeout_ms=timeout_ms
+        )
+        refused = len(body) >= 2 and struct.unpack_from(">h", body)[0] == E.UNSUPPORTED_VERSION
+        try:
+            reply = codec.decode_response(API_VERSIONS, 0 if refused else version, body)
+        except WireError as error:
+            raise self._broken(f"cannot decode the reply to ApiVersions v{version}", error) from error
+        if not isinstance(reply, ApiVersionsResponse):
+            raise self._broken("ApiVersions", TypeError(type(reply).__name__))
+        return reply
+
+
+def api_name(api_key: int) -> str:
+    """Kafka's name of an API."""
+    schema = APIS.get(api_key)
+    return f"API {api_key}" if schema is None else schema.name.title().replace("_", "")
+
+
+def _refuse_strangers(data: bytes) -> None:
+    """The first bytes of a peer that does not speak Kafka. Raises WireError that says what it seems to be."""
+    if data[:2] == b"\x15\x03":
+        raise WireError("the port answers in TLS; security_protocol has to be SSL or SASL_SSL")
+    if data[:4] == b"HTTP":
+        raise WireError("the port answers in HTTP; it is not a Kafka listener")

@@ -1,0 +1,58 @@
+"""What goes wrong again and again: logged at first, every ten seconds while it lasts, and when it is over."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from fencepost.errors import DisconnectedError, KafkaError, KafkaTimeoutError
+
+log = logging.getLogger("fencepost.client")
+
+LOG_EVERY_MS: Final = 10_000
+USUAL_MS: Final = 1_000  # brokers refuse for a moment when topics are made, leaders move and transactions end
+
+
+@dataclass(slots=True)
+class _Trouble:
+    error: KafkaError
+    since_ms: int
+    times: int = 0
+    logged_ms: int | None = None
+
+
+class LastingErrors:
+    """Of one client, by what was tried. No connection is told at once, a refusal when it lasts."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self._lasting: dict[str, _Trouble] = {}
+
+    def met(self, what: str, error: KafkaError) -> None:
+        """`what` failed again."""
+        now_ms = self._now_ms()
+        trouble = self._lasting.pop(what, None) or _Trouble(error, now_ms)
+        self._lasting[what] = trouble  # the latest is the last
+        trouble.error = error
+        trouble.times += 1
+        lasted_ms = now_ms - trouble.since_ms
+        told = str(error) if str(error).startswith(what) else f"{what}: {error}"
+        if not isinstance(error, (DisconnectedError, KafkaTimeoutError)) and lasted_ms < USUAL_MS:
+            log.debug("%s", told)
+        elif trouble.logged_ms is None or now_ms - trouble.logged_ms >= LOG_EVERY_MS:
+            trouble.logged_ms = now_ms
+            again = f" ({trouble.times} times in {lasted_ms / 1000:.0f} s)" if trouble.times > 1 else ""
+            log.warning("%s%s", told, again)
+
+    def over(self, what: str) -> None:
+        """`what` has succeeded."""
+        trouble = self._lasting.pop(what, None) if self._lasting else None
+        if trouble is not None and trouble.logged_ms is not None:
+            seconds = (self._now_ms() - trouble.since_ms) / 1000
+            log.info("%s: works again after %.1f s", what, seconds)
+
+    def latest(self) -> KafkaError | None:
+        """What went wrong last and has not been overcome."""
+        return next(reversed(self._lasting.values())).error if self._lasting else None

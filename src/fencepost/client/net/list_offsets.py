@@ -1,0 +1,156 @@
+"""Offsets by timestamp, for admin and consumer: ListOffsets to every leader at once, retried per partition."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Final, NamedTuple, Self
+
+from fencepost.client.net import retry
+from fencepost.client.net.cluster import Cluster
+from fencepost.client.net.retry import Action
+from fencepost.client.net.tasks import gather
+from fencepost.client.types import Isolation, OffsetAt, TopicPartition
+from fencepost.errors import ConfigurationError, KafkaError, RetriableError, error_for
+from fencepost.protocol.codes import ErrorCode as E
+from fencepost.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+
+LATEST: Final = -1  # the end: high watermark, or the last stable offset under read_committed
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3  # the record with the highest timestamp (ListOffsets v7)
+
+BY_DURATION: Final = "by_duration:"
+# ISO 8601 as java.time.Duration reads it: days, hours, minutes, seconds.
+_DURATION: Final = re.compile(
+    r"P(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", re.IGNORECASE | re.ASCII
+)
+_UNITS_MS: Final = (86_400_000, 3_600_000, 60_000, 1_000)
+
+
+class OffsetReset(NamedTuple):
+    """What auto_offset_reset says: earliest, latest, none, or by_duration:<ISO 8601 duration> (KIP-1106)."""
+
+    policy: str
+    duration_ms: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Raises ConfigurationError."""
+        if text in ("earliest", "latest", "none"):
+            return cls(text)
+        found = _DURATION.fullmatch(text.removeprefix(BY_DURATION)) if text.startswith(BY_DURATION) else None
+        if found is None or not any(found.groups()):
+            raise ConfigurationError(
+                f"auto_offset_reset={text!r}: one of earliest, latest, none, by_duration:<ISO 8601 duration, like PT1H>"
+            )
+        parts = zip(found.groups(), _UNITS_MS, strict=True)
+        return cls("by_duration", round(sum(float(part) * unit for part, unit in parts if part)))
+
+    @property
+    def is_none(self) -> bool:
+        """There is no rule: a missing position is an error."""
+        return self.policy == "none"
+
+    def timestamp(self, wall_ms: int) -> int:
+        """What to ask ListOffsets for."""
+        if self.policy == "by_duration":
+            return max(wall_ms - self.duration_ms, 0)
+        return EARLIEST if self.policy == "earliest" else LATEST
+
+
+_RETRY = (Action.RETRY, Action.REFRESH_LEADER, Action.REFRESH_COORDINATOR)
+
+
+async def list_offsets(
+    cluster: Cluster,
+    wanted: Mapping[TopicPartition, int],
+    isolation: Isolation,
+    deadline_ms: int,
+) -> dict[TopicPartition, OffsetAt]:
+    """The offset for each partition's timestamp (ms, or EARLIEST, LATEST, MAX_TIMESTAMP). Raises KafkaError."""
+    found: dict[TopicPartition, OffsetAt] = {}
+    missing = dict(wanted)
+    attempt = 0
+    while missing:
+        by_leader, error = await _by_leader(cluster, missing, deadline_ms)
+        calls = [_ask(cluster, leader, asked, isolation, deadline_ms) for leader, asked in by_leader.items()]
+        for result in await gather(cluster.runtime, calls):
+            if isinstance(result, RetriableError):
+                error = result
+            elif isinstance(result, Exception):
+                raise result
+            else:
+                error = _take(result, found, missing) or error
+        if missing:
+            await cluster.pause(attempt, deadline_ms, "list offsets", error)
+            attempt += 1
+            await cluster.refresh_quietly({partition.topic for partition in missing}, deadline_ms)
+    return found
+
+
+async def _by_leader(
+    cluster: Cluster, missing: Mapping[TopicPartition, int], deadline_ms: int
+) -> tuple[dict[int, dict[TopicPartition, int]], KafkaError | None]:
+    error: KafkaError | None = None
+    by_leader: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
+    for partition, timestamp in missing.items():
+        known = await cluster.topic(partition.topic, deadline_ms)
+        if partition.partition not in known.partitions:
+            raise error_for(E.UNKNOWN_TOPIC_OR_PARTITION, f"{partition.topic}-{partition.partition}")
+        leader = cluster.leader(partition.topic, partition.partition)
+        if leader >= 0:
+            by_leader[leader][partition] = timestamp
+        else:
+            error = error_for(E.LEADER_NOT_AVAILABLE, f"{partition.topic}-{partition.partition}")
+    return by_leader, error
+
+
+def _take(
+    answers: Mapping[TopicPartition, tuple[int, OffsetAt]],
+    found: dict[TopicPartition, OffsetAt],
+    missing: dict[TopicPartition, int],
+) -> KafkaError | None:
+    """Move what was answered from `missing` to `found`; the last retriable error. Raises the others."""
+    error: KafkaError | None = None
+    for partition, (code, at) in answers.items():
+        if code == 0:
+            found[partition] = at
+            del missing[partition]
+            continue
+        error = error_for(code, f"list offsets of {partition.topic}-{partition.partition}")
+        if retry.action(retry.LIST_OFFSETS, code) not in _RETRY:
+            raise error
+    return error
+
+
+async def _ask(
+    cluster: Cluster, leader: int, asked: Mapping[TopicPartition, int], isolation: Isolation, deadline_ms: int
+) -> dict[TopicPartition, tuple[int, OffsetAt]]:
+    connection = await cluster.connection(leader, deadline_ms)
+    lowest = 7 if MAX_TIMESTAMP in asked.values() else 2
+    version = connection.version(retry.LIST_OFFSETS, lowest, 11)
+    topics: dict[str, list[ListOffsetsPartition]] = defaultdict(list)
+    for partition, timestamp in asked.items():
+        topics[partition.topic].append(ListOffsetsPartition(partition_index=partition.partition, timestamp=timestamp))
+    left = deadline_ms - cluster.runtime.now_ms()
+    request = ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=int(isolation),
+        topics=[ListOffsetsTopic(name=name, partitions=partitions) for name, partitions in topics.items()],
+        timeout_ms=max(left, 0),
+    )
+    reply: ListOffsetsResponse = await connection.request(request, version, timeout_ms=left)
+    return {
+        TopicPartition(topic.name, partition.partition_index): (
+            partition.error_code,
+            OffsetAt(partition.offset, partition.timestamp, partition.leader_epoch),
+        )
+        for topic in reply.topics
+        for partition in topic.partitions
+    }

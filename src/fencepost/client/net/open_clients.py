@@ -1,0 +1,45 @@
+"""Clients that are open: what becomes of them when the application forgets them, or ends."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from typing import Protocol
+
+log = logging.getLogger("fencepost.client")
+
+
+LEAVING_MS = 30_000  # for a client that was collected while it was open
+
+
+class Leaving(Protocol):
+    """What can be left to itself: a client's core."""
+
+    async def leave(self, timeout_ms: float) -> None:
+        """Close without the application: deliver what was sent, leave groups, call none of its listeners."""
+        ...
+
+    def unsaid(self) -> str:
+        """What nobody will learn if it ends right now; "" if nothing is left to do."""
+        ...
+
+
+def warn_unclosed(client: object) -> None:
+    """The warning of a client that was collected while it was open."""
+    name = type(client).__name__
+    warnings.warn(f"a {name} was never closed; use `with`, or close()", ResourceWarning, stacklevel=3, source=client)
+
+
+async def leave_quietly(core: Leaving, timeout_ms: float) -> None:
+    """Leave a core to itself; what goes wrong is logged, there is nobody to raise it to."""
+    try:
+        await core.leave(timeout_ms)
+    except Exception as error:  # noqa: BLE001 (a client that nobody holds any more)
+        log.error("a client that was not closed: %s: %s", type(error).__name__, error)
+
+
+def tell_lost(core: Leaving) -> None:
+    """Log what is lost with a core whose event loop is gone."""
+    unsaid = core.unsaid()
+    if unsaid:
+        log.error("a client was not closed while its event loop ran: %s", unsaid)

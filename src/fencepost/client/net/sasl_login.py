@@ -1,0 +1,126 @@
+"""Logging in on a connection: SaslHandshake, then SaslAuthenticate as often as the mechanism needs (KIP-43, KIP-152).
+
+The same conversation runs again before the session's lifetime ends (KIP-368).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, Self
+
+from fencepost.client import sasl
+from fencepost.client.net.runtime import Runtime
+from fencepost.config import CommonConfig
+from fencepost.errors import AuthenticationError, ConfigurationError
+from fencepost.protocol import codec
+from fencepost.protocol.codes import ErrorCode as E
+from fencepost.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from fencepost.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+
+SASL_HANDSHAKE: Final = 17
+SASL_AUTHENTICATE: Final = 36
+TOKEN_USABLE: Final = 0.8  # a token is asked for anew after this part of its life
+
+
+@dataclass(slots=True)
+class Login:
+    """Who we are. One for all connections of a client, so that they share a token while it lives."""
+
+    mechanism: str
+    username: str = ""
+    password: str = field(default="", repr=False)
+    token_provider: sasl.TokenProvider | None = None
+    _token: sasl.OAuthToken | None = field(default=None, repr=False)
+    _token_until_ms: float = 0
+
+    @classmethod
+    def of(cls, config: CommonConfig) -> Self | None:
+        """As the settings say; None without SASL."""
+        if not config.security_protocol.startswith("SASL_"):
+            return None
+        username, password = config.credentials()
+        return cls(config.sasl_mechanism, username, password, config.sasl_oauth_token_provider)
+
+    async def conversation(self, runtime: Runtime) -> sasl.Conversation:
+        """A fresh conversation. Raises AuthenticationError when the token provider fails."""
+        if self.mechanism == "PLAIN":
+            return sasl.plain(self.username, self.password)
+        if self.mechanism in sasl.SCRAM_HASHES:
+            return sasl.scram(self.mechanism, self.username, self.password, runtime.nonce())
+        return sasl.oauthbearer(await self._current_token(runtime))
+
+    async def _current_token(self, runtime: Runtime) -> sasl.OAuthToken:
+        if self._token is not None and runtime.wall_ms() < self._token_until_ms:
+            return self._token
+        if self.token_provider is None:
+            raise ConfigurationError("OAUTHBEARER needs sasl_oauth_token_provider")
+        try:
+            given = await runtime.run_callback(self.token_provider)
+        except Exception as error:
+            raise AuthenticationError(f"sasl_oauth_token_provider failed: {error!r}") from error
+        token = sasl.OAuthToken(given) if isinstance(given, str) else given
+        if not isinstance(token, sasl.OAuthToken):
+            raise AuthenticationError(f"sasl_oauth_token_provider gave {type(given).__name__}, not an OAuthToken")
+        now_ms = runtime.wall_ms()
+        self._token = token
+        self._token_until_ms = (
+            0 if token.expires_at_ms is None else now_ms + (token.expires_at_ms - now_ms) * TOKEN_USABLE
+        )
+        return token
+
+
+class Line(Protocol):
+    """What is needed of the connection that is logged in on."""
+
+    @property
+    def name(self) -> str: ...
+
+    def version(self, api_key: int, lowest: int, highest: int) -> int: ...
+
+    async def request(self, message: codec.Message, version: int, *, timeout_ms: float, ahead: bool = False) -> Any: ...
+
+
+async def log_in(connection: Line, login: Login, runtime: Runtime, timeout_ms: float) -> int:
+    """Authenticate; the session's lifetime in ms, 0 when it has no end. Raises AuthenticationError."""
+    where = f"{connection.name}: SASL {login.mechanism}"
+    version = connection.version(SASL_HANDSHAKE, 1, 1)
+    offer: SaslHandshakeResponse = await connection.request(
+        SaslHandshakeRequest(mechanism=login.mechanism), version, timeout_ms=timeout_ms, ahead=True
+    )
+    if offer.error_code == E.UNSUPPORTED_SASL_MECHANISM:
+        offered = ", ".join(sorted(offer.mechanisms)) or "none"
+        raise AuthenticationError(f"{where}: not offered by the broker, which offers {offered}", code=offer.error_code)
+    if offer.error_code != 0:
+        raise AuthenticationError(f"{where}: refused, {E(offer.error_code).name}", code=offer.error_code)
+    conversation = await login.conversation(runtime)
+    message = next(conversation)
+    while True:
+        reply = await _say(connection, message, timeout_ms)
+        if reply.error_code != 0:
+            _hear_out(conversation, where)
+            raise AuthenticationError(f"{where}: {reply.error_message or 'refused'}", code=reply.error_code)
+        try:
+            message = conversation.send(bytes(reply.auth_bytes))
+        except StopIteration:
+            return reply.session_lifetime_ms
+        except AuthenticationError as error:
+            raise AuthenticationError(f"{connection.name}: {error}", code=error.code) from error
+
+
+async def _say(connection: Line, message: bytes, timeout_ms: float) -> SaslAuthenticateResponse:
+    version = connection.version(SASL_AUTHENTICATE, 0, 2)
+    reply: SaslAuthenticateResponse = await connection.request(
+        SaslAuthenticateRequest(auth_bytes=message), version, timeout_ms=timeout_ms, ahead=True
+    )
+    return reply
+
+
+def _hear_out(conversation: sasl.Conversation, where: str) -> None:
+    """A conversation that knows better than the broker's error why it failed says so."""
+    try:
+        conversation.send(b"")
+    except AuthenticationError as error:
+        if error.code is not None:
+            raise AuthenticationError(f"{where}: {error}", code=error.code) from error
+    except StopIteration:
+        return

@@ -1,0 +1,95 @@
+"""Waiting for several things, over any Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
+from inspect import CORO_CREATED, getcoroutinestate
+from typing import Any, TypeVar
+
+from fencepost.client.net.runtime import Runtime
+from fencepost.errors import KafkaTimeoutError
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class _Box:
+    """What a task leaves behind."""
+
+    value: Any = None
+    error: Exception | None = None
+    late: bool = False
+
+
+async def within(runtime: Runtime, coroutine: Coroutine[Any, Any, T], timeout_ms: float, what: str) -> T:
+    """Await `coroutine` in a task of its own; after `timeout_ms` it is cancelled. Raises KafkaTimeoutError."""
+    box = _Box()
+    done = runtime.event()
+
+    async def run() -> None:
+        try:
+            box.value = await coroutine
+        except Exception as error:  # noqa: BLE001 (handed to the caller below)
+            box.error = error
+        if box.late and box.value is not None and hasattr(box.value, "close"):
+            box.value.close()  # opened when nobody waits any more
+        done.set()
+
+    task = runtime.spawn(run())
+    finished = False
+    try:
+        finished = await done.wait(timeout_ms)
+    finally:
+        if not finished:
+            box.late = True
+            task.cancel()
+            _drop_unstarted(coroutine)
+    if not finished:
+        raise KafkaTimeoutError(f"{what}: no result within {timeout_ms:.0f} ms")
+    if box.error is not None:
+        raise box.error
+    result: T = box.value
+    return result
+
+
+async def gather(runtime: Runtime, coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T | Exception]:
+    """Run all at once to their ends; results, or the exceptions raised, in order. A cancelled caller cancels all."""
+    if not coroutines:
+        return []
+    if len(coroutines) == 1:
+        try:
+            return [await coroutines[0]]
+        except Exception as error:  # noqa: BLE001 (handed to the caller)
+            return [error]
+    boxes = [_Box() for _ in coroutines]
+    finished = [runtime.event() for _ in coroutines]
+
+    async def run(position: int, coroutine: Coroutine[Any, Any, T]) -> None:
+        try:
+            boxes[position].value = await coroutine
+        except Exception as error:  # noqa: BLE001 (handed to the caller)
+            boxes[position].error = error
+        finished[position].set()
+
+    tasks = [runtime.spawn(run(position, coroutine)) for position, coroutine in enumerate(coroutines)]
+    try:
+        for event in finished:
+            await event.wait()
+    finally:
+        for task, event, coroutine in zip(tasks, finished, coroutines, strict=True):
+            if not event.is_set():
+                task.cancel()
+                _drop_unstarted(coroutine)
+    return [box.error if box.error is not None else box.value for box in boxes]
+
+
+def _drop_unstarted(coroutine: Coroutine[Any, Any, Any]) -> None:
+    """A task that is cancelled before its first step never awaits what it was given; Python would warn of that."""
+    if getcoroutinestate(coroutine) == CORO_CREATED:
+        coroutine.close()
+
+
+def first_error(results: Sequence[object]) -> Exception | None:
+    """The first exception among the results of `gather`."""
+    return next((result for result in results if isinstance(result, Exception)), None)

@@ -1,0 +1,240 @@
+"""Where records wait between `send` and the wire.
+
+`Accumulator.append` is the per-record path and may run in any thread: it appends to the open chunk of the topic, keeps
+no object per record, and tells the sender only when a chunk is opened or full. Partitions are chosen later, for a whole
+chunk at once. A chunk becomes one batch per partition; a record's fate is found again through (chunk, index in chunk).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from operator import index as index_of
+from typing import Any, Self
+
+from fencepost.client.net.runtime import Runtime
+from fencepost.client.producer.chunks import Chunk, Headers, OnDelivery
+from fencepost.client.producer.unhandled_failures import UnhandledFailures
+from fencepost.config import ProducerConfig
+from fencepost.errors import RecordRejectedError
+from fencepost.protocol.records.headers import Header
+
+RECORD_OVERHEAD = 21  # the most that lengths, deltas and attributes of a record take, without headers
+
+
+class Accumulator:
+    """The open chunks by topic, and the closed ones in order. Thread-safe through the lock handed in."""
+
+    def __init__(
+        self,
+        *,
+        lock: AbstractContextManager[Any],
+        wake: Callable[[], object],
+        now_ms: Callable[[], int],
+        wall_ms: Callable[[], int],
+        chunk_bytes: int,
+        max_record_bytes: int,
+        buffer_bytes: int,
+    ) -> None:
+        self.closed: deque[Chunk] = deque()
+        self.unhandled = UnhandledFailures(lock)
+        self._limits: dict[str, int] = {}
+        self.open: dict[str, Chunk] = {}
+        self.waiting_bytes = 0  # of closed chunks that do not have their fate yet
+        self.slow = False  # `send` has to look first: no room, or `refusing`
+        self.refusing = False  # records may not be taken without asking the producer (transactions, closed, failed)
+        self._buffer_bytes = buffer_bytes
+        self._lock = lock
+        self._wake = wake
+        self._now_ms = now_ms
+        self._wall_ms = wall_ms
+        self._chunk_bytes = chunk_bytes
+        self._max_record_bytes = max_record_bytes
+
+    @classmethod
+    def of(
+        cls, config: ProducerConfig, runtime: Runtime, *, lock: AbstractContextManager[Any], wake: Callable[[], object]
+    ) -> Self:
+        """With a producer's sizes, and the runtime's clocks."""
+        return cls(
+            lock=lock,
+            wake=wake,
+            now_ms=runtime.now_ms,
+            wall_ms=runtime.wall_ms,
+            chunk_bytes=min(config.batch_size, config.max_request_size),
+            max_record_bytes=config.max_request_size,
+            buffer_bytes=config.buffer_memory,
+        )
+
+    def append(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int | None,
+        headers: Headers | None,
+        timestamp_ms: int | None,
+        on_delivery: OnDelivery | None,
+    ) -> tuple[Chunk, int]:
+        """Take one record; (chunk, index). Raises RecordRejectedError, TypeError."""
+        size = RECORD_OVERHEAD
+        if value is not None:
+            size += len(value) if value.__class__ is bytes else len(value := _as_bytes(value, "value"))
+        if key is not None:
+            size += len(key) if key.__class__ is bytes else len(key := _as_bytes(key, "key"))
+        pairs: list[Header] | None = None
+        if headers:
+            pairs, more = _checked_headers(headers)
+            size += more
+        if size > self._max_record_bytes:
+            raise RecordRejectedError(f"a record of {size} bytes; max_request_size is {self._max_record_bytes}")
+        with self._lock:
+            chunk = self.open.get(topic)
+            opened = chunk is None
+            if chunk is None:
+                chunk = self._opened(topic)
+            values = chunk.values
+            index = len(values)
+            try:
+                values.append(value)
+                keys = chunk.keys
+                if keys is not None:
+                    keys.append(key)
+                elif key is not None:
+                    chunk.keys = [*([None] * index), key]
+                if partition is not None or pairs or timestamp_ms is not None or on_delivery is not None:
+                    _put_extras(chunk, index, partition, pairs, timestamp_ms, on_delivery)
+            except BaseException:
+                # Ctrl-C between two columns: without this, every later key would stand beside the wrong value.
+                chunk.truncate(index)
+                raise
+            chunk.bytes += size
+            full = chunk.bytes >= chunk.limit
+            if full:
+                self._close(topic)
+        if opened or full:
+            self._wake()
+        return chunk, index
+
+    def _opened(self, topic: object) -> Chunk:
+        if not isinstance(topic, str):
+            raise TypeError(f"a topic is text, not {type(topic).__name__}")
+        chunk = self.open[topic] = Chunk(topic, self._now_ms(), self._wall_ms(), self.unhandled)
+        chunk.limit = self._limits.get(topic, self._chunk_bytes)
+        return chunk
+
+    def append_table(self, topic: str, table: Any, size: int) -> Chunk:
+        """Take Arrow data behind everything sent to the topic so far."""
+        chunk = Chunk(topic, self._now_ms(), self._wall_ms(), self.unhandled)
+        chunk.table = table
+        chunk.bytes = size
+        with self._lock:
+            if topic in self.open:
+                self._close(topic)
+            self._queue(chunk)
+        self._wake()
+        return chunk
+
+    def _close(self, topic: str) -> None:
+        self._queue(self.open.pop(topic))
+
+    def _queue(self, chunk: Chunk) -> None:
+        self.waiting_bytes += chunk.bytes
+        self.slow = self.refusing or self.full
+        self.closed.append(chunk)
+
+    @property
+    def full(self) -> bool:
+        """Whether new records have to wait for room."""
+        return self.waiting_bytes >= self._buffer_bytes
+
+    def spread_over(self, topic: str, partitions: int) -> None:
+        """The topic's last chunk went to so many partitions: give each batch its size, within the largest allowed."""
+        self._limits[topic] = max(self._chunk_bytes, min(self._chunk_bytes * partitions, self._max_record_bytes))
+
+    def refuse(self) -> None:
+        """From now on the producer has to be asked before each record."""
+        self.slow = self.refusing = True
+
+    def close_due(self, opened_before_ms: float) -> None:
+        """Close the chunks that were opened at or before this time."""
+        with self._lock:
+            for topic in [name for name, chunk in self.open.items() if chunk.created_ms <= opened_before_ms]:
+                self._close(topic)
+
+    def close_all(self) -> None:
+        """Close every open chunk (flush)."""
+        with self._lock:
+            for topic in list(self.open):
+                self._close(topic)
+
+    def next_due_ms(self, linger_ms: float) -> float | None:
+        """When the oldest open chunk has lingered long enough."""
+        with self._lock:
+            if not self.open:
+                return None
+            return min(chunk.created_ms for chunk in self.open.values()) + linger_ms
+
+    def released(self, size: int) -> None:
+        """A closed chunk of `size` bytes has its fate."""
+        with self._lock:
+            self.waiting_bytes -= size
+            self.slow = self.refusing or self.full
+
+
+def _put_extras(
+    chunk: Chunk,
+    index: int,
+    partition: int | None,
+    headers: list[Header] | None,
+    timestamp_ms: int | None,
+    on_delivery: OnDelivery | None,
+) -> None:
+    """The columns that most records do without."""
+    if partition is not None:
+        if chunk.partitions is None:
+            chunk.partitions = {}
+        chunk.partitions[index] = _as_int(partition, "partition")
+    if headers:
+        if chunk.headers is None:
+            chunk.headers = {}
+        chunk.headers[index] = headers
+    if timestamp_ms is not None:
+        if chunk.timestamps is None:
+            chunk.timestamps = {}
+        chunk.timestamps[index] = _as_int(timestamp_ms, "timestamp_ms")
+    if on_delivery is not None:
+        if chunk.callbacks is None:
+            chunk.callbacks = {}
+        chunk.callbacks[index] = on_delivery
+
+
+def _as_int(value: Any, what: str) -> int:
+    try:
+        return index_of(value)
+    except TypeError:
+        raise TypeError(f"a record's {what} is a whole number, not {type(value).__name__}") from None
+
+
+def _as_bytes(value: Any, what: str) -> bytes:
+    if isinstance(value, (bytearray, memoryview)):
+        return bytes(value)
+    if isinstance(value, bytes):
+        return value
+    hint = "; text.encode() makes bytes of it" if isinstance(value, str) else "; serialize it first"
+    raise TypeError(f"a record's {what} is bytes or None, not {type(value).__name__}{hint}")
+
+
+def _checked_headers(headers: Headers) -> tuple[list[Header], int]:
+    pairs: Iterable[Any] = headers.items() if isinstance(headers, Mapping) else headers
+    checked: list[Header] = []
+    size = 0
+    for pair in pairs:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not isinstance(pair[0], str):
+            raise TypeError(f'headers are [("name", b"value"), ...] or a dict of these, not with {pair!r:.80}')
+        name, value = pair
+        data = None if value is None else _as_bytes(value, f"header {name!r}")
+        checked.append((name, data))
+        size += len(name) * 3 + len(data or b"") + 10
+    return checked, size

@@ -1,0 +1,114 @@
+"""A producer under an identity that somebody else obtained. It neither opens nor ends the transaction it writes to.
+
+A task of the Spark sink is one: its transaction was begun by a step of the sink's protocol, and is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from fencepost.client.net.cluster import Cluster
+from fencepost.client.producer.accumulator import Accumulator
+from fencepost.client.producer.delivery_reports import made_anew
+from fencepost.client.producer.sender import Sender
+from fencepost.config import ProducerConfig
+from fencepost.errors import ClosedError, DataLossError, KafkaError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["AdoptedProducer"]
+
+
+class _OpenTransaction:
+    """What the sender asks and tells: everything may go out until something fails, for good."""
+
+    implicit = True  # a batch enlists its partition itself (KIP-890); nobody here could do it
+
+    def __init__(self, wake: Callable[[], object]) -> None:
+        self._wake = wake  # the sender, to look what is to be dropped
+        self.failure: KafkaError | None = None
+        self._topics: dict[str, UUID] = {}  # those that have rows
+
+    @property
+    def doomed(self) -> KafkaError | None:
+        """See TransactionHooks."""
+        return self.failure
+
+    def may_send(self, topic: str, partition: int, topic_id: UUID | None) -> bool:
+        """See TransactionHooks."""
+        if self.failure is None:
+            self.failure = made_anew(self._topics, topic, topic_id)
+        if self.failure is not None:
+            self._wake()
+        return self.failure is None
+
+    def acknowledged(self, topic: str, topic_id: UUID | None) -> None:
+        """See TransactionHooks."""
+        if topic_id is not None:
+            self._topics.setdefault(topic, topic_id)
+
+    def sent(self) -> None:
+        """See TransactionHooks."""
+
+    def batch_failed(self, error: KafkaError, suspicious: bool, loss: DataLossError | None = None) -> None:
+        """See TransactionHooks."""
+        self.failure = self.failure or loss or error
+
+
+class AdoptedProducer:
+    """Sends Arrow rows. Used within the runtime; the cluster view stays its owner's.
+
+    The first failure is raised by the next call. In a transaction nothing is sent after it.
+    """
+
+    def __init__(self, cluster: Cluster, config: ProducerConfig, producer_id: int, epoch: int) -> None:
+        """`config.transactional_id`: of the open transaction; None: idempotent only."""
+        self._accumulator = Accumulator.of(config, cluster.runtime, lock=nullcontext(), wake=self._wake)
+        self._accumulator.unhandled.enabled = config.transactional_id is None
+        self._sender = Sender(cluster, config, self._accumulator)
+        self._transaction: _OpenTransaction | None = None
+        if config.transactional_id is not None:
+            self._transaction = self._sender.transactions = _OpenTransaction(self._wake)
+        self._sender.take_identity(producer_id, epoch)
+        self._sender.start()
+
+    async def send(self, topic: str | None, rows: pa.RecordBatch | pa.Table) -> None:
+        """Take rows, for `topic` or for the topics that their column names. Waits while too much is on the way.
+
+        Raises ConfigurationError, and what `flush` raises.
+        """
+        from fencepost.client.producer.arrow_input import pieces_of
+
+        for name, piece in pieces_of(topic, rows, None):
+            await self._sender.wait_for_room(None)  # what fills it has its delivery timeout
+            self._check()
+            self._accumulator.append_table(name, piece, piece.nbytes)
+
+    async def flush(self) -> None:
+        """Wait until everything is acknowledged. Raises KafkaError: why something is not."""
+        self._check()
+        await self._sender.flush()
+        self._check()
+
+    def stop(self) -> None:
+        """Send nothing any more."""
+        reason = ClosedError("the task ended before its rows were sent")
+        self._sender.drop(reason)
+        self._sender.stop(reason)
+
+    def _wake(self) -> None:
+        self._sender.wake()
+
+    def _check(self) -> None:
+        failure = self._transaction.failure if self._transaction is not None else self._sender.fatal
+        if failure is None:
+            failed = self._accumulator.unhandled.take()
+            if failed is None:
+                return
+            failure = failed.__cause__ if isinstance(failed.__cause__, KafkaError) else failed
+        self._sender.drop(failure)
+        raise failure

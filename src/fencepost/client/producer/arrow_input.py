@@ -1,0 +1,175 @@
+"""Arrow tables into batches: partitions by key hash or column, vectorised; no Python object per record.
+
+Columns taken, by name: `value`, `key` (binary or string), `partition` (integer, null: not chosen), `timestamp`
+(timestamp, or int64 ms), `headers` (list<struct<key, value>>). `value` has to be there; others are ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fencepost.client.producer.accumulator import RECORD_OVERHEAD
+from fencepost.client.producer.partitioner import UNDECIDED, Sticky, librdkafka_partitions, partitions_for_blob
+from fencepost.config import ProducerConfig
+from fencepost.errors import ConfigurationError, RecordRejectedError
+from fencepost.protocol.records.batch import HEADER_BYTES
+from fencepost.protocol.records.columns import encode_arrow
+
+PIECE_BYTES: Final = 4 * 1024 * 1024
+FRAMING_BYTES: Final = 6  # of a record on the wire, beyond Arrow's own offsets: a guess that is mostly right
+
+
+class Target(NamedTuple):
+    """Where the rows go: a topic, its number of partitions, those with a leader; the time of rows without one."""
+
+    topic: str
+    partitions: int
+    available: Sequence[int]
+    timestamp_ms: int
+
+
+def check_table(data: pa.RecordBatch | pa.Table, partition: int | None) -> pa.Table:
+    """The columns that are sent, as a table. Raises ConfigurationError."""
+    table = pa.Table.from_batches([data]) if isinstance(data, pa.RecordBatch) else data
+    if "value" not in table.column_names:
+        raise ConfigurationError(f"the data has no column 'value', only {', '.join(table.column_names)}")
+    known = [name for name in ("key", "value", "headers", "timestamp") if name in table.column_names]
+    chosen = table.select(known)
+    if partition is not None:
+        return chosen.append_column("partition", pa.array(np.full(len(table), partition, np.int32)))
+    if "partition" in table.column_names:
+        return chosen.append_column("partition", table.column("partition").cast(pa.int32()))
+    return chosen
+
+
+def by_topic(data: pa.RecordBatch | pa.Table) -> Iterator[tuple[str, pa.Table]]:
+    """Split by the column `topic`, keeping the order within each. Raises ConfigurationError."""
+    table = pa.Table.from_batches([data]) if isinstance(data, pa.RecordBatch) else data
+    if "topic" not in table.column_names:
+        raise ConfigurationError("neither a topic nor a column 'topic' was given")
+    topics = table.column("topic")
+    if topics.null_count:
+        raise ConfigurationError("the column 'topic' has nulls")
+    for topic in pc.unique(topics).to_pylist():
+        yield str(topic), table.filter(pc.equal(topics, topic))
+
+
+def pieces_of(
+    topic: str | None, data: pa.RecordBatch | pa.Table, partition: int | None
+) -> Iterator[tuple[str, pa.Table]]:
+    """(topic, rows) of a few megabytes each; all rows were looked at before the first. Raises ConfigurationError."""
+    parts = by_topic(data) if topic is None else [(topic, data)]
+    tables = [(name, check_table(part, partition)) for name, part in parts if len(part)]
+    return ((name, piece) for name, table in tables for piece in in_pieces(table))
+
+
+def in_pieces(table: pa.Table) -> Iterator[pa.Table]:
+    """Slices of a few megabytes (no copies): a large table is encoded as it is sent, not all at once before."""
+    size = table.nbytes
+    if size <= 2 * PIECE_BYTES:
+        yield table
+        return
+    rows = max(1, len(table) * PIECE_BYTES // size)
+    for start in range(0, len(table), rows):
+        yield table.slice(start, rows)
+
+
+def encode_table(
+    table: pa.Table, target: Target, sticky: Sticky, config: ProducerConfig
+) -> Iterator[tuple[int, bytearray]]:
+    """(partition, batch) pairs; batches of one partition are in the order of the rows."""
+    if callable(config.partitioner):
+        raise ConfigurationError("a partitioner function is not asked about Arrow rows; give them a column 'partition'")
+    chosen = _choose(table, target, config)
+    if chosen is None:
+        for data in _encode(table, target, config):
+            yield sticky.choose(target.topic, len(data), target.available), data
+        return
+    if chosen.min() < 0:
+        chosen[chosen < 0] = sticky.choose(target.topic, table.nbytes, target.available)
+    if chosen.min() == chosen.max():
+        for data in _encode(table, target, config):
+            yield int(chosen[0]), data
+        return
+    order = np.argsort(chosen, kind="stable")
+    cuts = np.flatnonzero(np.diff(chosen[order])) + 1
+    for rows in np.split(order, cuts):
+        for data in _encode(table.take(pa.array(rows)), target, config):
+            yield int(chosen[rows[0]]), data
+
+
+def _encode(table: pa.Table, target: Target, config: ProducerConfig) -> list[bytearray]:
+    def column(name: str) -> Any:
+        return table.column(name) if name in table.column_names else None
+
+    timestamps = column("timestamp")
+    if timestamps is None:
+        timestamps = target.timestamp_ms
+    elif timestamps.null_count:
+        timestamps = pc.fill_null(_as_milliseconds(timestamps), target.timestamp_ms)
+    return encode_arrow(
+        column("key"),
+        column("value"),
+        timestamps,
+        column("headers"),
+        max_batch_bytes=_even_share(table, config.max_request_size),
+        compression=config.compression_type,
+        level=config.compression_level,
+        sealed=False,
+    )
+
+
+def _even_share(table: pa.Table, most: int) -> int:
+    """A limit that makes batches about equally large, instead of full ones and a small rest."""
+    size = table.nbytes + FRAMING_BYTES * len(table)
+    batches = -(-size // most)
+    return min(most, int(size // batches * 1.02) + HEADER_BYTES + RECORD_OVERHEAD)
+
+
+def _as_milliseconds(timestamps: Any) -> Any:
+    if pa.types.is_timestamp(timestamps.type):
+        return timestamps.cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
+    return timestamps.cast(pa.int64())
+
+
+def _choose(table: pa.Table, target: Target, config: ProducerConfig) -> npt.NDArray[np.int32] | None:
+    """Each row's partition, -1 where neither column nor key decides; None when nothing decides for any row."""
+    chosen: npt.NDArray[np.int32] | None = None
+    if "partition" in table.column_names:
+        asked = table.column("partition")
+        chosen = pc.fill_null(asked, UNDECIDED).to_numpy().astype(np.int32)
+        wrong = (chosen >= target.partitions) | ((chosen < 0) & pc.is_valid(asked).to_numpy(zero_copy_only=False))
+        if wrong.any():
+            raise RecordRejectedError(
+                f"partition {chosen[wrong][0]} of {target.topic!r}, which has {target.partitions}"
+            )
+    by_key = "key" in table.column_names and not config.partitioner_ignore_keys
+    if by_key and table.column("key").null_count < len(table):
+        if chosen is None:
+            chosen = np.full(len(table), UNDECIDED, np.int32)
+        _choose_by_key(table.column("key"), target.partitions, chosen, config.partitioner == "consistent_random")
+    return chosen
+
+
+def _choose_by_key(keys: pa.ChunkedArray, partitions: int, chosen: npt.NDArray[np.int32], crc: bool) -> None:
+    """Fill in the hash's partition where there is a key and nothing was chosen yet."""
+    has_key = pc.is_valid(keys).to_numpy(zero_copy_only=False)
+    rows = np.flatnonzero(has_key & (chosen < 0))
+    if not len(rows):
+        return
+    wanted = keys if len(rows) == len(keys) else keys.take(pa.array(rows))
+    if crc:
+        chosen[rows] = librdkafka_partitions(wanted.cast(pa.large_binary()).to_pylist(), partitions)
+        return
+    array = pa.concat_arrays([chunk.cast(pa.large_binary()) for chunk in wanted.chunks])
+    _, offsets_buffer, data_buffer = array.buffers()
+    bounds = np.frombuffer(offsets_buffer, np.int64)[array.offset : array.offset + len(array) + 1]
+    blob = np.frombuffer(data_buffer, np.uint8) if data_buffer is not None else np.empty(0, np.uint8)
+    start = int(bounds[0])
+    chosen[rows] = partitions_for_blob(blob[start : int(bounds[-1])], bounds[1:] - start, partitions)

@@ -1,0 +1,36 @@
+"""What the producer's futures have in common: results of Arrow data."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fencepost.client.producer.chunks import EVERY_ROW, Chunk
+
+
+class Appended(NamedTuple):
+    """A run of records of one batch: offsets base_offset .. base_offset + records - 1 (-1: the broker did not say)."""
+
+    topic: str
+    partition: int
+    base_offset: int
+    records: int
+
+
+def bulk_result(chunks: list[Chunk]) -> list[Appended]:
+    """Where Arrow rows went. Raises the first ProduceFailedError. Only for chunks that are done."""
+    found = []
+    for chunk in chunks:
+        if chunk.error is not None:
+            raise chunk.error
+        for batch in chunk.batches:
+            if batch.error is not None:
+                raise batch.error
+            found.append(Appended(batch.topic, batch.partition, batch.base_offset, batch.count))
+    return found
+
+
+def release_undone(chunks: list[Chunk]) -> None:
+    """Nobody waits for these any more; the fate of those without one is nobody's again."""
+    for chunk in chunks:
+        if not chunk.done:
+            chunk.unhandled.release(chunk, EVERY_ROW)

@@ -1,0 +1,201 @@
+"""From a chunk to batches: choose partitions for all its records at once, then encode each partition's share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import index
+from typing import Final, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from fencepost.client.producer.chunks import Batch, Chunk
+from fencepost.client.producer.partitioner import UNDECIDED, Sticky, librdkafka_partitions, partitions_for_keys
+from fencepost.config import ProducerConfig
+from fencepost.errors import KafkaError, RecordRejectedError
+from fencepost.protocol.records.batch import parse_header
+from fencepost.protocol.records.columns import encode_batch
+
+Partitioner = Callable[[str, bytes | None, bytes | None, int], int | None]
+
+REFUSED: Final = -2
+
+
+class Router:
+    """Makes a chunk's batches. Pure but for the random choice of sticky partitions."""
+
+    def __init__(self, config: ProducerConfig, sticky: Sticky) -> None:
+        self._config = config
+        self._sticky = sticky
+
+    def route(self, chunk: Chunk, partitions: int, available: Sequence[int], deadline_ms: int) -> None:
+        """Fill `chunk.batches`. `available` are the partitions with a leader (all of them when none has one).
+
+        A record whose partition does not exist gets a batch of its own with an `error`. Sets `chunk.error` instead when
+        the chunk cannot be encoded.
+        """
+        try:
+            if chunk.table is not None:
+                self._route_table(chunk, partitions, available, deadline_ms)
+            else:
+                self._route_lists(chunk, partitions, available, deadline_ms)
+        except KafkaError as error:
+            chunk.error = error
+        except (ValueError, TypeError, OverflowError) as error:
+            rejected = RecordRejectedError(f"records for {chunk.topic!r} cannot be encoded: {error}")
+            rejected.__cause__ = error
+            chunk.error = rejected
+        if chunk.error is not None:
+            chunk.batches = []
+            chunk.left = 0
+        else:
+            chunk.index_batches()
+
+    def _route_lists(self, chunk: Chunk, partitions: int, available: Sequence[int], deadline_ms: int) -> None:
+        refused: dict[int, KafkaError] = {}
+        chosen = self._choose(chunk, partitions, available, refused)
+        if isinstance(chosen, int):
+            data = self._encode(chunk, None)
+            chunk.batches = [Batch(chunk, chunk.topic, chosen, data, len(chunk.values), None, deadline_ms)]
+            return
+        order = np.argsort(chosen, kind="stable")
+        ordered = chosen[order]
+        cuts = np.flatnonzero(np.diff(ordered)) + 1
+        batches = [_refusal(chunk, row, error, deadline_ms) for row, error in refused.items()]
+        for rows in np.split(order, cuts):
+            indexes = rows.tolist()
+            partition = int(chosen[indexes[0]])
+            if partition == REFUSED:
+                continue
+            whole = len(indexes) == len(chunk.values)
+            data = self._encode(chunk, None if whole else indexes)
+            batches.append(
+                Batch(chunk, chunk.topic, partition, data, len(indexes), None if whole else indexes, deadline_ms)
+            )
+        chunk.batches = batches
+
+    def _choose(
+        self, chunk: Chunk, partitions: int, available: Sequence[int], refused: dict[int, KafkaError]
+    ) -> int | npt.NDArray[np.int32]:
+        """One partition for all, or an array with each record's: REFUSED for those that are put into `refused`."""
+        asked = chunk.partitions
+        if callable(self._config.partitioner):
+            asked = self._ask(self._config.partitioner, chunk, partitions, refused)
+        keys = None if self._config.partitioner_ignore_keys else chunk.keys
+        if not refused and asked is None:
+            if keys is None:
+                return self._sticky.choose(chunk.topic, chunk.bytes, available)
+            if partitions == 1:
+                return 0
+            if None not in keys:
+                return self._decided(chunk, self._by_key(cast(list[bytes], keys), partitions), available)
+        chosen = np.full(len(chunk.values), UNDECIDED, np.int32)
+        for row, partition in (asked or {}).items():
+            if 0 <= partition < partitions:
+                chosen[row] = partition
+            else:
+                refused[row] = RecordRejectedError(f"partition {partition} of {chunk.topic!r}, which has {partitions}")
+        chosen[list(refused)] = REFUSED
+        if keys is not None:
+            rows = [row for row, key in enumerate(keys) if key is not None and chosen[row] == UNDECIDED]
+            if rows:
+                chosen[rows] = self._by_key([key for row in rows if (key := keys[row]) is not None], partitions)
+        return self._decided(chunk, chosen, available)
+
+    def _decided(self, chunk: Chunk, chosen: npt.NDArray[np.int32], available: Sequence[int]) -> npt.NDArray[np.int32]:
+        if (chosen == UNDECIDED).any():
+            chosen[chosen == UNDECIDED] = self._sticky.choose(chunk.topic, chunk.bytes, available)
+        return chosen
+
+    def _by_key(self, keys: Sequence[bytes], partitions: int) -> npt.NDArray[np.int32]:
+        if self._config.partitioner == "consistent_random":
+            return librdkafka_partitions(keys, partitions)
+        return partitions_for_keys(keys, partitions)
+
+    @staticmethod
+    def _ask(
+        partitioner: Partitioner, chunk: Chunk, partitions: int, refused: dict[int, KafkaError]
+    ) -> dict[int, int] | None:
+        """Let the application's function choose for the records that were given no partition."""
+        chosen = dict(chunk.partitions or {})
+        for row, value in enumerate(chunk.values):
+            if row in chosen:
+                continue
+            try:
+                key = chunk.keys[row] if chunk.keys is not None else None
+                partition = partitioner(chunk.topic, key, value, partitions)
+                if partition is not None:
+                    chosen[row] = index(partition)
+            except BaseException as error:  # noqa: BLE001 (told as the record's fate)
+                rejected = RecordRejectedError(f"the partitioner failed on a record for {chunk.topic!r}: {error!r}")
+                rejected.__cause__ = error
+                refused[row] = rejected
+        return chosen or None
+
+    def _encode(self, chunk: Chunk, rows: list[int] | None) -> bytearray:
+        """A batch of these rows (None: all), without producer id: the sender seals it with its own."""
+        keys: Sequence[bytes | None] | None = chunk.keys
+        values: Sequence[bytes | None] = chunk.values
+        if rows is not None:
+            values = [values[row] for row in rows]
+            keys = [keys[row] for row in rows] if keys is not None else None
+        timestamps: int | Sequence[int] = chunk.timestamp_ms
+        wanted = range(len(chunk.values)) if rows is None else rows
+        if chunk.timestamps is not None:
+            timestamps = [chunk.timestamps.get(row, chunk.timestamp_ms) for row in wanted]
+        headers = None
+        if chunk.headers is not None:
+            headers = [chunk.headers.get(row) for row in wanted]
+        return encode_batch(
+            keys=keys,
+            values=values,
+            timestamps=timestamps,
+            headers=headers,
+            compression=self._config.compression_type,
+            level=self._config.compression_level,
+            sealed=False,
+        )
+
+    def _route_table(self, chunk: Chunk, partitions: int, available: Sequence[int], deadline_ms: int) -> None:
+        from fencepost.client.producer.arrow_input import Target, encode_table
+
+        target = Target(chunk.topic, partitions, available, chunk.timestamp_ms)
+        chunk.batches = [
+            Batch(chunk, chunk.topic, partition, data, parse_header(data).record_count, None, deadline_ms)
+            for partition, data in encode_table(chunk.table, target, self._sticky, self._config)
+        ]
+
+    def split(self, batch: Batch) -> list[Batch]:
+        """Halve a batch that the broker finds too large. The halves take its place in order."""
+        from fencepost.protocol.records.decoding import decode_batches
+
+        columns = decode_batches(batch.data, skip_control=False)
+        middle = batch.count // 2
+        rows = list(range(batch.count)) if batch.rows is None else batch.rows
+        halves = []
+        for part in (slice(0, middle), slice(middle, batch.count)):
+            data = encode_batch(
+                columns.select(part),
+                compression=self._config.compression_type,
+                level=self._config.compression_level,
+                sealed=False,
+            )
+            half = Batch(
+                batch.chunk,
+                batch.topic,
+                batch.partition,
+                data,
+                part.stop - part.start,
+                rows[part.start : part.stop],
+                batch.deadline_ms,
+            )
+            half.attempts = 1  # so that they go out one at a time
+            halves.append(half)
+        return halves
+
+
+def _refusal(chunk: Chunk, row: int, error: KafkaError, deadline_ms: int) -> Batch:
+    """In place of a batch: one record that goes nowhere. Those beside it are none the worse."""
+    batch = Batch(chunk, chunk.topic, UNDECIDED, bytearray(), 1, [row], deadline_ms)
+    batch.error = error
+    return batch

@@ -1,0 +1,224 @@
+"""Records between `send` and their fate: chunks of a topic as columns, and the batches that they become."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from fencepost.client.types import RecordMetadata
+from fencepost.errors import KafkaError, ProduceFailedError
+from fencepost.protocol.records.headers import Header
+
+Headers = Sequence[Header] | Mapping[str, bytes | None]
+OnDelivery = Callable[[KafkaError | None, RecordMetadata | None], object]
+
+EVERY_ROW: Final = -1  # as a row: all of the chunk's (Arrow data has one delivery for all)
+UNACKNOWLEDGED: Final = "; sent without an acknowledgement: may be in the log"
+
+
+class Claims(Protocol):
+    """Who keeps account of failures that nobody has looked at."""
+
+    def failed(self, chunk: Chunk, part: Batch | Chunk, rows: Sequence[int], error: KafkaError) -> None: ...
+
+    def claim(self, chunk: Chunk, row: int) -> None: ...
+
+    def release(self, chunk: Chunk, row: int) -> None: ...
+
+
+class Tally:
+    """Failed records of one topic and cause that nobody has looked at."""
+
+    __slots__ = ("count", "error", "logged", "topic")
+
+    def __init__(self, topic: str, error: KafkaError) -> None:
+        self.topic = topic
+        self.error = error  # of the first of them
+        self.count = 0
+        self.logged = 0
+
+    @property
+    def cause(self) -> BaseException:
+        return self.error.__cause__ or self.error
+
+    @property
+    def outcome_unknown(self) -> bool:
+        return isinstance(self.error, ProduceFailedError) and self.error.outcome_unknown
+
+    @property
+    def reason(self) -> str:
+        return f"{self.cause}{UNACKNOWLEDGED if self.outcome_unknown else ''}"
+
+
+class Batch:
+    """Records of one partition that go to the broker as one record batch."""
+
+    __slots__ = (
+        "append_time_ms",
+        "attempts",
+        "base_offset",
+        "chunk",
+        "count",
+        "data",
+        "deadline_ms",
+        "done",
+        "error",
+        "maybe_appended",
+        "partition",
+        "refusal",
+        "rows",
+        "sequence",
+        "tally",
+        "timestamp_ms",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        chunk: Chunk,
+        topic: str,
+        partition: int,
+        data: bytearray,
+        count: int,
+        rows: Sequence[int] | None,
+        deadline_ms: int,
+    ) -> None:
+        self.chunk = chunk
+        self.topic = topic
+        self.partition = partition
+        self.data = data
+        self.count = count
+        self.rows = rows  # the indexes in the chunk of this batch's records, None: all of them in order
+        self.deadline_ms = deadline_ms
+        self.sequence = -1
+        self.attempts = 0
+        self.refusal: KafkaError | None = None  # why the last attempt failed
+        self.maybe_appended = False  # sent, and the answer did not say that it was not appended
+        self.done = False
+        self.base_offset = -1
+        self.append_time_ms = -1
+        self.timestamp_ms = chunk.timestamp_ms
+        self.error: KafkaError | None = None
+        self.tally: Tally | None = None  # where its failure is counted
+
+
+class Chunk:
+    """Consecutive records of one topic, as columns."""
+
+    __slots__ = (
+        "batches",
+        "bytes",
+        "callbacks",
+        "claimed",
+        "created_ms",
+        "error",
+        "headers",
+        "keys",
+        "left",
+        "limit",
+        "partitions",
+        "slots",
+        "table",
+        "tally",
+        "timestamp_ms",
+        "timestamps",
+        "topic",
+        "unhandled",
+        "values",
+        "watchers",
+    )
+
+    def __init__(self, topic: str, created_ms: int, timestamp_ms: int, unhandled: Claims) -> None:
+        self.topic = topic
+        self.unhandled = unhandled
+        self.created_ms = created_ms
+        self.timestamp_ms = timestamp_ms  # of every record that was given none
+        self.keys: list[bytes | None] | None = None  # None: no record has a key
+        self.values: list[bytes | None] = []
+        self.partitions: dict[int, int] | None = None  # index -> partition asked for
+        self.timestamps: dict[int, int] | None = None
+        self.headers: dict[int, Sequence[Header]] | None = None
+        self.callbacks: dict[int, OnDelivery] | None = None
+        self.bytes = 0
+        self.limit = 0  # bytes at which it is closed
+        self.table: Any = None  # Arrow data instead of the lists
+        self.batches: list[Batch] = []
+        self.slots: list[tuple[Batch, int]] | None = None  # index -> where it is, when there are several batches
+        self.left = -1  # batches without an answer; -1 before they are made
+        self.error: KafkaError | None = None  # of all records, when it failed before it became batches
+        self.tally: Tally | None = None  # where that is counted
+        self.claimed: set[int] | None = None  # rows whose fate somebody waits for or was told
+        self.watchers: list[Callable[[], object]] = []
+
+    @property
+    def rows(self) -> int:
+        """How many records it has."""
+        return len(self.table if self.table is not None else self.values)
+
+    @property
+    def rows_left(self) -> int:
+        """How many of them have no fate yet."""
+        return self.rows - sum(batch.count for batch in self.batches if batch.done)
+
+    def locate(self, index: int) -> tuple[Batch, int] | None:
+        """The batch of a record and its position there; None while that is not known."""
+        batches = self.batches
+        if not batches:
+            return None
+        if len(batches) == 1 and batches[0].rows is None:
+            return batches[0], index
+        slots = self.slots
+        if slots is None:
+            slots = self.slots = _slots(batches)
+        return slots[index]
+
+    @property
+    def done(self) -> bool:
+        """Whether every record has its fate."""
+        return self.left == 0
+
+    def index_batches(self) -> None:
+        """After its batches are made, or one was split. Where each record is gets worked out when somebody asks."""
+        self.left = sum(not batch.done for batch in self.batches)
+        self.slots = None
+
+    def truncate(self, rows: int) -> None:
+        """Forget the record at index `rows`, which was not taken as a whole."""
+        del self.values[rows:]
+        if self.keys is not None:
+            del self.keys[rows:]
+        for extras in (self.partitions, self.headers, self.timestamps, self.callbacks):
+            if extras is not None:
+                extras.pop(rows, None)
+
+    def watch(self, watcher: Callable[[], object]) -> None:
+        """Call `watcher` whenever some of the records get their fate."""
+        self.watchers.append(watcher)
+
+    def fate(self, index: int) -> RecordMetadata | KafkaError | None:
+        """What became of a record; None while it is not known."""
+        if self.error is not None:
+            return self.error
+        found = self.locate(index)
+        if found is None or not found[0].done:
+            return None
+        batch, position = found
+        if batch.error is not None:
+            return batch.error
+        offset = batch.base_offset + position if batch.base_offset >= 0 else -1
+        timestamp_ms = batch.append_time_ms
+        if timestamp_ms < 0:
+            timestamp_ms = self.timestamp_ms
+            if self.timestamps is not None:
+                timestamp_ms = self.timestamps.get(index, timestamp_ms)
+        return RecordMetadata(batch.topic, batch.partition, offset, timestamp_ms)
+
+
+def _slots(batches: Sequence[Batch]) -> list[tuple[Batch, int]]:
+    """For each record of a chunk, its batch and its position there."""
+    slots: list[Any] = [None] * sum(batch.count for batch in batches)
+    for batch in batches:
+        rows = range(batch.count) if batch.rows is None else batch.rows
+        for position, row in enumerate(rows):
+            slots[row] = (batch, position)
+    return slots

@@ -1,0 +1,150 @@
+"""What becomes of records: batches and chunks get their result, futures and callbacks are told."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+from uuid import UUID
+
+from fencepost.client.interceptors import ProducerInterceptors
+from fencepost.client.metrics import ProducerMetrics
+from fencepost.client.net.runtime import Event
+from fencepost.client.producer.accumulator import Accumulator
+from fencepost.client.producer.chunks import UNACKNOWLEDGED, Batch, Chunk
+from fencepost.errors import (
+    DataLossError,
+    FailureType,
+    KafkaError,
+    KafkaTimeoutError,
+    ProduceFailedError,
+    RecordRejectedError,
+    TransactionAbortableError,
+)
+
+log = logging.getLogger("fencepost.client.producer")
+
+
+class TransactionHooks(Protocol):
+    """What the sender asks of a transactional producer's state."""
+
+    implicit: bool
+
+    @property
+    def doomed(self) -> KafkaError | None:
+        """What records that still wait are told: the transaction cannot be committed any more. None while it can."""
+        ...
+
+    def may_send(self, topic: str, partition: int, topic_id: UUID | None) -> bool:
+        """Whether records of the partition may go out now; a refusal makes it enlist the partition if that is due."""
+        ...
+
+    def acknowledged(self, topic: str, topic_id: UUID | None) -> None:
+        """The topic of this id has records of the transaction."""
+        ...
+
+    def sent(self) -> None:
+        """A request that may enlist partitions was written."""
+        ...
+
+    def batch_failed(self, error: KafkaError, suspicious: bool, loss: DataLossError | None = None) -> None:
+        """A batch failed; `suspicious`: the transaction may have timed out; if it has not, `loss` is what it means."""
+        ...
+
+
+def made_anew(written: Mapping[str, UUID], topic: str, topic_id: UUID | None) -> TransactionAbortableError | None:
+    """Why nothing more can go to a topic that is not the one that records were `written` to; None where it can."""
+    if topic_id is None or written.get(topic, topic_id) == topic_id:
+        return None
+    words = "was deleted and made anew: records of this transaction may be gone with the old one"
+    return TransactionAbortableError(f"topic {topic!r} {words}")
+
+
+class DeliveryReports:
+    """Chunks without a fate yet, and how they get it."""
+
+    def __init__(
+        self, accumulator: Accumulator, progress: Event, metrics: ProducerMetrics, interceptors: ProducerInterceptors
+    ) -> None:
+        self.transactions: TransactionHooks | None = None
+        self.incomplete: dict[int, Chunk] = {}
+        self._accumulator = accumulator
+        self._progress = progress
+        self._metrics = metrics
+        self._interceptors = interceptors
+
+    def fail(self, batch: Batch, cause: KafkaError) -> None:
+        """A batch was not delivered."""
+        batch.error = self._produce_error(cause, sent=batch.maybe_appended)
+        if self.transactions is not None:
+            self.transactions.batch_failed(cause, False)
+        self.finish(batch)
+
+    def fail_chunk(self, chunk: Chunk, cause: KafkaError) -> None:
+        """A chunk did not even become batches."""
+        chunk.error = self._produce_error(cause, sent=False)
+        chunk.left = 0
+        self._metrics.record_error_total += chunk.rows
+        if self.transactions is not None:
+            self.transactions.batch_failed(cause, False)
+        rows = range(chunk.rows)
+        self._call_back(chunk, rows)
+        chunk.unhandled.failed(chunk, chunk, rows, chunk.error)
+        self._tell(chunk)
+
+    def finish(self, batch: Batch) -> None:
+        """A batch has its result."""
+        batch.done = True
+        if batch.error is None:
+            self._metrics.record_send_total += batch.count
+        else:
+            self._metrics.record_error_total += batch.count
+        batch.data = bytearray()
+        chunk = batch.chunk
+        chunk.left -= 1
+        rows = range(batch.count) if batch.rows is None else batch.rows
+        self._call_back(chunk, rows)
+        if batch.error is not None:
+            chunk.unhandled.failed(chunk, batch, rows, batch.error)
+        self._tell(chunk)
+
+    def _produce_error(self, cause: KafkaError, *, sent: bool) -> KafkaError:
+        if isinstance(cause, RecordRejectedError):
+            kind = FailureType.MESSAGE_REJECTED
+        elif self.transactions is not None and not isinstance(cause, KafkaTimeoutError):
+            kind = FailureType.TRANSACTION_FAILED
+        else:
+            kind = FailureType.DELIVERY_FAILED
+        unknown = sent and self.transactions is None  # an aborted transaction's records are in no case delivered
+        told = f"{kind.value}: {cause}{UNACKNOWLEDGED if unknown else ''}"
+        failed = ProduceFailedError(told, failure_type=kind, code=cause.code, outcome_unknown=unknown)
+        failed.__cause__ = cause
+        return failed
+
+    def _tell(self, chunk: Chunk) -> None:
+        if chunk.done:
+            self.incomplete.pop(id(chunk), None)
+            self._accumulator.released(chunk.bytes)
+        for watcher in tuple(chunk.watchers):
+            watcher()
+        self._progress.set()
+
+    def _call_back(self, chunk: Chunk, rows: Sequence[int]) -> None:
+        callbacks = chunk.callbacks
+        if callbacks is None and not self._interceptors:
+            return
+        for row in rows:
+            callback = callbacks.get(row) if callbacks is not None else None
+            if callback is None and not self._interceptors:
+                continue
+            fate = chunk.fate(row)
+            error, metadata = (fate, None) if isinstance(fate, KafkaError) else (None, fate)
+            self._interceptors.acknowledge(metadata, error)
+            if callback is None:
+                continue
+            try:
+                callback(error, metadata)
+            except BaseException:  # in the I/O thread SystemExit would end all clients of the process
+                log.exception("a delivery callback failed")
+                if callbacks is not None:
+                    del callbacks[row]  # so nobody has looked at the record's fate

@@ -1,0 +1,78 @@
+"""An abort that the coordinator did not answer: it is asked again, as later records are held up until it is done."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from fencepost.client.net.runtime import Runtime, TaskHandle
+from fencepost.client.producer.transaction_states import TxnState
+from fencepost.client.producer.transactions import Transactions
+from fencepost.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
+from fencepost.errors import KafkaError, RetriableError, TransactionCommittedError
+
+log = logging.getLogger("fencepost.client.producer")
+
+ASK_AGAIN_MS: Final = 500
+
+
+class TransactionalConsumer(Protocol):
+    """What a transaction needs of the consumer whose positions it commits."""
+
+    def check_for_transactions(self) -> None:
+        """Raise ConfigurationError, UsageError unless positions can be committed in transactions only."""
+        ...
+
+    def take_positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The positions to commit; from now on they may be committed. Raises GroupFencedError."""
+        ...
+
+    def group_metadata(self) -> GroupMetadata:
+        """Who it is in its group."""
+        ...
+
+    def forget_positions(self) -> None:
+        """The next poll goes back to what is committed. No I/O, cannot fail."""
+        ...
+
+    def transaction_ended(self, committed: Mapping[TopicPartition, OffsetAndMetadata] | None) -> None:
+        """It is certain that the positions taken last are committed: these; or None, that they are not."""
+        ...
+
+
+class OwedAbort:
+    """An abort that was not answered, tried again until it is. One per producer."""
+
+    def __init__(self, runtime: Runtime, transactions: Transactions) -> None:
+        self.consumer: TransactionalConsumer | None = None  # of the block that owes it
+        self.committed: TransactionCommittedError | None = None  # what came out instead, not told to anybody yet
+        self._runtime = runtime
+        self._transactions = transactions
+        self._task: TaskHandle | None = None
+
+    def start(self) -> None:
+        """Try again in the background."""
+        if self._task is None or self._task.done():
+            self._task = self._runtime.spawn(self._run())
+
+    async def stop(self) -> None:
+        """Whoever calls this tries for himself. Returns when nothing runs any more."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            while not task.done():
+                await self._runtime.sleep_ms(1)
+
+    async def _run(self) -> None:
+        while self._transactions.state is TxnState.ABORTING:
+            await self._runtime.sleep_ms(ASK_AGAIN_MS)
+            try:
+                await self._transactions.abort()
+            except RetriableError as error:
+                log.warning("still trying to abort the transaction: %s", error)
+            except TransactionCommittedError as error:
+                self.committed = error
+                log.warning("instead of an abort: %s", error)
+            except KafkaError as error:
+                log.warning("the abort failed, the next call raises this: %s", error)

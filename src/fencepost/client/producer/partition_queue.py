@@ -1,0 +1,184 @@
+"""One partition's batches in the producer: their order, sequences, and what was acknowledged last."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+from uuid import UUID
+
+from fencepost.client.producer.chunks import Batch
+from fencepost.errors import DataLossError, KafkaError
+from fencepost.protocol.codes import ErrorCode as E
+from fencepost.protocol.records.batch import add_sequence
+
+MOST_IN_FLIGHT: Final = 5  # a broker remembers so many batches of a producer (duplicates beyond are not recognised)
+
+
+class PartitionQueue:
+    """`pending` in order of sending, `in_flight` in order of their sequences."""
+
+    __slots__ = (
+        "acked_at_unknown_offset",
+        "doubted_ms",
+        "gap",
+        "idempotent",
+        "in_flight",
+        "introduced",
+        "last_acked_offset",
+        "last_acked_sequence",
+        "name",
+        "next_sequence",
+        "not_before_ms",
+        "partition",
+        "pending",
+        "topic",
+        "topic_id",
+        "what",
+    )
+
+    def __init__(self, topic: str, partition: int, *, idempotent: bool = True) -> None:
+        self.idempotent = idempotent
+        self.introduced = not idempotent  # the broker knows our producer id in this partition
+        self.topic = topic
+        self.partition = partition
+        self.name = f"{topic}-{partition}"
+        self.what = f"sending to {self.name}"  # for the log
+        self.pending: deque[Batch] = deque()
+        self.in_flight: list[Batch] = []
+        self.next_sequence = 0
+        self.last_acked_sequence = -1
+        self.last_acked_offset = -1
+        self.acked_at_unknown_offset = False  # behind last_acked_offset, as a duplicate: the broker did not say where
+        self.doubted_ms: int | None = None  # when a refusal first looked like a loss; newer metadata may explain it
+        self.topic_id: UUID | None = None
+        self.not_before_ms = 0
+        self.gap = False  # a numbered batch was refused for good: those behind it take new numbers
+
+    def sendable(self, now_ms: int, *, only_retries: bool) -> Batch | None:
+        """The next batch, if it may go out now. With `only_retries`: only if it may have been appended already.
+
+        The first batch of a producer id goes alone: Apache Kafka takes any sequence from an id that a partition does
+        not know. Were the first one refused (the leader is not ready yet) and the second taken, the first could never
+        follow.
+        """
+        most = MOST_IN_FLIGHT if self.introduced else 1
+        if not self.pending or now_ms < self.not_before_ms or len(self.in_flight) >= most:
+            return None
+        if self.gap:
+            if self.in_flight:
+                return None
+            self._close_gap()
+        batch = self.pending[0]
+        if batch.attempts and self.in_flight:
+            return None
+        if only_retries and not batch.maybe_appended:
+            return None
+        return batch
+
+    def _close_gap(self) -> None:
+        """Number again what was not appended, unless something may have been: that is asked again as it is first."""
+        if any(batch.maybe_appended for batch in self.pending):
+            return
+        self.gap = False
+        for batch in self.pending:
+            batch.sequence = -1
+        self.next_sequence = 0 if self.last_acked_sequence < 0 else add_sequence(self.last_acked_sequence, 1)
+
+    def take(self) -> Batch:
+        """Move the next batch in flight."""
+        batch = self.pending.popleft()
+        self.in_flight.append(batch)
+        return batch
+
+    def number(self, batch: Batch) -> None:
+        """Give a batch its sequence, once."""
+        if batch.sequence < 0:
+            batch.sequence = self.next_sequence
+            self.next_sequence = add_sequence(self.next_sequence, batch.count)
+
+    def put_back(self, batch: Batch) -> None:
+        """Back from the wire without success, into its place by sequence."""
+        self.in_flight.remove(batch)
+        batch.attempts += 1
+        for position, one in enumerate(self.pending):
+            if not (one.attempts and _before(one.sequence, batch.sequence)):
+                self.pending.insert(position, batch)
+                return
+        self.pending.append(batch)
+
+    def acknowledged(self, batch: Batch, base_offset: int) -> None:
+        """The broker has it (base_offset -1: as a duplicate, or it does not say)."""
+        self.in_flight.remove(batch)
+        self.introduced = True
+        if batch.sequence >= 0:
+            self.last_acked_sequence = add_sequence(batch.sequence, batch.count - 1)
+        self.doubted_ms = None
+        self.acked_at_unknown_offset = base_offset < 0
+        if base_offset >= 0:
+            self.last_acked_offset = base_offset + batch.count - 1
+
+    def waits_for_an_earlier(self, batch: Batch) -> bool:
+        """Whether a batch with a lower sequence has no final answer, or was refused, so that a gap is no loss."""
+        if self.gap:
+            return True
+        unresolved = [one for one in (*self.in_flight, *self.pending) if one is not batch and one.sequence >= 0]
+        return any(_before(one.sequence, batch.sequence) for one in unresolved)
+
+    def was_made_anew(self, topic_id: UUID | None) -> bool:
+        """Whether this is another topic than the one that was sent to before."""
+        return topic_id is not None and self.topic_id not in (None, topic_id)
+
+    def belongs_to(self, topic_id: UUID | None) -> None:
+        """Take note of the topic's id. If it is another one, nothing that was acknowledged can be missing there.
+
+        Sequences do not begin again: where topics are named, not numbered, the new one may have some of ours already.
+        """
+        if topic_id is None or topic_id == self.topic_id:
+            return
+        if self.topic_id is not None:
+            self.last_acked_offset = self.last_acked_sequence = -1
+            self.acked_at_unknown_offset = False
+            self.introduced = not self.idempotent
+            self.doubted_ms = None
+        self.topic_id = topic_id
+
+    def loss(self, refusal: KafkaError, log_start_offset: int) -> DataLossError | None:
+        """What a sequence that is refused (45, 59) tells of acknowledged records; None: none of them is missing.
+
+        So it is when nothing was acknowledged under this identity; and when retention removed all that was, and with it
+        what the broker knew of us (59).
+        """
+        if self.last_acked_sequence < 0:
+            return None
+        retained = log_start_offset > self.last_acked_offset and not self.acked_at_unknown_offset
+        if refusal.code == E.UNKNOWN_PRODUCER_ID and retained:
+            return None
+        return DataLossError(
+            f"{refusal}: acknowledged records are gone (last acknowledged offset {self.last_acked_offset}, "
+            f"log start offset {log_start_offset})",
+            code=refusal.code,
+            topic=self.topic,
+            partition=self.partition,
+            last_acked_offset=self.last_acked_offset,
+            log_start_offset=log_start_offset,
+        )
+
+    def doubts(self, metadata_ms: int) -> bool:
+        """Whether the topic has to be looked at before anything is sent: something looked like a loss here."""
+        return self.doubted_ms is not None and metadata_ms <= self.doubted_ms
+
+    def restart(self, *, same_id: bool) -> None:
+        """A new producer id, or a new epoch of the same: sequences from 0, also for what waits."""
+        self.introduced = self.introduced and same_id
+        self.next_sequence = 0
+        self.last_acked_sequence = -1
+        self.doubted_ms = None
+        self.gap = False
+        for batch in self.pending:
+            batch.sequence = -1
+            batch.maybe_appended = False
+
+
+def _before(one: int, other: int) -> bool:
+    """Whether sequence `one` comes before `other`, over the wrap at 2**31."""
+    return one != other and (other - one) % 2**31 < 2**30

@@ -1,0 +1,150 @@
+"""Which partition a record goes to, as Kafka's Java producer decides it.
+
+With a key: murmur2(key), sign bit cleared, modulo the number of partitions. Without: the sticky partition of the topic,
+changed at random after `batch_size` bytes (KIP-480, KIP-794); where fewer batches wait, the chance is greater.
+librdkafka's clients hash keys with CRC-32 instead; `partitioner="consistent_random"` goes on with that.
+"""
+
+from __future__ import annotations
+
+import zlib
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from functools import cache
+from itertools import accumulate
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+UNDECIDED: Final = -1  # neither a partition nor a key says where
+SEED: Final = 0x9747B28C
+_M: Final = 0x5BD1E995
+_FEW: Final = 64  # below this, plain Python is faster than bringing up compiled code
+
+
+def murmur2(data: bytes | bytearray | memoryview) -> int:
+    """Kafka's 32-bit murmur2 of a key, unsigned."""
+    length = len(data)
+    h = (SEED ^ length) & 0xFFFFFFFF
+    whole = length & ~3
+    for at in range(0, whole, 4):
+        k = data[at] | data[at + 1] << 8 | data[at + 2] << 16 | data[at + 3] << 24
+        k = (k * _M) & 0xFFFFFFFF
+        k ^= k >> 24
+        k = (k * _M) & 0xFFFFFFFF
+        h = ((h * _M) & 0xFFFFFFFF) ^ k
+    rest = length - whole
+    if rest >= 3:
+        h ^= data[whole + 2] << 16
+    if rest >= 2:
+        h ^= data[whole + 1] << 8
+    if rest >= 1:
+        h = ((h ^ data[whole]) * _M) & 0xFFFFFFFF
+    h ^= h >> 13
+    h = (h * _M) & 0xFFFFFFFF
+    return h ^ (h >> 15)
+
+
+def partition_for_key(key: bytes | bytearray | memoryview, partitions: int) -> int:
+    """The partition that Java's default partitioner gives the key."""
+    return (murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+def librdkafka_partition_for_key(key: bytes | bytearray | memoryview, partitions: int) -> int:
+    """The partition that librdkafka's default (`consistent_random`) gives a key that is not empty."""
+    return zlib.crc32(key) % partitions
+
+
+def librdkafka_partitions(keys: Sequence[bytes], partitions: int) -> npt.NDArray[np.int32]:
+    """What librdkafka's default gives each key: UNDECIDED for an empty one, which counts as none there."""
+    chosen = [librdkafka_partition_for_key(key, partitions) if key else UNDECIDED for key in keys]
+    return np.array(chosen, np.int32)
+
+
+@cache
+def _kernel() -> Callable[..., None]:
+    """murmur2 of many keys in one blob."""
+    from fencepost.protocol.records.compiled import kernel
+
+    @kernel("bytes", "int64s", "int64", "int32s out")
+    def hash_keys(blob: Any, ends: Any, partitions: Any, out: Any) -> None:
+        m = np.uint32(_M)
+        start = 0
+        for row in range(len(ends)):
+            end = ends[row]
+            length = end - start
+            h = np.uint32(SEED) ^ np.uint32(length)
+            whole = start + (length & ~3)
+            for at in range(start, whole, 4):
+                k = (
+                    np.uint32(blob[at])
+                    | np.uint32(np.uint32(blob[at + 1]) << np.uint32(8))
+                    | np.uint32(np.uint32(blob[at + 2]) << np.uint32(16))
+                    | np.uint32(np.uint32(blob[at + 3]) << np.uint32(24))
+                )
+                k = np.uint32(k * m)
+                k = np.uint32(k ^ np.uint32(k >> np.uint32(24)))
+                k = np.uint32(k * m)
+                h = np.uint32(np.uint32(h * m) ^ k)
+            rest = end - whole
+            if rest >= 3:
+                h = np.uint32(h ^ np.uint32(np.uint32(blob[whole + 2]) << np.uint32(16)))
+            if rest >= 2:
+                h = np.uint32(h ^ np.uint32(np.uint32(blob[whole + 1]) << np.uint32(8)))
+            if rest >= 1:
+                h = np.uint32(np.uint32(h ^ np.uint32(blob[whole])) * m)
+            h = np.uint32(h ^ np.uint32(h >> np.uint32(13)))
+            h = np.uint32(h * m)
+            h = np.uint32(h ^ np.uint32(h >> np.uint32(15)))
+            out[row] = np.int64(h & np.uint32(0x7FFFFFFF)) % partitions
+            start = end
+
+    return hash_keys
+
+
+def partitions_for_keys(keys: Sequence[bytes], partitions: int) -> npt.NDArray[np.int32]:
+    """`partition_for_key` of every key."""
+    if len(keys) < _FEW:
+        return np.array([partition_for_key(key, partitions) for key in keys], np.int32)
+    ends = np.cumsum(np.fromiter(map(len, keys), np.int64, len(keys)))
+    return partitions_for_blob(np.frombuffer(b"".join(keys), np.uint8), ends, partitions)
+
+
+def partitions_for_blob(
+    blob: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64], partitions: int
+) -> npt.NDArray[np.int32]:
+    """`partition_for_key` of keys that lie one behind the other in `blob`, each up to its entry of `ends`."""
+    out = np.empty(len(ends), np.int32)
+    _kernel()(blob, np.ascontiguousarray(ends), partitions, out)
+    return out
+
+
+class Sticky:
+    """The partition for records without a key, per topic."""
+
+    def __init__(
+        self, bytes_per_turn: int, random: Callable[[], float], waiting: Callable[[str, int], int] | None = None
+    ) -> None:
+        """`waiting(topic, partition)`: batches in the partition's queue; None: all partitions are equally likely."""
+        self._bytes_per_turn = bytes_per_turn
+        self._random = random
+        self._waiting = waiting
+        self._turns: dict[str, tuple[int, int]] = {}  # topic -> (partition, bytes it got this turn)
+
+    def choose(self, topic: str, size: int, candidates: Sequence[int]) -> int:
+        """The partition for `size` bytes; `candidates` are the topic's partitions that have a leader (not empty)."""
+        partition, taken = self._turns.get(topic, (-1, 0))
+        if partition not in candidates or taken >= self._bytes_per_turn:
+            others = [candidate for candidate in candidates if candidate != partition] or list(candidates)
+            partition, taken = self._pick(topic, others), 0
+        self._turns[topic] = (partition, taken + size)
+        return partition
+
+    def _pick(self, topic: str, candidates: Sequence[int]) -> int:
+        """At random; a partition's weight is the longest queue's length + 1, less its own (KIP-794)."""
+        if self._waiting is None:
+            return candidates[int(self._random() * len(candidates))]
+        queued = [self._waiting(topic, candidate) for candidate in candidates]
+        bounds = list(accumulate(max(queued) + 1 - one for one in queued))
+        return candidates[bisect_right(bounds, int(self._random() * bounds[-1]))]

@@ -1,0 +1,147 @@
+"""Closed chunks on their way to being batches: they wait for their topic's metadata, and for their turn."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Final
+
+from fencepost.client.net.cluster import Cluster
+from fencepost.client.producer.accumulator import Accumulator
+from fencepost.client.producer.batching import Router
+from fencepost.client.producer.chunks import Chunk
+from fencepost.client.producer.delivery_reports import DeliveryReports
+from fencepost.client.producer.partition_queue import PartitionQueue
+from fencepost.client.producer.partitioner import Sticky
+from fencepost.config import ProducerConfig
+from fencepost.errors import KafkaError, KafkaTimeoutError
+
+# Batches are made when they are about to be sent: what is made far ahead has left the processor's caches by then.
+MADE_AHEAD_BYTES: Final = 4 * 1024 * 1024
+
+StartHelper = Callable[[str, Callable[[], Awaitable[None]]], None]
+
+
+class ReadyBatches:
+    """Owns the partitions' queues: all of them (`queues`), and those with something in them (`active`)."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        config: ProducerConfig,
+        accumulator: Accumulator,
+        reports: DeliveryReports,
+        start: StartHelper,
+    ) -> None:
+        self.queues: dict[tuple[str, int], PartitionQueue] = {}
+        self.active: dict[tuple[str, int], PartitionQueue] = {}
+        sticky = Sticky(
+            config.batch_size,
+            cluster.runtime.random,
+            self._waiting if config.partitioner_adaptive_partitioning_enable else None,
+        )
+        self.router = Router(config, sticky)
+        self._cluster = cluster
+        self._config = config
+        self._accumulator = accumulator
+        self._reports = reports
+        self._start = start
+        self._unrouted: dict[str, deque[Chunk]] = {}
+
+    def _waiting(self, topic: str, partition: int) -> int:
+        """How many batches of the partition wait to be sent."""
+        queue = self.active.get((topic, partition))
+        return len(queue.pending) if queue is not None else 0
+
+    def collect(self) -> None:
+        """Chunks that are full or have lingered become batches, as far as their topics are known."""
+        now_ms = self._cluster.runtime.now_ms()
+        self._accumulator.close_due(now_ms - self._config.linger_ms)
+        closed = self._accumulator.closed
+        while closed:
+            chunk = closed.popleft()
+            self._reports.incomplete[id(chunk)] = chunk
+            self._unrouted.setdefault(chunk.topic, deque()).append(chunk)
+        for topic, chunks in list(self._unrouted.items()):
+            known = self._cluster.topics.get(topic)
+            if known is None or not known.partitions or self._cluster.is_stale(topic):
+                self._start(f"topic {topic}", partial(self._find_topic, topic))
+            if known is None or not known.partitions:
+                continue
+            numbers = list(known.partitions)
+            available = [number for number in numbers if self._cluster.leader(topic, number) >= 0] or numbers
+            while chunks and self._made_ahead(now_ms) < MADE_AHEAD_BYTES:
+                self._route(chunks.popleft(), len(numbers), available)
+            if not chunks:
+                del self._unrouted[topic]
+
+    def _made_ahead(self, now_ms: int) -> int:
+        """Bytes of batches that could be sent now. Those of a partition that is in trouble must not hold up others."""
+        return sum(
+            len(batch.data)
+            for queue in self.active.values()
+            if queue.pending
+            and queue.not_before_ms <= now_ms
+            and self._cluster.leader(queue.topic, queue.partition) >= 0
+            for batch in queue.pending
+        )
+
+    def _route(self, chunk: Chunk, partitions: int, available: Sequence[int]) -> None:
+        deadline_ms = chunk.created_ms + self._config.delivery_timeout_ms
+        self.router.route(chunk, partitions, available, deadline_ms)
+        if chunk.error is not None:
+            self._reports.fail_chunk(chunk, chunk.error)
+            return
+        if chunk.table is None:
+            self._accumulator.spread_over(chunk.topic, len(chunk.batches))
+        for batch in list(chunk.batches):
+            if batch.error is not None:
+                self._reports.fail(batch, batch.error)
+                continue
+            key = (batch.topic, batch.partition)
+            queue = self.queues.get(key)
+            if queue is None:
+                queue = self.queues[key] = PartitionQueue(
+                    batch.topic, batch.partition, idempotent=self._config.enable_idempotence
+                )
+            queue.pending.append(batch)
+            self.active[key] = queue
+
+    async def _find_topic(self, topic: str) -> None:
+        deadline_ms = self._cluster.runtime.now_ms() + self._config.max_block_ms
+        try:
+            await self._cluster.topic(topic, deadline_ms)
+        except KafkaError as error:
+            for chunk in self._unrouted.pop(topic, ()):
+                self._reports.fail_chunk(chunk, error)
+
+    def expire(self, now_ms: int) -> None:
+        """Give up chunks whose delivery time is over before they became batches."""
+        for chunks in self._unrouted.values():
+            while chunks and chunks[0].created_ms + self._config.delivery_timeout_ms <= now_ms:
+                chunk = chunks.popleft()
+                self._reports.fail_chunk(chunk, self.late(f"topic {chunk.topic!r}", None, 0, False))
+
+    def late(self, what: str, refusal: KafkaError | None, attempts: int, unknown: bool) -> KafkaTimeoutError:
+        """Records were given up; the last refusal, or else what the client is in trouble with, says why."""
+        reason = refusal or self._cluster.lasting_errors.latest()
+        limit = f"delivery_timeout_ms={self._config.delivery_timeout_ms}"
+        if attempts > self._config.retries:
+            limit = f"{limit}, nor with retries={self._config.retries} further attempts"
+        tries = f"{attempts} attempt{'s' if attempts != 1 else ''}"
+        told = f"; {reason}" if reason is not None else ""
+        late = KafkaTimeoutError(f"{what}: not delivered within {limit} ({tries}){told}", outcome_unknown=unknown)
+        late.__cause__ = reason
+        return late
+
+    def deadlines(self) -> list[float]:
+        """When the oldest chunk of each topic will be given up."""
+        return [chunks[0].created_ms + self._config.delivery_timeout_ms for chunks in self._unrouted.values() if chunks]
+
+    def drop(self, error: KafkaError) -> None:
+        """Fail every chunk that is no batch yet."""
+        for chunks in self._unrouted.values():
+            for chunk in chunks:
+                self._reports.fail_chunk(chunk, error)
+        self._unrouted.clear()

@@ -1,0 +1,600 @@
+"""The producer's sender: one task that turns chunks into batches and batches into Produce requests.
+
+Per partition, batches go out in order, at most five at a time, the first of a producer id alone. After a retriable
+failure everything in flight of that partition comes back first; then the failed ones are sent again, one at a time,
+with their sequences. A batch whose fate is unknown when its time is up makes the producer id unusable (a gap would
+follow): it is replaced once everything else that may have been appended has its answer.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Final
+
+from fencepost.client.interceptors import ProducerInterceptors
+from fencepost.client.metrics import ProducerMetrics
+from fencepost.client.net import retry
+from fencepost.client.net.cluster import Cluster
+from fencepost.client.net.connection import Connection
+from fencepost.client.net.retry import Action
+from fencepost.client.net.runtime import TaskHandle
+from fencepost.client.net.transaction_calls import init_producer_id
+from fencepost.client.producer.accumulator import Accumulator
+from fencepost.client.producer.chunks import Batch
+from fencepost.client.producer.delivery_reports import DeliveryReports, TransactionHooks
+from fencepost.client.producer.partition_queue import PartitionQueue
+from fencepost.client.producer.ready_batches import ReadyBatches
+from fencepost.config import ProducerConfig
+from fencepost.errors import (
+    AuthenticationError,
+    ClosedError,
+    DisconnectedError,
+    FatalError,
+    InvalidProducerEpochError,
+    KafkaError,
+    KafkaTimeoutError,
+    ProtocolError,
+    TransactionAbortableError,
+    error_for,
+)
+from fencepost.protocol.codes import ErrorCode as E
+from fencepost.protocol.errors import ProtocolError as WireError
+from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest
+from fencepost.protocol.produce_wire import (
+    ProducePartition,
+    ProducePartitionResult,
+    ProduceRequest,
+    ProduceResponse,
+    decode_response,
+    encode_request,
+)
+from fencepost.protocol.records.batch import set_producer
+
+log = logging.getLogger("fencepost.client.producer")
+
+REQUEST_BYTES: Final = 4 * 1024 * 1024  # of batches in one request, across partitions
+MAY_BE_APPENDED: Final = (E.NOT_ENOUGH_REPLICAS_AFTER_APPEND, E.REQUEST_TIMED_OUT)  # though refused
+IMPLICIT_ENLIST_VERSION: Final = 12  # from here on Produce adds its partition to the transaction (KIP-890)
+
+
+class Sender:
+    """See the module's text. `producer_id` is -1 until there is one, and always without idempotence."""
+
+    def __init__(self, cluster: Cluster, config: ProducerConfig, accumulator: Accumulator) -> None:
+        self.producer_id = -1
+        self.epoch = -1
+        self.fatal: KafkaError | None = None
+        self._cluster = cluster
+        self._runtime = cluster.runtime
+        self._config = config
+        self._accumulator = accumulator
+        self._wake = self._runtime.event()
+        self._progress = self._runtime.event()
+        self.metrics = ProducerMetrics()
+        self.interceptors = ProducerInterceptors(config.interceptors)
+        self._reports = DeliveryReports(accumulator, self._progress, self.metrics, self.interceptors)
+        self._ready = ReadyBatches(cluster, config, accumulator, self._reports, self._start)
+        self._queues = self._ready.queues
+        self._active = self._ready.active
+        self._in_flight: dict[int, int] = {}
+        self._busy: set[str] = set()  # helpers that run: "connect 1", "metadata t", "producer id"
+        self._replace_id = False
+        self._quiet_until_ms: float = 0  # a throttled broker may be sent more then
+        self._attempt = 0
+        self._stopped: KafkaError | None = None  # why nothing is sent any more
+        self._task: TaskHandle | None = None
+
+    # --- what the producer calls ---
+
+    @property
+    def transactions(self) -> TransactionHooks | None:
+        """The transactional producer's state, None without a transactional id."""
+        return self._reports.transactions
+
+    @transactions.setter
+    def transactions(self, hooks: TransactionHooks) -> None:
+        self._reports.transactions = hooks
+
+    def start(self) -> None:
+        """Start the sender's task."""
+        self._task = self._runtime.spawn(self._run())
+
+    def wake(self) -> None:
+        """There is something to do."""
+        self._wake.set()
+
+    @property
+    def in_flight(self) -> int:
+        """Produce requests without an answer."""
+        return sum(self._in_flight.values())
+
+    @property
+    def undelivered(self) -> int:
+        """Records without a fate."""
+        waiting = sum(chunk.rows for chunk in (*self._accumulator.open.values(), *self._accumulator.closed))
+        return waiting + sum(chunk.rows_left for chunk in self._reports.incomplete.values())
+
+    async def flush(self, deadline_ms: int | None = None) -> bool:
+        """Send everything and wait until every record sent before has its fate. False when time ran out."""
+        self._accumulator.close_all()
+        self._ready.collect()
+        waiting = list(self._reports.incomplete.values())
+        self._wake.set()
+        for chunk in waiting:
+            while not chunk.done:
+                if not await self._wait_for_progress(deadline_ms):
+                    return False
+        return True
+
+    async def drain(self, deadline_ms: int | None = None) -> bool:
+        """Wait until no request is in flight. False when time ran out."""
+        while self.in_flight:
+            if not await self._wait_for_progress(deadline_ms):
+                return False
+        return True
+
+    async def wait_for_room(self, deadline_ms: int | None) -> bool:
+        """Wait until the buffer is below buffer_memory. False when time ran out."""
+        while self._accumulator.full:
+            if not await self._wait_for_progress(deadline_ms):
+                return False
+        return True
+
+    async def _wait_for_progress(self, deadline_ms: int | None) -> bool:
+        left = None if deadline_ms is None else deadline_ms - self._runtime.now_ms()
+        if left is not None and left <= 0:
+            return False
+        self._progress.clear()
+        await self._progress.wait(left)
+        return True
+
+    def drop(self, error: KafkaError) -> None:
+        """Fail every record that is not in flight (abort, fatal error, close)."""
+        self._accumulator.close_all()
+        while self._accumulator.closed:
+            chunk = self._accumulator.closed.popleft()
+            self._reports.incomplete[id(chunk)] = chunk
+            self._reports.fail_chunk(chunk, error)
+        self._ready.drop(error)
+        for queue in list(self._active.values()):
+            while queue.pending:
+                self._reports.fail(queue.pending.popleft(), error)
+        self._progress.set()
+
+    async def discard(self, error: KafkaError, deadline_ms: int | None = None) -> None:
+        """Fail everything, also what comes back from the wire: nothing may turn up in the next transaction.
+
+        Raises KafkaTimeoutError when requests are still in flight at the deadline.
+        """
+        self.drop(error)
+        if not await self.drain(deadline_ms):
+            raise KafkaTimeoutError("requests of the last transaction are still in flight")
+        self.drop(error)
+
+    def take_identity(self, producer_id: int, epoch: int) -> None:
+        """Go on with a new producer id or epoch: sequences start at 0. Nothing may be in flight."""
+        same_id = producer_id == self.producer_id
+        self.producer_id, self.epoch = producer_id, epoch
+        for queue in self._queues.values():
+            queue.restart(same_id=same_id)
+        self._wake.set()
+
+    def stop(self, reason: KafkaError) -> None:
+        """End the task; what comes back from the wire without an answer fails for `reason`."""
+        self._stopped = reason
+        if self._task is not None:
+            self._task.cancel()
+
+    # --- the task ---
+
+    async def _run(self) -> None:
+        with self._defects_end_it():
+            try:
+                while self._stopped is None:
+                    self._wake.clear()
+                    self._ready.collect()
+                    self._drop_the_doomed()
+                    self._expire()
+                    self._look_after_identity()
+                    self._send_ready()
+                    self._accumulator.unhandled.log(self._runtime.now_ms())
+                    await self._wake.wait(self._until_next_timer())
+            except (Exception, GeneratorExit):
+                raise
+            except BaseException:  # asyncio.run cancels what is left
+                self._give_up(ClosedError("the event loop ended, or the task was cancelled, before close()"))
+                raise
+
+    @contextmanager
+    def _defects_end_it(self) -> Iterator[None]:
+        """What nobody foresaw ends the producer and fails all its records: a task that is gone would leave them."""
+        try:
+            yield
+        except Exception as error:
+            log.exception("the sender failed")
+            broken = FatalError(f"the sender failed: {error!r}")
+            broken.__cause__ = error
+            self._give_up(broken)
+
+    def _give_up(self, error: KafkaError) -> None:
+        """Fail everything, what is in flight included, for good."""
+        if self._stopped is not None:
+            return
+        self._stopped = error
+        for queue in list(self._active.values()):
+            for batch in list(queue.in_flight):
+                batch.maybe_appended = True
+                self._again(queue, batch, error)
+        self._fail_for_good(error)
+
+    def _fail_for_good(self, error: KafkaError) -> None:
+        self.fatal = error
+        self._accumulator.refuse()
+        if self.transactions is not None:
+            self.transactions.batch_failed(error, False)
+        self.drop(error)
+        self._accumulator.unhandled.log(self._runtime.now_ms())
+
+    def _drop_the_doomed(self) -> None:
+        """Nobody has to wait for records of a transaction that cannot be committed any more."""
+        if self.transactions is not None and (error := self.transactions.doomed) is not None:
+            self.drop(error)
+
+    def _expire(self) -> None:
+        """Give up what is not delivered in time."""
+        now_ms = self._runtime.now_ms()
+        self._ready.expire(now_ms)
+        for queue in list(self._active.values()):
+            while queue.pending and queue.pending[0].deadline_ms <= now_ms and not queue.in_flight:
+                batch = queue.pending.popleft()
+                unknown = batch.maybe_appended
+                if unknown and self._idempotent and self.transactions is None:
+                    self._replace_id = True  # its sequence may or may not be in the log
+                queue.gap = queue.gap or batch.sequence >= 0
+                self._reports.fail(batch, self._ready.late(queue.name, batch.refusal, batch.attempts, unknown))
+
+    def _until_next_timer(self) -> float | None:
+        now_ms = self._runtime.now_ms()
+        times: list[float] = [self._quiet_until_ms] if self._quiet_until_ms else []
+        self._quiet_until_ms = 0
+        due_ms = self._accumulator.next_due_ms(self._config.linger_ms)
+        if due_ms is not None:
+            times.append(due_ms)
+        times += self._ready.deadlines()
+        log_ms = self._accumulator.unhandled.next_log_ms()
+        if log_ms is not None:
+            times.append(log_ms)
+        for queue in self._active.values():
+            if queue.pending:
+                times.append(queue.pending[0].deadline_ms)
+                if queue.not_before_ms > now_ms:
+                    times.append(queue.not_before_ms)
+        return max(min(times) - now_ms, 1) if times else None
+
+    # --- the producer id of an idempotent producer (a transactional one gets it from init_transactions) ---
+
+    @property
+    def _idempotent(self) -> bool:
+        return self._config.enable_idempotence
+
+    def _look_after_identity(self) -> None:
+        if self.transactions is not None or not self._idempotent or self.fatal is not None:
+            return
+        if self._replace_id and self.producer_id >= 0:
+            if self.in_flight or any(batch.maybe_appended for q in self._active.values() for batch in q.pending):
+                return
+            self.take_identity(-1, -1)
+        if self.producer_id < 0 and self._active:
+            self._start("producer id", self._get_identity)
+
+    async def _get_identity(self) -> None:
+        deadline_ms = self._runtime.now_ms() + self._config.max_block_ms
+        try:
+            reply = await init_producer_id(self._cluster, InitProducerIdRequest(), deadline_ms)
+        except KafkaError as error:
+            if not isinstance(error, KafkaTimeoutError):
+                self._fail_for_good(error)
+            return
+        if reply.error_code != 0:
+            self._fail_for_good(error_for(reply.error_code, "InitProducerId"))
+            return
+        self._replace_id = False
+        self.take_identity(reply.producer_id, reply.producer_epoch)
+
+    # --- sending ---
+
+    def _start(self, name: str, helper: Callable[[], Awaitable[None]]) -> None:
+        """Run a helper unless it runs already; wake the sender when it ends."""
+        if name in self._busy:
+            return
+        self._busy.add(name)
+
+        async def run() -> None:
+            try:
+                with self._defects_end_it():
+                    try:
+                        await helper()
+                    except KafkaError as error:
+                        if self._stopped is None:
+                            self._cluster.lasting_errors.met(name, error)
+                            await self._runtime.sleep_ms(self._config.retry_backoff_max_ms)
+            finally:
+                self._busy.discard(name)
+                self._wake.set()
+                self._progress.set()
+
+        self._runtime.spawn(run())
+
+    def _send_ready(self) -> None:
+        """Fill requests until no partition has anything that may go out now."""
+        if self._idempotent and self.producer_id < 0:
+            return
+        while True:
+            by_node: dict[int, list[PartitionQueue]] = {}
+            now_ms = self._runtime.now_ms()
+            for key, queue in list(self._active.items()):
+                if not queue.pending:
+                    if not queue.in_flight:
+                        del self._active[key]
+                    continue
+                node = self._node_for(queue, now_ms)
+                if node >= 0:
+                    by_node.setdefault(node, []).append(queue)
+            sent = False
+            for node, queues in by_node.items():
+                connection = self._cluster.live(node)
+                if connection is None:
+                    self._start(f"connect {node}", partial(self._connect, node))
+                elif connection.throttled_until_ms > now_ms:
+                    self._quiet_until_ms = min(self._quiet_until_ms or math.inf, connection.throttled_until_ms)
+                else:
+                    sent = self._send(node, connection, queues) or sent
+            if not sent:
+                return
+
+    def _node_for(self, queue: PartitionQueue, now_ms: int) -> int:
+        """The leader to send the queue's next batch to, -1 when it has to wait."""
+        known = self._cluster.topics[queue.topic]
+        if queue.doubts(known.fetched_ms):
+            self._start(f"topic {queue.topic}", partial(self._refresh, queue.topic))
+        anew = queue.was_made_anew(known.topic_id)
+        if queue.doubts(known.fetched_ms) or (anew and queue.in_flight):
+            return -1
+        if anew and self._idempotent and self.transactions is None and queue.introduced:
+            self._replace_id = True
+            self._wake.set()
+        queue.belongs_to(known.topic_id)
+        batch = queue.sendable(now_ms, only_retries=self._replace_id)
+        if batch is None:
+            return -1
+        transactions = self.transactions
+        if transactions is not None and not transactions.may_send(queue.topic, queue.partition, known.topic_id):
+            return -1
+        leader = self._cluster.leader(queue.topic, queue.partition)
+        if leader < 0:
+            self._start(f"topic {queue.topic}", partial(self._refresh, queue.topic))
+            return -1
+        if self._in_flight.get(leader, 0) >= self._config.max_in_flight_requests_per_connection:
+            return -1
+        return leader
+
+    async def _connect(self, node: int) -> None:
+        """Have a connection to the node, or newer metadata that may name another leader."""
+        deadline_ms = self._runtime.now_ms() + self._config.request_timeout_ms
+        try:
+            await self._cluster.connection(node, deadline_ms)
+        except AuthenticationError as error:
+            self._fail_for_good(error)  # asking again with the same credentials cannot help
+        except KafkaError as error:
+            log.debug("no connection to broker %d: %s", node, error)
+            await self._refresh_metadata({queue.topic for queue in self._active.values()}, deadline_ms)
+
+    async def _refresh(self, topic: str) -> None:
+        self._attempt += 1
+        await self._refresh_metadata([topic], self._runtime.now_ms() + self._config.request_timeout_ms)
+        await self._runtime.sleep_ms(retry.backoff_ms(min(self._attempt, 5), self._runtime.random()))
+
+    async def _refresh_metadata(self, topics: Iterable[str], deadline_ms: int) -> None:
+        try:
+            await self._cluster.refresh_quietly(topics, deadline_ms)
+        except AuthenticationError as error:
+            self._fail_for_good(error)
+
+    def _versions(self, connection: Connection, topics: set[str]) -> int:
+        highest = 12 if any(self._cluster.topics[name].topic_id is None for name in topics) else 13
+        if self.transactions is not None and not self.transactions.implicit:
+            highest = IMPLICIT_ENLIST_VERSION - 1
+        return connection.version(retry.PRODUCE, 3, highest)
+
+    def _send(self, node: int, connection: Connection, queues: Sequence[PartitionQueue]) -> bool:
+        """One request with at most one batch of each partition."""
+        version = self._versions(connection, {queue.topic for queue in queues})
+        partitions: list[ProducePartition] = []
+        taken: list[tuple[PartitionQueue, Batch]] = []
+        size = 0
+        for queue in sorted(queues, key=lambda one: (one.topic, one.partition)):
+            if size and size + len(queue.pending[0].data) > REQUEST_BYTES:
+                continue
+            batch = queue.take()
+            if self._idempotent:
+                queue.number(batch)
+            set_producer(batch.data, self.producer_id, self.epoch, batch.sequence, self.transactions is not None)
+            size += len(batch.data)
+            taken.append((queue, batch))
+            topic_id = self._cluster.topics[queue.topic].topic_id
+            partitions.append(ProducePartition(queue.topic, topic_id, queue.partition, batch.data))
+        request = ProduceRequest(
+            self._config.transactional_id, self._config.required_acks, self._config.request_timeout_ms, partitions
+        )
+        self.metrics.request_sent(size, len(taken), sum(batch.count for _, batch in taken))
+        self._in_flight[node] = self._in_flight.get(node, 0) + 1
+        if self.transactions is not None:
+            self.transactions.sent()
+
+        async def run() -> None:
+            with self._defects_end_it():
+                await self._exchange(node, connection, version, request, taken)
+
+        self._runtime.spawn(run())
+        return True
+
+    async def _exchange(
+        self,
+        node: int,
+        connection: Connection,
+        version: int,
+        request: ProduceRequest,
+        taken: Sequence[tuple[PartitionQueue, Batch]],
+    ) -> None:
+        answered = request.acks != 0
+        timeout_ms = self._config.request_timeout_ms
+        begun_ms = self._runtime.now_ms()
+        try:
+            body = encode_request(request, version)
+            reply = await connection.exchange(
+                retry.PRODUCE, version, body, timeout_ms=2 * timeout_ms, server_ms=timeout_ms / 2, answered=answered
+            )
+            self.metrics.request_done(self._runtime.now_ms() - begun_ms)
+            response = decode_response(reply, version) if answered else ProduceResponse()
+            connection.throttle(response.throttle_ms)
+            self.metrics.throttled(response.throttle_ms)
+        except (KafkaError, WireError) as error:
+            sent = not isinstance(error, DisconnectedError) or error.sent
+            failure = error if isinstance(error, KafkaError) else ProtocolError(f"{connection.name}: {error}")
+            for queue, batch in taken:
+                if batch.done:
+                    continue
+                batch.maybe_appended = batch.maybe_appended or sent
+                self._again(queue, batch, failure)
+            self.metrics.request_failed_total += 1
+            log.debug("produce to broker %d failed: %s", node, error)
+        else:
+            results = response.by_partition({topic.topic_id: topic.name for topic in self._cluster.topics.values()})
+            for queue, batch in taken:
+                if batch.done:  # given up meanwhile
+                    continue
+                if not answered:
+                    self._acknowledge(queue, batch, -1, -1)
+                    continue
+                result = results.get((queue.topic, queue.partition))
+                if result is None:
+                    batch.maybe_appended = True
+                    self._again(queue, batch, ProtocolError(f"{connection.name} left the partition out of its answer"))
+                else:
+                    self._settle(queue, batch, result)
+        finally:
+            self._in_flight[node] -= 1
+            self._wake.set()
+            self._progress.set()
+
+    # --- answers ---
+
+    def _settle(self, queue: PartitionQueue, batch: Batch, result: ProducePartitionResult) -> None:
+        code = result.error_code
+        step = retry.action(retry.PRODUCE, code)
+        if step is Action.OK:
+            offset = -1 if code == E.DUPLICATE_SEQUENCE_NUMBER else result.base_offset
+            self._acknowledge(queue, batch, offset, result.log_append_time_ms)
+            return
+        error = error_for(code, queue.name, result.error_message)
+        if step in (Action.RETRY, Action.REFRESH_LEADER, Action.REFRESH_COORDINATOR):
+            batch.maybe_appended = batch.maybe_appended or code in MAY_BE_APPENDED
+            self._again(queue, batch, error)
+        elif step is Action.SPLIT and batch.count > 1:
+            self._split(queue, batch)
+        elif step is Action.SEQUENCE:
+            self._sequence_refused(queue, batch, result, error)
+        elif self.transactions is not None:
+            queue.in_flight.remove(batch)
+            suspicious = step is Action.PROBE
+            if suspicious and code != E.TRANSACTION_ABORTABLE:
+                error = InvalidProducerEpochError(str(error), code=code)
+            self._reports.fail(batch, error)
+            self.transactions.batch_failed(error, suspicious)
+        else:
+            self._refused(queue, batch, step, error)
+
+    def _refused(self, queue: PartitionQueue, batch: Batch, step: Action, error: KafkaError) -> None:
+        """A final refusal outside transactions: this batch was not appended, those behind it are renumbered."""
+        queue.in_flight.remove(batch)
+        queue.gap = batch.sequence >= 0
+        self._reports.fail(batch, error)
+        if step is Action.FATAL:
+            self._fail_for_good(error)
+        elif step is Action.PROBE:
+            self._replace_id = True
+
+    def _acknowledge(self, queue: PartitionQueue, batch: Batch, base_offset: int, append_time_ms: int) -> None:
+        queue.acknowledged(batch, base_offset)
+        if self.transactions is not None:
+            self.transactions.acknowledged(queue.topic, queue.topic_id)
+        self._cluster.lasting_errors.over(queue.what)
+        batch.base_offset, batch.append_time_ms = base_offset, append_time_ms
+        self._reports.finish(batch)
+
+    def _again(self, queue: PartitionQueue, batch: Batch, error: KafkaError) -> None:
+        """Put a batch back, to be sent after a back-off, with metadata renewed meanwhile."""
+        if self._stopped is not None:
+            queue.in_flight.remove(batch)
+            self._reports.fail(batch, self._stopped)
+            return
+        queue.put_back(batch)
+        batch.refusal = error
+        self._cluster.lasting_errors.met(queue.what, error)
+        self.metrics.record_retry_total += batch.count
+        if batch.attempts > self._config.retries:
+            # It is given up as soon as nothing of its partition is in flight.
+            batch.deadline_ms = self._runtime.now_ms()
+        wait_ms = retry.backoff_ms(
+            batch.attempts - 1,
+            self._runtime.random(),
+            first_ms=self._config.retry_backoff_ms,
+            most_ms=self._config.retry_backoff_max_ms,
+        )
+        queue.not_before_ms = self._runtime.now_ms() + round(wait_ms)
+        self._start(f"topic {queue.topic}", partial(self._refresh, queue.topic))
+
+    def _split(self, queue: PartitionQueue, batch: Batch) -> None:
+        queue.in_flight.remove(batch)
+        queue.gap = True
+        halves = self._ready.router.split(batch)
+        self.metrics.batch_split_total += 1
+        chunk = batch.chunk
+        position = chunk.batches.index(batch)
+        chunk.batches[position : position + 1] = halves
+        chunk.index_batches()
+        queue.pending.extendleft(reversed(halves))
+
+    def _sequence_refused(
+        self, queue: PartitionQueue, batch: Batch, result: ProducePartitionResult, error: KafkaError
+    ) -> None:
+        """45 or 59: a loss, unless an earlier batch, retention or a topic that was made anew explains it."""
+        if queue.waits_for_an_earlier(batch):
+            batch.maybe_appended = False
+            self._again(queue, batch, error)
+            return
+        loss = queue.loss(error, result.log_start_offset)
+        if loss is not None and queue.doubted_ms is None:
+            queue.doubted_ms = self._runtime.now_ms()  # until it is known whether the topic is the same
+            batch.attempts -= 1
+            self._again(queue, batch, error)
+            return
+        queue.in_flight.remove(batch)
+        self.metrics.sequence_refused(loss is not None)
+        if self.transactions is not None:
+            abort = TransactionAbortableError(f"{error}: the sequence does not fit", code=error.code)
+            self.transactions.batch_failed(abort, True, loss)
+            self._reports.fail(batch, abort)
+            return
+        if loss is None:
+            batch.maybe_appended = False
+            batch.attempts += 1
+            queue.pending.appendleft(batch)
+            self._replace_id = True
+            return
+        self._reports.fail(batch, loss)
+        self._fail_for_good(loss)

@@ -1,0 +1,157 @@
+"""What `with producer.transaction(consumer):` does, for the blocking clients and those of asyncio alike.
+
+However a block is left, other than by a commit that is known to have taken effect, the consumer forgets its positions
+before anything else is tried: an abort may fail, be cut short or never be answered. The next poll finds them again from
+what the group has committed, and waits there while the outcome is open. What the coordinator does not answer is asked
+again in the background: until the abort is done, nobody's later records of these partitions can be read.
+"""
+
+from __future__ import annotations
+
+import logging
+from types import TracebackType
+
+from fencepost.client.producer.core import ProducerCore
+from fencepost.client.producer.owed_abort import TransactionalConsumer
+from fencepost.client.types import OffsetAndMetadata, TopicPartition
+from fencepost.errors import (
+    CommitFailedError,
+    KafkaError,
+    RetriableError,
+    TransactionAbortableError,
+    TransactionCommittedError,
+    UsageError,
+)
+
+log = logging.getLogger("fencepost.client.producer")
+
+
+class TransactionBlock:
+    """One use of `transaction()`: settle, begin; then commit, or forget and abort."""
+
+    def __init__(self, producer: ProducerCore, consumer: TransactionalConsumer | None) -> None:
+        self._producer = producer
+        self._consumer = consumer
+        self._positions: dict[TopicPartition, OffsetAndMetadata] = {}
+        self._committing = False
+
+    async def __aenter__(self) -> None:
+        """Raises ConfigurationError, UsageError, TransactionAbortableError (try again), what broke the producer."""
+        try:
+            if self._must_settle:
+                await self._settle()
+            self._begin()
+        except BaseException:
+            self._forget()
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is not None:
+            await self._fail(error)
+            return
+        try:
+            await self._commit()
+        except BaseException as failure:
+            if not await self._fail(failure):
+                raise
+
+    async def _fail(self, error: BaseException) -> bool:
+        self._forget()
+        return await self._abort(error)
+
+    @property
+    def _must_settle(self) -> bool:
+        """Whether the abort of an earlier block is not done, or what it found has not been told."""
+        owed = self._producer.owed_abort
+        return self._producer.abort_is_owed or (owed is not None and owed.committed is not None)
+
+    async def _settle(self) -> None:
+        """Finish the abort of an earlier block.
+
+        Raises TransactionAbortableError when the coordinator does not answer yet, TransactionCommittedError when that
+        block turns out to be committed, unless it had this consumer, too: its positions tell the same. Fatal errors.
+        """
+        owed = self._producer.owed_abort
+        if owed is None:
+            return
+        await owed.stop()
+        committed, owed.committed = owed.committed, None
+        if self._producer.abort_is_owed:
+            try:
+                await self._producer.abort_transaction()
+            except TransactionCommittedError as error:
+                committed = error
+            except RetriableError as error:
+                owed.start()
+                raise TransactionAbortableError(f"the abort of the transaction before is not done: {error}") from error
+        if committed is None:
+            return
+        if self._consumer is None or self._consumer is not owed.consumer:
+            raise committed
+        log.warning("%s; the consumer goes on behind it", committed)
+
+    def _begin(self) -> None:
+        if self._consumer is not None:
+            self._consumer.check_for_transactions()
+        self._producer.begin_transaction()
+
+    async def _commit(self) -> None:
+        """The consumer's positions, and all. Raises as the producer's calls do."""
+        if self._consumer is not None:
+            self._positions = self._consumer.take_positions()
+            await self._producer.send_offsets_to_transaction(self._positions, self._consumer.group_metadata())
+        self._committing = True
+        await self._producer.commit_transaction()
+        self._tell_committed()
+
+    def _tell_committed(self) -> None:
+        if self._consumer is not None:
+            self._consumer.transaction_ended(self._positions)
+
+    def _forget(self) -> None:
+        """The first thing to be done when the block failed. No I/O, and cannot fail."""
+        if self._consumer is not None:
+            self._consumer.forget_positions()
+
+    async def _abort(self, error: BaseException) -> bool:
+        """Abort because of `error`, which the caller raises again: unless True comes back, it is committed after all.
+
+        Raises what is worse than `error`: a fatal error, or that the producer has to be replaced. Nothing takes the
+        place of a cancellation or Ctrl-C: what the abort has to say is then only logged.
+        """
+        try:
+            await self._producer.abort_transaction()
+        except TransactionCommittedError as finding:
+            if self._committing and isinstance(error, CommitFailedError):
+                log.warning("a commit without an answer had taken effect")
+                self._tell_committed()
+                return True
+            self._worse(error, finding)
+        except RetriableError as finding:
+            self._owe(error, finding)
+        except UsageError as finding:
+            log.warning("no abort after %s in a transaction: %s", type(error).__name__, finding)
+        except KafkaError as finding:
+            if finding is not error:
+                self._worse(error, finding)
+        else:
+            if self._consumer is not None:
+                self._consumer.transaction_ended(None)
+            if isinstance(error, CommitFailedError):
+                error.outcome_unknown = False
+        return False
+
+    def _worse(self, error: BaseException, finding: KafkaError) -> None:
+        if isinstance(error, Exception):
+            raise finding
+        log.warning("after %s in a transaction: %s", type(error).__name__, finding)
+
+    def _owe(self, error: BaseException, finding: KafkaError) -> None:
+        error.add_note("the transaction is not aborted yet: the coordinator did not answer; it is asked again")
+        log.warning("the abort after %s was not answered, trying again: %s", type(error).__name__, finding)
+        owed = self._producer.owed_abort
+        if owed is not None:
+            owed.consumer = self._consumer
+            owed.start()

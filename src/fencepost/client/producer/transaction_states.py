@@ -1,0 +1,134 @@
+"""The producer's transaction states: `step` is the only way from one to another. FATAL_ERROR is terminal.
+
+UNINITIALIZED    no producer id yet
+INITIALIZING     InitProducerId is on its way
+READY            no transaction is open
+IN_TRANSACTION   records and offsets are taken
+PREPARED         flushed; only complete, commit or abort (KIP-939), also after a restart that kept a transaction
+COMMITTING       flushing, then EndTxn(commit) until an answer
+ABORTING         in-flight requests drain, then EndTxn(abort) until an answer
+ABORTABLE_ERROR  the transaction failed; abort (or initialise again) and go on
+FATAL_ERROR      this producer is done
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import Final
+
+from fencepost.errors import UsageError
+from fencepost.states import StateTable
+
+
+class TxnState(Enum):
+    """See the module's text."""
+
+    UNINITIALIZED = auto()
+    INITIALIZING = auto()
+    READY = auto()
+    IN_TRANSACTION = auto()
+    PREPARED = auto()
+    COMMITTING = auto()
+    ABORTING = auto()
+    ABORTABLE_ERROR = auto()
+    FATAL_ERROR = auto()
+
+
+class TxnEvent(Enum):
+    """What happens to a producer."""
+
+    INIT = auto()  # init_transactions() was called
+    INITIALIZED = auto()  # with a producer id, nothing open
+    KEPT = auto()  # with a producer id, and a prepared transaction was kept
+    INIT_FAILED = auto()  # no answer in time; init_transactions() may be called again
+    BEGIN = auto()
+    PREPARE = auto()
+    COMMIT = auto()
+    ABORT = auto()
+    ENDED = auto()  # EndTxn was answered with success, or there was nothing to end
+    ABORTABLE = auto()  # an abortable error
+    FATAL = auto()  # a fatal error
+
+
+_S = TxnState
+_E = TxnEvent
+
+
+WHY: Final[dict[TxnState, str]] = {
+    _S.UNINITIALIZED: "init_transactions() has not been called",
+    _S.INITIALIZING: "init_transactions() has not finished",
+    _S.READY: "no transaction is open",
+    _S.IN_TRANSACTION: "a transaction is open",
+    _S.PREPARED: "the transaction is prepared: only complete, commit or abort are possible",
+    _S.COMMITTING: "a commit is not finished: commit again, or abort",
+    _S.ABORTING: "an abort is not finished: abort again",
+    _S.ABORTABLE_ERROR: "the transaction failed: abort it",
+    _S.FATAL_ERROR: "the producer failed for good: close it",
+}
+
+
+def _illegal(state: TxnState, event: TxnEvent) -> UsageError:
+    return UsageError(f"{event.name.lower()} is not possible now: {WHY[state]}")
+
+
+TABLE: Final = StateTable(
+    TxnState,
+    TxnEvent,
+    {
+        _S.UNINITIALIZED: {
+            _E.INIT: _S.INITIALIZING,
+            _E.FATAL: _S.FATAL_ERROR,
+        },
+        _S.INITIALIZING: {
+            _E.INITIALIZED: _S.READY,
+            _E.KEPT: _S.PREPARED,
+            _E.INIT_FAILED: _S.UNINITIALIZED,
+            _E.FATAL: _S.FATAL_ERROR,
+        },
+        _S.READY: {
+            _E.INIT: _S.INITIALIZING,
+            _E.BEGIN: _S.IN_TRANSACTION,
+            _E.ABORT: _S.READY,  # abort_transaction() is always safe to call
+            _E.FATAL: _S.FATAL_ERROR,
+        },
+        _S.IN_TRANSACTION: {
+            _E.PREPARE: _S.PREPARED,
+            _E.COMMIT: _S.COMMITTING,
+            _E.ABORT: _S.ABORTING,
+            _E.ABORTABLE: _S.ABORTABLE_ERROR,
+            _E.FATAL: _S.FATAL_ERROR,
+        },
+        _S.PREPARED: {
+            _E.PREPARE: _S.PREPARED,  # asking again gives the same answer
+            _E.COMMIT: _S.COMMITTING,
+            _E.ABORT: _S.ABORTING,
+            _E.ABORTABLE: _S.ABORTABLE_ERROR,
+            _E.FATAL: _S.FATAL_ERROR,
+        },
+        _S.COMMITTING: {
+            _E.COMMIT: _S.COMMITTING,  # again, after a time-out without an answer
+            _E.ABORT: _S.ABORTING,
+            _E.ENDED: _S.READY,
+            _E.ABORTABLE: _S.ABORTABLE_ERROR,
+            _E.FATAL: _S.FATAL_ERROR,
+        },
+        _S.ABORTING: {
+            _E.ABORT: _S.ABORTING,  # again, after a time-out without an answer
+            _E.ENDED: _S.READY,
+            _E.ABORTABLE: _S.ABORTING,  # it is being aborted already
+            _E.FATAL: _S.FATAL_ERROR,
+        },
+        _S.ABORTABLE_ERROR: {
+            _E.INIT: _S.INITIALIZING,
+            _E.ABORT: _S.ABORTING,
+            _E.ABORTABLE: _S.ABORTABLE_ERROR,
+            _E.FATAL: _S.FATAL_ERROR,
+        },
+        _S.FATAL_ERROR: {
+            _E.ABORTABLE: _S.FATAL_ERROR,  # late failures of what was in flight
+            _E.FATAL: _S.FATAL_ERROR,
+        },
+    },
+    _illegal,
+)
+step: Final = TABLE.step

@@ -1,0 +1,583 @@
+"""A transactional producer's life: the states of `transaction_states` driven by calls, answers and failures.
+
+Protocol v2 (KIP-890: implicit enlistment, a new epoch after each transaction) is used where the finalized feature
+transaction.version is 2 or more, v1 (AddPartitionsToTxn, AddOffsetsToTxn) elsewhere.
+
+After an answer that may mean a timeout (47, 48, 59, 90, 120) the producer asks two things. DescribeTransactions: has
+the coordinator aborted the transaction under a newer epoch? InitProducerId(producer id, epoch), which hands out the
+next epoch: a refusal means that another producer took over, ProducerFencedError. If nobody did, and the coordinator
+has aborted: TransactionTimedOutError, abort and go on. Else what was met with first stands. (KIP-588, KIP-360.)
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, TypeVar
+from uuid import UUID
+
+from fencepost.client.net import retry
+from fencepost.client.net.cluster import Cluster, Coordinator, CoordinatorKind
+from fencepost.client.net.retry import Action
+from fencepost.client.net.transaction_calls import TRANSACTION_VERSION, end_txn, init_producer_id
+from fencepost.client.prepared import PreparedTransaction, was_committed
+from fencepost.client.producer.delivery_reports import made_anew
+from fencepost.client.producer.sender import Sender
+from fencepost.client.producer.transaction_answers import abortable, add_code, is_fatal, offsets_code
+from fencepost.client.producer.transaction_states import TxnEvent, TxnState, step
+from fencepost.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
+from fencepost.config import ProducerConfig
+from fencepost.errors import (
+    ApplicationRecoverableError,
+    AuthorizationError,
+    CommitFailedError,
+    DataLossError,
+    FatalError,
+    KafkaError,
+    KafkaTimeoutError,
+    ProducerFencedError,
+    TransactionAbortableError,
+    TransactionCommittedError,
+    TransactionTimedOutError,
+    UnsupportedVersionError,
+    UsageError,
+    error_for,
+)
+from fencepost.protocol.codes import ErrorCode as E
+from fencepost.protocol.codes import describe
+from fencepost.protocol.messages import txn_offset_commit as toc
+from fencepost.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from fencepost.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+)
+from fencepost.protocol.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TransactionState,
+)
+from fencepost.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+T = TypeVar("T")
+
+_SENDING: Final = frozenset({TxnState.IN_TRANSACTION, TxnState.COMMITTING, TxnState.PREPARED})
+_ENDING: Final = frozenset({"PrepareAbort", "CompleteAbort", "PrepareEpochFence"})
+_STATE_OVER: Final = TransactionAbortableError("the transaction was aborted")
+
+
+class Transactions:
+    """The transactional half of a producer. One call at a time; its errors are those of the public methods."""
+
+    def __init__(self, cluster: Cluster, sender: Sender, config: ProducerConfig) -> None:
+        self.state = TxnState.UNINITIALIZED
+        self.error: KafkaError | None = None  # why the state is ABORTABLE_ERROR or FATAL_ERROR
+        self.implicit = True
+        self._cluster = cluster
+        self._sender = sender
+        self._config = config
+        self._id = config.transactional_id or ""
+        self._target = Coordinator(CoordinatorKind.TRANSACTION, self._id)
+        self._suspicious = False  # a failure may have been a timeout: ask before going on
+        self._loss: DataLossError | None = None  # what the failure means if the transaction had not ended before
+        self._ended_by_time: bool | None = None  # what the coordinator said when it was first asked about the failure
+        self._commit_unanswered = False
+        self._enlisted = False  # the coordinator may know of this transaction
+        self._added: set[tuple[str, int]] = set()
+        self._wanted: set[tuple[str, int]] = set()
+        self._adding = False
+        self._groups: set[str] = set()
+        self._topics: dict[str, UUID] = {}  # those with records of this producer id and epoch
+        self._kept: PreparedTransaction | None = None
+        self._completed: PreparedTransaction | None = None  # committed by `complete` last
+        self._found: TransactionState | None = None  # what was there before init_transactions(keep_prepared=True)
+        self._busy = False
+
+    # --- what the sender asks and tells ---
+
+    @property
+    def doomed(self) -> KafkaError | None:
+        """See TransactionHooks."""
+        if self.state not in (TxnState.ABORTABLE_ERROR, TxnState.FATAL_ERROR) or self.error is None:
+            return None
+        failed = TransactionAbortableError(f"the transaction failed: {self.error}", code=self.error.code)
+        failed.__cause__ = self.error
+        return failed
+
+    def may_send(self, topic: str, partition: int, topic_id: UUID | None) -> bool:
+        """See TransactionHooks."""
+        if self.state not in _SENDING:
+            return False
+        if (failure := made_anew(self._topics, topic, topic_id)) is not None:
+            self._fail(failure, True)  # asking gives a new epoch
+            return False
+        if self.implicit or (topic, partition) in self._added:
+            return True
+        self._wanted.add((topic, partition))
+        if not self._adding:
+            self._adding = True
+            self._cluster.runtime.spawn(self._add_partitions())
+        return False
+
+    def sent(self) -> None:
+        """See TransactionHooks."""
+        self._enlisted = True
+
+    def acknowledged(self, topic: str, topic_id: UUID | None) -> None:
+        """See TransactionHooks."""
+        if topic_id is not None:
+            self._topics.setdefault(topic, topic_id)
+
+    def batch_failed(self, error: KafkaError, suspicious: bool, loss: DataLossError | None = None) -> None:
+        """See TransactionHooks."""
+        self._loss = self._loss or loss
+        if self.state in (TxnState.UNINITIALIZED, TxnState.INITIALIZING, TxnState.READY):
+            if is_fatal(error):
+                self._fail(error, suspicious)
+            return
+        self._fail(error, suspicious)
+
+    def _fail(self, error: KafkaError, suspicious: bool = False) -> None:
+        fatal = is_fatal(error)
+        before = self.state
+        self.state = step(self.state, TxnEvent.FATAL if fatal else TxnEvent.ABORTABLE)
+        self._suspicious = self._suspicious or suspicious
+        if before is not self.state or self.error is None:
+            self.error = error
+        self._sender.wake()
+
+    def _advance(self, event: TxnEvent) -> None:
+        if self.state is TxnState.FATAL_ERROR and self.error is not None:
+            raise self.error
+        self.state = step(self.state, event)
+
+    # --- init ---
+
+    async def init(self, keep_prepared: bool) -> PreparedTransaction | None:
+        """Claim the transactional id. What was open is aborted, unless it is kept as prepared."""
+        self._advance(TxnEvent.INIT)
+        self._found = None
+        again = self._sender.producer_id >= 0
+        try:
+            await self._sender.discard(_STATE_OVER, self._deadline())
+            if keep_prepared:
+                self._found = (
+                    await self._describe()
+                )  # the new epoch makes the coordinator forget how the last one ended
+            reply = await self._init_producer_id(keep_prepared, current=again)
+        except KafkaError as error:
+            self.state = step(self.state, TxnEvent.FATAL if is_fatal(error) else TxnEvent.INIT_FAILED)
+            self.error = error
+            raise
+        except BaseException:
+            if self.state is TxnState.INITIALIZING:
+                self.state = step(self.state, TxnEvent.INIT_FAILED)  # cancelled: it may be called again
+            raise
+        if reply.error_code != 0:
+            refusal = self._init_refusal(reply.error_code)
+            self.state = step(self.state, TxnEvent.FATAL)
+            self.error = refusal
+            raise refusal
+        self._start_afresh(reply.producer_id, reply.producer_epoch)
+        self.implicit = self._cluster.features.get(TRANSACTION_VERSION, 0) >= 2
+        if keep_prepared and reply.ongoing_txn_producer_id >= 0:
+            self._kept = PreparedTransaction(reply.ongoing_txn_producer_id, reply.ongoing_txn_producer_epoch)
+            self._enlisted = True
+            self._advance(TxnEvent.KEPT)
+        else:
+            self._advance(TxnEvent.INITIALIZED)
+        return self._kept
+
+    async def _init_producer_id(self, keep_prepared: bool, *, current: bool) -> InitProducerIdResponse:
+        request = InitProducerIdRequest(
+            transactional_id=self._id,
+            transaction_timeout_ms=self._config.transaction_timeout_ms,
+            producer_id=self._sender.producer_id if current else -1,
+            producer_epoch=self._sender.epoch if current else -1,
+            enable2_pc=self._config.two_phase_commit,
+            keep_prepared_txn=keep_prepared,
+        )
+        try:
+            # v3 gives the producer that asks its next epoch. Aborts need that, so that it is missing is told now.
+            return await init_producer_id(self._cluster, request, self._deadline(), lowest=3)
+        except UnsupportedVersionError as error:
+            needed = "the whole of KIP-939" if request.enable2_pc or keep_prepared else "Apache Kafka 2.5 or later"
+            raise UnsupportedVersionError(f"{error}; this needs {needed}", code=error.code) from None
+
+    def _init_refusal(self, code: int) -> KafkaError:
+        if code in (E.INVALID_PRODUCER_EPOCH, E.PRODUCER_FENCED):
+            self._sender.metrics.producer_fenced_total += 1
+            words = "another producer with this transactional id took over"
+            if not self.implicit:
+                words += ", or the transaction timed out (brokers with transaction.version < 2 answer both alike)"
+            return ProducerFencedError(f"{self._id!r}: {words}: {describe(code)}", code=code)
+        return error_for(code, f"InitProducerId of {self._id!r}")
+
+    def _start_afresh(self, producer_id: int, epoch: int) -> None:
+        """No transaction is open; go on with this identity (-1: the one we have)."""
+        self._suspicious = self._commit_unanswered = self._enlisted = False
+        self._loss = self._ended_by_time = None
+        self._added.clear()
+        self._wanted.clear()
+        self._groups.clear()
+        self._kept = None
+        self.error = None
+        if producer_id >= 0:
+            self._topics.clear()
+            self._sender.take_identity(producer_id, epoch)
+
+    def _deadline(self) -> int:
+        return self._cluster.runtime.now_ms() + self._config.max_block_ms
+
+    # --- begin, prepare ---
+
+    def begin(self) -> None:
+        """Open a transaction; nothing is sent."""
+        if self.state is TxnState.ABORTABLE_ERROR and self.error is not None:
+            raise UsageError(
+                f"begin is not possible now: the transaction failed, abort it: {self.error}"
+            ) from self.error
+        self._advance(TxnEvent.BEGIN)
+
+    def check_sending(self) -> None:
+        """Raise unless records may be sent now."""
+        if self.state is TxnState.IN_TRANSACTION:
+            return
+        if self.state is TxnState.ABORTABLE_ERROR and self.error is not None:
+            raise TransactionAbortableError(f"the transaction failed, abort it: {self.error}") from self.error
+        if self.state is TxnState.FATAL_ERROR and self.error is not None:
+            raise self.error
+        raise UsageError(f"send() needs an open transaction; the producer is in state {self.state.name}")
+
+    async def prepare(self) -> PreparedTransaction:
+        """Flush; from now on only complete, commit or abort. Raises as `commit` does."""
+        if self.state is TxnState.IN_TRANSACTION:
+            await self._sender.flush()
+            self._sender.wake()
+        await self._raise_failure()
+        self._advance(TxnEvent.PREPARE)
+        return self._kept or PreparedTransaction(self._sender.producer_id, self._sender.epoch)
+
+    async def complete(self, prepared: PreparedTransaction) -> bool:
+        """Commit if `prepared` is the transaction that is prepared here, else abort it. True when it is committed."""
+        if self.state is TxnState.READY:
+            return prepared == self._completed or was_committed(self._id, prepared, self._found)
+        if self.state is not TxnState.PREPARED:
+            raise UsageError(f"complete needs a prepared transaction; the producer is in state {self.state.name}")
+        mine = self._kept or PreparedTransaction(self._sender.producer_id, self._sender.epoch)
+        if mine == prepared:
+            await self.commit()
+            self._completed = prepared
+            return True
+        await self.abort()
+        return False
+
+    # --- commit ---
+
+    async def commit(self) -> None:
+        """Raises CommitFailedError (abort, then go on) or a fatal error."""
+        await self._raise_failure()
+        self._advance(TxnEvent.COMMIT)
+        # Also when a commit is repeated: the one before may have been cancelled while it flushed.
+        await self._sender.flush()
+        await self._raise_failure()
+        if not self._enlisted:
+            self._advance(TxnEvent.ENDED)
+            return
+        try:
+            reply = await self._end(commit=True)
+        except KafkaTimeoutError as error:
+            # Still COMMITTING: the same commit may be tried again, or aborted.
+            self._commit_unanswered = self._commit_unanswered or error.outcome_unknown
+            unknown = self._commit_unanswered
+            what = "the outcome of the commit is not known" if unknown else "the commit did not take effect"
+            raise CommitFailedError(f"{what}: {error}", outcome_unknown=unknown) from error
+        except KafkaError as error:
+            self._fail(error)
+            await self._raise_failure()
+            raise
+        except BaseException:
+            self._commit_unanswered = True  # cancelled: the request may be on its way
+            raise
+        if reply.error_code == 0:
+            self._start_afresh(reply.producer_id, reply.producer_epoch)
+            self._advance(TxnEvent.ENDED)
+            return
+        self._end_refused(reply.error_code, "commit")
+        await self._raise_failure()
+
+    async def _end(self, *, commit: bool) -> EndTxnResponse:
+        request = EndTxnRequest(
+            transactional_id=self._id,
+            producer_id=self._sender.producer_id,
+            producer_epoch=self._sender.epoch,
+            committed=commit,
+        )
+        return await end_txn(self._cluster, request, self._deadline())
+
+    def _end_refused(self, code: int, what: str) -> None:
+        error = error_for(code, f"{what} of {self._id!r}")
+        suspicious = retry.action(retry.END_TXN, code) is Action.PROBE
+        if suspicious:
+            error = abortable(error)
+        self._fail(error, suspicious)
+
+    async def _raise_failure(self) -> None:
+        """Raise what has gone wrong so far, after finding out what it was."""
+        if self.state is TxnState.ABORTABLE_ERROR and self._suspicious:
+            try:
+                await self._ask()
+            except KafkaTimeoutError as error:
+                words = f"the transaction cannot be committed ({self.error}), and the coordinator does not tell why"
+                raise CommitFailedError(f"{words}: {error}", outcome_unknown=self._commit_unanswered) from error
+        self._raise_fatal()
+        if self.state is TxnState.ABORTABLE_ERROR and self.error is not None:
+            raise CommitFailedError(f"the transaction cannot be committed, abort it: {self.error}") from self.error
+
+    async def _ask(self) -> None:
+        """Tell a timeout from fencing, and both from a loss (see the module's text). Raises KafkaTimeoutError."""
+        await self._sender.discard(_STATE_OVER)
+        if self._ended_by_time is None:
+            self._ended_by_time = await self._has_ended()
+        reply = await self._init_producer_id(False, current=True)
+        if reply.error_code != 0:
+            refusal = self._init_refusal(reply.error_code)
+            refusal.__cause__ = self.error
+            self.state = step(self.state, TxnEvent.FATAL)
+            self.error = refusal
+            return
+        cause, state, loss, ended_by_time = self.error, self.state, self._loss, self._ended_by_time
+        self._start_afresh(reply.producer_id, reply.producer_epoch)
+        self.state, self.error = state, cause
+        if ended_by_time:
+            self._sender.metrics.transaction_timed_out_total += 1
+            self.error = TransactionTimedOutError(
+                f"the transaction of {self._id!r} was open for longer than transaction_timeout_ms: the broker ended it"
+            )
+            self.error.__cause__ = cause
+        elif loss is not None and not self.implicit:
+            self.state, self.error = step(self.state, TxnEvent.FATAL), loss  # it may be of earlier transactions
+        elif loss is not None and cause is not None:
+            cause.__cause__ = loss  # of records that are aborted now
+
+    async def _describe(self) -> TransactionState | None:
+        """What the coordinator says of this id; None when it cannot or may not tell."""
+        request = DescribeTransactionsRequest(transactional_ids=[self._id])
+        try:
+            reply: DescribeTransactionsResponse = await self._cluster.call(
+                self._target,
+                request,
+                (0, 0),
+                deadline_ms=self._deadline(),
+                code_of=lambda answer: int(answer.transaction_states[0].error_code),
+            )
+        except (UnsupportedVersionError, AuthorizationError):
+            return None
+        return reply.transaction_states[0]
+
+    async def _has_ended(self) -> bool:
+        """Whether the coordinator says that it aborted our transaction under a newer epoch."""
+        transaction = await self._describe()
+        if transaction is None:
+            return False
+        ours = (transaction.producer_id, transaction.producer_epoch) == (self._sender.producer_id, self._sender.epoch)
+        return transaction.error_code == 0 and transaction.transaction_state in _ENDING and not ours
+
+    # --- abort ---
+
+    async def abort(self) -> None:
+        """Always safe: nothing of the transaction will be seen, and the producer can begin again.
+
+        Raises TransactionCommittedError when an unanswered commit turns out to have taken effect, KafkaTimeoutError
+        (abort again), or a fatal error.
+        """
+        if self.state is TxnState.READY:
+            self._advance(TxnEvent.ABORT)
+            return
+        self._advance(TxnEvent.ABORT)
+        await self._sender.discard(_STATE_OVER)
+        if self._suspicious:
+            await self._ask()
+            self._raise_fatal()
+        elif self._enlisted:
+            await self._abort_enlisted()
+        self._start_afresh(-1, -1)
+        self._advance(TxnEvent.ENDED)
+
+    async def _abort_enlisted(self) -> None:
+        try:
+            reply = await self._end(commit=False)
+        except KafkaTimeoutError:
+            raise
+        except KafkaError as error:
+            self._fail(error)
+            raise
+        if reply.error_code == 0:
+            if reply.producer_id < 0:
+                await self._bump_after_abort()
+            else:
+                self._start_afresh(reply.producer_id, reply.producer_epoch)
+            return
+        committed = self._commit_unanswered and reply.error_code == E.INVALID_TXN_STATE
+        self._end_refused(reply.error_code, "abort")
+        self._raise_fatal()
+        if self._suspicious:
+            await self._ask()
+            self._raise_fatal()
+        if committed:
+            self._start_afresh(-1, -1)
+            self._advance(TxnEvent.ENDED)
+            raise TransactionCommittedError(f"the unanswered commit of {self._id!r} had taken effect")
+
+    async def _bump_after_abort(self) -> None:
+        """v1 keeps the epoch, and dropped batches left gaps in the sequences: a new epoch starts them at 0."""
+        reply = await self._init_producer_id(False, current=True)
+        if reply.error_code != 0:
+            refusal = self._init_refusal(reply.error_code)
+            self._fail(refusal)
+            raise refusal
+        self._start_afresh(reply.producer_id, reply.producer_epoch)
+
+    def _raise_fatal(self) -> None:
+        if self.state is TxnState.FATAL_ERROR and self.error is not None:
+            raise self.error
+
+    # --- enlisting, v1 ---
+
+    async def _add_partitions(self) -> None:
+        try:
+            while self._wanted and self.state in _SENDING:
+                wanted = set(self._wanted)
+                self._enlisted = True
+                topics: dict[str, list[int]] = defaultdict(list)
+                for topic, partition in sorted(wanted):
+                    topics[topic].append(partition)
+                request = AddPartitionsToTxnRequest(
+                    v3_and_below_transactional_id=self._id,
+                    v3_and_below_producer_id=self._sender.producer_id,
+                    v3_and_below_producer_epoch=self._sender.epoch,
+                    v3_and_below_topics=[
+                        AddPartitionsToTxnTopic(name=topic, partitions=numbers) for topic, numbers in topics.items()
+                    ],
+                )
+                reply = await self._cluster.call(
+                    self._target, request, (0, 3), deadline_ms=self._deadline(), code_of=add_code
+                )
+                code = add_code(reply)
+                if code != 0:
+                    self._refused(retry.ADD_PARTITIONS_TO_TXN, code, "add partitions to the transaction")
+                    return
+                self._added |= wanted
+                self._wanted -= wanted
+        except KafkaError as error:
+            self._fail(abortable(error) if isinstance(error, KafkaTimeoutError) else error)
+        finally:
+            self._adding = False
+            self._sender.wake()
+
+    def _refused(self, api_key: int, code: int, what: str) -> None:
+        error = error_for(code, f"{what} of {self._id!r}")
+        action = retry.action(api_key, code)
+        if action is Action.PROBE:
+            error = abortable(error)
+        self._fail(error, action is Action.PROBE)
+
+    # --- offsets ---
+
+    async def send_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata) -> None:
+        """Commit consumer positions with the transaction (KIP-447). Raises AbortableError kinds or a fatal error."""
+        if self.state is not TxnState.IN_TRANSACTION:
+            self.check_sending()
+        if not offsets:
+            return
+        try:
+            if not self.implicit and group.group_id not in self._groups:
+                await self._add_offsets(group)
+            await self._commit_offsets(offsets, group)
+        except KafkaTimeoutError as error:
+            # The offsets may be missing: committing without them would repeat what they cover.
+            self._fail(error)
+            raise
+        except (FatalError, ApplicationRecoverableError) as error:
+            self._fail(error)
+            raise
+        except KafkaError:
+            raise
+        except BaseException:
+            self._fail(
+                TransactionAbortableError("send_offsets_to_transaction() was cancelled, the offsets may be missing")
+            )
+            raise
+        if self.state is TxnState.ABORTABLE_ERROR:
+            if self._suspicious:
+                await self._ask()
+            self._raise_fatal()
+            if self.error is not None:
+                raise self.error
+
+    async def _add_offsets(self, group: GroupMetadata) -> None:
+        self._enlisted = True
+        request = AddOffsetsToTxnRequest(
+            transactional_id=self._id,
+            producer_id=self._sender.producer_id,
+            producer_epoch=self._sender.epoch,
+            group_id=group.group_id,
+        )
+        reply = await self._cluster.call(
+            self._target,
+            request,
+            (0, 3),
+            deadline_ms=self._deadline(),
+            code_of=lambda answer: int(answer.error_code),
+        )
+        if reply.error_code != 0:
+            self._refused(retry.ADD_OFFSETS_TO_TXN, reply.error_code, "add offsets to the transaction")
+        else:
+            self._groups.add(group.group_id)
+
+    async def _commit_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata) -> None:
+        if self.state is not TxnState.IN_TRANSACTION:
+            return
+        self._enlisted = True
+        topics: dict[str, list[toc.TxnOffsetCommitRequestPartition]] = defaultdict(list)
+        for partition, position in offsets.items():
+            topics[partition.topic].append(
+                toc.TxnOffsetCommitRequestPartition(
+                    partition_index=partition.partition,
+                    committed_offset=position.offset,
+                    committed_leader_epoch=position.leader_epoch,
+                    committed_metadata=position.metadata,
+                )
+            )
+        request = toc.TxnOffsetCommitRequest(
+            transactional_id=self._id,
+            group_id=group.group_id,
+            producer_id=self._sender.producer_id,
+            producer_epoch=self._sender.epoch,
+            generation_id=group.generation_id,
+            member_id=group.member_id,
+            group_instance_id=group.group_instance_id,
+            topics=[toc.TxnOffsetCommitRequestTopic(name=name, partitions=items) for name, items in topics.items()],
+        )
+        known_member = group.member_id or group.group_instance_id is not None or group.generation_id >= 0
+        reply = await self._cluster.call(
+            Coordinator(CoordinatorKind.GROUP, group.group_id),
+            request,
+            # Without v3 the member would not be checked: a producer per partition would be needed (KIP-447).
+            (3 if known_member else 0, 5 if self.implicit else 4),
+            deadline_ms=self._deadline(),
+            code_of=offsets_code,
+        )
+        code = offsets_code(reply)
+        if code != 0:
+            self._refused(retry.TXN_OFFSET_COMMIT, code, f"offsets of group {group.group_id!r} in the transaction")
+
+    async def exclusively(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Run one transactional call; a second one at the same time is refused."""
+        if self._busy:
+            raise UsageError("another transactional call of this producer has not finished")
+        self._busy = True
+        try:
+            return await call()
+        finally:
+            self._busy = False

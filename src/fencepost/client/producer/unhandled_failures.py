@@ -1,0 +1,127 @@
+"""Failures that nobody has looked at: counted by topic and cause, logged, and told by the next flush() or close().
+
+A record's failure counts as looked at when it has an `on_delivery` callback that did not raise, or when somebody waits
+for it, or asked for it, through its delivery (`result()`, `exception()`, `await`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Final
+
+from fencepost.client.producer.chunks import EVERY_ROW, Batch, Chunk, Tally
+from fencepost.errors import FailureType, KafkaError, ProduceFailedError
+
+log = logging.getLogger("fencepost.client.producer")
+
+LOG_EVERY_MS: Final = 10_000  # of the same topic and cause
+
+_Key = tuple[str, type[BaseException], int | None, bool]
+
+
+class UnhandledFailures:
+    """The tallies of one producer. Failures come in the runtime, claims from any thread: hence the lock handed in."""
+
+    def __init__(self, lock: AbstractContextManager[Any]) -> None:
+        self.enabled = True  # a transactional producer's next transactional call tells of failures instead
+        self._lock = lock
+        self._tallies: dict[_Key, Tally] = {}
+        self._logged_ms: dict[_Key, int] = {}
+
+    def failed(self, chunk: Chunk, part: Batch | Chunk, rows: Sequence[int], error: KafkaError) -> None:
+        """These rows of the chunk failed; `part` is what they failed with."""
+        if not self.enabled:
+            return
+        with self._lock:
+            claimed, callbacks = chunk.claimed, chunk.callbacks
+            if claimed is None and callbacks is None:
+                count = len(rows)
+            elif claimed is not None and EVERY_ROW in claimed:
+                count = 0
+            else:
+                count = sum(row not in (claimed or ()) and row not in (callbacks or ()) for row in rows)
+            tally = Tally(chunk.topic, error)
+            tally = self._tallies.setdefault((chunk.topic, type(tally.cause), error.code, tally.outcome_unknown), tally)
+            tally.count += count
+            part.tally = tally
+
+    def claim(self, chunk: Chunk, row: int) -> None:
+        """Somebody waits for the fate of the row (or of every row), or is told of it."""
+        with self._lock:
+            if chunk.claimed is None:
+                chunk.claimed = set()
+            if row not in chunk.claimed:
+                chunk.claimed.add(row)
+                _count(chunk, row, -1)
+
+    def release(self, chunk: Chunk, row: int) -> None:
+        """Nobody waits any more, and nothing was told."""
+        with self._lock:
+            if chunk.claimed is not None and row in chunk.claimed:
+                chunk.claimed.discard(row)
+                _count(chunk, row, 1)
+
+    def log(self, now_ms: int) -> None:
+        """Log what is new, a line per topic and cause, each at most every ten seconds."""
+        for key, tally in list(self._tallies.items()):
+            fresh = tally.count - tally.logged
+            if fresh > 0 and self._due_ms(key) <= now_ms:
+                tally.logged = tally.count
+                self._logged_ms[key] = now_ms
+                log.error("records not delivered: %d for topic %r: %s", fresh, tally.topic, tally.reason)
+
+    def _due_ms(self, key: _Key) -> float:
+        last_ms = self._logged_ms.get(key)
+        return float("-inf") if last_ms is None else last_ms + LOG_EVERY_MS
+
+    def next_log_ms(self) -> float | None:
+        """When `log` has something to say."""
+        due = [self._due_ms(key) for key, tally in self._tallies.items() if tally.count > tally.logged]
+        return min(due, default=None)
+
+    def take(self) -> ProduceFailedError | None:
+        """All failures that nobody has looked at, as one error; they count as told from now on."""
+        with self._lock:
+            found = [tally for tally in self._tallies.values() if tally.count > 0]
+            self._tallies = {}
+        if not found:
+            return None
+        return _summary(found)
+
+    def count(self) -> int:
+        """Failed records that nobody has looked at."""
+        return sum(max(tally.count, 0) for tally in self._tallies.values())
+
+
+def _count(chunk: Chunk, row: int, step: int) -> None:
+    """Count what has failed of the row (or of every row) in its tally, or take it out."""
+    if row != EVERY_ROW:
+        found = chunk.locate(row)
+        tally = found[0].tally if found is not None else chunk.tally
+        if tally is not None and (chunk.callbacks is None or row not in chunk.callbacks):
+            tally.count += step
+        return
+    if chunk.tally is not None:
+        chunk.tally.count += step * chunk.rows
+    for batch in chunk.batches:
+        if batch.tally is not None:
+            batch.tally.count += step * batch.count
+
+
+def _summary(found: Sequence[Tally]) -> ProduceFailedError:
+    count = sum(tally.count for tally in found)
+    first = found[0]
+    reasons = "; ".join(f"{tally.count} for topic {tally.topic!r}: {tally.reason}" for tally in found[:3])
+    more = f"; and {len(found) - 3} other causes" if len(found) > 3 else ""
+    kind = getattr(first.error, "failure_type", None)
+    told = ProduceFailedError(
+        f"records not delivered: {count} ({reasons}{more})",
+        failure_type=kind if kind is not None else FailureType.DELIVERY_FAILED,
+        code=first.error.code,
+        records=count,
+        outcome_unknown=any(tally.outcome_unknown for tally in found),
+    )
+    told.__cause__ = first.cause
+    return told

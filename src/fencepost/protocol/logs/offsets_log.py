@@ -1,0 +1,246 @@
+"""Records of `__consumer_offsets`: typed keys and values <-> bytes, in Kafka's own schemas.
+
+Sources: `OffsetCommitKey` (0-1), `OffsetCommitValue` (0-4, topic id as tagged field 0), `GroupMetadataKey` (2) and
+`GroupMetadataValue` (0-4) of Apache Kafka 4.3.1's group coordinator. A key and a value each begin with their version as
+int16; the key's version tells the type of record. Version 4 of a value is the first flexible one.
+
+What is written, as Kafka 4.3.1 does: offset keys as version 1; offset values as version 1 when they carry an expiry
+time (OffsetCommit v2-4 asked for a retention), otherwise as version 4; group values as version 3. Every version is
+read. The records of consumer groups (KIP-848) are in `consumer_group_log.py`; for these and for those of the other
+newer group types (key versions 3 and up) `decode_key` returns an `UnknownKey`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from fencepost.protocol.cursor import Reader, Writer
+from fencepost.protocol.errors import MalformedMessage
+
+__all__ = [
+    "GroupMember",
+    "GroupMetadataKey",
+    "GroupMetadataValue",
+    "OffsetCommitKey",
+    "OffsetCommitValue",
+    "UnknownKey",
+    "decode_group_value",
+    "decode_key",
+    "decode_offset_value",
+    "encode_group_value",
+    "encode_key",
+    "encode_offset_value",
+]
+
+_OFFSET_KEY_VERSIONS = (0, 1)
+_OFFSET_KEY_WRITTEN = 1
+_GROUP_KEY_VERSION = 2
+_VALUE_VERSIONS = range(5)
+_FLEXIBLE = 4
+_TOPIC_ID_TAG = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetCommitKey:
+    """Names a committed offset."""
+
+    group_id: str
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetCommitValue:
+    """A committed offset. Times are milliseconds since the epoch; -1 means absent, as in Kafka."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+    commit_timestamp_ms: int = -1
+    expire_timestamp_ms: int = -1
+    topic_id: UUID | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMetadataKey:
+    """Names a classic group."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A member of a stable generation. `subscription` and `assignment` are the clients' own bytes."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    subscription: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMetadataValue:
+    """A classic group as of its last completed rebalance. `protocol_type` is "" for a group that never had a member."""
+
+    protocol_type: str
+    generation: int
+    protocol: str | None
+    leader: str | None
+    current_state_timestamp_ms: int = -1
+    members: Sequence[GroupMember] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownKey:
+    """A key of a type that is not read here."""
+
+    version: int
+
+
+def encode_key(key: OffsetCommitKey | GroupMetadataKey) -> bytes:
+    """The key's bytes, version first."""
+    writer = Writer()
+    if isinstance(key, GroupMetadataKey):
+        writer.int16(_GROUP_KEY_VERSION)
+        writer.string(key.group_id)
+    else:
+        writer.int16(_OFFSET_KEY_WRITTEN)
+        writer.string(key.group_id)
+        writer.string(key.topic)
+        writer.int32(key.partition)
+    return writer.joined()
+
+
+def decode_key(data: bytes | memoryview) -> OffsetCommitKey | GroupMetadataKey | UnknownKey:
+    """The typed key. Raises MalformedMessage for bytes that are none."""
+    reader = Reader(data)
+    version = reader.int16()
+    key: OffsetCommitKey | GroupMetadataKey
+    if version in _OFFSET_KEY_VERSIONS:
+        key = OffsetCommitKey(reader.string(), reader.string(), reader.int32())
+    elif version == _GROUP_KEY_VERSION:
+        key = GroupMetadataKey(reader.string())
+    else:
+        return UnknownKey(version)
+    reader.end()
+    return key
+
+
+def encode_offset_value(value: OffsetCommitValue, version: int | None = None) -> bytes:
+    """The value's bytes, version first; without a version, the one that Kafka 4.3.1 would choose.
+
+    Fields that a version lacks are dropped. Raises ValueError for a version that does not exist.
+    """
+    if version is None:
+        version = _FLEXIBLE if value.expire_timestamp_ms == -1 else 1
+    if version not in _VALUE_VERSIONS:
+        raise ValueError(f"OffsetCommitValue has no version {version}")
+    writer = Writer(flexible=version >= _FLEXIBLE)
+    writer.int16(version)
+    writer.int64(value.offset)
+    if version >= 3:
+        writer.int32(value.leader_epoch)
+    writer.string(value.metadata)
+    writer.int64(value.commit_timestamp_ms)
+    if version == 1:
+        writer.int64(value.expire_timestamp_ms)
+    writer.tags([] if value.topic_id is None else [(_TOPIC_ID_TAG, value.topic_id.bytes)])
+    return writer.joined()
+
+
+def decode_offset_value(data: bytes | memoryview) -> OffsetCommitValue:
+    """The typed value. Raises MalformedMessage for bytes that are none, or of an unknown version."""
+    reader = Reader(data)
+    version = reader.version("OffsetCommitValue", _VALUE_VERSIONS, _FLEXIBLE)
+    offset = reader.int64()
+    leader_epoch = reader.int32() if version >= 3 else -1
+    metadata = reader.string()
+    commit_timestamp_ms = reader.int64()
+    expire_timestamp_ms = reader.int64() if version == 1 else -1
+    topic_id = reader.tags().get(_TOPIC_ID_TAG)
+    reader.end()
+    if topic_id is not None and len(topic_id) != 16:
+        raise MalformedMessage(f"a topic id of {len(topic_id)} bytes")
+    return OffsetCommitValue(
+        offset,
+        leader_epoch,
+        metadata,
+        commit_timestamp_ms,
+        expire_timestamp_ms,
+        None if topic_id is None else UUID(bytes=bytes(topic_id)),
+    )
+
+
+def encode_group_value(value: GroupMetadataValue, version: int = 3) -> bytes:
+    """The value's bytes, version first. Raises ValueError for a version that does not exist."""
+    if version not in _VALUE_VERSIONS:
+        raise ValueError(f"GroupMetadataValue has no version {version}")
+    writer = Writer(flexible=version >= _FLEXIBLE)
+    writer.int16(version)
+    writer.string(value.protocol_type)
+    writer.int32(value.generation)
+    writer.string(value.protocol)
+    writer.string(value.leader)
+    if version >= 2:
+        writer.int64(value.current_state_timestamp_ms)
+    writer.array_length(len(value.members))
+    for member in value.members:
+        writer.string(member.member_id)
+        if version >= 3:
+            writer.string(member.group_instance_id)
+        writer.string(member.client_id)
+        writer.string(member.client_host)
+        if version >= 1:
+            writer.int32(member.rebalance_timeout_ms)
+        writer.int32(member.session_timeout_ms)
+        writer.byte_string(member.subscription)
+        writer.byte_string(member.assignment)
+        writer.tags()
+    writer.tags()
+    return writer.joined()
+
+
+def decode_group_value(data: bytes | memoryview) -> GroupMetadataValue:
+    """The typed value. Raises MalformedMessage for bytes that are none, or of an unknown version.
+
+    Version 0 has no rebalance timeout: the session timeout stands in for it, as when Kafka loads such a record.
+    """
+    reader = Reader(data)
+    version = reader.version("GroupMetadataValue", _VALUE_VERSIONS, _FLEXIBLE)
+    protocol_type = reader.string()
+    generation = reader.int32()
+    protocol = reader.nullable_string()
+    leader = reader.nullable_string()
+    current_state_timestamp_ms = reader.int64() if version >= 2 else -1
+    members = [_read_member(reader, version) for _ in range(reader.count())]
+    reader.skip_tags()
+    reader.end()
+    return GroupMetadataValue(protocol_type, generation, protocol, leader, current_state_timestamp_ms, tuple(members))
+
+
+def _read_member(reader: Reader, version: int) -> GroupMember:
+    member_id = reader.string()
+    group_instance_id = reader.nullable_string() if version >= 3 else None
+    client_id = reader.string()
+    client_host = reader.string()
+    rebalance_timeout_ms = reader.int32() if version >= 1 else -1
+    session_timeout_ms = reader.int32()
+    subscription = reader.byte_string()
+    assignment = reader.byte_string()
+    reader.skip_tags()
+    return GroupMember(
+        member_id,
+        group_instance_id,
+        client_id,
+        client_host,
+        session_timeout_ms if rebalance_timeout_ms == -1 else rebalance_timeout_ms,
+        session_timeout_ms,
+        subscription,
+        assignment,
+    )

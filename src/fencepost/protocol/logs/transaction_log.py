@@ -1,0 +1,173 @@
+"""Records of the internal topic ``__transaction_state``: ``TransactionLogKey`` v0, ``TransactionLogValue`` v0-1.
+
+Layout (transaction-coordinator/src/main/resources/common/message in Apache Kafka): every key and value starts with an
+int16 schema version. Version 0 has fixed-width lengths and no tagged fields; version 1 is flexible. Tags 0-2 are those
+of Kafka 4.x, tag 3 (``NextProducerEpoch``) is the one KIP-939 adds. What Kafka does not record but a restart of this
+broker must not forget travels in tags from ``OWN_TAGS_FROM`` on: Kafka's readers keep unknown tags aside, so its tools
+read these records as their own. Unknown tags met here are dropped.
+
+Bytes that do not fit raise `CorruptTransactionRecord`; a schema version other than the known ones raises
+`UnknownTransactionRecord` (Kafka: newer brokers may add record kinds, which a reader has to recognise and skip).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from fencepost.protocol.cursor import Reader, Writer
+from fencepost.protocol.errors import MalformedMessage
+
+KEY_VERSION: Final = 0
+HIGHEST_VALUE_VERSION: Final = 1
+OWN_TAGS_FROM: Final = 10_000
+
+_INT8 = struct.Struct(">b")
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+_INT64 = struct.Struct(">q")
+_FLEXIBLE: Final = 1
+
+
+class CorruptTransactionRecord(ValueError):
+    """The bytes are not a transaction log key or value of the version they claim."""
+
+
+class UnknownTransactionRecord(ValueError):
+    """The record has a schema version this reader does not know."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionLogValue:
+    """One transactional id's state as it is logged; -1 means "none" for ids, epochs, versions and start time."""
+
+    producer_id: int
+    producer_epoch: int
+    transaction_timeout_ms: int
+    transaction_status: int
+    transaction_partitions: tuple[tuple[str, tuple[int, ...]], ...] | None
+    last_update_timestamp_ms: int
+    start_timestamp_ms: int
+    previous_producer_id: int = -1
+    next_producer_id: int = -1
+    client_transaction_version: int = 0
+    next_producer_epoch: int = -1
+    # From here on: tags of our own.
+    last_producer_epoch: int = -1
+    last_bump_cause: int = 0
+    init_producer_id_version: int = -1
+    add_partitions_version: int = -1
+    next_transaction_timeout_ms: int = -1
+
+
+# tag -> (attribute, layout, value that is not written)
+_TAGS: Final[dict[int, tuple[str, struct.Struct, int]]] = {
+    0: ("previous_producer_id", _INT64, -1),
+    1: ("next_producer_id", _INT64, -1),
+    2: ("client_transaction_version", _INT16, 0),
+    3: ("next_producer_epoch", _INT16, -1),
+    OWN_TAGS_FROM: ("last_producer_epoch", _INT16, -1),
+    OWN_TAGS_FROM + 1: ("last_bump_cause", _INT8, 0),
+    OWN_TAGS_FROM + 2: ("init_producer_id_version", _INT16, -1),
+    OWN_TAGS_FROM + 3: ("add_partitions_version", _INT16, -1),
+    OWN_TAGS_FROM + 4: ("next_transaction_timeout_ms", _INT32, -1),
+}
+
+
+def encode_key(transactional_id: str) -> bytes:
+    """Key bytes of a transactional id (int16 version 0, int16 length, UTF-8)."""
+    writer = Writer()
+    writer.int16(KEY_VERSION)
+    writer.string(transactional_id)
+    return writer.joined()
+
+
+def decode_key(data: bytes | memoryview) -> str:
+    """The transactional id of a key. Raises `UnknownTransactionRecord`, `CorruptTransactionRecord`."""
+    reader = Reader(data)
+    try:
+        version = reader.int16()
+        if version != KEY_VERSION:
+            raise UnknownTransactionRecord(f"transaction log key of version {version}")
+        name = reader.string()
+        reader.end()
+    except MalformedMessage as error:
+        raise CorruptTransactionRecord(f"a transaction log key: {error}") from error
+    return name
+
+
+def encode_value(value: TransactionLogValue, version: int = HIGHEST_VALUE_VERSION) -> bytes:
+    """Value bytes. Version 0 cannot carry the tagged fields and drops them, as Kafka's does."""
+    if version not in (0, 1):
+        raise UnknownTransactionRecord(f"transaction log value of version {version}")
+    writer = Writer(flexible=version >= _FLEXIBLE)
+    writer.int16(version)
+    writer.int64(value.producer_id)
+    writer.int16(value.producer_epoch)
+    writer.int32(value.transaction_timeout_ms)
+    writer.int8(value.transaction_status)
+    topics = value.transaction_partitions
+    writer.array_length(-1 if topics is None else len(topics))
+    for topic, partitions in topics or ():
+        writer.string(topic)
+        writer.int32s(partitions)
+        writer.tags()
+    writer.int64(value.last_update_timestamp_ms)
+    writer.int64(value.start_timestamp_ms)
+    present = ((tag, layout, getattr(value, name), absent) for tag, (name, layout, absent) in _TAGS.items())
+    writer.tags([(tag, layout.pack(number)) for tag, layout, number, absent in present if number != absent])
+    return writer.joined()
+
+
+def decode_value(data: bytes | memoryview) -> TransactionLogValue:
+    """A value of version 0 or 1. Raises `UnknownTransactionRecord`, `CorruptTransactionRecord`."""
+    try:
+        return _read_value(Reader(data))
+    except MalformedMessage as error:
+        raise CorruptTransactionRecord(f"a transaction log value: {error}") from error
+
+
+def _read_value(reader: Reader) -> TransactionLogValue:
+    version = reader.int16()
+    if version not in (0, 1):
+        raise UnknownTransactionRecord(f"transaction log value of version {version}")
+    reader.flexible = version >= _FLEXIBLE
+    value = TransactionLogValue(
+        producer_id=reader.int64(),
+        producer_epoch=reader.int16(),
+        transaction_timeout_ms=reader.int32(),
+        transaction_status=reader.int8(),
+        transaction_partitions=_read_partitions(reader),
+        last_update_timestamp_ms=reader.int64(),
+        start_timestamp_ms=reader.int64(),
+    )
+    tagged: dict[str, Any] = _numbers(reader.tags())
+    reader.end()
+    return replace(value, **tagged) if tagged else value
+
+
+def _read_partitions(reader: Reader) -> tuple[tuple[str, tuple[int, ...]], ...] | None:
+    count = reader.array_length()
+    if count < 0:
+        return None
+    topics: list[tuple[str, tuple[int, ...]]] = []
+    for _ in range(count):
+        topics.append((reader.string(), tuple(reader.int32s())))
+        reader.skip_tags()
+    return tuple(topics)
+
+
+def _numbers(tags: Mapping[int, memoryview]) -> dict[str, int]:
+    """What the tags that are known say."""
+    fields: dict[str, int] = {}
+    for tag, data in tags.items():
+        known = _TAGS.get(tag)
+        if known is None:
+            continue
+        name, layout, _absent = known
+        if len(data) != layout.size:
+            raise MalformedMessage(f"tag {tag} has {len(data)} bytes instead of {layout.size}")
+        (fields[name],) = layout.unpack(data)
+    return fields

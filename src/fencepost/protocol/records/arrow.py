@@ -1,0 +1,257 @@
+"""Arrow arrays to and from the columns of a record batch. Buffers are shared where the layouts agree.
+
+Arrow's binary layout wants strings one behind the other, a batch has them apart: going to Arrow, keys and values are
+gathered once (or shared, as binary_view); coming from Arrow, the encoder reads the arrays' own buffers.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from fencepost.protocol.errors import CorruptBatch
+from fencepost.protocol.records import kernels
+from fencepost.protocol.records.columns import ALL_NULL, Columns, Source, Spans
+
+__all__ = ["HEADERS_TYPE", "columns_to_arrow", "source_from_arrow"]
+
+HEADERS_TYPE: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+
+_INT32_MAX = 2**31 - 1
+_VIEW_INLINE_BYTES = 12
+
+
+def columns_to_arrow(columns: Columns, *, headers: bool, views: bool) -> pa.RecordBatch:
+    """See `Columns.to_arrow`."""
+    to_array = _views if views else _gathered
+    names = ["offset", "timestamp", "key", "value"]
+    arrays = [
+        _int64s(columns.offsets),
+        _int64s(columns.timestamps),
+        to_array(columns.blob, columns.key_start, columns.key_length),
+        to_array(columns.blob, columns.value_start, columns.value_length),
+    ]
+    if headers:
+        names.append("headers")
+        arrays.append(_headers_to_arrow(columns))
+    return pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+def source_from_arrow(keys: Any, values: Any, timestamps: Any, headers: Any) -> Source:
+    """See `encode_arrow`."""
+    counts = {len(column) for column in (keys, values, headers) if column is not None}
+    if not isinstance(timestamps, int):
+        counts.add(len(timestamps))
+    if len(counts) != 1:
+        raise ValueError(f"columns of different lengths, or none at all: {sorted(counts)}")
+    (rows,) = counts
+    return Source(
+        rows,
+        ALL_NULL if keys is None else _spans(_one_array(keys), packed=True),
+        ALL_NULL if values is None else _spans(_one_array(values), packed=True),
+        ALL_NULL if headers is None else _header_sections(_one_array(headers)),
+        _milliseconds(timestamps),
+    )
+
+
+# ---- to Arrow
+
+
+def _int64s(array: Any) -> pa.Array:
+    return pa.Array.from_buffers(pa.int64(), len(array), [None, pa.py_buffer(np.ascontiguousarray(array))])
+
+
+def _validity(lengths: Any) -> tuple[pa.Buffer | None, int]:
+    """(validity bitmap or None, number of nulls)."""
+    nulls = int(np.count_nonzero(lengths < 0))
+    if not nulls:
+        return None, 0
+    return pa.py_buffer(np.packbits(lengths >= 0, bitorder="little")), nulls
+
+
+def _gathered(blob: Any, starts: Any, lengths: Any) -> pa.Array:
+    rows = len(lengths)
+    if rows and int(lengths.max()) < 0:
+        return pa.nulls(rows, pa.binary())
+    bounds = np.empty(rows + 1, np.int64)
+    total = int(np.maximum(lengths, 0).sum(dtype=np.int64))
+    output = np.empty(total, np.uint8)
+    _, code, row = kernels.gather(blob, np.ascontiguousarray(starts), np.ascontiguousarray(lengths), bounds, output)
+    if code != kernels.OK:
+        raise CorruptBatch(f"record {row}: {kernels.EXPLANATIONS[code]}")
+    is_large = total > _INT32_MAX
+    offsets = bounds if is_large else bounds.astype(np.int32)
+    validity, nulls = _validity(lengths)
+    buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(output)]
+    return pa.Array.from_buffers(pa.large_binary() if is_large else pa.binary(), rows, buffers, nulls)
+
+
+def _views(blob: Any, starts: Any, lengths: Any) -> pa.Array:
+    """A binary_view array over the blob. A view is 16 bytes: length, then 12 bytes, or 4 bytes, buffer and offset."""
+    if len(blob) > _INT32_MAX:
+        raise ValueError("binary_view offsets reach 2 GiB; the blob is larger")
+    rows = len(lengths)
+    views = np.zeros((rows, 16), np.uint8)
+    sizes = np.maximum(lengths, 0).astype(np.int32)
+    words = views.view(np.int32)
+    words[:, 0] = sizes
+    is_long = sizes > _VIEW_INLINE_BYTES
+    words[is_long, 3] = starts[is_long]
+    for index in range(_VIEW_INLINE_BYTES):
+        rows_here = (sizes > index) & (~is_long if index >= 4 else np.True_)
+        views[rows_here, 4 + index] = blob[starts[rows_here] + index]
+    validity, nulls = _validity(lengths)
+    return pa.Array.from_buffers(
+        pa.binary_view(), rows, [validity, pa.py_buffer(views), pa.py_buffer(np.ascontiguousarray(blob))], nulls
+    )
+
+
+def _headers_to_arrow(columns: Columns) -> pa.Array:
+    rows = len(columns)
+    if not columns.has_headers:
+        return pa.nulls(rows, HEADERS_TYPE)
+    lengths = np.ascontiguousarray(columns.header_length)
+    span = (columns.blob, np.ascontiguousarray(columns.header_start), lengths)
+    bounds = np.empty(rows + 1, np.int64)
+    count = 0
+    children: tuple[Any, ...] = ()
+    for _ in range(2):  # the first pass counts, the second fills
+        children = tuple(np.empty(count, dtype) for dtype in (np.int64, np.int32, np.int64, np.int32))
+        count, code, row = kernels.decode_headers(*span, bounds, *children)
+        if code != kernels.OK:
+            raise CorruptBatch(f"record {row}: {kernels.EXPLANATIONS[code]}")
+    key_starts, key_lengths, value_starts, value_lengths = children
+    keys = _text(_gathered(columns.blob, key_starts, key_lengths))
+    values = _gathered(columns.blob, value_starts, value_lengths).cast(pa.binary())
+    pairs = pa.StructArray.from_arrays([keys, values], fields=list(HEADERS_TYPE.value_type))
+    validity, nulls = _validity(np.where(lengths > 1, lengths, -1))
+    buffers = [validity, pa.py_buffer(bounds.astype(np.int32))]
+    return pa.Array.from_buffers(HEADERS_TYPE, rows, buffers, nulls, children=[pairs])
+
+
+def _text(strings: pa.Array) -> pa.Array:
+    """As text; what is not UTF-8 becomes U+FFFD, as in Kafka's own clients."""
+    try:
+        return strings.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([one.decode(errors="replace") for one in strings.to_pylist()], pa.string())
+
+
+# ---- from Arrow
+
+
+def _one_array(column: Any) -> Any:
+    """A plain array; chunks are joined, in the large layout when the small one could overflow."""
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    is_string = pa.types.is_string(column.type) or pa.types.is_binary(column.type)
+    if is_string and column.nbytes > _INT32_MAX:
+        column = column.cast(pa.large_binary())
+    return column.combine_chunks()
+
+
+def _valid(array: Any) -> Any:
+    """A mask of the rows that are not null, or None when all are valid."""
+    if not array.null_count:
+        return None
+    bitmap = array.buffers()[0]
+    if bitmap is None:
+        return np.zeros(len(array), np.bool_)
+    bits = np.unpackbits(np.frombuffer(bitmap, np.uint8), bitorder="little", count=array.offset + len(array))
+    return bits[array.offset :].astype(np.bool_)
+
+
+def _bounds(array: Any) -> Any:
+    """The rows + 1 offsets of a list, binary or string array, as they are in its buffer."""
+    kind = array.type
+    is_large = pa.types.is_large_binary(kind) or pa.types.is_large_string(kind) or pa.types.is_large_list(kind)
+    dtype = np.dtype(np.int64 if is_large else np.int32)
+    buffer = array.buffers()[1]
+    if buffer is None or not len(array):
+        return np.zeros(len(array) + 1, dtype)
+    return np.frombuffer(buffer, dtype, len(array) + 1, array.offset * dtype.itemsize)
+
+
+def _spans(array: Any, *, packed: bool) -> Spans:
+    """The strings of an array. With `packed`, starts are left out where the strings lie one behind the other."""
+    kind = array.type
+    if pa.types.is_null(kind):
+        return ALL_NULL if packed else Spans(ALL_NULL.blob, np.zeros(len(array), np.int64), _nulls(len(array)))
+    if pa.types.is_dictionary(kind):
+        array = array.dictionary_decode()
+        kind = array.type
+    if pa.types.is_binary_view(kind) or pa.types.is_string_view(kind) or pa.types.is_fixed_size_binary(kind):
+        array = array.cast(pa.large_binary())
+        kind = array.type
+    if not any(
+        is_kind(kind)
+        for is_kind in (pa.types.is_binary, pa.types.is_string, pa.types.is_large_binary, pa.types.is_large_string)
+    ):
+        raise TypeError(f"a column of keys or values must be binary or string, not {kind}")
+    bounds = _bounds(array)
+    sizes = np.diff(bounds)
+    if len(sizes) and int(sizes.max()) > _INT32_MAX:
+        raise ValueError("a key or value is larger than 2 GiB")
+    lengths = sizes.astype(np.int32, copy=False)
+    data = array.buffers()[2]
+    blob = ALL_NULL.blob if data is None else np.frombuffer(data, np.uint8)
+    valid = _valid(array)
+    if valid is None and packed:
+        return Spans(blob[int(bounds[0]) : int(bounds[-1])], ALL_NULL.starts, lengths)
+    if valid is not None:
+        lengths = np.where(valid, lengths, np.int32(-1))
+    return Spans(blob, bounds[:-1].astype(np.int64, copy=False), lengths)
+
+
+def _nulls(rows: int) -> Any:
+    return np.full(rows, -1, np.int32)
+
+
+def _header_sections(array: Any) -> Spans:
+    """The encoded headers section of each row of a list<struct<key, value>> array."""
+    kind = array.type
+    if pa.types.is_null(kind):
+        return ALL_NULL
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    if not is_list or not pa.types.is_struct(kind.value_type) or kind.value_type.num_fields != 2:
+        raise TypeError(f"headers must be list<struct<key: string, value: binary>>, not {kind}")
+    pairs = array.values
+    if pairs.null_count:
+        raise ValueError("a header is null; only its value may be")
+    key_column, value_column = _spans(pairs.field(0), packed=False), _spans(pairs.field(1), packed=False)
+    bounds = _bounds(array).astype(np.int64, copy=False)
+    counts = np.diff(bounds).astype(np.int32)
+    valid = _valid(array)
+    if valid is not None:
+        counts = np.where(valid, counts, np.int32(0))
+    lengths = np.empty(len(array), np.int32)
+    output = np.empty(0, np.uint8)
+    for _ in range(2):  # the first pass measures, the second writes
+        total, code, row = kernels.encode_headers(bounds[:-1], counts, *key_column, *value_column, lengths, output)
+        if code == kernels.BAD_HEADERS:
+            raise ValueError(f"record {row}: a header's key is null")
+        if code != kernels.OK:
+            raise ValueError(f"record {row}: {kernels.EXPLANATIONS[code]}")
+        if not total:
+            return ALL_NULL
+        output = np.empty(total, np.uint8) if not len(output) else output
+    return Spans(output, ALL_NULL.starts, lengths)
+
+
+def _milliseconds(timestamps: Any) -> Any:
+    if isinstance(timestamps, int):
+        return np.array([timestamps], np.int64)
+    if isinstance(timestamps, np.ndarray):
+        return np.ascontiguousarray(timestamps, np.int64)
+    array = _one_array(timestamps)
+    if array.null_count:
+        raise ValueError("a timestamp is null")
+    if pa.types.is_timestamp(array.type):
+        array = array.cast(pa.timestamp("ms", array.type.tz), safe=False)
+    elif not pa.types.is_int64(array.type):
+        raise TypeError(f"timestamps must be timestamp or int64 (ms), not {array.type}")
+    return np.frombuffer(array.buffers()[1], np.int64, len(array), array.offset * 8)

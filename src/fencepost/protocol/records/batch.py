@@ -1,0 +1,321 @@
+"""Record batch, magic 2 (KIP-98): the 61 byte header, its CRC, and the few places that are stamped afterwards.
+
+Nothing here looks into the records section; `columns.py` and `walk.py` do. Integers are big-endian. The layout, by
+byte positions:
+
+     0 base_offset int64        12 partition_leader_epoch int32     27 base_timestamp int64      51 producer_epoch int16
+     8 batch_length int32       16 magic int8                       35 max_timestamp int64       53 base_sequence int32
+       (bytes behind it)        17 crc uint32 (CRC-32C of 21...)    43 producer_id int64         57 record_count int32
+                                21 attributes int16                                              61 records
+                                23 last_offset_delta int32
+
+The CRC starts behind itself, so a broker assigns base_offset and partition_leader_epoch without recomputing it.
+This module imports neither numpy nor numba: a broker must start fast.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final, NamedTuple, Required, TypedDict, Unpack
+
+from crc32c import crc32c
+
+from fencepost.protocol.cursor import Buffer
+from fencepost.protocol.errors import CorruptBatch, UnsupportedCompression, UnsupportedMagic
+
+__all__ = [
+    "CODECS",
+    "CODEC_MASK",
+    "CONTROL",
+    "CRC_FROM",
+    "DELETE_HORIZON",
+    "HEADER_BYTES",
+    "LENGTH",
+    "LENGTH_AT",
+    "LENGTH_PREFIX_BYTES",
+    "LOG_APPEND_TIME",
+    "MAGIC",
+    "MAGIC_AT",
+    "NO_PRODUCER_EPOCH",
+    "NO_PRODUCER_ID",
+    "NO_SEQUENCE",
+    "NO_TIMESTAMP",
+    "PARTITION_LEADER_EPOCH_AT",
+    "PLACE_BYTES",
+    "TRANSACTIONAL",
+    "WALK",
+    "BatchHeader",
+    "HeaderFields",
+    "Stamp",
+    "add_sequence",
+    "iter_batches",
+    "pack_header",
+    "pack_place",
+    "parse_header",
+    "seal",
+    "seal_in_place",
+    "set_producer",
+    "verify_crc",
+]
+
+
+HEADER_BYTES: Final = 61
+LENGTH_PREFIX_BYTES: Final = 12  # base_offset and batch_length, which batch_length does not count
+MAGIC: Final = 2
+NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1
+NO_SEQUENCE: Final = -1
+NO_TIMESTAMP: Final = -1
+
+CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")  # by their number in the attributes
+
+_CODEC_NUMBERS: Final = {name: number for number, name in enumerate(CODECS)}
+
+# Attributes. The codec's number is the lowest three bits.
+CODEC_MASK, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL, DELETE_HORIZON = 0x07, 0x08, 0x10, 0x20, 0x40
+
+LENGTH_AT, PARTITION_LEADER_EPOCH_AT, MAGIC_AT, _CRC_AT, CRC_FROM = 8, 12, 16, 17, 21
+_ATTRIBUTES_AT, _PRODUCER_AT = CRC_FROM, 43
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+LENGTH: Final = struct.Struct(">i")
+WALK: Final = struct.Struct(">qiibIhi")
+"""base_offset to last_offset_delta: what a walk from batch to batch needs, where a whole header costs too much."""
+_PLACE = struct.Struct(">qii")
+PLACE_BYTES: Final = _PLACE.size  # what the log assigns, in front of the magic byte
+_CRC = struct.Struct(">I")
+_ATTRIBUTES = struct.Struct(">h")
+_PRODUCER = struct.Struct(">qhi")
+
+_MIN_LENGTH_V2 = HEADER_BYTES - LENGTH_PREFIX_BYTES
+_MAX_SEQUENCE = 2**31 - 1
+
+
+def add_sequence(sequence: int, count: int) -> int:
+    """`sequence` + `count`, wrapping to 0 after 2**31 - 1 as Kafka does (never negative)."""
+    return (sequence + count) % (_MAX_SEQUENCE + 1)
+
+
+class BatchHeader(NamedTuple):
+    """One parsed header. Timestamps are milliseconds since 1970 (-1: none); sizes are bytes."""
+
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size_bytes(self) -> int:
+        """The whole batch, length prefix included."""
+        return LENGTH_PREFIX_BYTES + self.batch_length
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def last_sequence(self) -> int:
+        """The last record's sequence; -1 for a batch without sequences."""
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return add_sequence(self.base_sequence, self.last_offset_delta)
+
+    @property
+    def codec(self) -> int:
+        """The compression's number, 0 to 7; 5 to 7 are not defined."""
+        return self.attributes & CODEC_MASK
+
+    @property
+    def compression(self) -> str:
+        """none, gzip, snappy, lz4 or zstd. Raises UnsupportedCompression for a number beyond these."""
+        codec = self.attributes & CODEC_MASK
+        if codec >= len(CODECS):
+            raise UnsupportedCompression(f"compression codec {codec}")
+        return CODECS[codec]
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL)
+
+    @property
+    def has_delete_horizon(self) -> bool:
+        """Set by compaction: base_timestamp then holds the delete horizon (KIP-534)."""
+        return bool(self.attributes & DELETE_HORIZON)
+
+    @property
+    def timestamp_type(self) -> str:
+        """create_time or log_append_time."""
+        return "log_append_time" if self.attributes & LOG_APPEND_TIME else "create_time"
+
+
+def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """The header of the batch that starts at `position`.
+
+    Checks what is needed to walk on: 61 bytes are there, magic is 2, the length covers the header. Counts and deltas
+    are given as found, because what is wrong with them has different answers on the wire. Raises CorruptBatch
+    (UnsupportedMagic for magic 0 and 1).
+    """
+    if len(buffer) - position < HEADER_BYTES or position < 0:
+        if position >= 0 and len(buffer) - position > MAGIC_AT:
+            _check_magic(buffer[position + MAGIC_AT])
+        raise CorruptBatch(f"{len(buffer) - position} bytes cannot hold a record batch header")
+    _check_magic(buffer[position + MAGIC_AT])
+    header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
+    if header.batch_length < _MIN_LENGTH_V2:
+        raise CorruptBatch(f"batch length {header.batch_length} is less than the header")
+    return header
+
+
+def iter_batches(buffer: Buffer, *, allow_partial: bool = False) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """Each batch of `buffer` with its header; the memoryviews share the buffer's memory.
+
+    A last batch that is cut short raises CorruptBatch, or ends the walk with `allow_partial` (a fetch may end in one).
+    """
+    view = memoryview(buffer)
+    position, size = 0, len(view)
+    while position < size:
+        remaining = size - position
+        if allow_partial and remaining < HEADER_BYTES:
+            if remaining > MAGIC_AT:
+                _check_magic(view[position + MAGIC_AT])
+            return
+        header = parse_header(view, position)
+        if header.size_bytes > remaining:
+            if allow_partial:
+                return
+            raise CorruptBatch(f"batch of {header.size_bytes} bytes, {remaining} are there")
+        yield header, view[position : position + header.size_bytes]
+        position += header.size_bytes
+
+
+def verify_crc(batch: Buffer) -> bool:
+    """Whether the stored CRC-32C is that of the bytes. `batch` is exactly one batch."""
+    view = memoryview(batch)
+    if len(view) < HEADER_BYTES:
+        return False
+    (stored,) = _CRC.unpack_from(view, _CRC_AT)
+    return bool(stored == crc32c(view[CRC_FROM:]))
+
+
+class Stamp(TypedDict, total=False):
+    """What goes into a batch's header besides what its records say, and what is there otherwise."""
+
+    producer_id: int  # -1
+    producer_epoch: int  # -1
+    base_sequence: int  # -1
+    transactional: bool
+    control: bool
+    base_offset: int  # 0
+    partition_leader_epoch: int  # -1
+    log_append_time: bool
+    last_offset_delta: int  # the number of records less 1
+    sealed: bool  # False: `set_producer` follows, and a CRC before that would be work for nothing
+
+
+class HeaderFields(Stamp, total=False):
+    """All of a batch's header. Timestamps are milliseconds since 1970."""
+
+    record_count: Required[int]
+    base_timestamp: Required[int]
+    max_timestamp: Required[int]
+    compression: str  # none
+
+
+def seal(records_section: Buffer, **fields: Unpack[HeaderFields]) -> bytearray:
+    """A whole batch: header, the given (already compressed) records section, CRC. Raises UnsupportedCompression."""
+    batch = bytearray(HEADER_BYTES) + records_section
+    seal_in_place(batch, **fields)
+    return batch
+
+
+def seal_in_place(batch: bytearray | memoryview, **fields: Unpack[HeaderFields]) -> None:
+    """Write header and CRC into the first 61 bytes of `batch`, whose records section is already in place."""
+    if len(batch) < HEADER_BYTES:
+        raise ValueError(f"{len(batch)} bytes leave no room for the header")
+    attributes = (
+        _codec_number(fields.get("compression", "none"))
+        | (LOG_APPEND_TIME if fields.get("log_append_time") else 0)
+        | (TRANSACTIONAL if fields.get("transactional") else 0)
+        | (CONTROL if fields.get("control") else 0)
+    )
+    count = fields["record_count"]
+    _HEADER.pack_into(
+        batch,
+        0,
+        fields.get("base_offset", 0),
+        len(batch) - LENGTH_PREFIX_BYTES,
+        fields.get("partition_leader_epoch", -1),
+        MAGIC,
+        0,
+        attributes,
+        fields.get("last_offset_delta", count - 1),
+        fields["base_timestamp"],
+        fields["max_timestamp"],
+        fields.get("producer_id", NO_PRODUCER_ID),
+        fields.get("producer_epoch", NO_PRODUCER_EPOCH),
+        fields.get("base_sequence", NO_SEQUENCE),
+        count,
+    )
+    if fields.get("sealed", True):
+        _stamp_crc(batch)
+
+
+def set_producer(
+    batch: bytearray | memoryview,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    transactional: bool,
+) -> None:
+    """Seal a batch with its producer's identity, again when that changed (a retry after an epoch bump)."""
+    (attributes,) = _ATTRIBUTES.unpack_from(batch, _ATTRIBUTES_AT)
+    attributes = attributes | TRANSACTIONAL if transactional else attributes & ~TRANSACTIONAL
+    _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_AT, attributes)
+    _PRODUCER.pack_into(batch, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
+    _stamp_crc(batch)
+
+
+def pack_header(header: BatchHeader, section: Buffer) -> bytes:
+    """The 61 bytes in front of that records section; length and CRC are set."""
+    length = _MIN_LENGTH_V2 + len(section)
+    packed = _HEADER.pack(*header._replace(batch_length=length, crc=0))
+    return _HEADER.pack(*header._replace(batch_length=length, crc=crc32c(section, crc32c(packed[CRC_FROM:]))))
+
+
+def pack_place(base_offset: int, batch_length: int, leader_epoch: int) -> bytes:
+    """The first PLACE_BYTES of a batch, as the log assigns them. They are outside the CRC, which stays valid."""
+    return _PLACE.pack(base_offset, batch_length, leader_epoch)
+
+
+def _stamp_crc(batch: bytearray | memoryview) -> None:
+    with memoryview(batch) as view:
+        _CRC.pack_into(batch, _CRC_AT, crc32c(view[CRC_FROM:]))
+
+
+def _codec_number(compression: str) -> int:
+    number = _CODEC_NUMBERS.get(compression)
+    if number is None:
+        raise UnsupportedCompression(f"compression {compression!r}; Kafka knows {', '.join(CODECS)}")
+    return number
+
+
+def _check_magic(magic: int) -> None:
+    if magic == MAGIC:
+        return
+    if magic in (0, 1):
+        raise UnsupportedMagic(f"message set of magic {magic}, written before Kafka 0.11; only magic 2 is supported")
+    raise CorruptBatch(f"magic {magic}")

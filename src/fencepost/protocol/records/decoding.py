@@ -1,0 +1,247 @@
+"""From fetched record batches to columns (see columns.py). Imports numpy; numba is imported with the first records."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from fencepost.protocol.cursor import Buffer
+from fencepost.protocol.errors import CompressionError, CorruptBatch, ProtocolError
+from fencepost.protocol.records.aborted import AbortedFilter
+from fencepost.protocol.records.batch import (
+    HEADER_BYTES,
+    BatchHeader,
+    iter_batches,
+    verify_crc,
+)
+from fencepost.protocol.records.columns import Bytes, Columns, allocate
+from fencepost.protocol.records.compression import MAX_DECOMPRESSED_BYTES, decompress
+
+__all__ = ["Decoded", "Unreadable", "decode_batches", "decode_readable"]
+
+_MIN_RECORD_BYTES: Final = 7  # length, attributes, two deltas, two lengths, header count: a byte each
+_COLUMN_BYTES: Final = 52  # what a record takes in the arrays of its columns
+_OFFSET: Final = struct.Struct(">q")
+
+
+class Unreadable(NamedTuple):
+    """A batch that cannot be read: where it begins, where what follows it begins, and what is wrong with it."""
+
+    offset: int
+    next_offset: int
+    error: ProtocolError
+
+
+class Decoded(NamedTuple):
+    """The records up to the first batch that cannot be read, or up to where decompressing has to pause.
+
+    `columns.next_offset` is where reading goes on. `decompressed` counts the bytes that were made of compressed ones.
+    """
+
+    columns: Columns
+    unreadable: Unreadable | None
+    decompressed: int
+
+
+def decode_batches(
+    buffer: Buffer,
+    *,
+    start_offset: int | None = None,
+    aborted: Sequence[tuple[int, int]] | None = None,
+    skip_control: bool = True,
+    check_crc: bool = True,
+    max_batch_bytes: int = MAX_DECOMPRESSED_BYTES,
+) -> Columns:
+    """As `decode_readable`, all or nothing: raises what is wrong with the first batch that cannot be read.
+
+    That is CorruptBatch (CRC, lengths, varints, counts; UnsupportedMagic for message sets of before Kafka 0.11) or
+    CompressionError.
+    """
+    decoded = decode_readable(
+        buffer,
+        start_offset=start_offset,
+        aborted=aborted,
+        skip_control=skip_control,
+        check_crc=check_crc,
+        max_batch_bytes=max_batch_bytes,
+    )
+    if decoded.unreadable is not None:
+        raise decoded.unreadable.error
+    return decoded.columns
+
+
+def decode_readable(
+    buffer: Buffer,
+    *,
+    start_offset: int | None = None,
+    aborted: Sequence[tuple[int, int]] | None = None,
+    skip_control: bool = True,
+    check_crc: bool = True,
+    max_batch_bytes: int = MAX_DECOMPRESSED_BYTES,
+    room_bytes: int | None = None,
+) -> Decoded:
+    """The records of one or more batches; a last batch that is cut short is left out.
+
+    `start_offset`: records below it are dropped (a fetch answers with the whole batch that contains it).
+    `aborted`: (producer id, first offset) as a read_committed fetch lists them; None reads uncommitted. A transactional
+    batch is dropped from its producer's first aborted offset on until the producer's ABORT marker, as Kafka's consumer
+    does.
+    `max_batch_bytes` bounds what one batch may decompress to. Compressed batches are taken until their records are more
+    than `room_bytes` (None: all of them); the rest is left for the next time. The first is always taken.
+    `next_offset` of the columns lies behind the last whole batch that was looked at, also if nothing of it is left.
+    """
+    first_offset = -1 if start_offset is None else start_offset
+    walk = _Walk(buffer, first_offset, AbortedFilter(aborted) if aborted is not None else None, skip_control, check_crc)
+    chosen = list(walk)
+    sections, flaw, stopped_at = _sections(chosen, max_batch_bytes, room_bytes)
+    whole = chosen if sections is None else chosen[: len(sections)]
+    columns, bad = _columns(buffer, whole, sections, first_offset)
+    if stopped_at is None:
+        flaw = walk.unreadable
+    flaw = bad or flaw  # the first of them in the order of offsets
+    next_offset = walk.next_offset if stopped_at is None else stopped_at
+    if flaw is not None:
+        flaw = flaw._replace(offset=max(flaw.offset, first_offset), next_offset=max(flaw.next_offset, first_offset + 1))
+        next_offset = flaw.offset
+    columns.next_offset = max(first_offset, next_offset)
+    return Decoded(columns, flaw, sum(len(section) for section in sections or ()))
+
+
+# A batch to decode, and where it begins in the buffer.
+_Chosen = tuple[BatchHeader, memoryview, int]
+
+
+class _Walk:
+    """The batches whose records are wanted. After the walk: what ended it early, and where the next fetch starts."""
+
+    def __init__(
+        self, buffer: Buffer, first_offset: int, is_aborted: AbortedFilter | None, skip_control: bool, check_crc: bool
+    ) -> None:
+        self.unreadable: Unreadable | None = None
+        self.next_offset = first_offset
+        self._buffer = buffer
+        self._first_offset = first_offset
+        self._is_aborted = is_aborted
+        self._skip_control = skip_control
+        self._check_crc = check_crc
+        self._behind = 0
+
+    def __iter__(self) -> Iterator[_Chosen]:
+        at = 0
+        try:
+            for header, batch in iter_batches(self._buffer, allow_partial=True):
+                at, self._behind = self._behind, self._behind + header.size_bytes
+                if self._wants(header, batch):
+                    yield header, batch, at
+                self.next_offset = max(self.next_offset, header.last_offset + 1)
+                at = self._behind
+        except ProtocolError as error:
+            (offset,) = _OFFSET.unpack_from(self._buffer, at)
+            self.unreadable = _unreadable(offset, max(_last_delta(self._buffer, at), 0), error)
+
+    def _wants(self, header: BatchHeader, batch: memoryview) -> bool:
+        """Raises CorruptBatch."""
+        if header.record_count < 0 or header.last_offset_delta < 0 or header.base_offset < 0:
+            raise CorruptBatch(
+                f"batch at offset {header.base_offset} with {header.record_count} records, "
+                f"last offset delta {header.last_offset_delta}"
+            )
+        if self._check_crc and not verify_crc(batch):
+            raise CorruptBatch(f"CRC of the batch at offset {header.base_offset} does not match")
+        if self._is_aborted is not None and self._is_aborted(header, batch):
+            return False
+        if not header.record_count or (self._skip_control and header.is_control):
+            return False
+        return header.last_offset >= self._first_offset
+
+
+def _unreadable(offset: int, last_delta: int, error: ProtocolError) -> Unreadable:
+    return Unreadable(offset, offset + last_delta + 1, error)
+
+
+def _last_delta(buffer: Buffer, at: int) -> int:
+    """What the header says, as far as there is one of magic 2; 0 otherwise."""
+    view = memoryview(buffer)[at:]
+    if len(view) < HEADER_BYTES or view[16] != 2:
+        return 0
+    return int.from_bytes(view[23:27], "big", signed=True)
+
+
+_Sections = list[Bytes]
+
+
+def _sections(
+    chosen: Sequence[_Chosen], max_batch_bytes: int, room_bytes: int | None
+) -> tuple[_Sections | None, Unreadable | None, int | None]:
+    """The records sections, decompressed; what ended that early; and the offset from which on there was no room.
+
+    None in the place of the sections: nothing is compressed, they are read where they lie.
+    """
+    if not any(header.codec for header, _, _ in chosen):
+        return None, None, None
+    sections: _Sections = []
+    total = 0
+    for header, batch, _ in chosen:
+        if room_bytes is not None and sections and total >= room_bytes:
+            return sections, None, header.base_offset
+        try:
+            section: Buffer = batch[HEADER_BYTES:]
+            if header.codec:
+                section = decompress(header.compression, section, max_batch_bytes)
+        except CompressionError as error:
+            named = type(error)(f"batch at offset {header.base_offset}: {error}")
+            named.__cause__ = error
+            return sections, _unreadable(header.base_offset, header.last_offset_delta, named), header.base_offset
+        sections.append(np.frombuffer(section, np.uint8))
+        total += len(section) + header.record_count * _COLUMN_BYTES
+    return sections, None, None
+
+
+def _columns(
+    buffer: Buffer, chosen: Sequence[_Chosen], sections: _Sections | None, first_offset: int
+) -> tuple[Columns, Unreadable | None]:
+    """The records of these batches up to the first that does not parse."""
+    bounds = _bounds(chosen, sections)
+    described: list[tuple[int, ...]] = []
+    count = 0
+    flaw: Unreadable | None = None
+    for (header, _, _), (start, end) in zip(chosen, bounds, strict=True):
+        if header.record_count * _MIN_RECORD_BYTES > end - start:
+            flaw = _flaw(header, f"{header.record_count} records in {end - start} bytes")
+            break
+        count += header.record_count
+        _, _, _, _, _, _, last_delta, base_timestamp, max_timestamp, _, _, _, records = header
+        is_fixed = header.timestamp_type == "log_append_time"
+        described.append((start, end, records, header.base_offset, base_timestamp, last_delta, is_fixed, max_timestamp))
+    if not described:
+        return Columns.empty(), flaw
+    from fencepost.protocol.records import kernels
+
+    blob = np.frombuffer(buffer, np.uint8) if sections is None else _one(sections[: len(described)])
+    arrays = allocate(count)
+    found, code, row = kernels.decode_records(blob, np.array(described, np.int64), first_offset, *arrays)
+    if code != kernels.OK:
+        readable, _ = _columns(buffer, chosen[:row], None if sections is None else sections[:row], first_offset)
+        return readable, _flaw(chosen[row][0], kernels.EXPLANATIONS[code])
+    columns = Columns(blob, *arrays)
+    return columns if found == count else columns.select(slice(0, found)), flaw
+
+
+def _bounds(chosen: Sequence[_Chosen], sections: _Sections | None) -> list[tuple[int, int]]:
+    """Where each batch's records lie: in the buffer, or in the sections one behind the other."""
+    if sections is None:
+        return [(at + HEADER_BYTES, at + len(batch)) for _, batch, at in chosen]
+    ends = np.cumsum([len(section) for section in sections]).tolist()
+    return [(end - len(section), end) for section, end in zip(sections, ends, strict=True)]
+
+
+def _one(sections: _Sections) -> Bytes:
+    return sections[0] if len(sections) == 1 else np.concatenate(sections)
+
+
+def _flaw(header: BatchHeader, what: str) -> Unreadable:
+    error = CorruptBatch(f"batch at offset {header.base_offset}: {what}")
+    return _unreadable(header.base_offset, header.last_offset_delta, error)

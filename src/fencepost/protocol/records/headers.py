@@ -1,0 +1,44 @@
+"""A record's headers section: a count, then key and value of each; lengths are zigzag varints (-1: null value)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fencepost.protocol.errors import CorruptBatch
+from fencepost.protocol.varint import encode_varint, read_varint
+
+__all__ = ["Header", "encode_headers", "parse_headers"]
+
+Header = tuple[str, bytes | None]
+
+
+def encode_headers(headers: Sequence[Header] | Mapping[str, bytes | None]) -> bytes:
+    """The encoded section, count included. Keys may repeat; their order is kept."""
+    pairs = list(headers.items()) if isinstance(headers, Mapping) else headers
+    parts = [encode_varint(len(pairs))]
+    for key, value in pairs:
+        encoded = key.encode()
+        parts += (encode_varint(len(encoded)), encoded)
+        parts += (encode_varint(-1),) if value is None else (encode_varint(len(value)), value)
+    return b"".join(parts)
+
+
+def parse_headers(section: bytes) -> list[Header]:
+    """The headers in their order. In a key that is not UTF-8 U+FFFD stands for what is not, as in Kafka's own clients.
+
+    Raises CorruptBatch.
+    """
+    count, position = read_varint(section, 0)
+    found: list[Header] = []
+    for _ in range(count):
+        length, position = read_varint(section, position)
+        end = position + length
+        if length < 0 or end > len(section):
+            raise CorruptBatch(f"header key of {length} bytes")
+        key = section[position:end].decode(errors="replace")
+        length, position = read_varint(section, end)
+        if length > len(section) - position:
+            raise CorruptBatch(f"header value of {length} bytes")
+        found.append((key, None if length < 0 else section[position : position + length]))
+        position += max(length, 0)
+    return found

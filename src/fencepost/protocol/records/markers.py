@@ -1,0 +1,115 @@
+"""Transaction markers: the control batches that end a transaction on a partition (KIP-98).
+
+One record per batch. Its key: version int16 (0), type int16 (0 abort, 1 commit). Its value: version int16 (0),
+coordinator epoch int32.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple
+
+from fencepost.protocol.cursor import Buffer
+from fencepost.protocol.errors import CorruptBatch
+from fencepost.protocol.records.batch import HEADER_BYTES, parse_header, seal
+from fencepost.protocol.records.walk import walk
+
+__all__ = ["Marker", "control_type", "encode_marker", "parse_marker"]
+
+ABORT: Final = 0
+COMMIT: Final = 1
+
+_KEY = struct.Struct(">hh")
+_VALUE = struct.Struct(">hi")
+_KEY_BYTES, _VALUE_BYTES = _KEY.size, _VALUE.size
+
+# A record of known shape: attributes 0, timestamp delta 0, offset delta 0, and the lengths as zigzag varints.
+_RECORD = struct.Struct(">bbbbbhhbhib")
+_BODY_BYTES = _RECORD.size - 1
+
+
+class Marker(NamedTuple):
+    """What a marker says. The producer id and epoch stand in the batch's header."""
+
+    commit: bool
+    coordinator_epoch: int
+
+
+def encode_marker(
+    commit: bool,
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    coordinator_epoch: int,
+    timestamp_ms: int,
+) -> bytearray:
+    """A sealed control batch with one COMMIT or ABORT record, base offset 0."""
+    record = _RECORD.pack(
+        _BODY_BYTES * 2,
+        0,
+        0,
+        0,
+        _KEY_BYTES * 2,
+        0,
+        COMMIT if commit else ABORT,
+        _VALUE_BYTES * 2,
+        0,
+        coordinator_epoch,
+        0,
+    )
+    return seal(
+        record,
+        record_count=1,
+        base_timestamp=timestamp_ms,
+        max_timestamp=timestamp_ms,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        transactional=True,
+        control=True,
+    )
+
+
+def control_type(batch: Buffer) -> int | None:
+    """The type in the key of a control batch's first record (0 abort, 1 commit, others exist); None without records.
+
+    Raises CorruptBatch for a batch that is not a control batch, is compressed, or whose record does not parse.
+    """
+    header = parse_header(batch)
+    if header.record_count <= 0:
+        return None
+    key, _ = _first_record(batch)
+    return _type_of(key)
+
+
+def parse_marker(batch: Buffer) -> Marker:
+    """The marker in a control batch. Raises CorruptBatch when the batch is not a transaction marker."""
+    key, value = _first_record(batch)
+    kind = _type_of(key)
+    if kind not in (ABORT, COMMIT):
+        raise CorruptBatch(f"control record of type {kind} is no transaction marker")
+    if value is None or len(value) < _VALUE_BYTES:
+        raise CorruptBatch("transaction marker without a value")
+    version, coordinator_epoch = _VALUE.unpack_from(value)
+    if version < 0:
+        raise CorruptBatch(f"transaction marker of version {version}")
+    return Marker(kind == COMMIT, coordinator_epoch)
+
+
+def _type_of(key: bytes | None) -> int:
+    if key is None or len(key) < _KEY_BYTES:
+        raise CorruptBatch("control record without a key")
+    version, kind = _KEY.unpack_from(key)
+    if version < 0:
+        raise CorruptBatch(f"control record key of version {version}")
+    return int(kind)
+
+
+def _first_record(batch: Buffer) -> tuple[bytes | None, bytes | None]:
+    """(key, value) of the first record of an uncompressed control batch."""
+    header = parse_header(batch)
+    if not header.is_control:
+        raise CorruptBatch("not a control batch")
+    if header.codec or header.record_count < 1:
+        raise CorruptBatch(f"control batch with codec {header.codec} and {header.record_count} records")
+    record = next(walk(header, memoryview(batch)[HEADER_BYTES : header.size_bytes]))
+    return record.key, record.value

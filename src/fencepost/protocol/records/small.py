@@ -1,0 +1,67 @@
+"""Batches of a few records, in plain Python: below some ten records that is faster than setting up arrays.
+
+A producer that sends now and then also never has to load the compiler this way, nor does a broker that writes to its
+internal topics. The bytes are the same as the kernels'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, Unpack
+
+from fencepost.protocol.records.batch import HEADER_BYTES, Stamp, seal_in_place
+from fencepost.protocol.records.headers import Header, encode_headers
+from fencepost.protocol.varint import encode_varint
+
+__all__ = ["FEW", "encode_pairs", "time_delta", "write_few"]
+
+FEW: Final = 10  # about where both ways took the same time for records of 100 bytes
+
+_INT64_SIGN = 2**63
+_SMALL_COUNT: Final = 64
+_SMALL: Final = [encode_varint(value) for value in range(_SMALL_COUNT)]  # a call less for each
+_NULL: Final = encode_varint(-1)
+
+
+def encode_pairs(
+    pairs: Sequence[tuple[bytes | None, bytes | None]], timestamp_ms: int, **stamp: Unpack[Stamp]
+) -> bytearray:
+    """A batch of (key, value) records that all have the same time, uncompressed."""
+    batch = write_few(len(pairs), [key for key, _ in pairs], [value for _, value in pairs], timestamp_ms, None)
+    seal_in_place(batch, record_count=len(pairs), base_timestamp=timestamp_ms, max_timestamp=timestamp_ms, **stamp)
+    return batch
+
+
+def time_delta(timestamp: int, base: int) -> int:
+    """A difference of two int64 can leave their range; it wraps there and wraps back when it is read."""
+    return (timestamp - base + _INT64_SIGN) % (2 * _INT64_SIGN) - _INT64_SIGN
+
+
+def write_few(
+    count: int,
+    keys: Sequence[bytes | None] | None,
+    values: Sequence[bytes | None] | None,
+    timestamps: Any,
+    headers: Sequence[Sequence[Header] | None] | None,
+) -> bytearray:
+    """An unsealed batch: room for the header, then the records. `timestamps`: an int for all, or one each."""
+    batch = bytearray(HEADER_BYTES)
+    small = _SMALL
+    base_timestamp = None if isinstance(timestamps, int) else int(timestamps[0])
+    for row in range(count):
+        body = b"\x00\x00"
+        if base_timestamp is not None:
+            body = b"\x00" + encode_varint(time_delta(int(timestamps[row]), base_timestamp))
+        body += small[row] if row < _SMALL_COUNT else encode_varint(row)
+        for column in (keys, values):
+            field = None if column is None else column[row]
+            if field is None:
+                body += _NULL
+            else:
+                size = len(field)
+                body += (small[size] if size < _SMALL_COUNT else encode_varint(size)) + field
+        section = headers[row] if headers is not None else None
+        body += encode_headers(section) if section else b"\x00"
+        batch += encode_varint(len(body))
+        batch += body
+    return batch

@@ -1,0 +1,131 @@
+"""Looking into one batch record by record, and writing one anew: for compaction, for timestamps, for internal topics.
+
+A record (format v2, all varints zigzag): length, attributes int8, timestamp delta, offset delta, key length, key, value
+length, value, headers. Here each becomes an object, in plain Python; `check.py` looks at what is appended, and
+`decoding.py` makes columns of what a consumer fetched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from fencepost.protocol.cursor import Buffer
+from fencepost.protocol.errors import CompressionError, CorruptBatch
+from fencepost.protocol.records.batch import CODEC_MASK, DELETE_HORIZON, HEADER_BYTES, BatchHeader, pack_header
+from fencepost.protocol.records.compression import MAX_DECOMPRESSED_BYTES, compress, decompress
+from fencepost.protocol.records.small import time_delta
+from fencepost.protocol.varint import encode_varint, read_varint
+
+__all__ = ["Record", "pairs_of", "rebuild", "records_of", "section_of", "walk"]
+
+_PLAIN: Final = frozenset(range(0, 0x80, 2))  # bytes that are a whole varint of a number that is not negative
+
+
+class Record(NamedTuple):
+    """One record. `rest` is all behind its timestamp delta, as it stands in the batch; its value's length is there."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    attributes: int
+    rest: bytes
+    value_at: int
+
+    @property
+    def has_value(self) -> bool:
+        """Whether it has one; a tombstone has not."""
+        return not self.rest[self.value_at] & 1  # the sign of a zigzag number is its lowest bit
+
+    @property
+    def value(self) -> bytes | None:
+        """Raises CorruptBatch."""
+        size, start = read_varint(self.rest, self.value_at)
+        if size > len(self.rest) - start:
+            raise CorruptBatch(f"a value of {size} bytes, {len(self.rest) - start} are there")
+        return None if size < 0 else self.rest[start : start + size]
+
+
+def records_of(header: BatchHeader, batch: memoryview) -> Iterator[Record]:
+    """The records of one batch, markers too. Raises CorruptBatch."""
+    return walk(header, section_of(header, batch))
+
+
+def pairs_of(header: BatchHeader, batch: memoryview) -> Iterator[tuple[int, bytes, bytes | None]]:
+    """(offset, key, value) of the records of one batch of an internal topic; no key is an empty one.
+
+    Raises CorruptBatch.
+    """
+    return ((record.offset, record.key or b"", record.value) for record in records_of(header, batch))
+
+
+def section_of(header: BatchHeader, batch: memoryview) -> Buffer:
+    """The records section, decompressed. Raises CorruptBatch, also for what would become too large."""
+    section = batch[HEADER_BYTES:]
+    if not header.codec or not header.record_count:
+        return section
+    try:
+        return decompress(header.compression, section, MAX_DECOMPRESSED_BYTES)
+    except CompressionError as error:
+        raise CorruptBatch(f"its records cannot be decompressed: {error}") from error
+
+
+def walk(header: BatchHeader, section: Buffer) -> Iterator[Record]:
+    """The records of a decompressed section. Raises CorruptBatch."""
+    try:
+        yield from _walk(header, bytes(section))
+    except IndexError as error:
+        raise CorruptBatch("a record is cut short") from error
+
+
+def _walk(header: BatchHeader, section: bytes) -> Iterator[Record]:
+    append_time = header.max_timestamp if header.timestamp_type == "log_append_time" else None
+    base_offset, base_timestamp = header.base_offset, header.base_timestamp
+    at = 0
+    for _ in range(header.record_count):
+        # Most of these numbers are one byte: a call for each would be most of the time.
+        length, body = (section[at] >> 1, at + 1) if section[at] in _PLAIN else read_varint(section, at)
+        end = body + length
+        if length < 0 or end > len(section):
+            raise CorruptBatch("a record is cut short")
+        at = body + 1
+        time_delta, rest = (section[at] >> 1, at + 1) if section[at] in _PLAIN else read_varint(section, at)
+        offset_delta, at = (section[rest] >> 1, rest + 1) if section[rest] in _PLAIN else read_varint(section, rest)
+        key_size, at = (section[at] >> 1, at + 1) if section[at] in _PLAIN else read_varint(section, at)
+        key = None
+        if key_size >= 0:
+            key = section[at : at + key_size]
+            at += key_size
+        timestamp = base_timestamp + time_delta if append_time is None else append_time
+        if at >= end:
+            raise CorruptBatch("a record is cut short")
+        yield Record(base_offset + offset_delta, timestamp, key, section[body], section[rest:end], at - rest)
+        at = end
+
+
+def rebuild(header: BatchHeader, records: Sequence[Record], *, horizon_ms: int = -1) -> bytes:
+    """The batch with only these of its records, at their offsets; without records only its header is left.
+
+    `horizon_ms`: the delete horizon (KIP-534), which takes the place of the base timestamp; -1: the batch has none.
+    """
+    if not records:
+        # An empty batch says who wrote up to which offset and sequence, and nothing else.
+        bare = header.attributes & ~(DELETE_HORIZON | CODEC_MASK)
+        return pack_header(header._replace(attributes=bare, base_timestamp=-1, record_count=0), b"")
+    append_time = header.timestamp_type == "log_append_time"
+    base = horizon_ms if horizon_ms >= 0 else header.base_timestamp
+    section = bytearray()
+    for record in records:
+        body = bytes((record.attributes,)) + encode_varint(time_delta(record.timestamp, base))
+        section += encode_varint(len(body) + len(record.rest))
+        section += body
+        section += record.rest
+    packed = compress(header.compression, section) if header.codec else section
+    attributes = header.attributes & ~DELETE_HORIZON
+    changed = header._replace(
+        attributes=attributes | DELETE_HORIZON if horizon_ms >= 0 else attributes,
+        base_timestamp=base,
+        max_timestamp=header.max_timestamp if append_time else max(record.timestamp for record in records),
+        record_count=len(records),
+    )
+    return pack_header(changed, packed) + bytes(packed)

@@ -1,0 +1,90 @@
+"""Kafka's two varints: unsigned ones in messages (KIP-482), zigzag ones in records. Seven bits a byte, lowest first."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fencepost.protocol.errors import CorruptBatch, MalformedMessage
+
+__all__ = [
+    "encode_varint",
+    "read_unsigned_varint",
+    "read_varint",
+    "skip_tagged_fields",
+    "write_unsigned_varint",
+]
+
+_ONE_BYTE: Final = [bytes([value]) for value in range(0x80)]
+_BITS_32: Final = 35  # what five bytes hold
+_BITS_64: Final = 70
+
+
+def read_unsigned_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
+    """(value, next position) of an unsigned varint of at most five bytes. Raises MalformedMessage."""
+    try:
+        byte = data[position]
+        if byte < 0x80:  # nearly always
+            return byte, position + 1
+        value, shift = byte & 0x7F, 7
+        while shift < _BITS_32:
+            position += 1
+            byte = data[position]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value, position + 1
+            shift += 7
+    except IndexError as error:
+        raise MalformedMessage("varint cut short") from error
+    raise MalformedMessage("varint of more than five bytes")
+
+
+def write_unsigned_varint(value: int) -> bytes:
+    """The unsigned varint of a value of at most 32 bits; a zigzag one's of up to 64 bits."""
+    if value < 0x80:
+        return _ONE_BYTE[value]
+    encoded = bytearray()
+    while value >= 0x80:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
+    """(value, next position) of a zigzag varint of at most ten bytes, as lengths and deltas of a record are.
+
+    Raises CorruptBatch; without a bound, a number without an end would be read in quadratic time.
+    """
+    try:
+        byte = data[position]
+        if byte < 0x80:  # nearly always
+            return (byte >> 1) ^ -(byte & 1), position + 1
+        raw, shift = byte & 0x7F, 7
+        while shift < _BITS_64:
+            position += 1
+            byte = data[position]
+            raw |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return (raw >> 1) ^ -(raw & 1), position + 1
+            shift += 7
+    except IndexError as error:
+        raise CorruptBatch("varint cut short") from error
+    raise CorruptBatch("varint of more than ten bytes")
+
+
+def encode_varint(value: int) -> bytes:
+    """A zigzag varint (int32 or int64)."""
+    raw = value << 1 if value >= 0 else (-value << 1) - 1
+    return _ONE_BYTE[raw] if raw < 0x80 else write_unsigned_varint(raw)
+
+
+def skip_tagged_fields(data: bytes | memoryview, position: int) -> int:
+    """The position behind a tagged-fields section whose fields nobody here needs. Raises MalformedMessage."""
+    count, position = read_unsigned_varint(data, position)
+    for _ in range(count):
+        _, position = read_unsigned_varint(data, position)
+        size, position = read_unsigned_varint(data, position)
+        position += size
+        if position > len(data):
+            raise MalformedMessage("tagged fields cut short")
+    return position

@@ -1,0 +1,376 @@
+"""The values of Kafka's messages, one function each: what the generated modules in `protocol.messages` are made of.
+
+A reader takes (data, position) and returns (value, next position); a writer adds to a bytearray. "compact" are the
+forms of flexible versions (KIP-482). Every length is held against the bytes that are left before anything is made of
+it: a message can never make its reader allocate more than its own size calls for. Readers raise MalformedMessage,
+struct.error, IndexError or UnicodeDecodeError on bytes that are none of ours; `protocol.codec` makes them one.
+Writers raise ValueError for what the wire cannot say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from struct import Struct
+from typing import TypeVar
+from uuid import UUID
+
+from fencepost.protocol.errors import MalformedMessage
+from fencepost.protocol.varint import read_unsigned_varint, skip_tagged_fields, write_unsigned_varint
+
+__all__ = [
+    "Codec",
+    "check_end",
+    "need",
+    "new",
+    "read_array",
+    "read_bytes",
+    "read_compact_array",
+    "read_compact_bytes",
+    "read_compact_int32s",
+    "read_compact_int64s",
+    "read_compact_nullable_array",
+    "read_compact_nullable_int32s",
+    "read_compact_nullable_string",
+    "read_compact_string",
+    "read_int32s",
+    "read_nullable",
+    "read_nullable_array",
+    "read_nullable_string",
+    "read_string",
+    "read_tag",
+    "read_unsigned_varint",
+    "read_uuid",
+    "skip_tagged_fields",
+    "write_array",
+    "write_bytes",
+    "write_compact_array",
+    "write_compact_bytes",
+    "write_compact_int32s",
+    "write_compact_int64s",
+    "write_compact_nullable_array",
+    "write_compact_nullable_int32s",
+    "write_compact_nullable_string",
+    "write_compact_string",
+    "write_int32s",
+    "write_nullable",
+    "write_nullable_array",
+    "write_nullable_string",
+    "write_string",
+    "write_tags",
+    "write_uuid",
+]
+
+T = TypeVar("T")
+_Read = Callable[[bytes, int], tuple[T, int]]
+_Write = Callable[[bytearray, T], None]
+Codec = Mapping[int, tuple[_Read[T], _Write[T]]]
+"""What reads and what writes a message, by version."""
+
+_INT16 = Struct(">h")
+_INT32 = Struct(">i")
+_MOST_STRING_BYTES = 32_767  # Kafka's own limit, in the compact form too
+_SHORT = 126  # the longest compact length whose varint is one byte
+_INT32S = tuple(Struct(f">{count}i") for count in range(_SHORT + 1))
+
+new = object.__new__
+"""An instance without its defaults, for a reader that sets every field."""
+
+
+def need(value: T | None, name: str) -> T:
+    """The value of a field that is nullable in other versions only."""
+    if value is None:
+        raise ValueError(f"{name} is null, which this version cannot say")
+    return value
+
+
+# --- lengths ---
+
+
+def _compact_length(data: bytes, at: int) -> tuple[int, int]:
+    """A length or count, -1 for null."""
+    first = data[at]
+    if first < 0x80:
+        return first - 1, at + 1
+    length, at = read_unsigned_varint(data, at)
+    return length - 1, at
+
+
+def _write_compact_length(out: bytearray, length: int) -> None:
+    if length <= _SHORT:
+        out.append(length + 1)
+    else:
+        out += write_unsigned_varint(length + 1)
+
+
+def _check_count(data: bytes, at: int, count: int, least: int) -> None:
+    """Raises MalformedMessage where `count` elements of `least` bytes and more cannot be."""
+    if count < 0:
+        raise MalformedMessage("null where an array must be")
+    if count * least > len(data) - at:
+        raise MalformedMessage(f"an array of {count} elements in {len(data) - at} bytes")
+
+
+# --- strings, byte strings, UUIDs ---
+
+
+def _text(data: bytes, at: int, size: int) -> tuple[str, int]:
+    if size < 0:
+        raise MalformedMessage("null where a string must be")
+    end = at + size
+    if end > len(data):
+        raise MalformedMessage(f"a string of {size} bytes in {len(data) - at}")
+    if size > _MOST_STRING_BYTES:
+        raise MalformedMessage(f"a string of {size} bytes, at most {_MOST_STRING_BYTES} are allowed")
+    return data[at:end].decode(), end
+
+
+def read_string(data: bytes, at: int) -> tuple[str, int]:
+    return _text(data, at + 2, _INT16.unpack_from(data, at)[0])
+
+
+def read_nullable_string(data: bytes, at: int) -> tuple[str | None, int]:
+    (size,) = _INT16.unpack_from(data, at)
+    return (None, at + 2) if size < 0 else _text(data, at + 2, size)
+
+
+def read_compact_string(data: bytes, at: int) -> tuple[str, int]:
+    first = data[at]
+    end = at + first
+    if 0 < first < 0x80 and end <= len(data):  # nearly always
+        return data[at + 1 : end].decode(), end
+    size, at = _compact_length(data, at)
+    return _text(data, at, size)
+
+
+def read_compact_nullable_string(data: bytes, at: int) -> tuple[str | None, int]:
+    return (None, at + 1) if data[at] == 0 else read_compact_string(data, at)
+
+
+def _encoded(value: str) -> bytes:
+    encoded = value.encode()
+    if len(encoded) > _MOST_STRING_BYTES:
+        raise ValueError(f"a string of {len(encoded)} bytes, at most {_MOST_STRING_BYTES} are allowed")
+    return encoded
+
+
+def write_string(out: bytearray, value: str) -> None:
+    encoded = _encoded(value)
+    out += _INT16.pack(len(encoded))
+    out += encoded
+
+
+def write_nullable_string(out: bytearray, value: str | None) -> None:
+    if value is None:
+        out += b"\xff\xff"
+    else:
+        write_string(out, value)
+
+
+def write_compact_string(out: bytearray, value: str) -> None:
+    encoded = _encoded(value)
+    _write_compact_length(out, len(encoded))
+    out += encoded
+
+
+def write_compact_nullable_string(out: bytearray, value: str | None) -> None:
+    if value is None:
+        out.append(0)
+    else:
+        write_compact_string(out, value)
+
+
+def _blob(data: bytes, at: int, size: int) -> tuple[bytes, int]:
+    if size < 0:
+        raise MalformedMessage("null where bytes must be")
+    end = at + size
+    if end > len(data):
+        raise MalformedMessage(f"{size} bytes wanted, {len(data) - at} are left")
+    return data[at:end], end
+
+
+def read_bytes(data: bytes, at: int) -> tuple[bytes, int]:
+    return _blob(data, at + 4, _INT32.unpack_from(data, at)[0])
+
+
+def read_compact_bytes(data: bytes, at: int) -> tuple[bytes, int]:
+    size, at = _compact_length(data, at)
+    return _blob(data, at, size)
+
+
+def write_bytes(out: bytearray, value: bytes) -> None:
+    out += _INT32.pack(len(value))
+    out += value
+
+
+def write_compact_bytes(out: bytearray, value: bytes) -> None:
+    _write_compact_length(out, len(value))
+    out += value
+
+
+def read_uuid(data: bytes, at: int) -> tuple[UUID | None, int]:
+    """None for the zero UUID."""
+    raw = data[at : at + 16]
+    if raw == bytes(16):
+        return None, at + 16
+    if len(raw) < 16:
+        raise MalformedMessage("a UUID cut short")
+    return UUID(bytes=raw), at + 16
+
+
+def write_uuid(out: bytearray, value: UUID | None) -> None:
+    out += bytes(16) if value is None else value.bytes
+
+
+# --- arrays: `least` is the size of the smallest element ---
+
+
+def _elements(data: bytes, at: int, count: int, read: _Read[T], least: int) -> tuple[list[T], int]:
+    _check_count(data, at, count, least)
+    values = []
+    for _ in range(count):
+        value, at = read(data, at)
+        values.append(value)
+    return values, at
+
+
+def read_array(data: bytes, at: int, read: _Read[T], least: int) -> tuple[list[T], int]:
+    return _elements(data, at + 4, _INT32.unpack_from(data, at)[0], read, least)
+
+
+def read_nullable_array(data: bytes, at: int, read: _Read[T], least: int) -> tuple[list[T] | None, int]:
+    (count,) = _INT32.unpack_from(data, at)
+    return (None, at + 4) if count < 0 else _elements(data, at + 4, count, read, least)
+
+
+def read_compact_array(data: bytes, at: int, read: _Read[T], least: int) -> tuple[list[T], int]:
+    count, at = _compact_length(data, at)
+    return _elements(data, at, count, read, least)
+
+
+def read_compact_nullable_array(data: bytes, at: int, read: _Read[T], least: int) -> tuple[list[T] | None, int]:
+    count, at = _compact_length(data, at)
+    return (None, at) if count < 0 else _elements(data, at, count, read, least)
+
+
+def write_array(out: bytearray, values: Sequence[T], write: _Write[T]) -> None:
+    out += _INT32.pack(len(values))
+    for value in values:
+        write(out, value)
+
+
+def write_nullable_array(out: bytearray, values: Sequence[T] | None, write: _Write[T]) -> None:
+    if values is None:
+        out += b"\xff\xff\xff\xff"
+    else:
+        write_array(out, values, write)
+
+
+def write_compact_array(out: bytearray, values: Sequence[T], write: _Write[T]) -> None:
+    _write_compact_length(out, len(values))
+    for value in values:
+        write(out, value)
+
+
+def write_compact_nullable_array(out: bytearray, values: Sequence[T] | None, write: _Write[T]) -> None:
+    if values is None:
+        out.append(0)
+    else:
+        write_compact_array(out, values, write)
+
+
+# --- arrays of integers ---
+
+
+def _int32s(data: bytes, at: int, count: int) -> tuple[list[int], int]:
+    _check_count(data, at, count, 4)
+    layout = _INT32S[count] if count <= _SHORT else Struct(f">{count}i")
+    return list(layout.unpack_from(data, at)), at + layout.size
+
+
+def read_int32s(data: bytes, at: int) -> tuple[list[int], int]:
+    return _int32s(data, at + 4, _INT32.unpack_from(data, at)[0])
+
+
+def read_compact_int32s(data: bytes, at: int) -> tuple[list[int], int]:
+    count = data[at]
+    if 0 < count <= _SHORT:  # nearly always
+        return list(_INT32S[count - 1].unpack_from(data, at + 1)), at + 4 * count - 3
+    count, at = _compact_length(data, at)
+    return _int32s(data, at, count)
+
+
+def read_compact_nullable_int32s(data: bytes, at: int) -> tuple[list[int] | None, int]:
+    return (None, at + 1) if data[at] == 0 else read_compact_int32s(data, at)
+
+
+def read_compact_int64s(data: bytes, at: int) -> tuple[list[int], int]:
+    count, at = _compact_length(data, at)
+    _check_count(data, at, count, 8)
+    layout = Struct(f">{count}q")
+    return list(layout.unpack_from(data, at)), at + layout.size
+
+
+def write_int32s(out: bytearray, values: Sequence[int]) -> None:
+    out += _INT32.pack(len(values))
+    out += Struct(f">{len(values)}i").pack(*values)
+
+
+def write_compact_int32s(out: bytearray, values: Sequence[int]) -> None:
+    count = len(values)
+    if count <= _SHORT:
+        out.append(count + 1)
+        out += _INT32S[count].pack(*values)
+    else:
+        out += write_unsigned_varint(count + 1)
+        out += Struct(f">{count}i").pack(*values)
+
+
+def write_compact_nullable_int32s(out: bytearray, values: Sequence[int] | None) -> None:
+    if values is None:
+        out.append(0)
+    else:
+        write_compact_int32s(out, values)
+
+
+def write_compact_int64s(out: bytearray, values: Sequence[int]) -> None:
+    _write_compact_length(out, len(values))
+    out += Struct(f">{len(values)}q").pack(*values)
+
+
+# --- structures that may be null (KIP-893), tagged fields (KIP-482) ---
+
+
+def read_nullable(data: bytes, at: int, read: _Read[T]) -> tuple[T | None, int]:
+    return (None, at + 1) if data[at] >= 0x80 else read(data, at + 1)
+
+
+def write_nullable(out: bytearray, value: T | None, write: _Write[T]) -> None:
+    if value is None:
+        out.append(0xFF)
+    else:
+        out.append(1)
+        write(out, value)
+
+
+def read_tag(data: bytes, at: int) -> tuple[int, int, int]:
+    """(tag, where its value ends, where it begins)."""
+    tag, at = read_unsigned_varint(data, at)
+    size, at = read_unsigned_varint(data, at)
+    if size > len(data) - at:
+        raise MalformedMessage(f"a tagged field of {size} bytes in {len(data) - at}")
+    return tag, at + size, at
+
+
+def check_end(at: int, end: int) -> None:
+    """Raises MalformedMessage for a tagged field that is not as long as it says."""
+    if at != end:
+        raise MalformedMessage(f"a tagged field ends at {at}, not at {end}")
+
+
+def write_tags(out: bytearray, tags: Sequence[tuple[int, bytes | bytearray]]) -> None:
+    """The tagged fields that are not at their defaults, in the order of their tags."""
+    out.append(len(tags))
+    for tag, value in tags:
+        out += write_unsigned_varint(tag)
+        out += write_unsigned_varint(len(value))
+        out += value

@@ -1,0 +1,159 @@
+"""Spark's checkpoint of a query, as far as the sink needs it: the record of what each batch is, in local files.
+
+`offsets/N` says where batch N ends. Spark does not sync it, and a decision is synced: `save` syncs it first, so that a
+loss of power cannot leave a decided batch that Spark plans anew. `changes` and `restore` put back what a decision
+remembers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import crc32c
+
+from fencepost.errors import ConfigurationError
+from fencepost.spark.sink.decision import Decision, SourceOffsets
+
+__all__ = ["Change", "changes", "local_folder", "newest", "nothing_planned", "query_of", "restore", "save"]
+
+OFFSETS = "offsets"
+METADATA = "metadata"
+
+
+def local_folder(location: str | None) -> Path | None:
+    """The checkpoint's folder; None where it is not in the local file system."""
+    if not location:
+        return None
+    parts = urlsplit(location)
+    if parts.scheme == "file":
+        return Path(unquote(parts.path))
+    return Path(location) if not parts.scheme else None
+
+
+def query_of(folder: Path) -> str | None:
+    """The id of the query whose checkpoint this is; None when it cannot be read."""
+    try:
+        found = json.loads((folder / METADATA).read_text())["id"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return found if isinstance(found, str) else None
+
+
+def newest(folder: Path) -> int | None:
+    """The digest of the newest batch's offsets: that of the batch which is being planned. None without any."""
+    text = _read(folder, max(_batches(folder), default=-1))
+    return None if text is None else _digest(text)
+
+
+def nothing_planned(folder: Path) -> bool:
+    """Whether a query has begun there, of which no batch was ever planned. False where that cannot be seen."""
+    return query_of(folder) is not None and not _batches(folder)
+
+
+def save(folder: Path, query_id: str, batch_id: int, planned: int | None) -> SourceOffsets | None:
+    """Sync what says what the batch is, and read it.
+
+    None when it is not there, another query's, or not what was `planned`: then Spark has planned the batch anew since,
+    and this is a zombie of the run before.
+    Raises OSError when the disk does not take it.
+    """
+    batch = _read(folder, batch_id) if query_of(folder) == query_id else None
+    if batch is None or _digest(batch) != planned:
+        return None
+    for path in (folder / METADATA, folder / OFFSETS / str(batch_id)):
+        _sync(path)
+        _sync(path.with_name(f".{path.name}.crc"))
+    for directory in (folder / OFFSETS, folder):
+        _sync(directory)
+    return SourceOffsets(batch, _read(folder, batch_id - 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A file of the checkpoint that is to say something else. `was` None: it is not there."""
+
+    path: Path
+    was: str | None
+    becomes: str
+
+
+def changes(folder: Path, decision: Decision) -> list[Change]:
+    """What puts back the offsets of the decided batch, so that Spark replays it as it was; [] when they are there.
+
+    Raises ConfigurationError when the decision does not say how, or the checkpoint is not the query's.
+    """
+    offsets, batch_id = decision.offsets, decision.batch_id
+    if offsets is None or (offsets.before is None and batch_id > 0):
+        raise ConfigurationError(f"the decision of batch {batch_id} does not say which source offsets it had")
+    found = query_of(folder)
+    if found != decision.query_id:
+        raise ConfigurationError(f"{folder} is the checkpoint of query {found}, the decision is {decision.query_id}'s")
+    last = max(_batches(folder), default=-1)
+    if last > batch_id:
+        raise ConfigurationError(f"{folder} has batch {last}, which is later than the decided batch {batch_id}")
+    wanted = ((batch_id - 1, offsets.before), (batch_id, offsets.batch))
+    return [
+        Change(folder / OFFSETS / str(number), was, text)
+        for number, text in wanted
+        if text is not None and (was := _read(folder, number)) != text
+    ]
+
+
+def restore(folder: Path, wanted: Sequence[Change]) -> None:
+    """Carry `changes` out.
+
+    Each file that was there is kept beside it as `.N.replaced`. Nothing else of the checkpoint is touched; a query with
+    state can go on only if its state of that batch is still there. Stop the query first.
+    Raises ConfigurationError when the checkpoint is not what it was any more; OSError.
+    """
+    for change in wanted:
+        if _read(folder, int(change.path.name)) != change.was:
+            raise ConfigurationError(f"{change.path} has changed meanwhile: does the query run?")
+    for change in wanted:
+        _replace(change.path, change.becomes)
+    _sync(folder / OFFSETS)
+
+
+def _replace(path: Path, text: str) -> None:
+    checksum = path.with_name(f".{path.name}.crc")
+    if path.exists():
+        path.replace(path.with_name(f".{path.name}.replaced"))
+    checksum.unlink(missing_ok=True)  # Hadoop checks a file only against a checksum that is there
+    new = path.with_name(f".{path.name}.new")
+    new.write_text(text)
+    _sync(new)
+    new.replace(path)
+
+
+def _batches(folder: Path) -> list[int]:
+    try:
+        return [int(path.name) for path in (folder / OFFSETS).iterdir() if path.name.isdigit()]
+    except (FileNotFoundError, PermissionError, NotADirectoryError):
+        return []
+
+
+def _digest(text: str) -> int:
+    return crc32c.crc32c(text.encode())
+
+
+def _read(folder: Path, batch_id: int) -> str | None:
+    try:
+        return (folder / OFFSETS / str(batch_id)).read_text()
+    except (FileNotFoundError, PermissionError, NotADirectoryError):
+        return None
+
+
+def _sync(path: Path) -> None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

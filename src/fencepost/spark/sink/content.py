@@ -1,0 +1,81 @@
+"""What a batch was: its number of rows and a checksum of them in which their order does not count.
+
+A row's checksum is XXH64 of the XXH64 of its cells (topic, key, value, headers), a batch's the sum of its rows' modulo
+2**64: the same rows give the same sum however they were cut into tasks. Decisions carry it, so it never changes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from fencepost.spark.sink.decision import Content
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["content_of", "hash_cells"]
+
+_NULL: Final = np.uint64(0x6E756C6C)  # stands for a cell that is null, or a column that is not there
+_CELLS: Final = 4
+
+Hashes = npt.NDArray[np.uint64]
+
+
+def content_of(rows: pa.RecordBatch, topic: str | None) -> Content:
+    """Rows as the sink writes them. `topic` None: each row names its own."""
+    count = rows.num_rows
+    if count == 0:
+        return Content(0, 0)
+    has = rows.schema.names
+    cells = np.full((count, _CELLS), _NULL, np.uint64)
+    if topic is not None:
+        raw = topic.encode()
+        cells[:, 0] = hash_cells(np.frombuffer(raw, np.uint8), np.array([0, len(raw)], np.int64))[0]
+    else:
+        cells[:, 0] = _column(rows.column("topic"))
+    cells[:, 1] = _column(rows.column("key")) if "key" in has else _NULL
+    cells[:, 2] = _column(rows.column("value"))
+    if "headers" in has:
+        cells[:, 3] = _headers(rows.column("headers"))
+    hashed = hash_cells(cells.view(np.uint8).reshape(-1), np.arange(count + 1, dtype=np.int64) * (8 * _CELLS))
+    return Content(count, int(hashed.sum(dtype=np.uint64)))
+
+
+def _column(column: pa.Array) -> Hashes:
+    import pyarrow as pa
+
+    plain = column.cast(pa.large_binary())
+    _, offsets, data = plain.buffers()
+    bounds = np.frombuffer(offsets, np.int64, len(plain) + 1, plain.offset * 8)
+    blob = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+    hashed = hash_cells(blob, bounds)
+    if plain.null_count:
+        hashed[np.asarray(plain.is_null())] = _NULL
+    return hashed
+
+
+def _headers(column: pa.ListArray) -> Hashes:
+    """Of each row's headers in their order. A row without headers and one whose list is null are the same record."""
+    keys, values = column.values.flatten()
+    pairs = np.stack([_column(keys), _column(values)], axis=1)
+    bounds = np.asarray(column.offsets).astype(np.int64) * 16
+    hashed = hash_cells(np.ascontiguousarray(pairs).view(np.uint8).reshape(-1), bounds)
+    empty = bounds[1:] == bounds[:-1]
+    if column.null_count:
+        empty |= np.asarray(column.is_null())
+    hashed[empty] = _NULL
+    return hashed
+
+
+def hash_cells(blob: npt.NDArray[np.uint8], bounds: npt.NDArray[np.int64]) -> Hashes:
+    """XXH64 (seed 0) of each span of `blob`; `bounds` has one entry more than there are spans."""
+    out = np.empty(len(bounds) - 1, np.uint64)
+    if len(out) and (bounds[0] < 0 or bounds[-1] > len(blob) or bool((np.diff(bounds) < 0).any())):
+        raise ValueError("spans lie outside their blob")
+    from fencepost.spark.sink.xxh64 import hash_spans
+
+    hash_spans(np.ascontiguousarray(blob), np.ascontiguousarray(bounds), out)
+    return out

@@ -1,0 +1,280 @@
+"""The decision record: the one durable fact that a micro-batch's transactions are to be committed.
+
+A decision is there or it is not; it has no other states. It is written by one transaction on the sink's own id S, under
+a key made of sink and query id, so that a compacted topic keeps the last decision of each query. Before a later one
+replaces it, Open has finished it, so the last one is enough.
+
+Value (big endian)::
+
+    magic "FPD" | version u8 | crc32c u32 of all that follows | batch id i64 | sink | query id | count u32 | winners
+    sink, query id: length u16, UTF-8     winner: 16 unique bytes of the transactional id, producer id i64, epoch i16
+
+Version 2 goes on with what the batch was::
+
+    rows u64 | checksum u64 | length u32 | offsets     offsets: zlib of JSON {"batch": ..., "before": ...}, or empty
+
+The sink's name is in every winner's transactional id, so a winner is 26 bytes and 30,000 fit in Kafka's default 1 MiB.
+Key: magic "FPK" | 1 | sink | query id. The key never changes form: compaction compares its bytes.
+A new version adds its reader to `_READERS` and keeps the older ones.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Final
+
+import crc32c
+
+from fencepost.protocol.cursor import Reader
+from fencepost.protocol.errors import MalformedMessage
+from fencepost.spark.errors import CorruptDecisionError, SinkContradictionError
+from fencepost.spark.sink import names
+
+__all__ = [
+    "MAX_OFFSETS_BYTES",
+    "MAX_QUERY_ID_BYTES",
+    "MAX_WINNERS",
+    "NO_ROWS",
+    "Content",
+    "Decision",
+    "Pair",
+    "SourceOffsets",
+    "Winner",
+    "decode_key",
+    "decode_value",
+    "encode_key",
+    "encode_value",
+]
+
+MAX_WINNERS: Final = 30_000
+MAX_QUERY_ID_BYTES: Final = 1000
+VERSION: Final = 2
+MAX_OFFSETS_BYTES: Final = 128 * 1024  # compressed; with all winners a decision stays below 1 MiB
+MAX_OFFSETS_TEXT_BYTES: Final = 64 * 1024 * 1024
+
+_VALUE_MAGIC: Final = b"FPD"
+_KEY_MAGIC: Final = b"FPK\x01"
+_HEAD: Final = struct.Struct(">3sBI")
+_BATCH: Final = struct.Struct(">q")
+_LENGTH: Final = struct.Struct(">H")
+_COUNT: Final = struct.Struct(">I")
+_CONTENT: Final = struct.Struct(">QQ")
+_WINNER: Final = struct.Struct(f">{names.UNIQUE_BYTES}sqh")
+_MAX_EPOCH: Final = 2**15 - 1
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Pair:
+    """(producer id, epoch): what EndTxn must carry."""
+
+    producer_id: int
+    epoch: int
+
+    def __str__(self) -> str:
+        return f"{self.producer_id}:{self.epoch}"
+
+
+@dataclass(frozen=True, slots=True)
+class Winner:
+    """A transaction to commit, and the pair that commits it."""
+
+    transactional_id: str
+    pair: Pair
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What rows there are: how many, and a checksum (64 bits) in which their order does not count."""
+
+    rows: int
+    checksum: int
+
+    def __add__(self, other: Content) -> Content:
+        return Content(self.rows + other.rows, (self.checksum + other.checksum) % 2**64)
+
+    def __str__(self) -> str:
+        return f"{self.rows} rows with checksum {self.checksum:016x}"
+
+
+NO_ROWS: Final = Content(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOffsets:
+    """Spark's offset log for a batch, each as its file's text: where the batch ends, and where the one before did."""
+
+    batch: str
+    before: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Batch `batch_id` of query `query_id` of `sink` consists of exactly these transactions.
+
+    `content`: None in version 1. `offsets`: None where the checkpoint could not be read, or they are too long.
+    """
+
+    sink: str
+    query_id: str
+    batch_id: int
+    winners: tuple[Winner, ...]
+    content: Content | None = None
+    offsets: SourceOffsets | None = None
+
+
+def encode_key(sink: str, query_id: str) -> bytes:
+    """The record key of the sink's query."""
+    return _KEY_MAGIC + _text(sink, names.MAX_SINK_BYTES) + _text(query_id, MAX_QUERY_ID_BYTES)
+
+
+def decode_key(key: bytes) -> tuple[str, str] | None:
+    """(sink, query id), or None for a key of another kind."""
+    if not key.startswith(_KEY_MAGIC):
+        return None
+    with _corrupt():
+        reader = Reader(key, position=len(_KEY_MAGIC))
+        sink, query_id = _read_text(reader), _read_text(reader)
+        reader.end()
+    return sink, query_id
+
+
+def encode_value(decision: Decision) -> bytes:
+    """The record value. SinkContradictionError when the decision breaks a limit or names what is not the sink's."""
+    if len(decision.winners) > MAX_WINNERS:
+        raise SinkContradictionError(
+            f"a decision names at most {MAX_WINNERS} transactions, not {len(decision.winners)}"
+        )
+    if not 0 <= decision.batch_id < 2**63:
+        raise SinkContradictionError(f"batch id {decision.batch_id} cannot be")
+    body = bytearray(_BATCH.pack(decision.batch_id))
+    body += _text(decision.sink, names.MAX_SINK_BYTES)
+    body += _text(decision.query_id, MAX_QUERY_ID_BYTES)
+    body += _COUNT.pack(len(decision.winners))
+    seen: set[bytes] = set()
+    for winner in decision.winners:
+        name = names.parse(winner.transactional_id)
+        if not isinstance(name, names.TaskId) or name.sink != decision.sink:
+            raise SinkContradictionError(f"{winner.transactional_id!r} is not a task id of sink {decision.sink!r}")
+        if name.unique in seen:
+            raise SinkContradictionError(f"{winner.transactional_id!r} is named twice")
+        seen.add(name.unique)
+        _check_pair(winner.pair)
+        body += _WINNER.pack(name.unique, winner.pair.producer_id, winner.pair.epoch)
+    if decision.content is None:  # a version 1 decision that is written again
+        return _HEAD.pack(_VALUE_MAGIC, 1, crc32c.crc32c(bytes(body))) + bytes(body)
+    body += _CONTENT.pack(decision.content.rows, decision.content.checksum)
+    offsets = _packed(decision.offsets)
+    body += _COUNT.pack(len(offsets)) + offsets
+    return _HEAD.pack(_VALUE_MAGIC, VERSION, crc32c.crc32c(bytes(body))) + bytes(body)
+
+
+def _packed(offsets: SourceOffsets | None) -> bytes:
+    """Empty when there are none, or too many: they help a person, the decision stands without them."""
+    if offsets is None:
+        return b""
+    text = json.dumps({"batch": offsets.batch, "before": offsets.before}).encode()
+    packed = zlib.compress(text) if len(text) <= MAX_OFFSETS_TEXT_BYTES else b""
+    return packed if len(packed) <= MAX_OFFSETS_BYTES else b""
+
+
+def _unpacked(packed: bytes) -> SourceOffsets | None:
+    if not packed:
+        return None
+    try:
+        inflater = zlib.decompressobj()
+        text = inflater.decompress(packed, MAX_OFFSETS_TEXT_BYTES)
+        if not inflater.eof:
+            raise CorruptDecisionError("a decision's source offsets are too long, or cut short")
+        fields = json.loads(text)
+        batch, before = fields["batch"], fields["before"]
+    except (zlib.error, ValueError, KeyError, TypeError) as error:
+        raise CorruptDecisionError("a decision's source offsets cannot be read") from error
+    if not isinstance(batch, str) or not (before is None or isinstance(before, str)):
+        raise CorruptDecisionError("a decision's source offsets are not texts")
+    return SourceOffsets(batch, before)
+
+
+def decode_value(value: bytes) -> Decision:
+    """What `encode_value` of this or an older version wrote. CorruptDecisionError for anything else."""
+    if len(value) < _HEAD.size:
+        raise CorruptDecisionError(f"a decision of {len(value)} bytes is too short")
+    magic, version, checksum = _HEAD.unpack_from(value)
+    if magic != _VALUE_MAGIC:
+        raise CorruptDecisionError(f"a decision begins with {_VALUE_MAGIC!r}, not {magic!r}")
+    reader = _READERS.get(version)
+    if reader is None:
+        raise CorruptDecisionError(
+            f"a decision of version {version} was written by a newer release; this one reads up to {VERSION}"
+        )
+    body = value[_HEAD.size :]
+    if crc32c.crc32c(body) != checksum:
+        raise CorruptDecisionError("a decision's checksum does not fit its bytes")
+    with _corrupt():
+        return reader(body)
+
+
+def _read_v1(body: bytes) -> Decision:
+    reader = Reader(body)
+    decision = _read_winners(reader)
+    reader.end()
+    return decision
+
+
+def _read_v2(body: bytes) -> Decision:
+    reader = Reader(body)
+    decision = _read_winners(reader)
+    content = Content(*reader.unpack(_CONTENT))
+    (length,) = reader.unpack(_COUNT)
+    offsets = _unpacked(bytes(reader.take(length)))
+    reader.end()
+    return replace(decision, content=content, offsets=offsets)
+
+
+def _read_winners(reader: Reader) -> Decision:
+    (batch_id,) = reader.unpack(_BATCH)
+    sink, query_id = _read_text(reader), _read_text(reader)
+    (count,) = reader.unpack(_COUNT)
+    if count > MAX_WINNERS:
+        raise CorruptDecisionError(f"a decision names {count} transactions; the limit is {MAX_WINNERS}")
+    winners = []
+    for _ in range(count):
+        unique, producer_id, epoch = reader.unpack(_WINNER)
+        winners.append(Winner(names.task_id(sink, unique), Pair(producer_id, epoch)))
+    return Decision(sink, query_id, batch_id, tuple(winners))
+
+
+_READERS: Final[dict[int, Callable[[bytes], Decision]]] = {1: _read_v1, 2: _read_v2}
+
+
+def _check_pair(pair: Pair) -> None:
+    if not (0 <= pair.producer_id < 2**63 and 0 <= pair.epoch <= _MAX_EPOCH):
+        raise SinkContradictionError(f"{pair} is not a producer id and epoch")
+
+
+def _text(text: str, limit: int) -> bytes:
+    raw = text.encode()
+    if not 1 <= len(raw) <= limit:
+        raise SinkContradictionError(f"{text[:80]!r} has {len(raw)} bytes; allowed are 1 to {limit}")
+    return _LENGTH.pack(len(raw)) + raw
+
+
+def _read_text(reader: Reader) -> str:
+    (length,) = reader.unpack(_LENGTH)
+    try:
+        return str(reader.take(length), "utf-8")
+    except UnicodeDecodeError as error:
+        raise CorruptDecisionError("a decision's text is not UTF-8") from error
+
+
+@contextmanager
+def _corrupt() -> Iterator[None]:
+    """Bytes that do not fit are a damaged decision."""
+    try:
+        yield
+    except MalformedMessage as error:
+        raise CorruptDecisionError(f"a decision is damaged: {error}") from error

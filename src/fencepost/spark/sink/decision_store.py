@@ -1,0 +1,238 @@
+"""Decision records on a compacted topic: written by a claim, read by the next Open.
+
+A sink's records are all in one partition, `partition_of(sink)` of the first PARTITIONS; the number is fixed, so the
+topic may have more but not fewer. Sinks that share a partition wait for each other's open decisions, which are short.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, TypeAlias
+from uuid import UUID
+
+import crc32c
+
+from fencepost.client.admin.core import AdminCore
+from fencepost.client.net.list_offsets import EARLIEST, LATEST
+from fencepost.client.types import TopicPartition
+from fencepost.errors import AuthorizationError, ConfigurationError
+from fencepost.protocol.errors import ProtocolError as WireError
+from fencepost.protocol.records.batch import set_producer
+from fencepost.protocol.records.small import encode_pairs
+from fencepost.protocol.records.walk import pairs_of
+from fencepost.spark.errors import CorruptDecisionError
+from fencepost.spark.sink import names, wire
+from fencepost.spark.sink.decision import Decision, Pair, decode_key, decode_value, encode_key, encode_value
+
+__all__ = ["DEFAULT_TOPIC", "PARTITIONS", "DecisionStore", "partition_of"]
+
+DEFAULT_TOPIC: Final = "__fencepost_decisions"
+PARTITIONS: Final = 16
+TOPIC_CONFIGS: Final = {"cleanup.policy": "compact", "segment.bytes": "16777216", "min.cleanable.dirty.ratio": "0.1"}
+
+
+BATCH_BYTES_MOST: Final = 1_000_000  # Kafka's default max.message.bytes is 1,048,588
+RECORD_OVERHEAD: Final = 100
+MIN_IN_SYNC: Final = "min.insync.replicas"
+CLEANUP: Final = "cleanup.policy"
+
+log = logging.getLogger("fencepost.spark")
+
+_Record: TypeAlias = tuple[bytes, bytes | None]
+
+
+def partition_of(sink: str) -> int:
+    """Where the sink's records are. Never change this: an Open that reads elsewhere finds nothing decided."""
+    return crc32c.crc32c(sink.encode()) % PARTITIONS
+
+
+class _Safety(NamedTuple):
+    """How a topic is kept; None: not known."""
+
+    replicas: int | None = None
+    in_sync: int | None = None
+    cleanup: str | None = None
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What was read so far. Committed records do not change, so the next read goes on from `position`."""
+
+    topic_id: UUID | None
+    position: int = 0
+    last: dict[tuple[str, str], bytes] = field(default_factory=dict)
+
+
+class DecisionStore:
+    """The decision topic of one cluster."""
+
+    def __init__(self, admin: AdminCore, topic: str = DEFAULT_TOPIC, output: str | None = None) -> None:
+        """`output`: the topic that the decided rows go to; decisions are to be kept at least as safely."""
+        self._admin = admin
+        self._cluster = admin.cluster
+        self._topic = topic
+        self._output = output
+        self._is_checked = False
+        self._seen: dict[int, _Seen] = {}
+
+    async def ensure_topic(self, deadline_ms: int) -> None:
+        """Create the topic if it is not there, replicated like the output; look at it once.
+
+        Raises ConfigurationError when it has too few partitions, or deletes what is old. Warns when it is kept with
+        fewer replicas than the output.
+        """
+        left = max(deadline_ms - self._cluster.runtime.now_ms(), 1)
+        known = (await self._admin.describe_topics([self._topic], api_timeout_ms=left)).get(self._topic)
+        if known is None:
+            wanted = await self._safety(self._output, left)
+            configs = dict(TOPIC_CONFIGS)
+            if wanted.in_sync is not None:
+                configs[MIN_IN_SYNC] = str(wanted.in_sync)
+            await self._admin.create_topic(
+                self._topic, PARTITIONS, wanted.replicas or -1, configs=configs, exist_ok=True, api_timeout_ms=left
+            )
+            known = (await self._admin.describe_topics([self._topic], api_timeout_ms=left)).get(self._topic)
+        if known is None or len(known.partitions) < PARTITIONS:
+            found = 0 if known is None else len(known.partitions)
+            raise ConfigurationError(f"topic {self._topic!r} has {found} partitions; the sink needs {PARTITIONS}")
+        if not self._is_checked:
+            self._check(await self._safety(self._topic, left), await self._safety(self._output, left))
+            self._is_checked = True
+
+    async def _safety(self, topic: str | None, timeout_ms: int) -> _Safety:
+        """As far as it may be asked."""
+        if topic is None:
+            return _Safety()
+        found = (await self._admin.describe_topics([topic], api_timeout_ms=timeout_ms)).get(topic)
+        if found is None:
+            return _Safety()
+        replicas = min((len(one.replicas) for one in found.partitions.values()), default=0) or None
+        try:
+            told = await self._admin.describe_configs(topic, api_timeout_ms=timeout_ms)
+        except AuthorizationError as error:
+            log.info("the settings of topic %r may not be seen: %s", topic, error)
+            return _Safety(replicas)
+        in_sync = told.get(MIN_IN_SYNC)
+        return _Safety(replicas, int(in_sync) if in_sync else None, told.get(CLEANUP))
+
+    def _check(self, own: _Safety, output: _Safety) -> None:
+        if own.cleanup is not None and own.cleanup != "compact":
+            raise ConfigurationError(
+                f"topic {self._topic!r} has {CLEANUP}={own.cleanup}; it has to be compact: a decision that is deleted "
+                "leaves its batch half written, or writes it twice"
+            )
+        weaker = [
+            f"{name} {ours} and not {theirs}"
+            for name, ours, theirs in (
+                ("replication factor", own.replicas, output.replicas),
+                (MIN_IN_SYNC, own.in_sync, output.in_sync),
+            )
+            if ours is not None and theirs is not None and ours < theirs
+        ]
+        if weaker:
+            log.warning(
+                "topic %r is kept less safely than %r, whose batches it decides: %s",
+                self._topic,
+                self._output,
+                ", ".join(weaker),
+            )
+
+    async def is_there(self, deadline_ms: int) -> bool:
+        """Whether the topic exists; it is not created by looking."""
+        left = max(deadline_ms - self._cluster.runtime.now_ms(), 1)
+        return bool(await self._admin.describe_topics([self._topic], api_timeout_ms=left))
+
+    async def read(self, sink: str, deadline_ms: int) -> tuple[Decision, ...]:
+        """The last decision of every query of the sink, up to the end offset as it is now.
+
+        Raises CorruptDecisionError, CorruptRecordError, KafkaTimeoutError (an open transaction of another sink holds
+        the end back).
+        """
+        await self.ensure_topic(deadline_ms)
+        seen = await self._catch_up(partition_of(sink), deadline_ms)
+        # Decoded only here: what another sink's newer release wrote is not ours to understand.
+        return tuple(decode_value(value) for (owner, _), value in sorted(seen.last.items()) if owner == sink)
+
+    async def read_query(self, query_id: str, deadline_ms: int) -> tuple[Decision, ...]:
+        """The last decision of this query in every sink. Reads the whole topic; raises what `read` raises."""
+        await self.ensure_topic(deadline_ms)
+        found: list[bytes] = []
+        for partition in range(PARTITIONS):
+            seen = await self._catch_up(partition, deadline_ms)
+            found += [value for (_, query), value in sorted(seen.last.items()) if query == query_id]
+        return tuple(map(decode_value, found))
+
+    async def sinks(self, deadline_ms: int) -> list[str]:
+        """The sinks that have decided something. Reads the whole topic, which has to be there."""
+        found: set[str] = set()
+        for partition in range(PARTITIONS):
+            found.update(sink for sink, _ in (await self._catch_up(partition, deadline_ms)).last)
+        return sorted(found)
+
+    async def _catch_up(self, partition: int, deadline_ms: int) -> _Seen:
+        """What a partition says up to its end as it is now."""
+        place = TopicPartition(self._topic, partition)
+        left = max(deadline_ms - self._cluster.runtime.now_ms(), 1)
+        # The end of the log, not the last stable offset: a decision whose marker is on its way has to be waited for.
+        end = (await self._admin.list_offsets({place: LATEST}, api_timeout_ms=left))[place].offset
+        topic_id = (await self._cluster.topic(self._topic, deadline_ms)).topic_id
+        seen = self._seen.get(partition)
+        if seen is None or seen.topic_id != topic_id or seen.position > end:
+            seen = _Seen(topic_id, await self._beginning(place, left))
+        batches = wire.committed_batches(self._cluster, self._topic, partition, seen.position, end, deadline_ms)
+        async for header, batch in batches:
+            try:
+                records = list(pairs_of(header, batch))
+            except WireError as error:
+                where = f"{self._topic}-{partition} at offset {header.base_offset}"
+                raise CorruptDecisionError(f"{where}: the records cannot be read: {error}") from error
+            for _, key, value in records:
+                _take(seen.last, key, value)
+            seen.position = header.last_offset + 1
+        seen.position = max(seen.position, end)
+        self._seen[partition] = seen
+        return seen
+
+    async def _beginning(self, place: TopicPartition, timeout_ms: int) -> int:
+        return (await self._admin.list_offsets({place: EARLIEST}, api_timeout_ms=timeout_ms))[place].offset
+
+    async def write(self, claim: Pair, decision: Decision, deadline_ms: int, others: Sequence[Decision] = ()) -> int:
+        """Produce the record in a transaction on S with the claim: 0, or the wire code that refused it.
+
+        As many of `others` (the sink's, too) as fit go with it. The claim's first batch: sequence 0.
+        Raises KafkaTimeoutError.
+        """
+        records: list[_Record] = [_record(decision)]
+        size = len(records[0][1] or b"")
+        for one in map(_record, others):
+            size += len(one[0]) + len(one[1] or b"") + RECORD_OVERHEAD
+            if size > BATCH_BYTES_MOST:
+                break  # the next decision comes with more of them
+            records.append(one)
+        return await self._produce(claim, decision.sink, records, deadline_ms)
+
+    async def forget(self, claim: Pair, sink: str, query_id: str, deadline_ms: int) -> int:
+        """As `write`, the tombstone of the query's decision."""
+        return await self._produce(claim, sink, [(encode_key(sink, query_id), None)], deadline_ms)
+
+    async def _produce(self, claim: Pair, sink: str, records: list[_Record], deadline_ms: int) -> int:
+        batch = encode_pairs(records, self._cluster.runtime.wall_ms())
+        set_producer(batch, claim.producer_id, claim.epoch, 0, transactional=True)
+        owner = names.sink_id(sink)
+        return await wire.produce_batch(self._cluster, owner, self._topic, partition_of(sink), batch, deadline_ms)
+
+
+def _record(decision: Decision) -> _Record:
+    return encode_key(decision.sink, decision.query_id), encode_value(decision)
+
+
+def _take(last: dict[tuple[str, str], bytes], key: bytes, value: bytes | None) -> None:
+    owner = decode_key(key)
+    if owner is None:
+        return
+    if value is None:
+        last.pop(owner, None)  # an operator's tombstone: the query is over
+    else:
+        last[owner] = value

@@ -1,0 +1,128 @@
+"""Transactional ids of a sink.
+
+A sink has one id of its own, S, whose owner may decide, and one for each task attempt (task_ids.py):
+
+    fencepost-sink/<escaped sink id>                  S
+    fencepost-sink/<escaped sink id>/<32 hex digits>  a task's
+
+Escaping leaves A-Z a-z 0-9 . _ - as they are and writes every other UTF-8 byte as %XX, so "/" can only be a separator.
+`parse` accepts exactly what the two functions here write. Never test a prefix instead: the ids of the sink "orders"
+would then seem to include those of "orders/eu" and one sink would abort what another has prepared.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from fencepost.errors import ConfigurationError
+
+__all__ = [
+    "MAX_SINK_BYTES",
+    "UNIQUE_BYTES",
+    "SinkId",
+    "TaskId",
+    "listing_pattern",
+    "of_location",
+    "parse",
+    "probe_id",
+    "sink_id",
+    "task_id",
+]
+
+MAX_SINK_BYTES: Final = 1000  # of the UTF-8 form; Kafka's own limit of a transactional id is 32767 after escaping
+UNIQUE_BYTES: Final = 16
+
+_PREFIX: Final = "fencepost-sink/"
+_PLAIN: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
+_LOCATION: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:(?://(?!/)[^/]*|//(?=/))?)?(.*)", re.DOTALL)
+_SHAPE: Final = re.compile(r"fencepost-sink/((?:[A-Za-z0-9._-]|%[0-9A-F]{2})+)(?:/([0-9a-f]{32}))?")
+
+
+@dataclass(frozen=True, slots=True)
+class SinkId:
+    """The sink's own id, S."""
+
+    sink: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskId:
+    """An id for task attempts; `unique` is its 16 random bytes."""
+
+    sink: str
+    unique: bytes
+
+
+def sink_id(sink: str) -> str:
+    """S of the sink named `sink`. ConfigurationError for a name that cannot be one (empty, too long, not UTF-8)."""
+    return _PREFIX + _escape(sink)
+
+
+def task_id(sink: str, unique: bytes) -> str:
+    """A task's id; `unique` is 16 bytes that were never used before (random)."""
+    if len(unique) != UNIQUE_BYTES:
+        raise ConfigurationError(f"a task id needs {UNIQUE_BYTES} unique bytes, not {len(unique)}")
+    return f"{_PREFIX}{_escape(sink)}/{unique.hex()}"
+
+
+def parse(transactional_id: str) -> TaskId | SinkId | None:
+    """What `transactional_id` names; None for ids that this module did not write."""
+    match = _SHAPE.fullmatch(transactional_id)
+    if match is None:
+        return None
+    sink = _unescape(match[1])
+    if sink is None or len(sink.encode()) > MAX_SINK_BYTES:
+        return None
+    return SinkId(sink) if match[2] is None else TaskId(sink, bytes.fromhex(match[2]))
+
+
+def probe_id(sink: str) -> str:
+    """An id of the sink to try features on. No transaction is ever begun with it, and `parse` does not know it."""
+    return f"{_PREFIX}{_escape(sink)}/probe"
+
+
+def listing_pattern(sink: str) -> str:
+    """A ListTransactions v2 pattern (RE2, matched in full) for the sink's task ids; it only narrows: parse the ids."""
+    return re.escape(f"{_PREFIX}{_escape(sink)}/") + "[0-9a-f]{32}"
+
+
+def of_location(checkpoint: str) -> str:
+    """A checkpoint's location as a sink's name: `/cp`, `/cp/`, `file:/cp` and `file:///cp` are one."""
+    match = _LOCATION.fullmatch(checkpoint)
+    if match is None:
+        return checkpoint
+    place = (match[1] or "").removesuffix("//")
+    path = re.sub("/{2,}", "/", match[2])
+    path = path if path == "/" else path.removesuffix("/")
+    return path if place == "file:" and path.startswith("/") else f"{place}{path}"
+
+
+def _escape(sink: str) -> str:
+    try:
+        raw = sink.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigurationError(f"sink id {sink!r} is not encodable as UTF-8") from error
+    if not 1 <= len(raw) <= MAX_SINK_BYTES:
+        raise ConfigurationError(f"a sink id has 1 to {MAX_SINK_BYTES} bytes, this one has {len(raw)}")
+    return "".join(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in raw)
+
+
+def _unescape(text: str) -> str | None:
+    raw = bytearray()
+    position = 0
+    while position < len(text):
+        if text[position] == "%":
+            byte = int(text[position + 1 : position + 3], 16)
+            if byte in _PLAIN:
+                return None  # an escape that was not needed: two texts would name one sink
+            raw.append(byte)
+            position += 3
+        else:
+            raw.append(ord(text[position]))
+            position += 1
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return None

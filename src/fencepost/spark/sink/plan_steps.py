@@ -1,0 +1,385 @@
+"""What plan.py's functions yield and return: the steps, what answers them, and what goes from process to process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+from fencepost.spark.sink.decision import Content, Decision, Pair, Winner
+
+__all__ = [
+    "AbortOutcome",
+    "AskOwner",
+    "BeginTask",
+    "BrokerOffer",
+    "Claim",
+    "Decided",
+    "DescribeBroker",
+    "DescribeTasks",
+    "DescribeWinners",
+    "Drain",
+    "End",
+    "EndTransactions",
+    "ForgetQuery",
+    "GiveUp",
+    "HasRows",
+    "KeepWinners",
+    "Level",
+    "ListTransactions",
+    "Listed",
+    "Message",
+    "Nothing",
+    "Opened",
+    "Prepared",
+    "ProbeTwoPhase",
+    "ReadDecisions",
+    "SameBatch",
+    "SaveOffsets",
+    "Seen",
+    "Settled",
+    "Skipped",
+    "Step",
+    "TakeId",
+    "Use",
+    "WriteDecision",
+    "WriteRows",
+]
+
+
+class Level(Enum):
+    """What a broker's transactions can promise about a decided batch (design, "Two-phase commit")."""
+
+    KEEP_PREPARED = "keep-prepared"  # a prepared transaction waits for ever; an attempt that died writing expires
+    TWO_PHASE = "two-phase"  # a transaction waits for ever from its beginning on
+    RESUME = "resume"  # it waits for transaction.timeout.ms; a decided one can be lost, loudly
+
+    @property
+    def rank(self) -> int:
+        """3 is the strongest."""
+        return {Level.KEEP_PREPARED: 3, Level.TWO_PHASE: 2, Level.RESUME: 1}[self]
+
+
+# --- values ---
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A transaction that ListTransactions and DescribeTransactions showed; `state` is Kafka's name for it."""
+
+    transactional_id: str
+    pair: Pair
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A winner before its decision. `timeout_ms` None: it has none. `is_late`: it may end before it is completed."""
+
+    pair: Pair
+    state: str
+    age_ms: int | None
+    timeout_ms: int | None
+    is_late: bool
+
+    def __str__(self) -> str:
+        begun = "" if self.age_ms is None else f", begun {self.age_ms} ms ago"
+        timeout = "" if self.timeout_ms is None else f", transaction.timeout.ms is {self.timeout_ms}"
+        # Asking to keep a transaction that has ended leaves its id empty.
+        state = "aborted before" if self.state == "Empty" else self.state
+        return f"{state}{begun}{timeout}"
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """The last decided batch of a query; `content` None: decided by a release that did not write it down."""
+
+    query_id: str
+    batch_id: int
+    content: Content | None
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What Open found, for the tasks of one batch: `decided` has the last decision of each query.
+
+    `naming`: the queries whose decisions still name transactions. All of these are complete.
+    """
+
+    sink: str
+    level: Level
+    claim: Pair
+    decided: tuple[Decided, ...]
+    naming: tuple[str, ...] = ()
+
+    def last(self, query_id: str) -> Decided | None:
+        """The query's last decided batch."""
+        return next((one for one in self.decided if one.query_id == query_id), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What a task id was used for."""
+
+    sink: str
+    claim: Pair
+    query_id: str
+    batch_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """The batch was decided before; the rows were thrown away. `decided`: the whole batch's content, as decided."""
+
+    query_id: str
+    batch_id: int
+    content: Content
+    decided: Content | None
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """There were no rows; nothing was opened."""
+
+    query_id: str
+    batch_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The rows are in a flushed, open transaction, begun with `pair`.
+
+    `others_named`: Open found other queries' decisions that name transactions, and has completed these.
+    """
+
+    level: Level
+    claim: Pair
+    query_id: str
+    batch_id: int
+    transactional_id: str
+    pair: Pair
+    content: Content
+    others_named: bool = False
+
+
+Message: TypeAlias = Skipped | Nothing | Prepared
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What became of a decided batch's transactions, by their transactional ids."""
+
+    decision: Decision
+    committed: tuple[str, ...]
+    lost: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerOffer:
+    """ApiVersions: highest InitProducerId and EndTxn versions (-1: none), finalized transaction.version (0: absent)."""
+
+    init_producer_id_max: int
+    end_txn_max: int
+    transaction_version: int
+
+
+class SameBatch(Enum):
+    """When a batch that comes with a decided number is taken for the one that was decided."""
+
+    ROWS = "rows"  # its rows are the same: count and checksum
+    COUNT = "count"  # it has as many rows
+    OFFSETS = "offsets"  # it was planned with the same source offsets; Spark's checkpoint has to be readable
+    NUMBER = "number"  # always
+
+
+class AbortOutcome(Enum):
+    """What an abort found."""
+
+    NOTHING = "there was nothing to abort"
+    ABORTED = "the batch can never be decided; its transactions were aborted"
+    COMMITTED = "the batch was decided; its transactions were committed"
+    LEFT = "a newer run owns the sink; everything was left to it"
+
+
+# --- steps ---
+
+
+@dataclass(frozen=True, slots=True)
+class ListTransactions:
+    """-> tuple[Listed, ...]: at least the ongoing transactions of the sink's task ids."""
+
+    sink: str
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """-> Pair: plain InitProducerId(S), repeated until it is answered."""
+
+    sink: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadDecisions:
+    """-> tuple[Decision, ...]: the last decision of every query of the sink, up to the end offset taken now."""
+
+    sink: str
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """One EndTxn v5."""
+
+    transactional_id: str
+    pair: Pair
+    commit: bool
+
+
+@dataclass(frozen=True, slots=True)
+class EndTransactions:
+    """-> tuple[int, ...]: the definite wire code of each, in order; they may be carried out in parallel."""
+
+    ends: tuple[End, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AskOwner:
+    """-> int: the definite wire code of EndTxn v5(abort) on S with the claim."""
+
+    sink: str
+    claim: Pair
+
+
+@dataclass(frozen=True, slots=True)
+class WriteDecision:
+    """-> int | None: one transaction on S with the claim, no new InitProducerId: the records, then EndTxn v5(commit).
+
+    `complete`: decisions of other queries, which from then on name no transactions; as many of them as fit.
+    0 when it is durable; the wire code of what refused it; None when no answer could be had.
+    """
+
+    claim: Pair
+    decision: Decision
+    complete: tuple[Decision, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetQuery:
+    """-> int | None: as WriteDecision, the tombstone of the query's decision."""
+
+    claim: Pair
+    sink: str
+    query_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class SaveOffsets:
+    """-> SourceOffsets | None: make Spark's record of what the batch is durable, and read it; None: out of reach."""
+
+    query_id: str
+    batch_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """-> Content: throw the task's rows away; what they were."""
+
+
+@dataclass(frozen=True, slots=True)
+class HasRows:
+    """-> bool: is there a first row?"""
+
+
+@dataclass(frozen=True, slots=True)
+class TakeId:
+    """-> str: a task id of the sink: one of this process's own that is free (task_ids.py), or a new one."""
+
+    opened: Opened
+
+
+@dataclass(frozen=True, slots=True)
+class BeginTask:
+    """-> Pair | None: InitProducerId of a taken id, sent once. None when its answer was lost: it may arrive late.
+
+    Only an id whose answer came may be taken again.
+    """
+
+    transactional_id: str
+    use: Use
+    two_phase: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WriteRows:
+    """-> Content: produce all rows in a transaction of the id, and flush: every one is acknowledged."""
+
+    transactional_id: str
+    pair: Pair
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """-> KafkaError | None: EndTxn v5(abort) of the task's own transaction, with little patience: what hindered it."""
+
+    transactional_id: str
+    pair: Pair
+
+
+@dataclass(frozen=True, slots=True)
+class KeepWinners:
+    """-> tuple[Pair | None, ...]: InitProducerId(keep, 2PC) with each transaction's own pair, until it is answered.
+
+    The pair EndTxn must carry from now on, the same however often it is asked for; None: the transaction is not open.
+    """
+
+    winners: tuple[Winner, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeWinners:
+    """-> tuple[Seen, ...]: what DescribeTransactions says of each, and which are about to be timed out."""
+
+    sink: str
+    transactional_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeTasks:
+    """-> tuple[Listed, ...]: those of the transactions that the brokers know."""
+
+    transactional_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeBroker:
+    """-> BrokerOffer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeTwoPhase:
+    """-> int: the wire code of InitProducerId v6(2PC) on the sink's probe id, with or without keep."""
+
+    sink: str
+    keep_prepared: bool
+
+
+Step: TypeAlias = (
+    ListTransactions
+    | Claim
+    | ReadDecisions
+    | EndTransactions
+    | AskOwner
+    | ForgetQuery
+    | SaveOffsets
+    | WriteDecision
+    | Drain
+    | HasRows
+    | TakeId
+    | BeginTask
+    | WriteRows
+    | GiveUp
+    | KeepWinners
+    | DescribeWinners
+    | DescribeTasks
+    | DescribeBroker
+    | ProbeTwoPhase
+)

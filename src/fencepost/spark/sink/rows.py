@@ -1,0 +1,129 @@
+"""A task's rows, on their way to the client's producer.
+
+Columns as in Spark's Kafka sink: value (required), key, topic, partition, headers; and timestamp. `check_columns`
+refuses others before anything is opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from fencepost.client.net.cluster import Cluster
+from fencepost.client.producer.adopted import AdoptedProducer
+from fencepost.config import ProducerConfig
+from fencepost.errors import ConfigurationError
+from fencepost.spark.sink.decision import Pair
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Identity", "RowSource", "check_columns", "chunks", "producer_for", "send_rows"]
+
+OUTSTANDING_BYTES: Final = 64 * 1024 * 1024
+CHUNK_BYTES_PER_PARTITION: Final = 512 * 1024
+CHUNK_BYTES_MOST: Final = 32 * 1024 * 1024
+
+# Spark SQL's names of the types a column may have; headers are checked by shape.
+_TEXT: Final = ("string", "binary")
+COLUMN_TYPES: Final[dict[str, tuple[str, ...]]] = {
+    "key": _TEXT,
+    "value": _TEXT,
+    "topic": ("string",),
+    "partition": ("int",),
+    "timestamp": ("timestamp", "timestamp_ntz"),
+    "headers": ("array<struct<key:string,value:binary>>",),
+}
+
+
+def check_columns(columns: Sequence[tuple[str, str]], topic: str | None) -> None:
+    """`columns`: (name, Spark SQL type) of the frame. Raises ConfigurationError that names the column."""
+    given = dict(columns)
+    if len(given) != len(columns):
+        raise ConfigurationError("two columns have the same name")
+    for name, kind in columns:
+        wanted = COLUMN_TYPES.get(name)
+        if wanted is None:
+            raise ConfigurationError(f"column {name!r} is not one of {', '.join(COLUMN_TYPES)}; drop or rename it")
+        if kind.split(" ", 1)[0] not in wanted:  # a string may carry a collation
+            raise ConfigurationError(f"column {name!r} is {kind}; it has to be {' or '.join(wanted)}")
+    if "value" not in given:
+        raise ConfigurationError("there is no column 'value'")
+    if topic is None and "topic" not in given:
+        raise ConfigurationError("no topic: set option topic, or have a column 'topic'")
+
+
+class RowSource:
+    """An iterator of Arrow batches that can be asked whether it has a row at all."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self._first: pa.RecordBatch | None = None
+
+    def has_rows(self) -> bool:
+        """Reads up to the first batch that has a row."""
+        while self._first is None:
+            batch = next(self._batches, None)
+            if batch is None:
+                return False
+            if batch.num_rows:
+                self._first = batch
+        return True
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        if self._first is not None:
+            first, self._first = self._first, None
+            yield first
+        yield from self._batches
+
+
+def chunks(batches: Iterable[pa.RecordBatch], most_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Few large batches out of many small ones."""
+    waiting: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        if batch.num_rows:
+            waiting.append(batch)
+            size += batch.nbytes
+        if size >= most_bytes:
+            yield _joined(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+class Identity(NamedTuple):
+    """As whom to produce. `transactional_id` None: idempotent only."""
+
+    transactional_id: str | None
+    pair: Pair
+
+
+def producer_for(cluster: Cluster, config: ProducerConfig, identity: Identity) -> AdoptedProducer:
+    """The client's producer as the task's. `config`: as the user has it; how long it waits for company and how much
+    may be on the way is decided here. Call it within the runtime."""
+    own = replace(
+        config,
+        transactional_id=identity.transactional_id,
+        linger_ms=0,  # rows come in large chunks
+        batch_size=CHUNK_BYTES_PER_PARTITION,
+        buffer_memory=OUTSTANDING_BYTES,
+        max_block_ms=config.delivery_timeout_ms,
+        retries=ProducerConfig.retries,
+        max_in_flight_requests_per_connection=ProducerConfig.max_in_flight_requests_per_connection,
+    )
+    return AdoptedProducer(cluster, own, identity.pair.producer_id, identity.pair.epoch)
+
+
+async def send_rows(producer: AdoptedProducer, topic: str | None, rows: pa.RecordBatch) -> None:
+    """Hand over a chunk. Raises ConfigurationError for a row without a topic, and the first failure."""
+    if topic is None and rows.column("topic").null_count:
+        raise ConfigurationError("a row's topic is null; set option topic, or fill the column")
+    await producer.send(topic, rows)

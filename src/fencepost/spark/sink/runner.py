@@ -1,0 +1,331 @@
+"""Runs plans from ordinary (blocking) code: one client per process and cluster, in the process's I/O thread.
+
+Spark reuses its Python workers, so the client is kept; a forked worker makes its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from fencepost.client.admin.core import AdminCore
+from fencepost.client.net.asyncio_runtime import runtime_for
+from fencepost.client.net.cluster import Cluster
+from fencepost.client.net.io_thread import IoThread, io_thread
+from fencepost.config import AdminConfig
+from fencepost.errors import (
+    ConfigurationError,
+    KafkaError,
+    KafkaTimeoutError,
+    UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
+)
+from fencepost.protocol.codes import ErrorCode
+from fencepost.spark import compiled_cache
+from fencepost.spark.errors import UnfinishedSinkError
+from fencepost.spark.sink import names, plan, unfinished
+from fencepost.spark.sink.decision import Decision, Pair
+from fencepost.spark.sink.names import UNIQUE_BYTES
+from fencepost.spark.sink.steps import SinkConfig, StepRunner
+
+__all__ = ["Link", "Resolved", "SinkLink", "link_for", "link_to", "resolve_sink", "sink_link"]
+
+log = logging.getLogger("fencepost.spark")
+
+compiled_cache.ensure()
+
+TOPIC_PATIENCE_MS: Final = 10_000
+IS_OVER_MS: Final = 10_000
+FIRST_CONTACT_MS: Final = 15_000  # a job that has not begun loses nothing; running queries wait longer
+
+T = TypeVar("T")
+Performer = Callable[[plan.Step], Any]
+
+
+class Link:
+    """A client of one cluster in this process."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        """`settings` are Kafka's dotted names. Raises ConfigurationError."""
+        self.config = AdminConfig.from_dotted(settings)
+        self.io: IoThread = io_thread()
+
+        async def make() -> AdminCore:
+            return AdminCore(Cluster(runtime_for(self.config), self.config), self.config.default_api_timeout_ms)
+
+        self.admin: AdminCore = self.io.run(make())
+        self.sinks: dict[SinkConfig, StepRunner] = {}
+        self.levels: dict[tuple[str, plan.Level | None], plan.Level] = {}
+        self._reached = False
+        self._topics: set[str] = set()
+        self.names: dict[tuple[str, str], str] = {}
+        self.looked_for: set[tuple[str, ...]] = set()  # what unfinished.py has to look for once
+
+    def reach(self) -> None:
+        """Where a job begins: a broker answers, soon. Raises KafkaTimeoutError that names the servers, and why not."""
+        if not self._reached:
+            self.io.run(self._first_contact())
+            self._reached = True
+
+    async def _first_contact(self) -> None:
+        cluster = self.admin.cluster
+        deadline_ms = cluster.runtime.now_ms() + min(FIRST_CONTACT_MS, self.config.default_api_timeout_ms)
+        attempt = 0
+        while True:
+            try:
+                await cluster.any_connection(deadline_ms)
+            except KafkaError as error:
+                if not cluster.worth_retrying(error):
+                    raise
+                what = f"kafka.bootstrap.servers={self.config.bootstrap_servers}: no broker can be reached"
+                await cluster.pause(attempt, deadline_ms, what, error)
+                attempt += 1
+            else:
+                return
+
+    def check_topic(self, name: str) -> None:
+        """Asked for once per topic: it is there, or the brokers make it. Raises ConfigurationError otherwise."""
+        if name in self._topics:
+            return
+        if not self.io.run(self.admin.describe_topics([name])):
+            cluster = self.admin.cluster
+            try:
+                self.io.run(cluster.topic(name, cluster.runtime.now_ms() + TOPIC_PATIENCE_MS))
+            except (KafkaTimeoutError, UnknownTopicOrPartitionError) as error:
+                raise ConfigurationError(
+                    f"topic {name!r} does not exist, and the brokers do not make topics by themselves"
+                ) from error
+        self._topics.add(name)
+
+    def tell_of_strays(self, topic: str, sink: str) -> None:
+        """Once per topic: warn of other sinks' open transactions there."""
+        if (topic, sink) in self.looked_for:
+            return
+        self.looked_for.add((topic, sink))
+        try:
+            strays = self.io.run(unfinished.open_on_topic(self.admin, topic, sink))
+        except KafkaError as error:
+            log.info("open transactions of other sinks could not be looked for: %s", error)
+            return
+        for one in strays:
+            log.warning("%s", one.told(topic))
+
+    def close(self) -> None:
+        """Close the connections."""
+
+        async def end() -> None:
+            self.admin.cluster.close()
+
+        self.io.run(end())
+
+
+_links: dict[tuple[tuple[str, str], ...], Link] = {}
+os.register_at_fork(after_in_child=_links.clear)
+
+
+def link_to(settings: Mapping[str, str]) -> Link:
+    """This process's client with these settings, made when first asked for."""
+    key = tuple(sorted(settings.items()))
+    if key not in _links:
+        _links[key] = Link(settings)
+    return _links[key]
+
+
+class SinkLink:
+    """Runs one sink's plans."""
+
+    def __init__(self, link: Link, config: SinkConfig) -> None:
+        if config not in link.sinks:
+            link.sinks[config] = StepRunner(link.admin, config, lambda: os.urandom(UNIQUE_BYTES))
+        self._link = link
+        self._steps = link.sinks[config]
+
+    def run(self, steps: plan.Plan[T]) -> T:
+        """Carry out a plan all of whose steps are about the cluster."""
+        return self._link.io.run(self._steps.run(steps))
+
+    def run_task(self, steps: plan.Plan[T], own: Mapping[type, Performer]) -> T:
+        """Carry out a task's plan; steps of the types in `own` are done by these functions, in this thread."""
+        try:
+            step = next(steps)
+            while True:
+                perform = own.get(type(step))
+                try:
+                    observation = perform(step) if perform is not None else self._link.io.run(self._steps.perform(step))
+                except Exception as error:  # noqa: BLE001 - the plan's to judge
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(observation)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+
+    @property
+    def transaction_timeout_ms(self) -> int:
+        """What tasks begin their transactions with, as far as this process knows what the brokers allow."""
+        return self._steps.transaction_timeout_ms
+
+    def decisions(self, sink: str) -> tuple[Decision, ...]:
+        """The last decision of every query of the sink. Claims nothing and leaves nothing behind."""
+        return self._link.io.run(self._steps.last_decisions(sink))
+
+    def check_known(self, sink: str) -> None:
+        """Raises ConfigurationError when neither the brokers nor the decision topic know the sink."""
+        io, admin = self._link.io, self._link.admin
+        (own,) = io.run(admin.describe_transactions([names.sink_id(sink)]))
+        if own.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND and not (
+            io.run(self._steps.perform(plan.ListTransactions(sink))) or self.decisions(sink)
+        ):
+            raise ConfigurationError(f"there is no sink {sink!r}; `fencepost spark sinks` lists those there are")
+
+    def level(self, sink: str, required: plan.Level | None) -> plan.Level:
+        """The guarantee level, asked for once per process. Raises LevelUnavailableError."""
+        key = (sink, required)
+        if key not in self._link.levels:
+            level = self._link.levels[key] = self.run(plan.choose_level(sink, required))
+            severity = logging.WARNING if level is plan.Level.RESUME else logging.INFO
+            words = f"sink {sink!r} writes exactly once at guarantee level {level.value!r}: {PROMISES[level]}"
+            log.log(severity, words)
+            if not log.hasHandlers() and not log.isEnabledFor(severity):
+                # A Python worker of Spark, where nobody sets logging up; its stderr is the driver's.
+                print(f"fencepost: {words}", file=sys.stderr)
+        return self._link.levels[key]
+
+    def is_over(self, sink: str, claim: Pair) -> bool:
+        """Whether no batch can be decided with this claim any more: it was used, or a newer run has claimed the sink.
+
+        False where the brokers do not say.
+        """
+        try:
+            (own,) = self._link.io.run(
+                self._link.admin.describe_transactions([names.sink_id(sink)], api_timeout_ms=IS_OVER_MS)
+            )
+        except KafkaError:
+            return False  # the batch's commit, the next open or the timeout end what is left open then
+        return own.error_code == 0 and Pair(own.producer_id, own.producer_epoch) != claim
+
+    def name_in_use(self, sink: str, former: str) -> str:
+        """`former` where only that has ever been claimed: what it has decided has to be found again."""
+        if (sink, former) not in self._link.names:
+            asked = [names.sink_id(sink), names.sink_id(former)]
+            known = [one.error_code == 0 for one in self._link.io.run(self._link.admin.describe_transactions(asked))]
+            self._link.names[sink, former] = former if known == [False, True] else sink
+        return self._link.names[sink, former]
+
+    def check_finished(self, sink: str) -> None:
+        """Before rows are written without transactions. Raises UnfinishedSinkError when the sink has some open."""
+        if ("open", sink) in self._link.looked_for:
+            return
+        try:
+            listed = self._link.io.run(self._steps.perform(plan.ListTransactions(sink)))
+        except UnsupportedVersionError:
+            listed = ()  # brokers that cannot list them are too old for the sink's transactions as well
+        if listed:
+            raise UnfinishedSinkError(unfinished.begun_exactly_once(sink, len(listed)))
+        self._link.looked_for.add(("open", sink))
+
+    def check_renamed(self, sink: str, query_id: str, batch_id: int) -> None:
+        """Before the first decision of this process. Raises UnfinishedSinkError if another sink wrote the batch."""
+        if ("query", sink, query_id) in self._link.looked_for:
+            return
+        decisions = self._link.io.run(self._steps.decided_by_others(sink, query_id))
+        why = unfinished.written_elsewhere(sink, query_id, batch_id, decisions)
+        if why is not None:
+            raise UnfinishedSinkError(why)
+        self._link.looked_for.add(("query", sink, query_id))
+
+    def check_not_written_again(self, sink: str) -> None:
+        """Raises UnfinishedSinkError when another sink has decided what this one would still commit."""
+        listed = self._link.io.run(self._steps.perform(plan.ListTransactions(sink)))
+        still_open = {one.transactional_id for one in listed}
+        for decision in self._link.io.run(self._steps.perform(plan.ReadDecisions(sink))) if still_open else ():
+            if not any(winner.transactional_id in still_open for winner in decision.winners):
+                continue
+            others = self._link.io.run(self._steps.decided_by_others(sink, decision.query_id))
+            why = unfinished.written_again(decision, others)
+            if why is not None:
+                raise UnfinishedSinkError(why)
+
+    def open(self, sink: str, required: plan.Level | None = None) -> plan.Opened:
+        """Steps 1-5 of the protocol."""
+        self._link.looked_for.discard(("open", sink))
+        return self.run(plan.open_sink(sink, self.level(sink, required)))
+
+
+PROMISES: Final = {
+    plan.Level.KEEP_PREPARED: "a prepared transaction waits for its decision for ever",
+    plan.Level.TWO_PHASE: "a transaction waits for its decision for ever, also when its task died",
+    plan.Level.RESUME: "a decided transaction can be lost if it is not completed within transaction.timeout.ms; "
+    "that would stop the query with PreparedTransactionLostError",
+}
+
+
+def sink_link(settings: Mapping[str, str], config: SinkConfig) -> SinkLink:
+    """What runs a sink's plans in this process."""
+    return SinkLink(link_to(settings), config)
+
+
+def link_for(bootstrap_servers: str, options: Mapping[str, str]) -> SinkLink:
+    """`options`: client settings in snake_case, decision_topic, and step_timeout_ms. Raises ConfigurationError."""
+    usual = SinkConfig()
+    config = SinkConfig(
+        decision_topic=options.get("decision_topic", usual.decision_topic),
+        step_timeout_ms=int(options.get("step_timeout_ms", usual.step_timeout_ms)),
+    )
+    own = ("decision_topic", "step_timeout_ms")
+    settings = {key.replace("_", "."): options[key] for key in options if key not in own}
+    return sink_link({"bootstrap.servers": bootstrap_servers, **settings}, config)
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """What `resolve_sink` did: transactional ids whose commit was decided, those aborted, and the guarantee level."""
+
+    committed: list[str]
+    aborted: list[str]
+    level: str
+
+
+def resolve_sink(
+    bootstrap_servers: str, sink_id: str, *, even_if_written_again: bool = False, **options: str
+) -> Resolved:
+    """Finish a sink that nobody runs any more: commit what is decided, abort the rest of its transactions.
+
+    `options`: client settings in snake_case, decision_topic, and step_timeout_ms (patience for one step).
+    A run of the sink that is still alive is superseded.
+    Raises ConfigurationError (there is no such sink), UnfinishedSinkError (another sink has written a batch that would
+    be committed: its rows would be there twice, unless `even_if_written_again`), PreparedTransactionLostError,
+    LevelUnavailableError, KafkaTimeoutError.
+    """
+    committed: list[str] = []
+    aborted: list[str] = []
+    link = link_for(bootstrap_servers, options)
+    link.check_known(sink_id)  # before a claim on a name that nobody has leaves an id behind
+    if not even_if_written_again:
+        link.check_not_written_again(sink_id)
+    level = link.level(sink_id, None)
+    link.run(_noting(plan.open_sink(sink_id, level), committed, aborted))
+    return Resolved(committed, aborted, level.value)
+
+
+def _noting(steps: plan.Plan[T], committed: list[str], aborted: list[str]) -> plan.Plan[T]:
+    """The same plan; what it found open and ended is noted (ending again what was complete before is not news)."""
+    observation: Any = None
+    found: set[str] = set()
+    while True:
+        try:
+            step = steps.send(observation)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        observation = yield step
+        if isinstance(step, plan.ListTransactions):
+            found = {one.transactional_id for one in observation}
+        if isinstance(step, plan.EndTransactions):
+            for end, code in zip(step.ends, observation, strict=True):
+                if code == 0 and end.transactional_id in found:
+                    (committed if end.commit else aborted).append(end.transactional_id)

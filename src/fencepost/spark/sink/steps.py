@@ -1,0 +1,373 @@
+"""Carries out the steps of plan.py that talk to a cluster, with the client's async core over any Runtime.
+
+The steps of a task that are about its rows (HasRows, Drain, WriteRows) belong to whoever has the rows: sink.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from fencepost.client.admin.core import BROKER_RESOURCE, AdminCore
+from fencepost.client.admin.transactions import TransactionDescription
+from fencepost.client.net.tasks import gather
+from fencepost.client.net.transaction_calls import init_producer_id
+from fencepost.errors import (
+    ConfigurationError,
+    KafkaError,
+    KafkaTimeoutError,
+    ProtocolError,
+    error_for,
+)
+from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.messages.end_txn import EndTxnRequest
+from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest
+from fencepost.spark.errors import SinkContradictionError
+from fencepost.spark.sink import names, plan, wire
+from fencepost.spark.sink.decision import Decision, Pair, Winner
+from fencepost.spark.sink.decision_store import DEFAULT_TOPIC, DecisionStore
+from fencepost.spark.sink.task_ids import TaskIds
+
+__all__ = ["SinkConfig", "StepRunner"]
+
+T = TypeVar("T")
+
+SAFE_END_TXN_VERSION: Final = 5  # below it a late EndTxn can end a later transaction of the same epoch
+STEP_TIMEOUT_MS: Final = 120_000
+CLAIM_TIMEOUT_MS: Final = 60_000  # how long an undecided decision may stay open
+DEFAULT_TIMEOUT_MS: Final = 900_000  # Kafka's default transaction.max.timeout.ms
+MAX_TIMEOUT: Final = "transaction.max.timeout.ms"
+AT_ONCE: Final = 256
+GIVE_UP_MS: Final = 10_000  # a failing task does not wait longer to end its transaction
+COMPLETION_MS: Final = 60_000  # what has to be left of a timeout for a decision and its completion
+FOR_EVER_MS: Final = 2**31 - 1
+DESCRIBED_AT_ONCE: Final = 500
+TRANSACTION_VERSION: Final = "transaction.version"
+
+
+@dataclass(frozen=True, slots=True)
+class SinkConfig:
+    """How a sink's steps are carried out; times in milliseconds."""
+
+    # Level "resume": how long a decided transaction may have to wait. Level "keep-prepared": after this an attempt
+    # that died writing is aborted by the broker. None: 15 minutes, or as much as the brokers allow.
+    transaction_timeout_ms: int | None = None
+    step_timeout_ms: int = STEP_TIMEOUT_MS
+    decision_topic: str = DEFAULT_TOPIC
+    output_topic: str | None = None  # where all rows go; the decisions are kept as safely
+
+
+class StepRunner:
+    """One sink's hands in one process. `unique` gives 16 bytes that were never given before, to no process."""
+
+    def __init__(self, admin: AdminCore, config: SinkConfig, unique: Callable[[], bytes]) -> None:
+        self._admin = admin
+        self._cluster = admin.cluster
+        self._config = config
+        self._ids = TaskIds(unique)
+        self._claim_timeout_ms = CLAIM_TIMEOUT_MS
+        self._timeout_ms = config.transaction_timeout_ms or DEFAULT_TIMEOUT_MS
+        self._store = DecisionStore(admin, config.decision_topic, config.output_topic)
+
+    @property
+    def transaction_timeout_ms(self) -> int:
+        """Of a task's transaction: as configured, or lower where the brokers have refused that."""
+        return self._timeout_ms
+
+    async def run(self, steps: plan.Plan[T]) -> T:
+        """Carry a plan out to its end."""
+        try:
+            step = next(steps)
+            while True:
+                try:
+                    observation = await self.perform(step)
+                except Exception as error:  # noqa: BLE001 - the plan's to judge
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(observation)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+
+    async def perform(self, step: plan.Step) -> Any:
+        """What the step's docstring promises. Raises KafkaError when the step's time runs out."""
+        deadline_ms = self._cluster.runtime.now_ms() + self._config.step_timeout_ms
+        match step:
+            case plan.ListTransactions(sink):
+                return await self._list(sink)
+            case plan.Claim(sink):
+                return await self._claim(sink)
+            case plan.ReadDecisions(sink):
+                return await self._store.read(sink, deadline_ms)
+            case plan.EndTransactions(ends):
+                return await self._end_all(ends)
+            case plan.AskOwner(sink, claim):
+                return await self._end(plan.End(names.sink_id(sink), claim, commit=False))
+            case plan.SaveOffsets():
+                return None  # a checkpoint is known to whoever has the query's options: sink.py
+            case plan.KeepWinners(winners):
+                return await self._keep_all(winners)
+            case plan.DescribeWinners(sink, transactional_ids):
+                return await self._look_at(sink, transactional_ids)
+            case plan.DescribeTasks(transactional_ids):
+                return await self._describe(transactional_ids)
+            case plan.WriteDecision(claim, decision, complete):
+                writing = self._store.write(claim, decision, deadline_ms, complete)
+                return await self._decide(decision.sink, claim, writing)
+            case plan.ForgetQuery(claim, sink, query_id):
+                return await self._decide(sink, claim, self._store.forget(claim, sink, query_id, deadline_ms))
+            case _:
+                return await self._perform_for_task(step, deadline_ms)
+
+    async def _perform_for_task(self, step: plan.Step, deadline_ms: int) -> Any:
+        match step:
+            case plan.TakeId(opened):
+                return self._ids.take(opened)
+            case plan.BeginTask(transactional_id, use, two_phase):
+                pair = await self._begin(transactional_id, two_phase, deadline_ms)
+                if pair is not None:
+                    self._ids.begun(transactional_id, use)
+                return pair
+            case plan.GiveUp(transactional_id, pair):
+                return await self._give_up(plan.End(transactional_id, pair, commit=False))
+            case plan.DescribeBroker():
+                return await self._describe_broker(deadline_ms)
+            case plan.ProbeTwoPhase(sink, keep_prepared):
+                return await self._probe(sink, keep_prepared, deadline_ms)
+            case _:
+                raise SinkContradictionError(f"{type(step).__name__} is not a step for the cluster")
+
+    async def last_decisions(self, sink: str) -> tuple[Decision, ...]:
+        """As ReadDecisions, for somebody who only looks: the topic is not created. Raises as ReadDecisions does."""
+        deadline_ms = self._cluster.runtime.now_ms() + self._config.step_timeout_ms
+        return await self._store.read(sink, deadline_ms) if await self._store.is_there(deadline_ms) else ()
+
+    async def decided_by_others(self, sink: str, query_id: str) -> tuple[Decision, ...]:
+        """The query's last decisions in sinks of other names. Raises as ReadDecisions does."""
+        deadline_ms = self._cluster.runtime.now_ms() + self._config.step_timeout_ms
+        found = await self._store.read_query(query_id, deadline_ms)
+        return tuple(decision for decision in found if decision.sink != sink)
+
+    # --- open ---
+
+    async def _list(self, sink: str) -> tuple[plan.Listed, ...]:
+        timeout_ms = self._config.step_timeout_ms
+        shown = await self._admin.list_transactions(
+            names.listing_pattern(sink), states=("Ongoing",), api_timeout_ms=timeout_ms
+        )
+        ids = [one.transactional_id for one in shown if _belongs(sink, one.transactional_id)]
+        return await self._describe(ids)
+
+    async def _describe(self, ids: Sequence[str]) -> tuple[plan.Listed, ...]:
+        return tuple(
+            plan.Listed(one.transactional_id, Pair(one.producer_id, one.producer_epoch), one.state)
+            for one in await self._descriptions(ids)
+            if one.error_code == 0  # the others expired in between
+        )
+
+    async def _descriptions(self, ids: Sequence[str]) -> list[TransactionDescription]:
+        """In the order of `ids`. Raises what a refusal maps to; an id that is not known is none."""
+        found: list[TransactionDescription] = []
+        for at in range(0, len(ids), DESCRIBED_AT_ONCE):
+            chunk = ids[at : at + DESCRIBED_AT_ONCE]
+            found += await self._admin.describe_transactions(chunk, api_timeout_ms=self._config.step_timeout_ms)
+        for one in found:
+            if one.error_code not in (ErrorCode.NONE, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND):
+                raise error_for(one.error_code, f"describe {one.transactional_id!r}")
+        return found
+
+    async def _claim(self, sink: str) -> Pair:
+        step_ms = self._config.step_timeout_ms
+        while True:
+            try:
+                result = await self._admin.init_producer_id(
+                    names.sink_id(sink), timeout_ms=self._claim_timeout_ms, api_timeout_ms=step_ms
+                )
+            except ConfigurationError as error:
+                allowed = await self._longest_timeout(self._cluster.runtime.now_ms() + step_ms)
+                if error.code != ErrorCode.INVALID_TRANSACTION_TIMEOUT or not 0 < allowed < self._claim_timeout_ms:
+                    raise
+                self._claim_timeout_ms = allowed
+            else:
+                return Pair(result.producer_id, result.producer_epoch)
+
+    # --- ends ---
+
+    async def _end(self, end: plan.End, patience_ms: int | None = None) -> int:
+        result = await self._admin.end_transaction(
+            end.transactional_id,
+            end.pair.producer_id,
+            end.pair.epoch,
+            end.commit,
+            version=SAFE_END_TXN_VERSION,
+            api_timeout_ms=patience_ms or self._config.step_timeout_ms,
+        )
+        return result.error_code
+
+    async def _end_all(self, ends: tuple[plan.End, ...]) -> tuple[int, ...]:
+        return await self._chunked([end.transactional_id for end in ends], [partial(self._end, end) for end in ends])
+
+    async def _chunked(self, ids: list[str], calls: list[Callable[[], Coroutine[Any, Any, T]]]) -> tuple[T, ...]:
+        """A call for each transactional id, many at a time. Raises the first failure when all of a chunk have ended."""
+        answers: list[T] = []
+        for at in range(0, len(ids), AT_ONCE):
+            deadline_ms = self._cluster.runtime.now_ms() + self._config.step_timeout_ms
+            ask = partial(self._cluster.transaction_coordinators, ids[at : at + AT_ONCE], deadline_ms)
+            await self._until_answered("find coordinators", ask, deadline_ms)
+            answers += _all(await gather(self._cluster.runtime, [call() for call in calls[at : at + AT_ONCE]]))
+        return tuple(answers)
+
+    async def _until_answered(self, what: str, ask: Callable[[], Awaitable[T]], deadline_ms: int) -> T:
+        """For requests that may be repeated. Raises KafkaTimeoutError, and what repeating cannot help."""
+        attempt = 0
+        while True:
+            try:
+                return await ask()
+            except KafkaError as error:
+                if not self._cluster.worth_retrying(error):
+                    raise
+                await self._cluster.pause(attempt, deadline_ms, what, error)
+            attempt += 1
+
+    async def _decide(self, sink: str, claim: Pair, writing: Coroutine[Any, Any, int]) -> int | None:
+        try:
+            code = await writing
+            if code == 0:
+                code = await self._end(plan.End(names.sink_id(sink), claim, commit=True))
+        except KafkaTimeoutError:
+            return None  # DecisionUnknownError says it; a restart finds out
+        return code
+
+    # --- tasks ---
+
+    async def _begin(self, transactional_id: str, two_phase: bool, deadline_ms: int) -> Pair | None:
+        while True:
+            request = InitProducerIdRequest(
+                transactional_id=transactional_id, transaction_timeout_ms=self._timeout_ms, enable2_pc=two_phase
+            )
+            reply = await wire.init_once(self._cluster, request, deadline_ms)
+            if reply is None:
+                return None
+            if reply.error_code != ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+                break
+            self._timeout_ms = await self._allowed_timeout(deadline_ms)
+        if reply.error_code != 0:
+            raise error_for(reply.error_code, f"begin {transactional_id!r}")
+        return Pair(reply.producer_id, reply.producer_epoch)
+
+    async def _allowed_timeout(self, deadline_ms: int) -> int:
+        """After the brokers refused ours. Raises ConfigurationError unless theirs may be taken and is lower."""
+        allowed = await self._longest_timeout(deadline_ms)
+        if self._config.transaction_timeout_ms is not None or not 0 < allowed < self._timeout_ms:
+            raise ConfigurationError(
+                f"kafka.transaction.timeout.ms={self._timeout_ms}: the brokers' {MAX_TIMEOUT} is {allowed}",
+                code=int(ErrorCode.INVALID_TRANSACTION_TIMEOUT),
+            )
+        return allowed
+
+    async def _longest_timeout(self, deadline_ms: int) -> int:
+        """transaction.max.timeout.ms, 0 when it is not told."""
+        left = max(deadline_ms - self._cluster.runtime.now_ms(), 1)
+        node = str(min(self._cluster.nodes))
+        settings = await self._admin.describe_configs(node, resource_type=BROKER_RESOURCE, api_timeout_ms=left)
+        return int(settings.get(MAX_TIMEOUT) or 0)
+
+    async def _give_up(self, end: plan.End) -> KafkaError | None:
+        try:
+            await self._end(end, GIVE_UP_MS)
+        except KafkaError as error:
+            return error  # the batch's commit, the next open or the timeout ends it
+        return None
+
+    # --- winners before their decision ---
+
+    async def _keep_all(self, winners: tuple[Winner, ...]) -> tuple[Pair | None, ...]:
+        return await self._chunked([one.transactional_id for one in winners], [partial(self._keep, w) for w in winners])
+
+    async def _keep(self, winner: Winner) -> Pair | None:
+        """Named by the pair it was begun with: asked again, a broker repeats its answer and moves nothing on."""
+        request = InitProducerIdRequest(
+            transactional_id=winner.transactional_id,
+            transaction_timeout_ms=self._timeout_ms,
+            producer_id=winner.pair.producer_id,
+            producer_epoch=winner.pair.epoch,
+            enable2_pc=True,
+            keep_prepared_txn=True,
+        )
+        deadline_ms = self._cluster.runtime.now_ms() + self._config.step_timeout_ms
+        reply = await init_producer_id(self._cluster, request, deadline_ms)
+        if reply.error_code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH):
+            return None
+        if reply.error_code != 0:
+            raise error_for(reply.error_code, f"keep {winner.transactional_id!r} ({winner.pair})")
+        if Pair(reply.ongoing_txn_producer_id, reply.ongoing_txn_producer_epoch) != winner.pair:
+            return None
+        return Pair(reply.producer_id, reply.producer_epoch)
+
+    async def _look_at(self, sink: str, ids: tuple[str, ...]) -> tuple[plan.Seen, ...]:
+        described = await self._descriptions(ids)
+        finite = [one.timeout_ms for one in described if 0 < one.timeout_ms < FOR_EVER_MS]
+        late: set[str] = set()
+        if finite:
+            # How old a transaction is only its coordinator can tell: this host's clock may be another.
+            shortest = min(finite)
+            old_ms = shortest - min(COMPLETION_MS, shortest // 4)
+            listed = await self._admin.list_transactions(
+                names.listing_pattern(sink),
+                states=("Ongoing",),
+                duration_ms=old_ms,
+                api_timeout_ms=self._config.step_timeout_ms,
+            )
+            late = {one.transactional_id for one in listed}
+        now_ms = self._cluster.runtime.wall_ms()
+        return tuple(
+            plan.Seen(
+                Pair(one.producer_id, one.producer_epoch),
+                one.state if one.error_code == 0 else "not known any more",
+                max(now_ms - one.start_time_ms, 0) if one.start_time_ms >= 0 else None,
+                one.timeout_ms if one.timeout_ms < FOR_EVER_MS else None,
+                one.transactional_id in late and one.timeout_ms < FOR_EVER_MS,
+            )
+            for one in described
+        )
+
+    # --- what the brokers can ---
+
+    async def _describe_broker(self, deadline_ms: int) -> plan.BrokerOffer:
+        ask = partial(self._cluster.any_connection, deadline_ms)
+        connection = await self._until_answered("ask what the brokers can", ask, deadline_ms)
+        newest = {key: versions[1] for key, versions in connection.versions.items()}
+        return plan.BrokerOffer(
+            newest.get(InitProducerIdRequest.API_KEY, -1),
+            newest.get(EndTxnRequest.API_KEY, -1),
+            connection.features.get(TRANSACTION_VERSION, 0),
+        )
+
+    async def _probe(self, sink: str, keep_prepared: bool, deadline_ms: int) -> int:
+        request = InitProducerIdRequest(
+            transactional_id=names.probe_id(sink),
+            transaction_timeout_ms=CLAIM_TIMEOUT_MS,
+            enable2_pc=True,
+            keep_prepared_txn=keep_prepared,
+        )
+        for _ in range(3):
+            reply = await wire.init_once(self._cluster, request, deadline_ms)
+            if reply is not None:
+                return reply.error_code
+        raise ProtocolError("the brokers offer InitProducerId v6 and do not answer it")
+
+
+def _belongs(sink: str, transactional_id: str) -> bool:
+    name = names.parse(transactional_id)
+    return isinstance(name, names.TaskId) and name.sink == sink
+
+
+def _all(results: Iterable[T | Exception]) -> list[T]:
+    answers: list[T] = []
+    for one in results:
+        if isinstance(one, Exception):
+            raise one
+        answers.append(one)
+    return answers

@@ -1,0 +1,64 @@
+"""Transactions that a Flink KafkaSink left behind: which to commit, which to abort.
+
+Its transactional ids are `{prefix}-{subtask}-{checkpoint}` (FLIP-319). What was prepared up to the checkpoint that the
+job is restored from, or was stopped with, is to be committed; what is of later checkpoints is to be aborted.
+
+That is Flink's naming by checkpoints (TransactionNamingStrategy.INCREMENTING, the default). With POOLING the last
+number is the smallest one that was free: it says nothing of a checkpoint, only the savepoint's state knows what to
+commit, and only Flink reads that. `doubt` says when the numbers look like that, or could; POOLED what to do then.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+__all__ = ["POOLED", "FlinkId", "doubt", "judge", "parse_flink"]
+
+_REST: Final = re.compile(r"(0|[1-9]\d*)-(0|[1-9]\d*)", re.ASCII)
+PLAUSIBLE: Final = 10  # checkpoints: a transaction is ended after its own, or after one of the next
+POOL_MOST: Final = 20  # numbers below this may be a pool's
+POOLED: Final = (
+    "Ids of TransactionNamingStrategy.POOLING name no checkpoint; only Flink can tell from its savepoint which of them "
+    "are to be committed. Let it do so: start the job from the savepoint, stop it with a new one, and take over from "
+    "that, where nothing is left to be committed (`transactions list --prefix`; what is still open then is to be "
+    "aborted, `transactions abort ID`)"
+)
+
+
+class FlinkId(NamedTuple):
+    """A transactional id of a Flink sink; `checkpoint` is the number at its end."""
+
+    transactional_id: str
+    subtask: int
+    checkpoint: int
+
+
+def parse_flink(prefix: str, transactional_id: str) -> FlinkId | None:
+    """None for an id that is not of exactly this prefix: "etl" does not own what "etl-eu" has written."""
+    head = f"{prefix}-"
+    match = _REST.fullmatch(transactional_id[len(head) :]) if transactional_id.startswith(head) else None
+    return FlinkId(transactional_id, int(match[1]), int(match[2])) if match is not None else None
+
+
+def doubt(found: Iterable[FlinkId], checkpoint: int) -> str:
+    """Why the numbers may not be checkpoints'; "" when they are, by all appearances."""
+    for one in found:
+        if one.checkpoint == 0:
+            return f"{one.transactional_id!r} ends with 0, and Flink counts its checkpoints from 1"
+        if one.checkpoint < checkpoint - PLAUSIBLE:
+            return f"{one.transactional_id!r} is far from checkpoint {checkpoint}: its transaction would be over"
+        if one.checkpoint > checkpoint + PLAUSIBLE:
+            return f"{one.transactional_id!r} is far from checkpoint {checkpoint}: it would have been begun long after"
+        if one.checkpoint < POOL_MOST:
+            return f"{one.transactional_id!r} ends with a small number, which could be a checkpoint's or a pool's"
+    return ""
+
+
+def judge(prefix: str, transactional_ids: Iterable[str], checkpoint: int) -> tuple[list[FlinkId], list[FlinkId]]:
+    """(to commit, to abort), each in order of checkpoint and subtask; other ids are left out."""
+    found = [one for name in transactional_ids if (one := parse_flink(prefix, name)) is not None]
+    found.sort(key=lambda one: (one.checkpoint, one.subtask))
+    commit = [one for one in found if one.checkpoint <= checkpoint]
+    return commit, found[len(commit) :]

@@ -1,0 +1,212 @@
+"""Three wire conversations the sink needs and a plain client does not offer: with an identity that is handed in.
+
+`init_once`: InitProducerId that is never repeated after its answer was lost. `produce_batch`: the one sealed batch of a
+decision, with the identity and sequence it was sealed with; its refusal is a step's answer, not an error.
+`committed_batches`: what is committed in a partition up to an offset, as it is: the client's own fetching decodes into
+columns, for which every planning process would have to load numba.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Final, TypeVar
+
+from fencepost.client.net import retry
+from fencepost.client.net.cluster import Cluster, Coordinator, CoordinatorKind, Leader
+from fencepost.client.net.retry import Action
+from fencepost.errors import (
+    CorruptRecordError,
+    KafkaError,
+    ProtocolError,
+    error_for,
+)
+from fencepost.protocol import fetch_wire, produce_wire
+from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.cursor import Buffer
+from fencepost.protocol.errors import CorruptBatch
+from fencepost.protocol.errors import ProtocolError as WireError
+from fencepost.protocol.fetch_wire import FetchPartition, FetchPartitionResult, FetchRequest, FetchTopic
+from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from fencepost.protocol.produce_wire import ProducePartition, ProduceRequest
+from fencepost.protocol.records.aborted import AbortedFilter
+from fencepost.protocol.records.batch import BatchHeader, iter_batches, verify_crc
+
+__all__ = ["committed_batches", "init_once", "produce_batch"]
+
+FETCH_MAX_BYTES: Final = 16 * 1024 * 1024
+FETCH_WAIT_MS: Final = 250  # how long a broker may hold a fetch while the last stable offset does not move
+T = TypeVar("T")
+
+_AGAIN: Final = (Action.RETRY, Action.REFRESH_LEADER, Action.REFRESH_COORDINATOR)
+
+
+def _read(decode: Callable[[memoryview, int], T], raw: memoryview, version: int, what: str) -> T:
+    try:
+        return decode(raw, version)
+    except WireError as error:
+        raise ProtocolError(f"{what}: the answer cannot be read: {error}") from error
+
+
+async def init_once(
+    cluster: Cluster, request: InitProducerIdRequest, deadline_ms: int
+) -> InitProducerIdResponse | None:
+    """The definite answer, or None when a request was sent and nothing came back: it may still take effect.
+
+    Answers that ask for a retry (14, 15, 16, 51) are definite; those are repeated. Raises KafkaTimeoutError when
+    nothing could be sent, UnsupportedVersionError.
+    """
+    target = Coordinator(CoordinatorKind.TRANSACTION, request.transactional_id or "")
+    versions = (6, 6) if request.enable2_pc or request.keep_prepared_txn else (3, 5)
+    what = f"InitProducerId of {request.transactional_id!r}"
+    attempt = 0
+    while True:
+        error: KafkaError
+        try:
+            connection = await cluster.reach(target, deadline_ms)
+            version = connection.version(request.API_KEY, *versions)
+            left = max(deadline_ms - cluster.runtime.now_ms(), 0)
+            reply: InitProducerIdResponse = await connection.request(request, version, timeout_ms=left)
+        except KafkaError as failure:
+            cluster.forget_coordinator(target)
+            if failure.may_have_taken_effect:
+                return None
+            if not cluster.worth_retrying(failure):
+                raise
+            error = failure
+        else:
+            step = retry.action(request.API_KEY, reply.error_code)
+            if step not in _AGAIN:
+                return reply
+            if step is Action.REFRESH_COORDINATOR:
+                cluster.forget_coordinator(target)
+            error = error_for(reply.error_code, what)
+        await cluster.pause(attempt, deadline_ms, what, error)
+        attempt += 1
+
+
+async def produce_batch(
+    cluster: Cluster, transactional_id: str | None, topic: str, partition: int, batch: Buffer, deadline_ms: int
+) -> int:
+    """Produce (acks=all), repeated as it is until it is answered: 0, or the definite wire code that refused it.
+
+    46 (a duplicate that is too old to have an offset) counts as 0. A transactional batch enlists its partition itself
+    (v12, KIP-890). Raises KafkaTimeoutError, ProtocolError, UnsupportedVersionError.
+    """
+    what = f"produce to {topic}-{partition}"
+    attempt = 0
+    refused: KafkaError | None = None
+    while True:
+        error: KafkaError
+        try:
+            connection = await cluster.reach(Leader(topic, partition), deadline_ms)
+            topic_id = cluster.topics[topic].topic_id
+            lowest, highest = (12 if transactional_id is not None else 3), (12 if topic_id is None else 13)
+            version = connection.version(produce_wire.API_KEY, lowest, highest)
+            left = max(deadline_ms - cluster.runtime.now_ms(), 0)
+            one = ProducePartition(topic, topic_id, partition, batch)
+            body = produce_wire.encode_request(ProduceRequest(transactional_id, -1, min(left, 30_000), [one]), version)
+            raw = await connection.exchange(produce_wire.API_KEY, version, body, timeout_ms=left)
+            results = _read(produce_wire.decode_response, raw, version, what).partitions
+            if len(results) != 1:
+                raise ProtocolError(f"{what} was answered with {len(results)} results")
+            code = results[0].error_code
+        except KafkaError as failure:
+            if not cluster.worth_retrying(failure):
+                raise
+            # The attempt that time runs out for says less than what the broker answered before.
+            is_last = cluster.runtime.now_ms() >= deadline_ms
+            error = refused if is_last and refused is not None else failure
+        else:
+            step = retry.action(produce_wire.API_KEY, code)
+            if step is Action.OK:
+                return 0
+            if step not in _AGAIN:
+                return code
+            error = refused = error_for(code, what, results[0].error_message)
+        await cluster.refresh_quietly([topic], deadline_ms)
+        await cluster.pause(attempt, deadline_ms, what, error)
+        attempt += 1
+
+
+async def _fetch_some(
+    cluster: Cluster, topic: str, partition: int, position: int, deadline_ms: int
+) -> FetchPartitionResult:
+    """Fetch until there is something committed from `position` on. Raises OffsetOutOfRangeError, KafkaTimeoutError."""
+    what = f"read {topic}-{partition} at {position}"
+    attempt = 0
+    while True:
+        error: KafkaError | None = None
+        try:
+            result = await _fetch(cluster, topic, partition, position, deadline_ms)
+        except KafkaError as failure:
+            if not cluster.worth_retrying(failure):
+                raise
+            error = failure
+        else:
+            if result.error_code == ErrorCode.NONE and len(result.records):
+                return result
+            if result.error_code != ErrorCode.NONE:
+                error = error_for(result.error_code, what)
+                if retry.action(fetch_wire.API_KEY, result.error_code) not in _AGAIN:
+                    raise error
+        if error is not None:
+            await cluster.refresh_quietly([topic], deadline_ms)
+        await cluster.pause(attempt, deadline_ms, what, error)
+        attempt += 1
+
+
+async def committed_batches(
+    cluster: Cluster, topic: str, partition: int, start: int, end: int, deadline_ms: int
+) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
+    """Every committed data batch that has a record in [start, end), waiting for the last stable offset to pass `end`.
+
+    A batch that begins before `start` is given whole. Raises OffsetOutOfRangeError, KafkaTimeoutError, and
+    CorruptRecordError for what is damaged or cut off.
+    """
+    position = start
+    while position < end:
+        result = await _fetch_some(cluster, topic, partition, position, deadline_ms)
+        is_aborted = AbortedFilter(result.aborted or ())
+        before = position
+        try:
+            for header, batch in iter_batches(result.records, allow_partial=True):
+                if not verify_crc(batch):
+                    raise CorruptBatch(f"the checksum of the batch at offset {header.base_offset} is wrong")
+                dropped = is_aborted(header, batch) or header.is_control
+                if not dropped and header.last_offset >= start and header.base_offset < end:
+                    yield header, batch
+                position = max(position, header.last_offset + 1)
+            if position == before:
+                raise CorruptBatch(f"{len(result.records)} bytes came, and no whole batch")
+        except WireError as error:
+            raise CorruptRecordError(
+                f"{topic}-{partition}: the records from offset {position} on cannot be read: {error}",
+                topic=topic,
+                partition=partition,
+                offset=position,
+            ) from error
+
+
+async def _fetch(cluster: Cluster, topic: str, partition: int, position: int, deadline_ms: int) -> FetchPartitionResult:
+    """One Fetch of one partition; its error code is the caller's to judge. Raises KafkaError."""
+    connection = await cluster.reach(Leader(topic, partition), deadline_ms)
+    topic_id = cluster.topics[topic].topic_id
+    version = connection.version(fetch_wire.API_KEY, 4, 12 if topic_id is None else fetch_wire.VERSIONS[1])
+    wanted = FetchTopic(topic, topic_id, [FetchPartition(partition, position, FETCH_MAX_BYTES)])
+    request = FetchRequest(
+        max_wait_ms=FETCH_WAIT_MS,
+        max_bytes=FETCH_MAX_BYTES,
+        isolation_level=fetch_wire.READ_COMMITTED,
+        topics=[wanted],
+    )
+    left = max(deadline_ms - cluster.runtime.now_ms(), 0)
+    body = fetch_wire.encode_request(request, version)
+    raw = await connection.exchange(fetch_wire.API_KEY, version, body, timeout_ms=left, server_ms=FETCH_WAIT_MS)
+    what = f"fetch of {topic}-{partition}"
+    reply = _read(fetch_wire.decode_response, raw, version, what)
+    if reply.error_code != 0:
+        raise error_for(reply.error_code, what)
+    results = [one for group in reply.topics for one in group.partitions]
+    if len(results) != 1:
+        raise ProtocolError(f"{what} was answered with {len(results)} partitions")
+    return results[0]

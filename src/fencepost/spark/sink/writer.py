@@ -1,0 +1,311 @@
+"""`df.writeStream.format("fencepost")` and `df.write.format("fencepost")`: glue between PySpark and plan.py.
+
+How PySpark calls a Python sink (observed on 4.3.0): for every micro-batch the writer is made twice, in two processes on
+the driver's host. In the planning process it is pickled into the tasks; there, once, the sink is opened. The other one
+only ever commits or aborts, knows nothing but the tasks' messages, and may be a zombie of a dead run: it never claims.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from fencepost.client.producer.adopted import AdoptedProducer
+from fencepost.errors import ConfigurationError, KafkaError, UsageError
+from fencepost.protocol.codes import ErrorCode
+from fencepost.spark.errors import SupersededError, TaskTimedOutError
+from fencepost.spark.options import SinkOptions
+from fencepost.spark.sink import checkpoint, plan
+from fencepost.spark.sink.content import content_of
+from fencepost.spark.sink.decision import NO_ROWS, Content, Pair, SourceOffsets
+from fencepost.spark.sink.rows import (
+    CHUNK_BYTES_MOST,
+    CHUNK_BYTES_PER_PARTITION,
+    Identity,
+    RowSource,
+    check_columns,
+    chunks,
+    producer_for,
+    send_rows,
+)
+from fencepost.spark.sink.runner import SinkLink, link_to, sink_link
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["BATCH_QUERY", "BatchWriter", "SinkWriter", "StreamWriter", "TaskMessage", "columns_of"]
+
+log = logging.getLogger("fencepost.spark")
+
+QUERY_ID: Final = "sql.streaming.queryId"
+BATCH_ID: Final = "streaming.sql.batchId"
+# What Produce is answered when the transaction is not open any more: ours the last, Kafka the others.
+_ENDED: Final = frozenset(
+    {
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.TRANSACTION_ABORTABLE,
+    }
+)
+BATCH_QUERY: Final = "batch"  # batch writes of a sink are one query whose batches count on
+
+
+@dataclass
+class TaskMessage(WriterCommitMessage):
+    """What a task tells the driver; None when rows were written at least once, without a transaction.
+
+    `planned`: of Spark's record of the batch, as it was when the batch was planned.
+    """
+
+    message: plan.Message | None
+    planned: int | None = None
+
+
+class SinkWriter:
+    """What all doors to the sink share. Pickling it opens the sink, once; an unpickled one has been opened."""
+
+    def __init__(self, options: Mapping[str, str], columns: Sequence[tuple[str, str]]) -> None:
+        self._options = dict(options)
+        self._columns = list(columns)
+        self._parsed = SinkOptions.parse(self._options)
+        check_columns(self._columns, self._parsed.topic)
+        self._opened: plan.Opened | None = None
+        self._planned: int | None = None
+
+    def _link(self) -> SinkLink:
+        return sink_link(dict(self._parsed.client.common), self._parsed.steps)
+
+    def _sink(self) -> str:
+        """Its name."""
+        parsed = self._parsed
+        if parsed.former is None or not parsed.exactly_once:
+            return parsed.sink
+        return self._link().name_in_use(parsed.sink, parsed.former)
+
+    def open(self) -> None:
+        """Steps 1-5, if that was not done yet. Claims the sink: only ever where a batch is planned."""
+        if self._parsed.topic is not None:
+            link = link_to(dict(self._parsed.client.common))
+            link.check_topic(self._parsed.topic)
+            link.tell_of_strays(self._parsed.topic, self._sink())
+        if not self._parsed.exactly_once:
+            for name in filter(None, (self._parsed.sink, self._parsed.former)):
+                self._link().check_finished(name)
+        if self._opened is None and self._parsed.exactly_once:
+            self._opened = self._link().open(self._sink(), self._parsed.required)
+            folder = checkpoint.local_folder(self._parsed.checkpoint)
+            self._planned = None if folder is None else checkpoint.newest(folder)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        self.open()
+        return _restored, (type(self), self._options, self._columns, self._opened, self._planned)
+
+    def write_partition(self, batches: Iterator[pa.RecordBatch], query_id: str, batch_id: int) -> TaskMessage:
+        """One task attempt: steps 6-7."""
+        rows = RowSource(batches)
+        if not self._parsed.exactly_once:
+            if rows.has_rows():
+                self._write_rows(rows, Identity(None, self._idempotent_pair()))
+            return TaskMessage(None)
+        if self._opened is None:
+            raise UsageError("the writer was not opened before its tasks: it did not come through pickling")
+        opened = self._opened
+        steps = plan.write_task(opened, query_id, batch_id)
+
+        def write_rows(step: Any) -> Content:
+            # A copy that is late: what it leaves open when Spark kills it, nobody would end before the timeout.
+            self._check_is_wanted(opened, batch_id)
+            content = self._write_in_time(rows, step)
+            self._check_is_wanted(opened, batch_id)  # from here on, who decides the batch finds the transaction open
+            return content
+
+        own = {
+            plan.HasRows: lambda _: rows.has_rows(),
+            plan.Drain: lambda _: self._drain(rows),
+            plan.WriteRows: write_rows,
+        }
+        return TaskMessage(self._link().run_task(steps, own), self._planned)
+
+    def _check_is_wanted(self, opened: plan.Opened, batch_id: int) -> None:
+        if self._link().is_over(opened.sink, opened.claim):
+            raise SupersededError(
+                f"batch {batch_id} of sink {opened.sink!r} is over without this task attempt: it was decided or "
+                "aborted, or a newer run took over"
+            )
+
+    def _write_in_time(self, rows: RowSource, step: Any) -> Content:
+        began_s = time.monotonic()
+        try:
+            return self._write_rows(rows, Identity(step.transactional_id, step.pair))
+        except KafkaError as error:
+            if error.code not in _ENDED:
+                raise
+            age_s, timeout_ms = time.monotonic() - began_s, self._link().transaction_timeout_ms
+            raise TaskTimedOutError(step.transactional_id, age_s, timeout_ms, error) from error
+
+    def _idempotent_pair(self) -> Pair:
+        link = link_to(dict(self._parsed.client.common))
+        result = link.io.run(link.admin.init_producer_id(None))
+        return Pair(result.producer_id, result.producer_epoch)
+
+    def _drain(self, rows: RowSource) -> Content:
+        return sum((content_of(batch, self._parsed.topic) for batch in rows), NO_ROWS)
+
+    def _write_rows(self, rows: RowSource, identity: Identity) -> Content:
+        parsed = self._parsed
+        link = link_to(dict(parsed.client.common))
+        cluster = link.admin.cluster
+
+        async def begin() -> tuple[AdoptedProducer, int]:
+            partitions = 1
+            if parsed.topic is not None:
+                deadline_ms = cluster.runtime.now_ms() + int(parsed.client.value("delivery_timeout_ms"))
+                partitions = len((await cluster.topic(parsed.topic, deadline_ms)).partitions)
+            return producer_for(cluster, parsed.client.producer(), identity), partitions
+
+        async def end(producer: AdoptedProducer) -> None:
+            producer.stop()
+
+        producer, partitions = link.io.run(begin())
+        content = NO_ROWS
+        try:
+            for chunk in chunks(rows, min(CHUNK_BYTES_MOST, CHUNK_BYTES_PER_PARTITION * partitions)):
+                if identity.transactional_id is not None:
+                    content += content_of(chunk, parsed.topic)
+                link.io.run(send_rows(producer, parsed.topic, chunk))
+            link.io.run(producer.flush())
+        finally:
+            link.io.run(end(producer))
+        return content
+
+    def commit_messages(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
+        """Steps 8-10."""
+        if not self._parsed.exactly_once:
+            return
+        folder = checkpoint.local_folder(self._parsed.checkpoint)
+        planned = {one.planned for one in messages if isinstance(one, TaskMessage)}
+
+        def save(step: Any) -> SourceOffsets | None:
+            if folder is None or len(planned) != 1:
+                return None
+            return checkpoint.save(folder, step.query_id, step.batch_id, *planned)
+
+        plain = _messages(messages)
+        steps = plan.commit_batch(self._sink(), batch_id, plain, self._parsed.same)
+        if self._link().run_task(steps, {plan.SaveOffsets: save}):
+            log.info("sink %r: batch %d is committed", self._sink(), batch_id)
+        elif any(isinstance(one, plan.Skipped) and one.decided is None for one in plain):
+            words = (
+                "sink %r: batch %d was written by an older release, which did not note its rows: skipped by its number"
+            )
+            log.info(words, self._sink(), batch_id)
+
+    def abort_messages(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Step 11."""
+        if not self._parsed.exactly_once:
+            return
+        plain = _messages(messages)
+        if self._opened is not None and not any(isinstance(one, plan.Prepared) for one in plain):
+            # Attempts that died have left transactions, and no message that names them.
+            outcome = self._link().run(plan.abort_claim(self._sink(), self._opened.claim))
+        else:
+            outcome = self._link().run(plan.abort_batch(self._sink(), plain))
+        log.info("sink %r: %s", self._sink(), outcome.value)
+
+
+def _messages(messages: Sequence[WriterCommitMessage | None]) -> list[plan.Message | None]:
+    return [one.message if isinstance(one, TaskMessage) else None for one in messages]
+
+
+def _restored(
+    kind: type[SinkWriter],
+    options: dict[str, str],
+    columns: list[tuple[str, str]],
+    opened: plan.Opened | None,
+    planned: int | None,
+) -> SinkWriter:
+    writer = kind(options, columns)
+    writer._opened, writer._planned = opened, planned
+    return writer
+
+
+def columns_of(schema: StructType) -> list[tuple[str, str]]:
+    """(name, Spark SQL type) of each column."""
+    return [(field.name, field.dataType.simpleString()) for field in schema.fields]
+
+
+CONTINUOUS: Final = "the sink writes micro-batches, and cannot be used with trigger(continuous=...)"
+
+
+class StreamWriter(SinkWriter, DataSourceStreamArrowWriter):
+    """Writes micro-batches."""
+
+    def open(self) -> None:
+        """Where a batch is planned. Spark has written down what it is; an epoch of continuous processing ends first."""
+        folder = checkpoint.local_folder(self._parsed.checkpoint)
+        if folder is not None and checkpoint.nothing_planned(folder):
+            raise ConfigurationError(f"nothing is planned in {folder} that could be written: {CONTINUOUS}")
+        super().open()
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """In a task: the partition's rows, in a transaction of their own that is left prepared."""
+        context = TaskContext.get()
+        query_id = context.getLocalProperty(QUERY_ID) if context is not None else None
+        batch_id = context.getLocalProperty(BATCH_ID) if context is not None else None
+        if context is None or query_id is None or batch_id is None:
+            raise UsageError(f"the task does not know its query and batch ({QUERY_ID}, {BATCH_ID})")
+        return self.write_partition(iterator, query_id, int(batch_id))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - PySpark's name
+        """In Spark's commit worker: decide the batch, then complete its transactions."""
+        if None in messages:
+            # Spark only logs it; `open` ends the query where it can see the checkpoint. No task's function is called.
+            raise ConfigurationError(f"a task has no message, so nothing is written: {CONTINUOUS}")
+        prepared = [one for one in _messages(messages) if isinstance(one, plan.Prepared)]
+        if prepared and not self._parsed.query_is_copy:
+            self._link().check_renamed(self._sink(), prepared[0].query_id, batchId)
+        self.commit_messages(messages, batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - PySpark's name
+        """In Spark's commit worker: abort what can never be decided any more."""
+        self.abort_messages(messages)
+
+
+class BatchWriter(SinkWriter, DataSourceArrowWriter):
+    """Writes one data frame. Its number counts on from the sink's last batch write."""
+
+    def open(self) -> None:
+        """Where the job begins."""
+        link_to(dict(self._parsed.client.common)).reach()
+        super().open()
+
+    def _batch_id(self) -> int:
+        last = self._opened.last(BATCH_QUERY) if self._opened is not None else None
+        return 0 if last is None else last.batch_id + 1
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """In a task: see StreamWriter.write."""
+        context = TaskContext.get()
+        if self._parsed.exactly_once and context is not None and context.getLocalProperty(QUERY_ID) is not None:
+            raise UsageError(
+                "a batch write within foreachBatch would be repeated with the batch, and write its rows twice: "
+                "use fencepost.spark.exactly_once(), or choose delivery=at-least-once"
+            )
+        return self.write_partition(iterator, BATCH_QUERY, self._batch_id())
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """On the driver's host: decide, then complete."""
+        self.commit_messages(messages, self._batch_id())
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """On the driver's host: see StreamWriter.abort."""
+        self.abort_messages(messages)

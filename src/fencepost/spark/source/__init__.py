@@ -1,0 +1,1 @@
+"""The source, and what its progress tells."""

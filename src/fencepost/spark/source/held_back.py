@@ -1,0 +1,144 @@
+"""What readers of committed records do not see yet: it is behind the last stable offset, for an open transaction.
+
+A partition whose last stable offset stands still looks as if nobody wrote to it: nothing is behind, nothing fails. So
+it is watched, and somebody is told, by name, which transaction everybody waits for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from fencepost.client.admin.core import AdminCore
+from fencepost.client.admin.transactions import ProducerDescription
+from fencepost.client.net.tasks import gather
+from fencepost.client.types import TopicPartition
+from fencepost.errors import KafkaError
+from fencepost.spark.sink.decision import Pair
+
+__all__ = ["BOUND_MS", "NO_TIMEOUT_MS", "Holder", "StandsStill", "Watch", "holders", "told"]
+
+BOUND_MS: Final = 60_000  # Kafka's default transaction timeout: most producers' transactions have ended by then
+AGAIN_S: Final = 60.0
+NO_TIMEOUT_MS: Final = 2**31 - 1  # what the brokers say of a transaction that never times out (KIP-939)
+
+
+class StandsStill(NamedTuple):
+    """A partition whose last stable offset has been the same for so long, with so many offsets behind it."""
+
+    partition: TopicPartition
+    stable: int
+    behind: int
+    for_s: float
+
+
+@dataclass(slots=True)
+class _Seen:
+    stable: int
+    since_s: float
+    told_s: float | None = None
+
+
+class Watch:
+    """Remembers since when each partition stands still. Pure: times are handed in."""
+
+    def __init__(self, bound_ms: int = BOUND_MS) -> None:
+        """`bound_ms`: what has stood still for so long is told."""
+        self._bound_s = bound_ms / 1000
+        self._seen: dict[TopicPartition, _Seen] = {}
+
+    def look(
+        self, now_s: float, stable: Mapping[TopicPartition, int], high: Mapping[TopicPartition, int]
+    ) -> tuple[list[StandsStill], list[TopicPartition]]:
+        """Those to tell of now, longest first: at first and every minute; and those told of that have moved on."""
+        before = self._seen
+        self._seen = {
+            one: seen if (seen := before.get(one)) is not None and seen.stable == at else _Seen(at, now_s)
+            for one, at in stable.items()
+            if high.get(one, at) > at
+        }
+        due = []
+        for one, seen in self._seen.items():
+            stood_s = now_s - seen.since_s
+            if stood_s >= self._bound_s and (seen.told_s is None or now_s - seen.told_s >= AGAIN_S):
+                seen.told_s = now_s
+                due.append(StandsStill(one, seen.stable, high[one] - seen.stable, stood_s))
+        moved = [one for one, seen in before.items() if seen.told_s is not None and self._seen.get(one) is not seen]
+        return sorted(due, key=lambda one: (-one.for_s, one.partition)), sorted(moved)
+
+
+class Holder(NamedTuple):
+    """The first open transaction of a partition. Without a transactional id no coordinator has told of it."""
+
+    pair: Pair
+    transactional_id: str | None
+    age_ms: int | None
+    timeout_ms: int | None
+
+    def __str__(self) -> str:
+        if self.transactional_id is None:
+            return (
+                f"a transaction of producer {self.pair}, which no coordinator tells of: it hangs, or its transactional "
+                "id may not be seen (DESCRIBE)"
+            )
+        age = "" if self.age_ms is None else f", open for {self.age_ms / 1000:.0f} s"
+        timeout = "no timeout: its owner is to decide it"
+        if self.timeout_ms is not None:
+            timeout = f"timeout {self.timeout_ms / 1000:.0f} s"
+        return f"transaction {self.transactional_id!r} (producer {self.pair}{age}, {timeout})"
+
+
+async def holders(
+    admin: AdminCore, partitions: Sequence[TopicPartition], api_timeout_ms: int | None = None
+) -> dict[TopicPartition, Holder | KafkaError | None]:
+    """What each partition's readers wait for: None when it has ended, an error where the brokers do not say."""
+    asked = [admin.describe_producers([one], api_timeout_ms=api_timeout_ms) for one in partitions]
+    found: dict[TopicPartition, Holder | KafkaError | None] = {}
+    first: dict[TopicPartition, ProducerDescription] = {}
+    for one, answer in zip(partitions, await gather(admin.cluster.runtime, asked), strict=True):
+        if isinstance(answer, Exception):
+            if not isinstance(answer, KafkaError):
+                raise answer
+            found[one] = answer
+            continue
+        open_ones = [producer for producer in answer[one] if producer.transaction_start_offset >= 0]
+        found[one] = None
+        if open_ones:
+            first[one] = min(open_ones, key=lambda producer: producer.transaction_start_offset)
+    known = await _named(admin, {one.producer_id for one in first.values()}, api_timeout_ms) if first else {}
+    for one, producer in first.items():
+        pair = Pair(producer.producer_id, producer.producer_epoch)
+        found[one] = known.get(producer.producer_id, Holder(pair, None, None, None))
+    return found
+
+
+async def _named(admin: AdminCore, producer_ids: set[int], api_timeout_ms: int | None) -> dict[int, Holder]:
+    """By producer id, those that the coordinators tell of."""
+    try:
+        listed = await admin.list_transactions(producer_ids=sorted(producer_ids), api_timeout_ms=api_timeout_ms)
+        described = await admin.describe_transactions(
+            [one.transactional_id for one in listed], api_timeout_ms=api_timeout_ms
+        )
+    except KafkaError:
+        return {}  # the producer is told all the same
+    now_ms = admin.cluster.runtime.wall_ms()
+    return {
+        one.producer_id: Holder(
+            Pair(one.producer_id, one.producer_epoch),
+            one.transactional_id,
+            max(now_ms - one.start_time_ms, 0) if one.start_time_ms >= 0 else None,
+            one.timeout_ms if one.timeout_ms < NO_TIMEOUT_MS else None,
+        )
+        for one in described
+        if one.error_code == 0
+    }
+
+
+def told(holder: Holder | KafkaError | None) -> str:
+    """For a person."""
+    if holder is None:
+        return "a transaction that has ended meanwhile"
+    if isinstance(holder, KafkaError):
+        return f"an open transaction; the brokers do not say which: {holder}"
+    return str(holder)

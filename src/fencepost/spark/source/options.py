@@ -1,0 +1,167 @@
+"""Options of the source: all that Spark's own Kafka source documents, commitOffsets and heldBackWarning.
+
+Each documented option is in READ (it does what Spark's documentation says) or in WITHOUT_EFFECT (accepted, logged,
+and why it changes nothing); `options.NOT_YOURS` has the kafka.* settings that are refused. Unknown names are logged.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from fencepost.config import ConsumerConfig
+from fencepost.errors import ConfigurationError
+from fencepost.spark.kafka_settings import nearest
+from fencepost.spark.options import ClientSettings, client_settings, flag, milliseconds, whole
+from fencepost.spark.source import ranges
+from fencepost.spark.source.held_back import BOUND_MS
+from fencepost.spark.source.ranges import Bound
+
+__all__ = ["READ", "WITHOUT_EFFECT", "SourceOptions"]
+
+log = logging.getLogger("fencepost.spark")
+
+WAYS: Final = ("subscribe", "subscribePattern", "assign")
+BATCH_ONLY: Final = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
+STREAM_ONLY: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "commitOffsets")
+READ: Final[tuple[str, ...]] = (
+    *WAYS,
+    *BATCH_ONLY,
+    *STREAM_ONLY,
+    "heldBackWarning",
+    "startingOffsets",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "startingTimestamp",
+    "failOnDataLoss",
+    "includeHeaders",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "kafka.bootstrap.servers",
+    "kafka.group.id",
+)
+WITHOUT_EFFECT: Final[Mapping[str, str]] = {
+    "groupIdPrefix": "no consumer group is joined; kafka.group.id names the one that commitOffsets tells",
+}
+_OTHERS: Final = frozenset({"path", "checkpointlocation"})  # Spark hands these to every source
+_FETCH_BYTES: Final = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """A checked set of the source's options. Times in milliseconds."""
+
+    client: ClientSettings
+    way: str
+    wanted: str
+    starting: Bound
+    ending: Bound
+    unmatched_start_is_latest: bool
+    fail_on_data_loss: bool
+    min_partitions: int | None
+    max_records: int | None
+    max_rows: int | None
+    min_rows: int | None
+    max_delay_ms: int
+    poll_timeout_ms: int
+    retries: int
+    retry_interval_ms: int
+    group: str | None
+    fetch_bytes: int
+    warn_ms: int  # a transaction that holds committed readers back for so long is warned of
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str], *, stream: bool) -> SourceOptions:
+        """From lower-case keys. Raises ConfigurationError that names the option."""
+        ways = [name for name in WAYS if name.lower() in options]
+        if len(ways) != 1:
+            raise ConfigurationError("exactly one of the options subscribe, subscribePattern and assign is needed")
+        wanted = options[ways[0].lower()].strip()
+        _check_way(ways[0], wanted)
+        _note(options, BATCH_ONLY if stream else STREAM_ONLY, stream=stream)
+        max_rows = whole(options, "maxoffsetspertrigger", 1)
+        min_rows = whole(options, "minoffsetspertrigger", 1)
+        if min_rows is not None and max_rows is not None and min_rows > max_rows:
+            raise ConfigurationError(f"minOffsetsPerTrigger={min_rows} is more than maxOffsetsPerTrigger={max_rows}")
+        client = client_settings(options, ConsumerConfig)
+        commits = flag(options, "commitoffsets", False)
+        if commits and client.value("group_id") is None:
+            raise ConfigurationError("commitOffsets needs kafka.group.id: the group whose offsets are to be set")
+        return cls(
+            client,
+            ways[0],
+            wanted,
+            ranges.bound(options, "starting", "latest" if stream else "earliest"),
+            ranges.bound(options, "ending", "latest"),
+            _strategy(options) == "latest",
+            flag(options, "failondataloss", True),
+            whole(options, "minpartitions", 1),
+            whole(options, "maxrecordsperpartition", 1),
+            max_rows,
+            min_rows,
+            milliseconds(options, "maxtriggerdelay", 15 * 60_000),
+            _or(whole(options, "kafkaconsumer.polltimeoutms", 1), 120_000),
+            _or(whole(options, "fetchoffset.numretries", 0), 3),
+            _or(whole(options, "fetchoffset.retryintervalms", 0), 10),
+            client.value("group_id") if commits and stream else None,
+            _fetch_bytes(options, client),
+            milliseconds(options, "heldbackwarning", BOUND_MS),
+        )
+
+    @property
+    def committed(self) -> bool:
+        """Whether only committed records are read."""
+        return bool(self.client.value("isolation_level") == "read_committed")
+
+
+def _or(value: int | None, default: int) -> int:
+    return default if value is None else value
+
+
+def _fetch_bytes(options: Mapping[str, str], client: ClientSettings) -> int:
+    """Larger than a plain consumer's unless it is set: a task reads one partition, and nothing else."""
+    given = "kafka.max.partition.fetch.bytes" in options
+    return int(client.value("max_partition_fetch_bytes")) if given else _FETCH_BYTES
+
+
+def _check_way(way: str, wanted: str) -> None:
+    if not wanted:
+        raise ConfigurationError(f"option {way} is empty")
+    if way == "subscribePattern":
+        try:
+            re.compile(wanted)
+        except re.error as error:
+            raise ConfigurationError(f"option {way}={wanted!r}: {error}") from error
+    if way == "assign":
+        ranges.assigned(wanted)
+
+
+def _strategy(options: Mapping[str, str]) -> str:
+    text = options.get("startingoffsetsbytimestampstrategy", "error").strip().lower()
+    if text not in ("error", "latest"):
+        raise ConfigurationError(f"option startingOffsetsByTimestampStrategy={text!r}: error or latest")
+    return text
+
+
+def _note(options: Mapping[str, str], other_kind: tuple[str, ...], *, stream: bool) -> None:
+    """Refuse a stream's end; log what has no effect, and names that nobody knows."""
+    for name in other_kind:
+        if name.lower() in options and stream:
+            raise ConfigurationError(f"option {name} is for batch reads; a stream has no end")
+        if name.lower() in options:
+            log.warning("option %s is for streams; it has no effect on a batch read", name)
+    for name, why in WITHOUT_EFFECT.items():
+        if name.lower() in options:
+            log.warning("option %s has no effect: %s", name, why)
+    known = {name.lower(): name for name in (*READ, *WITHOUT_EFFECT)}
+    for given in sorted(options):
+        if given.lower() in known or given.lower() in _OTHERS or given.lower().startswith("kafka."):
+            continue
+        meant = nearest(given, known, cutoff=0.6)
+        log.warning("option %s is not known%s", given, f"; was {known[meant]} meant?" if meant is not None else "")

@@ -1,0 +1,248 @@
+"""Offsets of a streaming source, pure: what a micro-batch takes, and how it is split into tasks.
+
+An offset is {topic: {partition: next offset}}; as JSON, Spark's own form: {"topic": {"0": 5}}, in one fixed order,
+because Spark compares the text to see whether there is anything new. The topics' ids follow as {"topic@id": {}}: names
+that no topic can have, with nothing in them, so that whoever reads Spark's form finds the same offsets as without. In
+the same way {"topic@high-watermark:0=9": {}} says, in what is only reported, where partitions really end.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
+
+from fencepost.client.types import TopicPartition
+from fencepost.errors import ConfigurationError
+
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "Bound",
+    "JsonOffsets",
+    "Offsets",
+    "Range",
+    "assigned",
+    "bound",
+    "from_json",
+    "high_watermarks",
+    "limit",
+    "made_again",
+    "moments",
+    "rows_between",
+    "split",
+    "starting",
+    "to_json",
+    "topic_ids",
+    "with_high_watermarks",
+]
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+
+Offsets = dict[TopicPartition, int]
+JsonOffsets = dict[str, dict[str, int]]
+_ID: Final = "@"
+_HIGH: Final = "@high-watermark:"
+
+
+class Range(NamedTuple):
+    """[start, end) of one partition of the topic with this id ("": not known)."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    topic_id: str = ""
+
+
+def to_json(offsets: Mapping[TopicPartition, int], topic_ids: Mapping[str, str] | None = None) -> JsonOffsets:
+    """Sorted by topic and partition number; then the ids of these topics, as far as they are known."""
+    made: JsonOffsets = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        made.setdefault(topic, {})[str(partition)] = offset
+    known = topic_ids or {}
+    made.update({f"{topic}{_ID}{known[topic]}": {} for topic in list(made) if topic in known})
+    return made
+
+
+def topic_ids(offsets: Mapping[str, Mapping[str, int]]) -> dict[str, str]:
+    """The ids that `to_json` added; nothing for offsets of an older version, or of Spark's own source."""
+    ids = (name for name, parts in offsets.items() if _ID in name and _HIGH not in name and not parts)
+    named = (name.partition(_ID) for name in ids)
+    return {topic: topic_id for topic, _, topic_id in named}
+
+
+def with_high_watermarks(offsets: JsonOffsets, high: Mapping[TopicPartition, int]) -> JsonOffsets:
+    """The same, and the high watermarks of those partitions that end before them."""
+    above: dict[str, list[str]] = {}
+    for (topic, partition), at in sorted(high.items()):
+        if at > offsets.get(topic, {}).get(str(partition), at):
+            above.setdefault(topic, []).append(f"{partition}={at}")
+    return {**offsets, **{f"{topic}{_HIGH}{','.join(parts)}": {} for topic, parts in above.items()}}
+
+
+def high_watermarks(offsets: Mapping[str, Mapping[str, int]]) -> Offsets:
+    """What `with_high_watermarks` added."""
+    named = (name.partition(_HIGH) for name in offsets if _HIGH in name)
+    entries = ((topic, entry.partition("=")) for topic, _, text in named for entry in text.split(","))
+    return {TopicPartition(topic, int(partition)): int(at) for topic, (partition, _, at) in entries}
+
+
+def made_again(before: Mapping[str, str], after: Mapping[str, str]) -> set[str]:
+    """The topics whose id is another one than before."""
+    return {topic for topic, topic_id in before.items() if after.get(topic, topic_id) != topic_id}
+
+
+def from_json(offsets: Mapping[str, Mapping[str, int]]) -> Offsets:
+    """The inverse of `to_json`, without the ids."""
+    return {TopicPartition(topic, int(p)): at for topic, parts in offsets.items() for p, at in parts.items()}
+
+
+class Bound(NamedTuple):
+    """Where reading begins or ends, as it was written: a word or JSON of offsets, or moments (ms since 1970)."""
+
+    option: str
+    text: str
+    by_time: bool
+
+
+def bound(options: Mapping[str, str], which: str, default: str) -> Bound:
+    """`which`: "starting" or "ending". A timestamp comes before timestamps, and these before offsets, as in Spark."""
+    for name, by_time in (
+        (f"{which}Timestamp", True),
+        (f"{which}OffsetsByTimestamp", True),
+        (f"{which}Offsets", False),
+    ):
+        text = options.get(name.lower())
+        if text is not None:
+            made = Bound(name, text.strip(), by_time)
+            if by_time:
+                moments(made, set())  # what cannot be read is said at once
+            return made
+    return Bound(f"{which}Offsets", default, by_time=False)
+
+
+def moments(wanted: Bound, partitions: set[TopicPartition]) -> Offsets:
+    """Milliseconds for each partition: one number for all, or JSON that names each. Raises ConfigurationError."""
+    if not wanted.text.startswith("{"):
+        try:
+            moment = int(wanted.text)
+        except ValueError as error:
+            raise ConfigurationError(f"option {wanted.option}={wanted.text!r}: milliseconds since 1970") from error
+        given = dict.fromkeys(partitions, moment)
+    else:
+        given = _parsed(wanted.text, wanted.option)
+    if any(moment < 0 for moment in given.values()):
+        raise ConfigurationError(f"option {wanted.option}: a moment before 1970")
+    if partitions:
+        _check_named(given, partitions, wanted.option)
+    return given
+
+
+def assigned(text: str) -> set[TopicPartition]:
+    """The option assign. Raises ConfigurationError."""
+    try:
+        value: Any = json.loads(text)
+        found = {TopicPartition(str(topic), int(number)) for topic, numbers in value.items() for number in numbers}
+    except (ValueError, AttributeError, TypeError) as error:
+        raise ConfigurationError(f'option assign={text!r}: {{"topic":[0,1]}}') from error
+    if not found:
+        raise ConfigurationError("option assign names no partition")
+    return found
+
+
+def starting(text: str, option: str, partitions: set[TopicPartition], named_only: int) -> Offsets:
+    """ "earliest", "latest", or JSON per partition with -2 and -1 for these; as EARLIEST, LATEST or an offset each.
+
+    JSON has to name every partition, as Spark asks. `named_only` is the marker that the option may not use (a stream
+    has no use for an end called earliest). Raises ConfigurationError.
+    """
+    word = text.strip().lower()
+    if word in ("earliest", "latest"):
+        at = EARLIEST if word == "earliest" else LATEST
+        if at == named_only:
+            raise ConfigurationError(f"option {option} cannot be {word}")
+        return dict.fromkeys(partitions, at)
+    given = _parsed(text, option)
+    _check_named(given, partitions, option)
+    bad = [at for at in given.values() if at < EARLIEST or at == named_only]
+    if bad:
+        raise ConfigurationError(f"option {option}: {bad[0]} is not an offset here")
+    return given
+
+
+def _check_named(given: Offsets, partitions: set[TopicPartition], option: str) -> None:
+    missing = partitions - set(given)
+    unknown = set(given) - partitions
+    if missing or unknown:
+        raise ConfigurationError(
+            f"option {option} has to name exactly the partitions that are read: "
+            + "; ".join(
+                f"{word} {', '.join(f'{one.topic}-{one.partition}' for one in sorted(which))}"
+                for word, which in (("missing", missing), ("unknown", unknown))
+                if which
+            )
+        )
+
+
+def _parsed(text: str, option: str) -> Offsets:
+    try:
+        value: Any = json.loads(text)
+        return {
+            TopicPartition(str(topic), int(partition)): int(at)
+            for topic, parts in value.items()
+            for partition, at in parts.items()
+        }
+    except (ValueError, AttributeError, TypeError) as error:
+        raise ConfigurationError(f'option {option}={text!r}: earliest, latest or {{"topic":{{"0":5}}}}') from error
+
+
+def limit(start: Offsets, end: Offsets, max_rows: int | None) -> Offsets:
+    """How far a batch may go: each partition its share of `max_rows` by its backlog, rounded up while some are left.
+
+    Never beyond `end`, never behind `start`; a partition that is not in `start` begins with nothing taken.
+    """
+    backlog = {one: max(at - start.get(one, at), 0) for one, at in end.items()}
+    total = sum(backlog.values())
+    if max_rows is None or total <= max_rows:
+        return {one: max(at, start.get(one, at)) for one, at in end.items()}
+    taken: Offsets = {}
+    left, backlog_left = max_rows, total
+    for one in sorted(end):
+        share = 0 if not backlog_left else -(-left * backlog[one] // backlog_left)
+        share = min(share, backlog[one], left)
+        taken[one] = start.get(one, end[one]) + share
+        left -= share
+        backlog_left -= backlog[one]
+    return taken
+
+
+def rows_between(start: Offsets, end: Offsets) -> int:
+    """Offsets from `start` to `end`; a partition that `start` does not know counts nothing."""
+    return sum(max(at - start.get(one, at), 0) for one, at in end.items())
+
+
+def split(ranges: list[Range], min_partitions: int | None, max_records: int | None = None) -> list[Range]:
+    """One task per range, cut to at most `max_records` offsets each, and so that there are about `min_partitions`.
+
+    Deterministic: a batch that is read again after a restart is cut in the same way.
+    """
+    ranges = sorted(one for one in ranges if one.end > one.start)
+    if max_records is not None:
+        ranges = [part for one in ranges for part in _cut(one, -(-(one.end - one.start) // max_records))]
+    if min_partitions is None or not ranges or len(ranges) >= min_partitions:
+        return ranges
+    total = sum(one.end - one.start for one in ranges)
+    cut: list[Range] = []
+    for one in ranges:
+        size = one.end - one.start
+        cut += _cut(one, max(1, min(size, round(size * min_partitions / total))))
+    return cut
+
+
+def _cut(one: Range, parts: int) -> list[Range]:
+    size = one.end - one.start
+    bounds = [one.start + size * number // parts for number in range(parts + 1)]
+    return [one._replace(start=low, end=high) for low, high in pairwise(bounds)]

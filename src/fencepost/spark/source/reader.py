@@ -1,0 +1,478 @@
+"""`spark.readStream.format("fencepost")` and `spark.read.format("fencepost")`, as Spark's own Kafka source.
+
+The options are in source_options.py. kafka.isolation.level is read_committed by default: the end is then the last
+stable offset, and markers and aborted records leave gaps in the offsets. Offsets are in Spark's checkpoint; with
+commitOffsets they are shown to a consumer group as well, for tools that display lag.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from fencepost.client.admin.core import TopicDescription
+from fencepost.client.consumer.fetch_requests import FetchSettings, fetch_range
+from fencepost.client.group import committed_offsets as group_offsets
+from fencepost.client.records import Fetched
+from fencepost.client.types import GroupMetadata, Isolation, OffsetAndMetadata, TopicPartition
+from fencepost.errors import ConfigurationError, DataLossError, KafkaError, OffsetOutOfRangeError, RetriableError
+from fencepost.spark.compat import (
+    ADMISSION_CONTROL,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsAvailableNow,
+    arrow_schema,
+)
+from fencepost.spark.options import flag
+from fencepost.spark.sink.runner import Link, link_to
+from fencepost.spark.source import ranges
+from fencepost.spark.source.held_back import Holder, StandsStill, Watch, holders, told
+from fencepost.spark.source.options import SourceOptions
+from fencepost.spark.source.ranges import EARLIEST, LATEST, Bound, JsonOffsets, Offsets, Range
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = [
+    "BatchReader",
+    "RangePartition",
+    "StreamReader",
+    "UnlimitedStreamReader",
+    "source_schema",
+    "stream_reader",
+]
+
+log = logging.getLogger("fencepost.spark")
+
+COMMIT_PATIENCE_MS: Final = 10_000
+HOLDER_PATIENCE_MS: Final = 5_000  # the question is for a log line; the query waits for the answer
+MOST_TOLD: Final = 20  # partitions at a time, with their transactions
+NAMES_TOLD: Final = 200  # others, by name only
+_NOT_ALLOWED: Final = -100
+
+_COLUMNS: Final = (
+    "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int"
+)
+_HEADERS: Final = ", headers array<struct<key:string,value:binary>>"
+
+T = TypeVar("T")
+
+
+def source_schema(options: Mapping[str, str]) -> str:
+    """The columns, with `headers` when includeHeaders is set."""
+    return _COLUMNS + (_HEADERS if flag(options, "includeheaders", False) else "")
+
+
+class RangePartition(InputPartition):
+    """One task's range."""
+
+    def __init__(self, range_: Range) -> None:
+        super().__init__(tuple(range_))
+
+
+class _Source:
+    """What stream and batch share. Picklable: options, and the topics' ids as they were last seen."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, *, stream: bool) -> None:
+        self._schema = schema
+        self._options = SourceOptions.parse(options, stream=stream)
+        self._topic_ids: dict[str, str] = {}
+
+    def _link(self) -> Link:
+        return link_to(dict(self._options.client.common))
+
+    # --- which partitions, and where they begin and end ---
+
+    def _partitions(self) -> set[TopicPartition]:
+        if self._options.way == "assign":
+            assigned = ranges.assigned(self._options.wanted)
+            self._describe({one.topic for one in assigned})
+            return assigned
+        link = self._link()
+        if self._options.way == "subscribePattern":
+            pattern = re.compile(self._options.wanted)
+            listed = self._patiently(lambda: link.io.run(link.admin.list_topics()))
+            topics = [name for name in listed if pattern.fullmatch(name)]
+        else:
+            topics = [name.strip() for name in self._options.wanted.split(",") if name.strip()]
+        found = self._describe(topics)
+        missing = sorted(set(topics) - set(found))
+        if missing:
+            raise ConfigurationError(f"topics that do not exist: {', '.join(missing)}")
+        return {TopicPartition(name, number) for name, topic in found.items() for number in topic.partitions}
+
+    def _describe(self, topics: Collection[str]) -> dict[str, TopicDescription]:
+        """Those of the topics that exist; remembers their ids."""
+        link = self._link()
+        found = self._patiently(lambda: link.io.run(link.admin.describe_topics(topics))) if topics else {}
+        self._topic_ids.update({name: str(one.topic_id) for name, one in found.items() if one.topic_id is not None})
+        return found
+
+    def _report_made_again(self, before: Mapping[str, str], after: Mapping[str, str]) -> set[str]:
+        """The topics that are others than before, each a loss: what was not read of the old one is gone."""
+        topics = ranges.made_again(before, after)
+        for name in sorted(topics):
+            self._report_loss(f"topic {name} was deleted and made again: what was not read of it is gone", name)
+        return topics
+
+    def _patiently(self, ask: Callable[[], T]) -> T:
+        """fetchOffset.numRetries, fetchOffset.retryIntervalMs; the client itself has tried again before each."""
+        for left in range(self._options.retries, -1, -1):
+            try:
+                return ask()
+            except RetriableError as error:
+                if left == 0:
+                    raise
+                log.warning("offsets could not be fetched, %d more attempts: %s", left, error)
+                time.sleep(self._options.retry_interval_ms / 1000)
+        raise ConfigurationError("fetchOffset.numRetries is below 0")
+
+    def _found(self, wanted: Mapping[TopicPartition, int], *, committed: bool) -> Offsets:
+        """The offset for each partition's EARLIEST, LATEST or timestamp; -1 where no record is that late."""
+        if not wanted:
+            return {}
+        link = self._link()
+        isolation = Isolation.READ_COMMITTED if committed else Isolation.READ_UNCOMMITTED
+        found = self._patiently(lambda: link.io.run(link.admin.list_offsets(wanted, isolation=isolation)))
+        return {one: at.offset for one, at in found.items()}
+
+    def _ends(self) -> tuple[Offsets, Offsets]:
+        """Where reading ends for now, and the high watermarks; they differ where committed records are held back."""
+        wanted = dict.fromkeys(self._partitions(), LATEST)
+        # The high watermarks first: what is written between the two questions is not held back.
+        high = self._found(wanted, committed=False)
+        return (self._found(wanted, committed=True) if self._options.committed else high), high
+
+    def _tell_what_is_old(self, ends: Offsets, high: Offsets) -> None:
+        """Where reading ends for good: warn of what is hidden from it by a transaction that is not a young one."""
+        above = ((one, at, high.get(one, at)) for one, at in sorted(ends.items()))
+        held = [StandsStill(one, at, end - at, 0) for one, at, end in above if end > at]
+        for one, holder in self._holders(held, logging.INFO).items():
+            is_young = (
+                isinstance(holder, Holder) and holder.age_ms is not None and holder.age_ms < self._options.warn_ms
+            )
+            log.log(
+                logging.INFO if is_young or holder is None else logging.WARNING,
+                "%s-%d: %d offsets are not read, from offset %d on: they wait for %s",
+                *one.partition,
+                one.behind,
+                one.stable,
+                told(holder),
+            )
+
+    def _holders(self, held: Sequence[StandsStill], severity: int) -> dict[StandsStill, Holder | KafkaError | None]:
+        """The transactions that the first of these partitions wait for; the others are named."""
+        if not held:
+            return {}
+        link, shown, others = self._link(), held[:MOST_TOLD], held[MOST_TOLD:]
+        found = link.io.run(holders(link.admin, [one.partition for one in shown], HOLDER_PATIENCE_MS))
+        if others:
+            named = [f"{one.partition.topic}-{one.partition.partition}" for one in others[:NAMES_TOLD]]
+            more = ", ..." if len(others) > NAMES_TOLD else ""
+            words = "%d more partitions are held back by open transactions: %s%s"
+            log.log(severity, words, len(others), ", ".join(named), more)
+        return {one: found[one.partition] for one in shown}
+
+    def _offsets(self, wanted: Mapping[TopicPartition, int]) -> Offsets:
+        """The same; the end where no record is that late."""
+        found = self._found(wanted, committed=self._options.committed)
+        late = [one for one, at in found.items() if at < 0]
+        return {**found, **(self._offsets(dict.fromkeys(late, LATEST)) if late else {})}
+
+    def _resolved(self, bound: Bound, forbidden: int, *, may_be_late: bool) -> Offsets:
+        """Offsets that are there. Raises ConfigurationError."""
+        partitions = self._partitions()
+        if bound.by_time:
+            moments = ranges.moments(bound, partitions)
+            found = self._found(moments, committed=self._options.committed)
+            late = sorted(one for one, at in found.items() if at < 0)
+            if late and not may_be_late:
+                raise ConfigurationError(
+                    f"option {bound.option}: {late[0].topic}-{late[0].partition} has no record at or after "
+                    f"{moments[late[0]]}; startingOffsetsByTimestampStrategy=latest would begin at its end"
+                )
+            return {**found, **self._offsets(dict.fromkeys(late, LATEST))}
+        given = ranges.starting(bound.text, bound.option, partitions, forbidden)
+        asked = self._offsets({one: at for one, at in given.items() if at < 0})
+        return {one: asked.get(one, at) for one, at in given.items()}
+
+    def _ranges(self, start: Offsets, end: Offsets, topic_ids: Mapping[str, str]) -> list[Range]:
+        """What to read; checks that nothing of it is gone."""
+        for one in sorted(start):
+            if end.get(one, -1) < start[one]:
+                self._lost(one, end.get(one, 0), start[one])
+        earliest = self._offsets(dict.fromkeys([one for one in end if end[one] > start.get(one, 0)], EARLIEST))
+        made = []
+        for one, stop in end.items():
+            first = start.get(one, earliest.get(one, stop))
+            if one in earliest and earliest[one] > first:
+                self._lost(one, first, earliest[one])
+                first = min(earliest[one], stop)
+            made.append(Range(one.topic, one.partition, first, stop, topic_ids.get(one.topic, "")))
+        return ranges.split(made, self._options.min_partitions, self._options.max_records)
+
+    def _lost(self, one: TopicPartition, wanted: int, there: int) -> None:
+        words = f"{one.topic}-{one.partition}: offsets {wanted} to {there - 1} are not there any more"
+        self._report_loss(words, one.topic, one.partition, there)
+
+    def _report_loss(self, words: str, topic: str, partition: int = -1, there: int = -1) -> None:
+        if self._options.fail_on_data_loss:
+            raise DataLossError(
+                f"{words} (set failOnDataLoss to false to go on without them)",
+                topic=topic,
+                partition=partition,
+                log_start_offset=there,
+            )
+        log.warning("%s; failOnDataLoss is false, so reading goes on with what is there", words)
+
+    # --- reading, in a task ---
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The range's records as Arrow batches of exactly the reader's schema, one fetch ahead."""
+        return self._read(Range(*partition.value), arrow_schema(self._schema))
+
+    def _read(self, wanted: Range, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        from fencepost.spark.source.tables import to_rows
+
+        position = wanted.start
+        self._check_topic(wanted)
+        while position < wanted.end:
+            try:
+                for fetched in self._fetched(wanted, position):
+                    position = fetched.next_offset
+                    yield to_rows(fetched, schema)
+            except OffsetOutOfRangeError:
+                position = self._after_loss(wanted, position)
+            else:
+                break
+        self._check_topic(wanted)  # the same before and after: the same in between
+
+    def _check_topic(self, wanted: Range) -> None:
+        """Report a loss unless the topic is the one that the range is of."""
+        cluster = self._link().admin.cluster
+        deadline_ms = cluster.runtime.now_ms() + self._options.poll_timeout_ms
+        found = self._link().io.run(cluster.topic(wanted.topic, deadline_ms)).topic_id
+        if wanted.topic_id and found is not None:
+            self._report_made_again({wanted.topic: wanted.topic_id}, {wanted.topic: str(found)})
+
+    def _after_loss(self, wanted: Range, position: int) -> int:
+        """Retention was faster than the task. Where to go on; raises DataLossError unless it may be lost."""
+        one = TopicPartition(wanted.topic, wanted.partition)
+        there = self._offsets({one: EARLIEST})[one]
+        after = min(there, wanted.end) if there > position else wanted.end
+        self._lost(one, position, after)
+        return after
+
+    def _fetched(self, wanted: Range, position: int) -> Iterator[Fetched]:
+        link = self._link()
+        own = self._options.client
+        settings = FetchSettings(
+            isolation=Isolation.READ_COMMITTED if self._options.committed else Isolation.READ_UNCOMMITTED,
+            min_bytes=own.value("fetch_min_bytes"),
+            max_wait_ms=own.value("fetch_max_wait_ms"),
+            max_bytes=max(own.value("fetch_max_bytes"), self._options.fetch_bytes),
+            partition_bytes=self._options.fetch_bytes,
+            check_crcs=own.value("check_crcs"),
+            decompressed_bytes=own.value("max_decompressed_bytes"),
+            rack=own.value("client_rack"),
+        )
+        one = TopicPartition(wanted.topic, wanted.partition)
+        patience_ms = self._options.poll_timeout_ms
+        pieces = fetch_range(link.admin.cluster, one, position, wanted.end, settings, patience_ms)
+
+        async def following() -> Fetched | None:
+            return await anext(pieces, None)
+
+        ahead: Future[Fetched | None] = asyncio.run_coroutine_threadsafe(following(), link.io.loop)
+        try:
+            while (fetched := ahead.result()) is not None:
+                ahead = asyncio.run_coroutine_threadsafe(following(), link.io.loop)
+                yield fetched
+        finally:
+            ahead.cancel()
+
+
+class StreamReader(_Source, DataSourceStreamReader, SupportsAvailableNow):
+    """Lives in one long process of the query for offsets; another copy is pickled to the tasks for read()."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        super().__init__(options, schema, stream=True)
+        self._target: Offsets | None = None
+        self._reported: Offsets = {}
+        self._high: Offsets = {}
+        self._watch = Watch(self._options.warn_ms)
+        self._shown: Offsets = {}
+        self._last_batch_s: float | None = None
+
+    def initialOffset(self) -> JsonOffsets:  # noqa: N802 - PySpark's name
+        """startingOffsets, resolved."""
+        self._link().reach()
+        late = self._options.unmatched_start_is_latest
+        start = self._resolved(self._options.starting, _NOT_ALLOWED, may_be_late=late)
+        return ranges.to_json(start, self._topic_ids)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - PySpark's name
+        """maxOffsetsPerTrigger; minOffsetsPerTrigger is kept by latestOffset: PySpark cannot name both."""
+        if self._options.max_rows is not None:
+            return ReadMaxRows(self._options.max_rows)
+        return ReadAllAvailable() if self._options.min_rows is None else ReadMinRows(self._options.min_rows)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - PySpark's name
+        """Remember the end as it is now."""
+        self._target, self._high = self._ends()
+        self._tell_what_is_old(self._target, self._high)
+
+    def _look(self) -> Offsets:
+        """The ends as they are now; warns, by name, of what stands still there."""
+        ends, self._high = self._ends()
+        stuck, moved = self._watch.look(time.monotonic(), ends, self._high)
+        for one, holder in self._holders(stuck, logging.WARNING).items():
+            log.warning(
+                "%s-%d: its committed records have ended at offset %d for %.0f s; %d offsets behind it wait for %s",
+                *one.partition,
+                one.stable,
+                one.for_s,
+                one.behind,
+                told(holder),
+            )
+        for place in moved:
+            log.info("%s-%d: what its readers waited for has ended", *place)
+        return ends
+
+    def latestOffset(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:  # noqa: N802 - PySpark's name
+        """How far the next batch goes. New partitions are read from their beginning."""
+        begin = ranges.from_json(start)
+        self._show(begin)
+        before = {**self._topic_ids, **ranges.topic_ids(start)}
+        ends = dict(self._look() if self._target is None else self._target)
+        self._reported = ends
+        others = self._report_made_again(before, self._topic_ids)
+        begin = {one: at for one, at in begin.items() if one.topic not in others}
+        begin.update(self._went_back(begin, ends))
+        fresh = self._offsets(dict.fromkeys([one for one in ends if one not in begin], EARLIEST))
+        begin = {**fresh, **begin}
+        # A partition that is gone stays where it was, so that its offset never goes back.
+        ends = {**begin, **ends}
+        held = ranges.rows_between(ends, self._high)
+        log.info("the source is %d offsets behind, %d more are held back", ranges.rows_between(begin, ends), held)
+        if isinstance(limit, ReadAllAvailable):
+            return ranges.to_json(ranges.limit(begin, ends, None), self._topic_ids)
+        if self._waits_for_more(ranges.rows_between(begin, ends)):
+            return start
+        self._last_batch_s = time.monotonic()
+        return ranges.to_json(ranges.limit(begin, ends, self._options.max_rows), self._topic_ids)
+
+    def _went_back(self, begin: Offsets, ends: Offsets) -> Offsets:
+        """Reports partitions that are gone or end before what was read; where those begin if they may."""
+        for gone in sorted(set(begin) - set(ends)):
+            self._report_loss(f"{gone.topic}-{gone.partition} is gone", gone.topic, gone.partition)
+        behind = sorted(one for one, end in ends.items() if end < begin.get(one, 0))
+        # The last stable offset may be behind where reading was uncommitted before; only the log's end tells of a loss.
+        logs = self._found(dict.fromkeys(behind, LATEST), committed=False)
+        back: Offsets = {}
+        for one in behind:
+            if logs[one] < begin[one]:
+                self._lost(one, logs[one], begin[one])
+                back[one] = ends[one]
+        return back
+
+    def _waits_for_more(self, rows: int) -> bool:
+        """minOffsetsPerTrigger and maxTriggerDelay. Whatever is there is read at first, and by availableNow."""
+        least = self._options.min_rows
+        if least is None or self._target is not None or self._last_batch_s is None:
+            return False
+        waited_ms = (time.monotonic() - self._last_batch_s) * 1000
+        return rows < least and waited_ms < self._options.max_delay_ms
+
+    def reportLatestOffset(self) -> JsonOffsets | None:  # noqa: N802 - PySpark's name
+        """The end without the limit: the difference is the lag, shown in the query's progress."""
+        return ranges.with_high_watermarks(ranges.to_json(self._reported, self._topic_ids), self._high) or None
+
+    def partitions(self, start: JsonOffsets, end: JsonOffsets) -> Sequence[InputPartition]:
+        """The same offsets give the same split, also after a restart (while the options stay)."""
+        begin, stop = ranges.from_json(start), ranges.from_json(end)
+        planned = ranges.topic_ids(end)
+        # Planned under another id than the one before: the new topic is read from its beginning.
+        fresh = self._report_made_again(ranges.topic_ids(start), planned)
+        # Planned under another id than there is now: nothing of it can be read any more.
+        self._describe({one.topic for one in stop} if planned else ())
+        gone = self._report_made_again(planned, self._topic_ids)
+        begin = {one: at for one, at in begin.items() if one.topic not in fresh | gone}
+        stop = {one: at for one, at in stop.items() if one.topic not in gone}
+        return [RangePartition(one) for one in self._ranges(begin, stop, planned)]
+
+    def commit(self, end: JsonOffsets) -> None:
+        """A batch is finished. The truth is in Spark's checkpoint; with commitOffsets a group is told as well."""
+        self._show(ranges.from_json(end))
+
+    def _show(self, offsets: Offsets) -> None:
+        group = self._options.group
+        if group is None or not offsets or offsets == self._shown:
+            return
+        link = self._link()
+        positions = {one: OffsetAndMetadata(at) for one, at in offsets.items()}
+        deadline_ms = link.admin.cluster.runtime.now_ms() + COMMIT_PATIENCE_MS
+        try:
+            link.io.run(group_offsets.commit(link.admin.cluster, GroupMetadata(group), positions, deadline_ms))
+        except KafkaError as error:
+            # For display only: the query goes on, and the next batch tries again.
+            log.warning("group %r was not told the offsets: %s", group, error)
+        else:
+            self._shown = offsets
+
+    def stop(self) -> None:
+        """Nothing: PySpark was not seen to call it; connections end with the process."""
+
+
+class UnlimitedStreamReader(StreamReader):
+    """For PySpark 4.1, which knows no limits and recognises a reader by this signature."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        super().__init__(options, schema)
+        for name, given in (("max", self._options.max_rows), ("min", self._options.min_rows)):
+            if given is not None:
+                raise ConfigurationError(f"option {name}OffsetsPerTrigger needs PySpark 4.2 or newer")
+
+    def latestOffset(self) -> JsonOffsets:  # type: ignore[override]  # noqa: N802 - the signature of PySpark 4.1
+        """Everything there is."""
+        return ranges.to_json(self._look(), self._topic_ids)
+
+
+def stream_reader(options: Mapping[str, str], schema: StructType) -> StreamReader:
+    """The reader for the PySpark that is installed."""
+    return StreamReader(options, schema) if ADMISSION_CONTROL else UnlimitedStreamReader(options, schema)
+
+
+class BatchReader(_Source, DataSourceReader):
+    """Reads what is there between two offsets."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        super().__init__(options, schema, stream=False)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """startingOffsets (earliest) to endingOffsets (latest)."""
+        self._link().reach()
+        options = self._options
+        start = self._resolved(options.starting, LATEST, may_be_late=options.unmatched_start_is_latest)
+        topic_ids = dict(self._topic_ids)
+        to_the_end = options.committed and options.ending.text.lower() == "latest"
+        high = self._found(dict.fromkeys(start, LATEST), committed=False) if to_the_end else {}
+        end = self._resolved(options.ending, EARLIEST, may_be_late=True)
+        self._tell_what_is_old(end, high)
+        for one in sorted(start):
+            if start[one] > end.get(one, start[one]):
+                raise ConfigurationError(
+                    f"{one.topic}-{one.partition}: {options.starting.option} is {start[one]}, "
+                    f"{options.ending.option} is {end[one]}"
+                )
+        return [RangePartition(one) for one in self._ranges(start, end, topic_ids)]

@@ -1,0 +1,94 @@
+"""Records that were not delivered are told to whoever ends the sending, as a user meets it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import fencepost
+from fencepost.errors import (
+    KafkaError,
+    ProduceFailedError,
+    RecordRejectedError,
+    UnknownTopicOrPartitionError,
+    UsageError,
+)
+from tests.support.brokers import BrokerUnderTest
+
+SETTINGS: dict[str, Any] = {"allow_auto_create_topics": False, "max_block_ms": 1000}
+
+
+def test_a_missing_topic_is_told_at_the_end_of_the_block(broker: BrokerUnderTest) -> None:
+    with (  # noqa: PT012 (the block is what is tested)
+        pytest.raises(ProduceFailedError, match="not delivered: 100") as raised,
+        fencepost.Producer(broker.bootstrap_servers, **SETTINGS) as producer,
+    ):
+        for number in range(100):
+            producer.send("missing", b"%d" % number)
+    assert raised.value.records == 100
+    assert raised.value.__cause__ is not None
+
+
+def test_it_is_told_by_name_and_soon(broker: BrokerUnderTest) -> None:
+    with fencepost.Producer(broker.bootstrap_servers, allow_auto_create_topics=False) as producer:
+        error = producer.send("missing", b"v").exception(50)  # max_block_ms is 60 s
+    assert error is not None
+    assert isinstance(error.__cause__, UnknownTopicOrPartitionError)
+    assert "'missing'" in str(error)
+
+
+def test_and_with_asyncio(broker: BrokerUnderTest) -> None:
+    async def main() -> None:
+        async with fencepost.AsyncProducer(broker.bootstrap_servers, **SETTINGS) as producer:
+            for number in range(100):
+                await producer.send("missing", b"%d" % number)
+
+    with pytest.raises(ProduceFailedError, match="not delivered: 100"):
+        asyncio.run(main())
+
+
+def test_a_record_that_is_too_large_for_the_topic(broker: BrokerUnderTest) -> None:
+    topic = broker.name("t")
+    with fencepost.Admin(broker.bootstrap_servers) as admin:
+        admin.create_topic(topic, 1, configs={"max.message.bytes": "1000"})
+    with fencepost.Producer(broker.bootstrap_servers) as producer:
+        producer.send(topic, b"x" * 2000)
+        with pytest.raises(ProduceFailedError) as raised:
+            producer.flush()
+        assert isinstance(raised.value.__cause__, RecordRejectedError)
+        producer.send(topic, b"x").result(120)
+
+
+def test_what_the_block_raises_is_not_masked(broker: BrokerUnderTest) -> None:
+    with (  # noqa: PT012 (the block is what is tested)
+        pytest.raises(ZeroDivisionError) as raised,
+        fencepost.Producer(broker.bootstrap_servers, **SETTINGS) as producer,
+    ):
+        producer.send("missing", b"v")
+        raise ZeroDivisionError
+    assert "records not delivered: 1" in "".join(raised.value.__notes__)
+
+
+def test_a_callback_cannot_wait_for_a_delivery(broker: BrokerUnderTest) -> None:
+    topic = broker.name("t")
+    refused: list[Exception] = []
+    with fencepost.Producer(broker.bootstrap_servers) as producer:
+
+        def told(error: KafkaError | None, metadata: fencepost.RecordMetadata | None) -> None:
+            for wait in (
+                producer.send(topic, b"next").result,
+                producer.send_arrow(topic, table).result,
+                producer.flush,
+            ):
+                try:
+                    wait()
+                except UsageError as found:
+                    refused.append(found)
+
+        table = pa.table({"value": [b"v"]})
+        producer.send(topic, b"first", on_delivery=told).result(120)
+        producer.flush()
+    assert len(refused) == 3

@@ -1,0 +1,212 @@
+"""Programs that end, or forget a client, without close(): what was sent arrives, or somebody is told."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fencepost
+from fencepost.errors import ClosedError, ForkedError, UsageError
+from tests.support.brokers import BrokerUnderTest
+
+TP = fencepost.TopicPartition
+
+
+def run(program: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env={**os.environ, **environment},
+    )
+
+
+def stored(broker: BrokerUnderTest, topic: str) -> int:
+    with fencepost.Admin(broker.bootstrap_servers) as admin:
+        return admin.list_offsets({TP(topic, 0): -1})[TP(topic, 0)].offset
+
+
+def new_topic(broker: BrokerUnderTest) -> str:
+    topic = broker.name("t")
+    with fencepost.Admin(broker.bootstrap_servers) as admin:
+        admin.create_topic(topic, 1)
+    return topic
+
+
+SEND = """
+import sys, fencepost
+producer = fencepost.Producer(sys.argv[1], **eval(sys.argv[3]))
+for number in range(1000):
+    producer.send(sys.argv[2], b"%d" % number)
+"""
+
+
+def test_what_was_sent_is_delivered_at_the_end_of_the_program(broker: BrokerUnderTest) -> None:
+    topic = new_topic(broker)
+    done = run(SEND, broker.bootstrap_servers, topic, "{}")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert stored(broker, topic) == 1000
+
+
+def test_also_when_the_program_ends_by_an_error(broker: BrokerUnderTest) -> None:
+    topic = new_topic(broker)
+    done = run(SEND + "raise SystemExit(3)", broker.bootstrap_servers, topic, "{'linger_ms': 1000}")
+    assert (done.returncode, done.stderr) == (3, "")
+    assert stored(broker, topic) == 1000
+
+
+def test_also_in_a_child_that_multiprocessing_forks(broker: BrokerUnderTest) -> None:
+    """Such a child ends without atexit."""
+    topic = new_topic(broker)
+    program = """
+import multiprocessing, sys, fencepost
+def work():
+    producer = fencepost.Producer(sys.argv[1], linger_ms=10_000)
+    for number in range(1000):
+        producer.send(sys.argv[2], b"%d" % number)
+child = multiprocessing.get_context("fork").Process(target=work)
+child.start()
+child.join()
+raise SystemExit(child.exitcode)
+"""
+    done = run(program, broker.bootstrap_servers, topic)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert stored(broker, topic) == 1000
+
+
+def test_what_cannot_be_delivered_is_counted() -> None:
+    done = run(SEND, "localhost:1", "orders", "{}")
+    assert "records not delivered: 1000 for topic 'orders'" in done.stderr
+    assert "Task was destroyed" not in done.stderr
+
+
+@pytest.mark.parametrize("ending", ["asyncio.run(main())", "asyncio.new_event_loop().run_until_complete(main())"])
+def test_an_event_loop_that_ends_first_tells_the_count(broker: BrokerUnderTest, ending: str) -> None:
+    program = f"""
+import asyncio, sys, fencepost
+async def main():
+    producer = fencepost.AsyncProducer(sys.argv[1], linger_ms=10_000)
+    for number in range(1000):
+        await producer.send("orders", b"x")
+    kept.append(producer)
+kept = []
+{ending}
+"""
+    done = run(program, broker.bootstrap_servers)
+    assert "1000" in done.stderr
+    assert "not delivered" in done.stderr
+    assert "Task was destroyed" not in done.stderr
+
+
+def test_a_group_is_left_at_the_end_of_the_program(broker: BrokerUnderTest) -> None:
+    topic, group = new_topic(broker), broker.name("g")
+    program = """
+import sys, fencepost
+consumer = fencepost.Consumer(sys.argv[1], group_id=sys.argv[3], enable_auto_commit=True, auto_offset_reset="earliest")
+consumer.subscribe([sys.argv[2]])
+while not consumer.poll(100):
+    pass
+"""
+    with fencepost.Producer(broker.bootstrap_servers) as producer:
+        producer.send(topic, b"read, and perhaps not worked on")
+    done = run(program, broker.bootstrap_servers, topic, group)
+    assert (done.returncode, done.stderr) == (0, "")
+    with fencepost.Admin(broker.bootstrap_servers) as admin:
+        assert not admin.describe_group(group).members
+        assert TP(topic, 0) not in admin.group_offsets(group)  # nobody said that it was worked on
+
+
+def test_an_embedded_broker_leaves_no_directory(tmp_path: Path) -> None:
+    program = """
+import os, fencepost
+broker = fencepost.Broker().start()
+producer = fencepost.Producer(broker.bootstrap_servers, transactional_id="x")
+producer.init_transactions()
+producer.begin_transaction()
+producer.send("orders", b"x")
+assert os.path.isdir(broker.data_dir)
+if os.fork() == 0:
+    raise SystemExit(0)  # a child ends nothing that is its parent's
+os.wait()
+assert os.path.isdir(broker.data_dir)
+producer.commit_transaction()
+"""
+    done = run(program, TMPDIR=str(tmp_path))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [one.name for one in tmp_path.iterdir() if one.name.startswith("fencepost-")] == []
+
+
+def test_a_client_that_is_forgotten_warns_and_delivers(broker: BrokerUnderTest) -> None:
+    topic = new_topic(broker)
+    producer = fencepost.Producer(broker.bootstrap_servers, linger_ms=10_000)
+    delivery = producer.send(topic, b"v")
+    with pytest.warns(ResourceWarning, match="a Producer was never closed"):  # noqa: PT031 (both are it)
+        del producer
+        gc.collect()
+    assert delivery.result(120).offset == 0
+
+
+def test_and_with_asyncio(broker: BrokerUnderTest) -> None:
+    topic = new_topic(broker)
+
+    async def main() -> None:
+        producer = fencepost.AsyncProducer(broker.bootstrap_servers, linger_ms=10_000)
+        delivery = await producer.send(topic, b"v")
+        with pytest.warns(ResourceWarning, match="a AsyncProducer was never closed"):  # noqa: PT031 (both are it)
+            del producer
+            gc.collect()
+        async with asyncio.timeout(30):
+            assert (await delivery).offset == 0
+
+    asyncio.run(main())
+
+
+def test_a_client_of_one_event_loop_is_refused_in_another(broker: BrokerUnderTest) -> None:
+    topic = new_topic(broker)
+
+    async def make() -> tuple[fencepost.AsyncProducer, fencepost.AsyncConsumer, fencepost.AsyncAdmin]:
+        where = broker.bootstrap_servers
+        return fencepost.AsyncProducer(where), fencepost.AsyncConsumer(where), fencepost.AsyncAdmin(where)
+
+    first = asyncio.new_event_loop()
+    clients = producer, consumer, admin = first.run_until_complete(make())
+
+    async def use() -> None:
+        with pytest.raises(UsageError, match="belongs to the event loop it was made in"):
+            await producer.send(topic, b"v")
+        with pytest.raises(UsageError, match="make one in each loop"):
+            await consumer.poll(100)
+        with pytest.raises(UsageError, match="AsyncAdmin"):
+            await admin.list_topics()
+
+    asyncio.run(use())
+    for client in clients:
+        first.run_until_complete(client.close())
+    with pytest.raises(ClosedError):
+        first.run_until_complete(producer.send(topic, b"v"))
+    first.close()
+
+
+def test_and_in_a_forked_process(broker: BrokerUnderTest) -> None:
+    async def make() -> None:
+        async with fencepost.AsyncProducer(broker.bootstrap_servers) as producer:
+            child = os.fork()
+            if child == 0:
+                code = 1
+                try:
+                    await producer.flush()
+                except ForkedError:
+                    code = 0
+                finally:
+                    os._exit(code)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0  # noqa: ASYNC222 (it ends at once)
+
+    asyncio.run(make())

@@ -1,0 +1,44 @@
+"""A stream from topic to topic, on our broker and on Apache Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fencepost.broker.embedded import Broker
+from tests.spark.copying import Copy, SharedDriver
+from tests.support.apache_kafka import ApacheKafka
+
+
+@pytest.fixture(scope="session")
+def shared_driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedDriver]:
+    with SharedDriver(tmp_path_factory.mktemp("driver") / "output") as driver:
+        yield driver
+
+
+@pytest.fixture(scope="module")
+def own_broker() -> Iterator[Broker]:
+    with Broker({"transaction.two.phase.commit.enable": True}) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def kafka_without_two_phase() -> Iterator[ApacheKafka]:
+    """An Apache Kafka as most are: no two-phase commit."""
+    with ApacheKafka({"transaction.two.phase.commit.enable": False, "unstable.api.versions.enable": False}) as kafka:
+        yield kafka
+
+
+@pytest.fixture(params=["fencepost", pytest.param("kafka", marks=pytest.mark.kafka)])
+def copy(request: pytest.FixtureRequest, shared_driver: SharedDriver, tmp_path: Path) -> Copy:
+    """Our broker gives the strongest level; Apache Kafka 4.3.1 the second, or as it comes the third."""
+    fixture, level = {
+        "fencepost": ("own_broker", "keep-prepared"),
+        "kafka": ("apache_kafka", "two-phase"),
+        "kafka without two-phase commit": ("kafka_without_two_phase", "resume"),
+    }[request.param]
+    made = Copy(request.getfixturevalue(fixture).bootstrap_servers, tmp_path, level=level, driver=shared_driver)
+    made.create()
+    return made

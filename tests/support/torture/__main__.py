@@ -1,0 +1,285 @@
+"""Everything at once, for a while: `python -m tests.support.torture --minutes 60 --seed 1`.
+
+One broker process, killed with -9 now and then, behind a proxy that loses requests and answers. Groups of asyncio
+applications copy a topic in transactions while their code raises, is cancelled, outlasts its timeout or is replaced by
+another; a topic is deleted and made anew under a producer that writes to others, too; clients ask and never read, or
+promise bytes that they never send. Then everything heals, and each group's copy must be the input, once each; nobody
+may have been told of a loss, the broker's memory must have stayed bounded, and no transaction may hang.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import random
+import socket
+import sys
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+
+import psutil
+
+import fencepost
+from fencepost import TopicPartition
+from fencepost.client.types import Isolation
+from tests.support.brokers import FencepostProcess
+from tests.support.torture.copiers import Copier
+from tests.support.torture.fault_proxy import FaultProxy, Lottery
+from tests.support.torture.feeders import Feeder, Recreator
+from tests.support.torture.hostiles import Hostile
+
+PARTITIONS = 4
+GROUPS = {"from-earliest": "earliest", "from-latest": "latest"}
+MEMBERS = {"from-earliest": 2, "from-latest": 1}  # until its first commit nobody else could know where the one began
+MEMORY_MOST_MB = 1_000
+SETTLE_S = 300.0
+BIG_MB = 60
+SETTINGS: dict[str, str | int | bool] = {
+    "fsync": "commit",
+    "offsets.topic.num.partitions": 3,
+    "transaction.state.log.num.partitions": 3,
+}
+
+
+@dataclass
+class Findings:
+    """What a run did, and found."""
+
+    happened: Counter[str] = field(default_factory=Counter)
+    anomalies: list[str] = field(default_factory=list)
+    memory_most_mb: float = 0.0
+    slowest_start_s: float = 0.0
+    records: int = 0
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of 127.0.0.1 that nobody listens on."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+class Torture:
+    """One run. `direct` reaches the broker itself, `proxied` through what loses."""
+
+    def __init__(self, minutes: float, seed: int) -> None:
+        self._minutes = minutes
+        self._chance = random.Random(seed)
+        self.found = Findings()
+        self._stop = threading.Event()
+        direct, behind = free_ports(2)
+        self._direct_port = direct
+        self._direct = f"127.0.0.1:{direct}"
+        self._lottery = Lottery(self._chance.randrange(2**32), one_in=25)
+        self._proxy = FaultProxy(behind, self._lottery)
+        self._behind = behind
+        self._broker: FencepostProcess | None = None
+
+    def run(self) -> Findings:
+        """The storm, the calm, the check."""
+        with self._proxy as proxy:
+            listeners = f"DIRECT://127.0.0.1:{self._direct_port},BEHIND://127.0.0.1:{self._behind}"
+            self._broker = broker = FencepostProcess(
+                {
+                    **SETTINGS,
+                    "listeners": listeners,
+                    "advertised.listeners": f"DIRECT://{self._direct},BEHIND://127.0.0.1:{proxy.port}",
+                    "listener.security.protocol.map": "DIRECT:PLAINTEXT,BEHIND:PLAINTEXT",
+                }
+            )
+            broker.start()
+            try:
+                asyncio.run(self._whole(f"127.0.0.1:{proxy.port}"))
+            finally:
+                self._stop.set()
+                if self.found.anomalies:
+                    print("\n".join(broker.output().splitlines()[-300:]), file=sys.stderr)
+                broker.stop()
+        self.found.happened |= self._lottery.happened
+        return self.found
+
+    async def _whole(self, proxied: str) -> None:
+        happened = self.found.happened
+        async with fencepost.AsyncAdmin(self._direct) as admin:
+            await admin.create_topic("in", PARTITIONS)
+            for group in GROUPS:
+                await admin.create_topic(f"out-{group}", 2)
+            await admin.create_topic("big", PARTITIONS)
+        await self._fill("big")
+        copiers = [
+            Copier(
+                f"{group}-{number}",
+                proxied,
+                "in",
+                f"out-{group}",
+                group,
+                auto_offset_reset=reset,
+                seed=self._chance.randrange(2**32),
+                happened=happened,
+            )
+            for group, reset in GROUPS.items()
+            for number in range(MEMBERS[group])
+        ]
+        lives = [asyncio.create_task(copier.live()) for copier in copiers]
+        await asyncio.gather(*(copier.ready.wait() for copier in copiers))
+        await asyncio.sleep(2)  # those that read from the end have found it while the topic was empty
+        self._lottery.enabled = False
+        feeder = Feeder(proxied, "in", PARTITIONS, happened)
+        recreator = Recreator(proxied, self._direct, self._chance.randrange(2**32), happened)
+        hostile = Hostile(self._direct_port, "big", self._chance.randrange(2**32), happened)
+        threads = [
+            threading.Thread(target=self._until_stopped, args=(deed,), daemon=True)
+            for deed in (feeder.feed_some, recreator.one_round, hostile.one_bad_thing)
+        ]
+        for thread in threads:
+            thread.start()
+        await asyncio.gather(*(copier.committed.wait() for copier in copiers))
+        self._lottery.enabled = True
+        await asyncio.to_thread(self._storm)
+        self._stop.set()
+        self._lottery.enabled = self._proxy.away = False
+        for thread in threads:
+            await asyncio.to_thread(thread.join, 120)
+            if thread.is_alive():
+                self.found.anomalies.append("a feeder or hostile does not come back")
+        for copier in copiers:
+            copier.calm = True
+        sent = await asyncio.to_thread(feeder.finish)
+        await asyncio.to_thread(recreator.finish)
+        await self._settle(len(sent))
+        for copier in copiers:
+            copier.stopping = True
+        _, pending = await asyncio.wait(lives, timeout=60)
+        self.found.anomalies += [f"a copier does not end: {task}" for task in pending]
+        for copier in copiers:
+            self.found.anomalies += [f"told of a loss: {loss}" for loss in copier.losses]
+        self.found.anomalies += feeder.anomalies + recreator.anomalies
+        self.found.records = len(sent)
+        await asyncio.to_thread(self._check, sent, copiers)
+
+    async def _fill(self, topic: str) -> None:
+        """Something worth not being read."""
+        async with fencepost.AsyncProducer(self._direct) as producer:
+            for number in range(BIG_MB):
+                value = self._chance.randbytes(900_000)
+                await (await producer.send(topic, value, partition=number % PARTITIONS))
+
+    def _until_stopped(self, deed: object) -> None:
+        while not self._stop.is_set():
+            deed()  # type: ignore[operator]
+
+    def _storm(self) -> None:
+        end = time.monotonic() + self._minutes * 60
+        said = time.monotonic()
+        while time.monotonic() < end:
+            pause = time.monotonic() + self._chance.uniform(1, 8)
+            while time.monotonic() < min(pause, end):
+                self._look_at_memory()
+                time.sleep(0.05)
+            self._one_broker_fault()
+            if time.monotonic() - said > 30:
+                said = time.monotonic()
+                print(f"{(end - said) / 60:.1f} min left, {self.found.memory_most_mb:.0f} MB", flush=True)
+
+    def _look_at_memory(self) -> None:
+        try:
+            memory = psutil.Process(self._broker.pid).memory_info().rss / 2**20 if self._broker else 0
+        except psutil.Error:
+            return  # it is dead just now
+        self.found.memory_most_mb = max(self.found.memory_most_mb, memory)
+
+    def _one_broker_fault(self) -> None:
+        broker, kind = self._broker, self._chance.choice(("kill", "cut", "cut", "away", "nothing"))
+        self.found.happened[f"broker: {kind}"] += 1
+        if kind == "kill" and broker is not None:
+            broker.kill9()
+            began = time.monotonic()
+            broker.start()
+            self.found.slowest_start_s = max(self.found.slowest_start_s, time.monotonic() - began)
+        elif kind == "cut":
+            self._proxy.cut()
+        elif kind == "away":
+            self._proxy.away = True
+            self._proxy.cut()
+            time.sleep(self._chance.uniform(1, 12))  # longer than max.block.ms, sometimes
+            self._proxy.away = False
+
+    async def _settle(self, wanted: int) -> None:
+        """Until every group's lag is 0, or the patience is over."""
+        deadline = time.monotonic() + SETTLE_S
+        async with fencepost.AsyncAdmin(self._direct) as admin:
+            while time.monotonic() < deadline:
+                done = 0
+                for group in GROUPS:
+                    found = await admin.group_offsets(group, [TopicPartition("in", n) for n in range(PARTITIONS)])
+                    done += sum(one.offset for one in found.values()) >= wanted
+                if done == len(GROUPS):
+                    return
+                await asyncio.sleep(0.5)
+        self.found.anomalies.append("the groups did not get to the end")
+
+    def _check(self, sent: list[bytes], copiers: list[Copier]) -> None:
+        with fencepost.Admin(self._direct) as admin, fencepost.Consumer(self._direct) as consumer:
+            for group in GROUPS:
+                wrong = self._compare(group, sent, self._read(admin, consumer, f"out-{group}"))
+                for copier in copiers:
+                    self._tell(copier, wrong)
+            hanging = admin.list_transactions(states=["Ongoing", "PrepareCommit", "PrepareAbort"])
+            self.found.anomalies += [f"hangs: {one.transactional_id}" for one in hanging]
+        if self.found.memory_most_mb > MEMORY_MOST_MB:
+            self.found.anomalies.append(f"the broker took {self.found.memory_most_mb:.0f} MB")
+
+    def _compare(self, group: str, sent: list[bytes], copied: list[bytes]) -> set[bytes]:
+        """The values that are not there once."""
+        counted, wanted = Counter(copied), Counter(sent)
+        missing, surplus = wanted - counted, counted - wanted
+        if missing:
+            self.found.anomalies.append(f"{group}: {missing.total()} missing: {sorted(missing)[:5]}")
+        if surplus:
+            self.found.anomalies.append(f"{group}: {surplus.total()} too many: {sorted(surplus)[:5]}")
+        return {*missing, *surplus}
+
+    @staticmethod
+    def _tell(copier: Copier, wrong: set[bytes]) -> None:
+        """What the copier did to some of the wrong values."""
+        for value in sorted(wrong)[:3]:
+            for when, values, told in copier.journal:
+                if value in values:
+                    print(f"{value!r}: {copier.name} at {when:.3f}, {len(values)} records: {told}", file=sys.stderr)
+
+    @staticmethod
+    def _read(admin: fencepost.Admin, consumer: fencepost.Consumer, topic: str) -> list[bytes]:
+        parts = [TopicPartition(topic, n) for n in range(2)]
+        ends = admin.list_offsets(dict.fromkeys(parts, -1), isolation=Isolation.READ_UNCOMMITTED)
+        values: list[bytes] = []
+        for part, end in ends.items():
+            for fetched in consumer.fetch_range(topic, part.partition, 0, end.offset, timeout_ms=60_000):
+                values += [value or b"" for value in fetched.columns.values()]
+        return values
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    logging.basicConfig(level=logging.CRITICAL)
+    found = Torture(given.minutes, given.seed).run()
+    for what, count in sorted(found.happened.items()):
+        print(f"{count:7} {what}")
+    print(
+        f"{found.records} records, {len(GROUPS)} groups; the broker took at most {found.memory_most_mb:.0f} MB, "
+        f"its slowest start after kill -9 {found.slowest_start_s:.2f} s; {len(found.anomalies)} anomalies"
+    )
+    for anomaly in found.anomalies[:50]:
+        print(anomaly)
+    return 1 if found.anomalies else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,218 @@
+"""What `spark_checkpoints` does its worst to: a broker, two topics, a checkpoint, and the query as a program."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+import fencepost
+from fencepost import TopicPartition
+from fencepost.client.types import Isolation
+from tests.support.apache_kafka import ApacheKafka
+from tests.support.brokers import FencepostProcess
+
+ROOT = Path(__file__).parents[3]
+KILLER = ROOT / "tests" / "spark" / "killer"
+PARTITIONS = 2
+RUN_MOST_S = 300
+OPEN_MOST_S = 5.0
+SINK = "tortured"
+IS_ONE_OF_OURS = b"record "
+
+
+def broker_of(level: str, broker: str) -> FencepostProcess | ApacheKafka:
+    """One that offers guarantee level A (keep-prepared), B (two-phase) or C (resume)."""
+    if (level == "A" and broker == "kafka") or (level == "B" and broker != "kafka"):
+        raise ValueError(f"{broker} does not offer level {level}")
+    settings: dict[str, str | int | bool] = {
+        "transaction.two.phase.commit.enable": level != "C",
+        "transaction.state.log.num.partitions": 3,
+    }
+    if broker == "kafka":
+        return ApacheKafka({**settings, "unstable.api.versions.enable": level != "C"})
+    return FencepostProcess(settings)
+
+
+class World:
+    """`anomalies` is what must not be; `happened` is what was met."""
+
+    def __init__(self, level: str, broker: str) -> None:
+        self.level = level
+        self.folder = Path(tempfile.mkdtemp(prefix="fencepost-checkpoints-"))
+        self.checkpoint = self.folder / "checkpoint"
+        self.copies: list[Path] = []
+        self.broker = broker_of(level, broker)
+        self.sent = 0
+        self.happened: Counter[str] = Counter()
+        self.anomalies: list[str] = []
+        self._outputs = 0
+
+    def begin(self) -> None:
+        self.broker.start()
+        with fencepost.Admin(self.servers) as admin:
+            for topic in ("in", "out"):
+                admin.create_topic(topic, PARTITIONS)
+
+    def end(self) -> None:
+        self.broker.stop()
+        if self.anomalies:
+            print(f"kept for a look: {self.folder}", file=sys.stderr)
+        else:
+            shutil.rmtree(self.folder)
+
+    @property
+    def servers(self) -> str:
+        return self.broker.bootstrap_servers
+
+    def produce(self, count: int) -> None:
+        with fencepost.Producer(self.servers) as producer:
+            for _ in range(count):
+                producer.send("in", IS_ONE_OF_OURS + b"%d" % self.sent, partition=self.sent % PARTITIONS)
+                self.sent += 1
+
+    # --- runs ---
+
+    def start(self, kill: list[dict[str, Any]] | None = None, **arguments: str) -> Run:
+        """Begin a run of the query; `kill` as tests/spark/killer takes it, without its folder."""
+        self._outputs += 1
+        folder = self.folder / f"run-{self._outputs}"
+        folder.mkdir()
+        given = {
+            "servers": self.servers,
+            "source": "in",
+            "target": "out",
+            "sink": SINK,
+            "checkpoint": str(self.checkpoint),
+            "folder": str(folder),
+            **arguments,
+        }
+        environment = dict(os.environ, PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
+        environment |= killer_environment(folder, kill)
+        with (folder / "output").open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, str(Path(__file__).with_name("spark_query.py")), json.dumps(given)],
+                env=environment,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        return Run(self, process, folder)
+
+    def command(self, *arguments: str) -> tuple[int, str]:
+        """`fencepost ARGUMENTS`: its return code and all that it says."""
+        given = ["fencepost", *arguments, "--bootstrap-servers", self.servers]
+        done = subprocess.run([sys.executable, "-m", *given], capture_output=True, text=True, check=False, timeout=120)
+        return done.returncode, done.stdout + done.stderr
+
+    # --- what has to be true ---
+
+    def nobody_waits(self, after: str) -> bool:
+        """Nothing is open, and readers of committed records get to the end of the output."""
+        deadline = time.monotonic() + OPEN_MOST_S
+        parts = [TopicPartition("out", number) for number in range(PARTITIONS)]
+        with fencepost.Admin(self.servers) as admin:
+            while True:
+                still = [one.transactional_id for one in admin.list_transactions(states=["Ongoing"])]
+                ends, stable = (
+                    {
+                        one: found.offset
+                        for one, found in admin.list_offsets(dict.fromkeys(parts, -1), isolation=of).items()
+                    }
+                    for of in (Isolation.READ_UNCOMMITTED, Isolation.READ_COMMITTED)
+                )
+                if not still and ends == stable:
+                    self.happened["nothing open"] += 1
+                    return True
+                if time.monotonic() > deadline:
+                    self.anomalies.append(f"open after {after}: {still}, ends {ends}, stable {stable}")
+                    return False
+                time.sleep(0.2)
+
+    def compare(self, after: str) -> bool:
+        """Whether the output is the input, each record once; anything else is an anomaly."""
+        counted = Counter(self.committed())
+        wanted = Counter(IS_ONE_OF_OURS + b"%d" % number for number in range(self.sent))
+        missing, surplus = wanted - counted, counted - wanted
+        if missing or surplus:
+            self.anomalies.append(
+                f"after {after}: {missing.total()} missing, {surplus.total()} too many: "
+                f"{sorted(missing)[:3]} {sorted(surplus)[:3]}"
+            )
+        return not missing and not surplus
+
+    def committed(self) -> list[bytes]:
+        parts = [TopicPartition("out", number) for number in range(PARTITIONS)]
+        found: list[bytes] = []
+        with fencepost.Admin(self.servers) as admin, fencepost.Consumer(self.servers) as consumer:
+            ends = admin.list_offsets(dict.fromkeys(parts, -1), isolation=Isolation.READ_UNCOMMITTED)
+            for part, end in ends.items():
+                for fetched in consumer.fetch_range("out", part.partition, 0, end.offset, timeout_ms=60_000):
+                    found += [value or b"" for value in fetched.columns.values()]
+        return found
+
+
+class Run:
+    """One run of the query."""
+
+    def __init__(self, world: World, process: subprocess.Popen[bytes], folder: Path) -> None:
+        self._world, self.process, self.folder = world, process, folder
+
+    def wait(self) -> tuple[int, str]:
+        """Its return code and its output."""
+        try:
+            code = self.process.wait(RUN_MOST_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            code = self.process.wait()
+            self._world.anomalies.append(f"a run did not end within {RUN_MOST_S} s: {self.output()[-800:]}")
+        self.kill()  # what is left of it: the processes of Spark's workers end a little later
+        return code, self.output()
+
+    def wait_or_zombie(self) -> int:
+        """Its return code; workers that stand still go on standing."""
+        return self.process.wait(RUN_MOST_S)
+
+    def output(self) -> str:
+        return (self.folder / "output").read_text(errors="replace")
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+    def python_workers(self) -> list[psutil.Process]:
+        """The processes in which tasks run, and sources and sinks live."""
+        try:
+            family = psutil.Process(self.process.pid).children(recursive=True)
+        except psutil.Error:
+            return []
+        found = []
+        for one in family:
+            try:
+                if "pyspark" in " ".join(one.cmdline()) and "java" not in one.name() and not one.children():
+                    found.append(one)
+            except psutil.Error:
+                continue
+        return found
+
+
+def killer_environment(folder: Path, kill: list[dict[str, Any]] | None) -> dict[str, str]:
+    """What makes every Python process of the query carry these orders out."""
+    if not kill:
+        return {"PYTHONPATH": str(ROOT / "src")}
+    orders = [{**order, "folder": str(folder)} for order in kill]
+    return {
+        "PYTHONPATH": os.pathsep.join([str(KILLER), str(ROOT / "src")]),
+        "FENCEPOST_TEST_KILL": json.dumps(orders),
+    }

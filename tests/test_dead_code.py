@@ -1,0 +1,84 @@
+"""Nothing in the product is there for nothing: the product, a benchmark or an example uses it, or the docs name it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from vulture import Vulture
+
+from tests.support.tidy import ROOT
+
+USERS = ("src", "tools", "bench", "examples")
+NOT_READ = ("*/protocol/messages/*", "*/protocol/codes.py", "*/protocol/acls.py")
+"""Generated, or the wire's vocabulary: codes and names are listed whole."""
+
+CALLED_BY_OTHERS = {
+    "asyncio's protocols": (
+        "connection_made connection_lost data_received eof_received get_buffer buffer_updated pause_writing sizehint"
+    ),
+    "Python, and tuples that are unpacked": "__getattr__ __dir__ traceback first_size",
+    "configparser, numba, typer": "optionxform CACHE_DIR finish_flink",
+    "PySpark's data sources": (
+        "streamReader streamWriter initialOffset latestOffset getDefaultReadLimit prepareForTriggerAvailableNow "
+        "reportLatestOffset"
+    ),
+}
+FOR_USERS = {
+    "values to look at": "is_future is_read_only is_default GROUP_RESOURCE DEFAULT_BROKER STATIC_BROKER BROKER_LOGGER "
+    "CLIENT_METRICS CLASS run_id *_offsets_behind_latest",
+    "configuration given by its text": "ssl_keystore_type ssl_truststore_type",
+    "counters, which are read by their fields": "*_total",
+    "faults for tests": "fail_next_read fail_next_sync fail_next_write flip_bit",
+    "what a simulated run tells": "simulated_ms syncs repairs",
+    "keys of typed dictionaries": "log_append_time partition_leader_epoch",
+    "messages, whose fields the codecs read": "topic_config_error_code synonyms cluster_authorized_operations",
+}
+
+
+def names(groups: dict[str, str]) -> list[str]:
+    return [name for listed in groups.values() for name in listed.split()]
+
+
+def unused(paths: Iterable[Path], allowed: Iterable[str]) -> dict[str, str]:
+    """Name to place of what nothing below ``paths`` uses and no name of ``allowed`` covers."""
+    reader = Vulture(ignore_names=list(allowed))
+    reader.scavenge([str(path) for path in paths], exclude=list(NOT_READ))
+    return {
+        item.name: f"{item.filename}:{item.first_lineno}: unused {item.typ} {item.name!r}"
+        for item in reader.get_unused_code(min_confidence=60)
+    }
+
+
+def told_in_docs() -> set[str]:
+    documents = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    assert len(documents) > 5
+    return set(re.findall(r"\w+", "\n".join(document.read_text() for document in documents)))
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("def used() -> None: ...\ndef dead() -> None: ...\nused()\n", {"dead"}),
+        ("class Held:\n    kept: int = 0\n    lost: int = 0\nprint(Held().kept)\n", {"lost"}),
+        ("def connection_made() -> None: ...\n", set()),
+    ],
+)
+def test_dead_code_is_found(tmp_path: Path, source: str, expected: set[str]) -> None:
+    (tmp_path / "planted.py").write_text(source)
+    assert set(unused([tmp_path], names(CALLED_BY_OTHERS))) == expected
+
+
+def test_nothing_is_dead() -> None:
+    found = unused([ROOT / folder for folder in USERS], names(CALLED_BY_OTHERS) + names(FOR_USERS))
+    told = told_in_docs()
+    assert [place for name, place in sorted(found.items()) if name not in told] == []
+
+
+def test_no_name_is_allowed_for_nothing() -> None:
+    found = unused([ROOT / folder for folder in USERS], [])
+    assert len(found) > 50
+    listed = [name for name in names(CALLED_BY_OTHERS) + names(FOR_USERS) if "*" not in name]
+    assert [name for name in listed if name not in found] == []

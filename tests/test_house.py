@@ -1,0 +1,100 @@
+"""Gates on the shape of the house: files in a folder, files that grow, names that are defined twice.
+
+Every gate is first shown a planted fault, then the repository. What stands in a table here may shrink and not grow.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+
+from tests.support import tidy
+from tests.support.tidy import ROOT
+
+MOST_FILES = 20
+MORE_FILES = {
+    "src/fencepost/protocol/messages": 45,  # generated, one module per API
+}
+MANY_LINES = 550
+MORE_LINES = {
+    "src/fencepost/broker/log/partition.py": 600,
+    "src/fencepost/client/consumer/core.py": 600,
+    "src/fencepost/client/net/cluster.py": 594,
+    "src/fencepost/client/producer/sender.py": 600,
+    "src/fencepost/client/producer/transactions.py": 583,
+    "src/fencepost/spark/sink/plan.py": 569,
+}
+
+
+def grown(measured: dict[str, int], most: int, exceptions: dict[str, int]) -> list[str]:
+    """What is above ``most``, or above what the table of exceptions grants it, and rows that nothing needs."""
+    return [
+        *(
+            f"{name}: {count} of at most {exceptions.get(name, most)}"
+            for name, count in sorted(measured.items())
+            if count > exceptions.get(name, most)
+        ),
+        *(f"{name}: its row is not needed" for name in sorted(exceptions) if measured.get(name, 0) <= most),
+    ]
+
+
+def aliases(tree: ast.Module) -> list[str]:
+    """The types that a module gives a name: ``Buffer = bytes | memoryview``."""
+    return [
+        f"{statement.targets[0].id} = {ast.unparse(statement.value)}"
+        for statement in tree.body
+        if isinstance(statement, ast.Assign)
+        and isinstance(statement.targets[0], ast.Name)
+        and statement.targets[0].id.isidentifier()
+        and not statement.targets[0].id.isupper()
+        and isinstance(statement.value, ast.BinOp | ast.Subscript)
+    ]
+
+
+def defined_twice(sources: Iterable[tuple[str, str]]) -> list[str]:
+    """Aliases that several of the (name, text) modules define, with the modules."""
+    places = defaultdict(list)
+    for name, text in sources:
+        for alias in aliases(ast.parse(text)):
+            places[alias].append(name)
+    return [f"{alias} in {', '.join(found)}" for alias, found in sorted(places.items()) if len(found) > 1]
+
+
+def in_the_project(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def test_growth_is_found() -> None:
+    assert grown({"a": 20, "b": 21, "c": 30}, 20, {"c": 30}) == ["b: 21 of at most 20"]
+    assert grown({"c": 31}, 20, {"c": 30}) == ["c: 31 of at most 30"]
+    assert grown({"c": 20}, 20, {"c": 30, "d": 30}) == ["c: its row is not needed", "d: its row is not needed"]
+
+
+def test_a_second_definition_is_found() -> None:
+    module = "Buffer = bytes | memoryview\nLIMIT = 1 | 2\n"
+    assert defined_twice([("a", module), ("b", module)]) == ["Buffer = bytes | memoryview in a, b"]
+    assert defined_twice([("a", "Pair = tuple[int, int]\n"), ("b", "Pair = tuple[int, str]\n")]) == []
+
+
+def test_folders_can_be_taken_in() -> None:
+    counted = Counter(in_the_project(path.parent) for path in tidy.python_files("src"))
+    assert len(counted) > 20
+    assert grown(counted, MOST_FILES, MORE_FILES) == []
+
+
+def test_long_files_do_not_grow() -> None:
+    lines = {
+        in_the_project(path): len(path.read_text().splitlines())
+        for path in tidy.python_files("src")
+        if path.parent.name != "messages"
+    }
+    assert len(lines) > 200
+    assert grown(lines, MANY_LINES, MORE_LINES) == []
+
+
+def test_a_type_gets_its_name_once() -> None:
+    sources = [(in_the_project(path), path.read_text()) for path in tidy.python_files("src")]
+    assert sum(len(aliases(ast.parse(text))) for _, text in sources) > 20
+    assert defined_twice(sources) == []

@@ -1,0 +1,230 @@
+"""A transaction cut by a power loss before every single change of the disk, and what the next start makes of it.
+
+Properties (KIP-98, KIP-890): an answered commit is visible as a whole, an answered abort not at all, in doubt is all or
+nothing over all partitions and the group's offset, and after the start nothing hangs: the last stable offset reaches
+the high watermark, no producer has an open transaction, the id takes a new transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from fencepost.check.disk import MemoryDisk, PowerCut
+from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from fencepost.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from fencepost.protocol.messages.end_txn import EndTxnRequest
+from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest
+from fencepost.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from fencepost.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from fencepost.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from fencepost.protocol.records.batch import iter_batches
+from fencepost.protocol.records.markers import parse_marker
+from tests.support.broker_driver import BrokerDriver, batch, fetch, produce
+
+ID, GROUP, TOPICS = "the-id", "the-group", ("a", "b")
+_NEVER = 10_000_000
+
+
+class Writer:
+    """A transactional producer that notes what it was told."""
+
+    def __init__(self, driver: BrokerDriver) -> None:
+        self.driver = driver
+        self.producer = (-1, -1)
+        self.answered: bool | None = None
+        self.asked: bool | None = None
+
+    def init(self) -> None:
+        answer = self.driver.ask(InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=60_000), 4)
+        assert answer.error_code == ErrorCode.NONE
+        self.producer = (answer.producer_id, answer.producer_epoch)
+
+    def write(self) -> None:
+        for topic in TOPICS:
+            records = batch(b"x", producer_id=self.producer[0], epoch=self.producer[1], sequence=0, transactional=True)
+            answer = self.driver.ask(produce(topic, records, transactional_id=ID), 12)
+            assert answer.partitions[0].error_code == ErrorCode.NONE
+
+    def commit_offset(self) -> None:
+        wanted = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=7, committed_metadata="")
+        request = TxnOffsetCommitRequest(
+            transactional_id=ID,
+            group_id=GROUP,
+            producer_id=self.producer[0],
+            producer_epoch=self.producer[1],
+            topics=[TxnOffsetCommitRequestTopic(name="a", partitions=[wanted])],
+        )
+        assert self.driver.ask(request, 5).topics[0].partitions[0].error_code == ErrorCode.NONE
+
+    def end(self, *, commit: bool) -> None:
+        self.asked = commit
+        request = EndTxnRequest(
+            transactional_id=ID, producer_id=self.producer[0], producer_epoch=self.producer[1], committed=commit
+        )
+        answer = self.driver.ask(request, 5)
+        assert answer.error_code == ErrorCode.NONE
+        self.answered = commit
+
+
+def prepared_disk(config: Mapping[str, object]) -> BrokerDriver:
+    driver = BrokerDriver(config)
+    topics = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in TOPICS]
+    driver.ask(CreateTopicsRequest(topics=topics), 7)
+    return driver
+
+
+def visible(driver: BrokerDriver) -> list[int]:
+    """How many client batches read_committed sees in each topic, aborted ones taken out as a consumer does."""
+    counts = []
+    for topic in TOPICS:
+        partition = driver.ask(fetch(topic, committed=True), 12).topics[0].partitions[0]
+        pending = sorted(partition.aborted or (), key=lambda entry: entry[1])
+        aborting: set[int] = set()
+        count = 0
+        for header, data in iter_batches(partition.records):
+            while pending and pending[0][1] <= header.base_offset:
+                aborting.add(pending.pop(0)[0])
+            if not header.is_control:
+                count += header.producer_id not in aborting
+            elif not parse_marker(data).commit:
+                aborting.discard(header.producer_id)
+        counts.append(count)
+    return counts
+
+
+def committed_offset(driver: BrokerDriver) -> tuple[int, int]:
+    """(error, offset) of the group for partition a-0, wanting stable offsets."""
+    group = OffsetFetchRequestGroup(group_id=GROUP, topics=[OffsetFetchRequestTopics(name="a", partition_indexes=[0])])
+    answer = driver.ask(OffsetFetchRequest(groups=[group], require_stable=True), 8).groups[0].topics[0].partitions[0]
+    return answer.error_code, answer.committed_offset
+
+
+def end_offset(driver: BrokerDriver, topic: str, isolation: int) -> int:
+    wanted = ListOffsetsTopic(name=topic, partitions=[ListOffsetsPartition(partition_index=0, timestamp=-1)])
+    answer = driver.ask(ListOffsetsRequest(replica_id=-1, isolation_level=isolation, topics=[wanted]), 5)
+    return int(answer.topics[0].partitions[0].offset)
+
+
+def check_after(driver: BrokerDriver, writer: Writer) -> None:
+    state = driver.ask(DescribeTransactionsRequest(transactional_ids=[ID]), 0).transaction_states[0].transaction_state
+    Writer(driver).init()  # whatever was open and undecided is aborted by this
+    seen = visible(driver)
+    error, offset = committed_offset(driver)
+    assert error == ErrorCode.NONE
+    everything = seen == [1, 1] and offset == 7
+    nothing = seen == [0, 0] and offset == -1
+    assert everything or nothing, f"torn: {seen}, offset {offset}; the coordinator said {state}"
+    if writer.answered is not None:
+        assert everything == writer.answered, f"answered {writer.answered}, seen {seen}; the coordinator said {state}"
+    if writer.asked is not True:
+        assert nothing
+    for topic in TOPICS:
+        assert end_offset(driver, topic, 1) == end_offset(driver, topic, 0), f"{topic} hangs"
+    again = Writer(driver)
+    again.init()
+    again.write()
+    again.end(commit=True)
+    assert visible(driver) == [count + 1 for count in seen]
+
+
+def run(driver: BrokerDriver, writer: Writer, *, commit: bool) -> bool:
+    """The transaction; whether it came through without a power cut."""
+    try:
+        writer.init()
+        writer.write()
+        writer.commit_offset()
+        writer.end(commit=commit)
+    except PowerCut:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
+@pytest.mark.parametrize("seed", range(6))
+def test_a_power_cut_before_every_change(commit: bool, seed: int) -> None:
+    cuts = 0
+    for changes in range(_NEVER):
+        driver = prepared_disk({"fsync": "commit"})
+        driver.disk.power_cut_after(changes)
+        writer = Writer(driver)
+        finished = run(driver, writer, commit=commit)
+        driver.crash(seed * 1000 + changes)
+        driver.start()
+        check_after(driver, writer)
+        if finished:
+            break
+        cuts += 1
+    assert cuts > 15, f"only {cuts} places to cut were found"
+
+
+@pytest.mark.parametrize("commit", [True, False], ids=["commit", "abort"])
+def test_a_kill_before_every_change_without_fsync(commit: bool) -> None:
+    cuts = 0
+    for changes in range(_NEVER):
+        driver = BrokerDriver({"fsync": "never"}, MemoryDisk(durable=False))
+        topics = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in TOPICS]
+        driver.ask(CreateTopicsRequest(topics=topics), 7)
+        driver.disk.power_cut_after(changes)
+        writer = Writer(driver)
+        finished = run(driver, writer, commit=commit)
+        driver.disk.kill()
+        driver.start()
+        check_after(driver, writer)
+        if finished:
+            break
+        cuts += 1
+    assert cuts > 8, f"only {cuts} places to cut were found"
+
+
+def test_a_second_power_cut_during_recovery() -> None:
+    """The start after a crash is itself cut before each of its changes."""
+    cut_twice = 0
+    for changes in range(_NEVER):
+        for second in range(_NEVER):
+            driver = prepared_disk({"fsync": "commit"})
+            driver.disk.power_cut_after(changes)
+            writer = Writer(driver)
+            finished = run(driver, writer, commit=True)
+            driver.crash(changes)
+            driver.disk.power_cut_after(second)
+            try:
+                driver.start()
+            except PowerCut:
+                cut_twice += 1
+                driver.crash(second)
+                driver.start()
+                check_after(driver, writer)
+                continue
+            driver.disk.power_cut_after(_NEVER)
+            break
+        if finished:
+            break
+    assert cut_twice > 15, f"only {cut_twice} second cuts happened"
+
+
+def test_a_transaction_in_doubt_survives_and_is_completed_with_its_pair() -> None:
+    """KIP-939: what was written under two-phase commit waits for its decision through a crash, past every timeout."""
+    driver = prepared_disk({"fsync": "commit"})
+    request = InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=1000, enable2_pc=True)
+    answer = driver.ask(request, 6)
+    writer = Writer(driver)
+    writer.producer = (answer.producer_id, answer.producer_epoch)
+    writer.write()
+    driver.crash(1)
+    driver.start()
+    driver.pass_time(3_600_000)
+    assert visible(driver) == [0, 0]
+    assert end_offset(driver, "a", 1) == 0
+    writer.end(commit=True)
+    assert visible(driver) == [1, 1]

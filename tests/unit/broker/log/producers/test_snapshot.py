@@ -1,0 +1,83 @@
+"""Producer snapshots: Kafka's bytes, and what we add behind them."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from crc32c import crc32c
+
+from fencepost.broker.log.producers.idempotence import (
+    BatchFacts,
+    ProducerState,
+    apply_batch,
+    apply_marker,
+    ended_of,
+    shrink,
+)
+from fencepost.broker.log.producers.snapshot import (
+    CorruptSnapshot,
+    Place,
+    SegmentSeal,
+    decode_snapshot,
+    encode_snapshot,
+)
+
+
+def states() -> list[ProducerState]:
+    made = []
+    for pid in range(4):
+        state = ProducerState(pid)
+        for n in range(7):
+            facts = BatchFacts(pid, 2, 10 * n, 10 * n + 9, pid == 3)
+            apply_batch(state, facts, base_offset=100 * n, last_offset=100 * n + 9, timestamp_ms=n)
+        made.append(state)
+    apply_marker(made[1], epoch=3, coordinator_epoch=4, timestamp_ms=99)
+    shrink(made[2])
+    return made
+
+
+def test_everything_comes_back() -> None:
+    found, ended, place = decode_snapshot(
+        encode_snapshot(states(), Place(7, 4096, (SegmentSeal(0, 3, 12, 5), SegmentSeal(7, -1, 0, -1))))
+    )
+    all_states = states()
+    assert found == [all_states[0], *all_states[2:]]
+    assert {producer_id: ended_of(producer_id, packed) for producer_id, packed in ended.items()} == {1: all_states[1]}
+    assert place == (7, 4096, ((0, 3, 12, 5), (7, -1, 0, -1)))
+    assert [state.shrunk for state in found] == [False, True, False]
+    assert len(found[0].batches) == 5
+
+
+def kafkas(*entries: bytes) -> bytes:
+    """As ProducerStateManager.writeSnapshot lays it out: version 1, CRC-32C, count, entries; nothing behind."""
+    body = struct.pack(">i", len(entries)) + b"".join(entries)
+    return struct.pack(">hI", 1, crc32c(body)) + body
+
+
+def test_kafkas_own_snapshot_is_read() -> None:
+    entry = struct.pack(">qhiqiqiq", 9, 1, 14, 200, 4, 1234, 0, 196)
+    (state,), _, place = decode_snapshot(kafkas(entry))
+    assert place is None
+    assert (state.producer_id, state.epoch, state.last_sequence, state.txn_first_offset) == (9, 1, 14, 196)
+    assert [tuple(batch) for batch in state.batches] == [(10, 14, 196, 200, 1234)]
+    assert state.seen == 5
+    assert decode_snapshot(kafkas()) == ([], {}, None)
+
+
+def test_kafkas_entries_come_first() -> None:
+    ours = encode_snapshot(states()[:1], Place(0, 0))
+    assert ours[6:10] == struct.pack(">i", 1)
+    assert ours[10:56] == struct.pack(">qhiqiqiq", 0, 2, 69, 609, 9, 6, -1, -1)
+
+
+def test_damage_is_found_everywhere() -> None:
+    good = encode_snapshot(states(), Place(0, 0))
+    for position in range(len(good)):
+        damaged = bytearray(good)
+        damaged[position] ^= 4
+        with pytest.raises(CorruptSnapshot):
+            decode_snapshot(bytes(damaged))
+    for length in range(len(good)):
+        with pytest.raises(CorruptSnapshot):
+            decode_snapshot(good[:length])

@@ -1,0 +1,103 @@
+"""Indexes are believed where the log agrees with them, and made again where it does not."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from fencepost.broker.log import Appended, LogConfig, PartitionLog
+from fencepost.check.disk import MemoryDisk
+from fencepost.protocol.records.batch import iter_batches
+from tests.support.batches import batch
+
+CONFIG = LogConfig(segment_bytes=6000, index_interval_bytes=300)
+START, STEP, ROUNDS = 1_000, 10, 90
+
+
+@pytest.fixture(scope="module")
+def disk() -> MemoryDisk:
+    """A closed log: every third batch belongs to a transaction of its own, every other one of which is aborted."""
+    disk = MemoryDisk()
+    log = PartitionLog.open(disk, "t-0", CONFIG, START)
+    for number in range(ROUNDS):
+        now = START + STEP * number
+        value = b"%06d" % number + b"." * 60
+        if number % 3:
+            answer = log.append(batch(value, timestamp=now), now)
+        else:
+            made = batch(value, producer_id=7, epoch=number, sequence=0, transactional=True, timestamp=now)
+            answer = log.append(made, now)
+            log.append_marker(7, number, bool(number % 2), 0, now, transaction_version=0)
+        assert isinstance(answer, Appended)
+    log.close()
+    return disk
+
+
+def committed(log: PartitionLog) -> list[tuple[int, int]]:
+    """(base offset, number of aborted transactions that overlap it) of every batch, each read by itself."""
+    found = []
+    offset = 0
+    while offset < log.high_watermark:
+        read = log.read(offset, 1, committed_only=True)
+        assert read.error_code == 0, read.message
+        header = next(iter_batches(read.records))[0]
+        found.append((header.base_offset, len(read.aborted)))
+        offset = header.last_offset + 1
+    return found
+
+
+def by_time(log: PartitionLog) -> list[tuple[int, int] | None]:
+    return [log.offset_for_timestamp(START + STEP * number) for number in range(0, ROUNDS, 7)]
+
+
+@pytest.mark.parametrize("kind", [".index", ".timeindex", ".txnindex"])
+@pytest.mark.parametrize("damage", ["flipped", "missing", "truncated", "empty"])
+def test_damage_to_an_index_changes_no_answer(disk: MemoryDisk, kind: str, damage: str) -> None:
+    rng = random.Random(kind + damage)
+    whole = {name: disk.read_bytes(f"t-0/{name}") for name in disk.listdir("t-0")}
+    log = PartitionLog.open(disk, "t-0", CONFIG, START, clean=True)
+    expected, times = committed(log), by_time(log)
+    oldest = [segment.largest_timestamp() for segment in log.segments]
+    assert len(expected) == ROUNDS + ROUNDS // 3 and sum(count for _, count in expected) > 10
+    names = [name for name in whole if name.endswith(kind) and whole[name]]
+    assert len(names) > 1
+    for _ in range(60 if damage == "flipped" else len(names)):
+        world = MemoryDisk()
+        world.makedirs("t-0")
+        for name, data in whole.items():
+            world.write_atomic(f"t-0/{name}", data)
+        path = "t-0/" + (rng.choice(names) if damage == "flipped" else names.pop())
+        size = len(world.read_bytes(path))
+        if damage == "flipped":
+            world.flip_bit(path, rng.randrange(size), rng.randrange(8))
+        elif damage == "missing":
+            world.remove(path)
+        else:
+            world.write_atomic(path, world.read_bytes(path)[: size // 2] if damage == "truncated" else b"")
+        log = PartitionLog.open(world, "t-0", CONFIG, START, clean=True)
+        assert committed(log) == expected, path
+        assert [segment.largest_timestamp() for segment in log.segments] == oldest, path
+        assert by_time(log) == times, path
+
+
+@pytest.mark.parametrize("kind", [".index", ".timeindex"])
+def test_damage_to_an_index_hides_nothing_from_a_search_by_time(disk: MemoryDisk, kind: str) -> None:
+    """The search is the first to use the index: nothing else has looked at it before."""
+    whole = {name: disk.read_bytes(f"t-0/{name}") for name in disk.listdir("t-0")}
+    name = min(name for name in whole if name.endswith(kind))
+    log = PartitionLog.open(disk, "t-0", CONFIG, START, clean=True)
+    expected = by_time(log)
+    assert len(expected) > 10 and None not in expected
+    flipped = 0
+    for byte in range(len(whole[name])):
+        for bit in range(0, 8, 3):
+            world = MemoryDisk()
+            world.makedirs("t-0")
+            for each, data in whole.items():
+                world.write_atomic(f"t-0/{each}", data)
+            world.flip_bit(f"t-0/{name}", byte, bit)
+            log = PartitionLog.open(world, "t-0", CONFIG, START, clean=True)
+            assert by_time(log) == expected, (byte, bit)
+            flipped += 1
+    assert flipped > 100

@@ -1,0 +1,214 @@
+"""What is taken in and what is answered, by the bytes that wait; over real sockets, with clients that do not read."""
+
+from __future__ import annotations
+
+import socket
+import struct
+
+import pytest
+
+from fencepost.broker.connection import Call, Connection
+from fencepost.broker.core import BrokerCore
+from fencepost.broker.embedded import Broker
+from fencepost.broker.network.backpressure import UNTAKEN_BYTES, Answers, may_begin
+from fencepost.broker.security.listeners import Listener
+from fencepost.protocol import fetch_wire, frame
+from fencepost.protocol.messages.api_versions import ApiVersionsRequest
+from fencepost.protocol.messages.metadata import MetadataRequest
+from tests.support.broker_driver import BrokerDriver
+from tests.support.raw_client import RawClient
+
+HOUR_MS = 3_600_000
+PRODUCE, FETCH = memoryview(b"\0\0" + bytes(50)), memoryview(b"\0\1" + bytes(50))
+
+
+@pytest.fixture
+def connection() -> Connection:
+    return Connection(1, ("127.0.0.1", 1), ("127.0.0.1", 2), Listener("PLAINTEXT", "", 0, ("", 0)))
+
+
+def test_a_fetch_waits_for_everything_before_it(connection: Connection) -> None:
+    assert may_begin(connection, FETCH, 0)
+    connection.enter(Call(BrokerDriver().core, connection, 1, 12, 1, "", 50))
+    assert may_begin(connection, PRODUCE, 0)
+    assert not may_begin(connection, FETCH, 0)
+
+
+def test_nothing_is_begun_for_who_takes_nothing(connection: Connection) -> None:
+    assert may_begin(connection, PRODUCE, UNTAKEN_BYTES)
+    assert not may_begin(connection, PRODUCE, UNTAKEN_BYTES + 1)
+
+
+def test_there_is_an_end_to_what_is_unanswered(connection: Connection) -> None:
+    core: BrokerCore = BrokerDriver().core
+    begun = 0
+    while may_begin(connection, PRODUCE, 0) and begun < 5000:
+        connection.enter(Call(core, connection, 0, 9, begun, "", len(PRODUCE)))
+        begun += 1
+    assert begun == 1000
+    connection.calls.clear()
+    connection.unanswered_bytes = 0
+    connection.enter(Call(core, connection, 0, 9, 1, "", 64 << 20))
+    assert not may_begin(connection, PRODUCE, 0)
+
+
+def test_room_is_what_others_have_not_filled() -> None:
+    answers = Answers(100)
+    answers.note(0, 1, 60)
+    assert (answers.room(), answers.is_scarce) == (40, False)
+    answers.note(0, 2, 90)
+    assert (answers.room(), answers.is_scarce, answers.waiting) == (0, True, [1, 2])
+    answers.note(1, 1, 0)
+    answers.note(1, 3, 0)
+    assert (answers.total, answers.waiting) == (90, [2])
+
+
+def test_only_who_does_not_read_is_given_up_and_only_while_there_is_no_room() -> None:
+    answers = Answers(100)
+    for connection_id, untaken in ((1, 30), (2, 80), (3, 50)):
+        answers.note(0, connection_id, untaken)
+    answers.note(9_000, 2, 70)  # it reads
+    assert answers.given_up(9_999) == []
+    assert answers.given_up(10_000) == [3]
+    assert (answers.total, answers.is_scarce) == (100, False)
+    assert answers.given_up(60_000) == []
+
+
+def fetch_frame(correlation_id: int, *, max_wait_ms: int = 0, min_bytes: int = 1) -> bytes:
+    wanted = fetch_wire.FetchTopic("t", None, [fetch_wire.FetchPartition(0, 0, 50_000_000)])
+    request = fetch_wire.FetchRequest(
+        max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=2**31 - 1, isolation_level=0, topics=[wanted]
+    )
+    return frame.encode_request_frame(1, 12, correlation_id, "reader", b"".join(fetch_wire.encode_request(request, 12)))
+
+
+def filled(broker: Broker, batches: int = 20, size: int = 1_000_000) -> None:
+    with RawClient(broker.bootstrap_servers) as client:
+        client.create_topic("t")
+        for number in range(batches):
+            assert client.produce("t", [bytes([number]) * size]).error_code == 0
+
+
+def untaken(broker: Broker) -> int:
+    server = broker._server
+    assert server is not None
+    return server._answers.total
+
+
+def parked(broker: Broker) -> int:
+    server = broker._server
+    assert server is not None
+    partition = server.core.topics.partition("t", 0)
+    assert partition is not None
+    return len(partition.waiting)
+
+
+def receive(connection: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        data += connection.recv(size - len(data))
+    return bytes(data)
+
+
+def answers_of(connection: socket.socket, count: int) -> list[tuple[int, int]]:
+    """(correlation id, size) of so many answers."""
+    found = []
+    for _ in range(count):
+        (size,) = struct.unpack(">i", receive(connection, 4))
+        body = receive(connection, size)
+        found.append((struct.unpack_from(">i", body)[0], size))
+    return found
+
+
+def test_answers_are_made_when_they_can_be_sent() -> None:
+    """Thirty fetches of 20 MB in one write by somebody who reads only later: one answer waits, the rest is not made."""
+    with Broker() as broker:
+        filled(broker)
+        host, _, port = broker.bootstrap_servers.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=300) as reader:
+            reader.sendall(b"".join(map(fetch_frame, range(30))))
+            with RawClient(broker.bootstrap_servers) as other:
+                for _ in range(5):
+                    assert other.produce("t", [b"x"]).error_code == 0
+                assert 0 < untaken(broker) < 30_000_000
+            found = answers_of(reader, 30)
+            assert [correlation_id for correlation_id, _ in found] == list(range(30))
+            assert min(size for _, size in found) > 20_000_000
+
+
+def test_all_together_have_a_bound() -> None:
+    """Ten clients that never read: what waits for them stays near the bound, and others go on."""
+    with Broker({"queued.max.response.bytes": 30_000_000}) as broker:
+        filled(broker)
+        host, _, port = broker.bootstrap_servers.rpartition(":")
+        readers = [socket.create_connection((host, int(port)), timeout=300) for _ in range(10)]
+        try:
+            for reader in readers:
+                reader.sendall(fetch_frame(1) * 3)
+            with RawClient(broker.bootstrap_servers) as other:
+                for _ in range(20):
+                    assert other.produce("t", [b"x"]).error_code == 0
+                # One answer that fitted, one cut to what was left, and for the rest one batch each.
+                assert untaken(broker) < 50_000_000
+                assert other.fetch("t").result.records
+        finally:
+            for reader in readers:
+                reader.close()
+
+
+def test_parked_fetches_are_not_read_again_and_again() -> None:
+    """Twenty fetches that want more than there is, while somebody else produces: nothing is read from the disk."""
+    with Broker() as broker, RawClient(broker.bootstrap_servers) as client:
+        filled(broker, batches=5)
+        host, _, port = broker.bootstrap_servers.rpartition(":")
+        readers = [socket.create_connection((host, int(port)), timeout=300) for _ in range(20)]
+        try:
+            for number, reader in enumerate(readers):
+                reader.sendall(fetch_frame(number, max_wait_ms=HOUR_MS, min_bytes=5_100_000))
+            while parked(broker) < len(readers):
+                client.call(ApiVersionsRequest(), 0)
+            with broker.faults.disk.fail_read(5, times=None, path="t-0/") as reads:
+                for _ in range(20):
+                    assert client.produce("t", [b"x"]).error_code == 0
+                assert reads.hits == 0
+            assert client.produce("t", [bytes(200_000)]).error_code == 0
+            for number, reader in enumerate(readers):
+                ((correlation_id, size),) = answers_of(reader, 1)
+                assert correlation_id == number
+                assert size > 5_100_000
+        finally:
+            for reader in readers:
+                reader.close()
+
+
+def test_who_waits_for_more_than_an_answer_holds_is_answered_when_it_is_full() -> None:
+    with Broker({"fetch.max.bytes": 100_000}) as broker, RawClient(broker.bootstrap_servers) as client:
+        filled(broker, batches=3, size=60_000)
+        host, _, port = broker.bootstrap_servers.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=300) as reader:
+            reader.sendall(fetch_frame(7, max_wait_ms=HOUR_MS, min_bytes=2**31 - 1))
+            assert answers_of(reader, 1)[0][0] == 7
+        assert client.produce("t", [b"x"]).error_code == 0
+
+
+def test_what_was_only_announced_takes_no_memory() -> None:
+    """Forty connections announce requests of 100 MB and send four bytes of each."""
+    with Broker() as broker:
+        host, _, port = broker.bootstrap_servers.rpartition(":")
+        before = resident()
+        connections = [socket.create_connection((host, int(port)), timeout=300) for _ in range(40)]
+        try:
+            for connection in connections:
+                connection.sendall(struct.pack(">i", 100 << 20))
+            with RawClient(broker.bootstrap_servers) as client:
+                for _ in range(5):
+                    assert client.call(MetadataRequest(topics=()), 9).brokers
+            assert resident() - before < 500 << 20
+        finally:
+            for connection in connections:
+                connection.close()
+
+
+def resident() -> int:
+    with open("/proc/self/statm") as status:
+        return int(status.read().split()[1]) * 4096

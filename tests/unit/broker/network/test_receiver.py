@@ -1,0 +1,46 @@
+"""Frames out of a stream, however it was cut."""
+
+from __future__ import annotations
+
+import random
+import struct
+
+import pytest
+
+from fencepost.broker.network.receiver import Receiver
+from fencepost.protocol.errors import FrameTooLarge, MalformedMessage
+
+
+def feed(receiver: Receiver, data: bytes, pieces: random.Random) -> list[bytes]:
+    """Give the data in pieces of random sizes; frames as they were when they came out."""
+    frames, views, position = [], [], 0
+    while position < len(data):
+        space = receiver.space()
+        assert len(space) > 0
+        count = min(len(space), len(data) - position, pieces.choice((1, 3, 17, 100, 5000)))
+        space[:count] = data[position : position + count]
+        position += count
+        for view in receiver.received(count):
+            frames.append(bytes(view))
+            views.append(view)
+    assert [bytes(view) for view in views] == frames, "a frame changed after it was given out"
+    return frames
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_any_frames_in_any_pieces(seed: int) -> None:
+    numbers = random.Random(seed)
+    wanted = [numbers.randbytes(numbers.choice((0, 1, 5, 60, 63, 64, 65, 200, 5000))) for _ in range(60)]
+    stream = b"".join(struct.pack(">i", len(frame)) + frame for frame in wanted)
+    assert feed(Receiver(10_000, common_bytes=64), stream, numbers) == wanted
+    assert feed(Receiver(10_000), stream, numbers) == wanted
+
+
+@pytest.mark.parametrize(
+    ("size", "error"), [(-1, MalformedMessage), (10_001, FrameTooLarge), (2**31 - 1, FrameTooLarge)]
+)
+def test_sizes_that_no_honest_peer_sends(size: int, error: type[Exception]) -> None:
+    receiver = Receiver(10_000)
+    receiver.space()[:4] = struct.pack(">i", size)
+    with pytest.raises(error):
+        receiver.received(4)

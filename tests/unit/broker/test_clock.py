@@ -1,0 +1,205 @@
+"""The broker's time follows the system's forward and never goes back; what is under way keeps its time over a jump."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from fencepost import Admin, Consumer, Producer
+from fencepost.broker.clock import Clock, Jumps, SystemTime
+from fencepost.broker.coordinator.deadlines import Deadlines
+from fencepost.broker.coordinator.group.deadlines import Deadline, DeadlineKind
+from fencepost.broker.embedded import Broker
+from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.messages.describe_groups import DescribeGroupsRequest
+from fencepost.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from tests.support.raw_client import RawClient
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+
+
+class World:
+    """A system clock that somebody sets, over a steady one."""
+
+    def __init__(self, wall_ms: int) -> None:
+        self.wall_ms = wall_ms
+        self.steady_ms = 0
+        self.time = SystemTime(lambda: self.wall_ms, lambda: self.steady_ms)
+        self.clock = Clock(self.time.now_ms, self.time)
+
+    def passes(self, ms: int) -> None:
+        self.steady_ms += ms
+        self.wall_ms += ms
+
+
+def test_it_runs_with_the_system_s() -> None:
+    world = World(1000)
+    assert world.clock.now_ms() == 1000
+    world.passes(5000)
+    assert (world.clock.now_ms(), world.clock.take_jump()) == (6000, 0)
+
+
+def test_it_follows_forward_at_once() -> None:
+    world = World(0)
+    world.clock.now_ms()
+    world.passes(10)
+    world.wall_ms += 2 * HOUR_MS
+    assert (world.clock.now_ms(), world.clock.take_jump(), world.clock.take_jump()) == (
+        2 * HOUR_MS + 10,
+        2 * HOUR_MS,
+        0,
+    )
+    world.passes(10)
+    assert (world.clock.now_ms(), world.clock.take_jump()) == (2 * HOUR_MS + 20, 0)
+
+
+def test_it_never_goes_back_and_runs_on_until_the_system_s_has_caught_up() -> None:
+    world = World(10_000)
+    world.wall_ms -= 8000
+    assert (world.clock.now_ms(), world.time.ahead_ms) == (10_000, 8000)
+    world.passes(5000)
+    assert world.clock.now_ms() == 15_000
+    world.wall_ms += 9000
+    assert (world.clock.now_ms(), world.time.ahead_ms) == (16_000, 0)
+
+
+def test_small_corrections_are_no_jumps() -> None:
+    world = World(0)
+    for _ in range(10):
+        world.passes(1000)
+        world.wall_ms += 3
+        world.clock.now_ms()
+    assert (world.clock.now_ms(), world.clock.take_jump()) == (10_030, 0)
+
+
+def test_moved_time_does_not_jump_and_a_jump_while_it_stands_still_is_none() -> None:
+    world = World(0)
+    world.clock.move_to(DAY_MS)
+    assert (world.clock.now_ms(), world.clock.take_jump()) == (DAY_MS, 0)
+    world.clock.freeze()
+    world.wall_ms += HOUR_MS
+    assert (world.clock.now_ms(), world.clock.take_jump()) == (DAY_MS, 0)
+    world.clock.thaw()
+    assert (world.clock.now_ms(), world.clock.take_jump()) == (DAY_MS, 0)
+    world.passes(7)
+    assert (world.clock.now_ms(), world.clock.take_jump()) == (DAY_MS + 7, 0)
+
+
+def test_what_was_skipped_since() -> None:
+    jumps = Jumps()
+    assert jumps.skipped(0) == 0
+    jumps.add(1100, 100)
+    jumps.add(2500, 500)
+    assert [jumps.skipped(since_ms) for since_ms in (0, 999, 1100, 1999, 2500)] == [600, 600, 500, 500, 0]
+
+
+class Shifted:
+    """A running broker whose system clock is set."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.by_s = 0.0
+        real = time.time
+        monkeypatch.setattr("fencepost.broker.server.time.time", lambda: real() + self.by_s)
+
+
+@pytest.fixture
+def system(monkeypatch: pytest.MonkeyPatch) -> Shifted:
+    return Shifted(monkeypatch)
+
+
+def commit_offset(client: RawClient, group: str, topic: str) -> int:
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=7, committed_metadata="")
+    request = OffsetCommitRequest(
+        group_id=group,
+        generation_id_or_member_epoch=-1,
+        topics=[OffsetCommitRequestTopic(name=topic, partitions=[partition])],
+    )
+    return int(client.call(request, 8).topics[0].partitions[0].error_code)
+
+
+def test_a_broker_that_started_slow_takes_records_when_its_clock_is_set_right(system: Shifted) -> None:
+    """The broker's clock was two hours slow at its start; records carry the right time."""
+    system.by_s = -7200
+    with Broker() as broker:
+        system.by_s = 0
+        with Producer(broker.bootstrap_servers) as producer:
+            assert producer.send("t", b"x", timestamp_ms=int(time.time() * 1000)).result().offset == 0
+
+
+def test_a_jump_takes_no_time_from_a_transaction(system: Shifted) -> None:
+    """A transaction of a minute, a jump of two hours: it goes on, and its own minute still counts."""
+    with Broker() as broker, RawClient(broker.bootstrap_servers) as client:
+        client.create_topic("t")
+        me = client.start_producer("shop", timeout_ms=60_000)
+        assert client.produce("t", [b"a"], transactional_id="shop", producer=me, sequence=0).error_code == 0
+        broker.clock.advance(30)
+        system.by_s += 7200
+        assert client.produce("t", [b"b"], transactional_id="shop", producer=me, sequence=1).error_code == 0
+        broker.settle()
+        assert client.describe_transaction("shop").transaction_state == "Ongoing"
+        broker.clock.advance(29)
+        assert client.describe_transaction("shop").transaction_state == "Ongoing"
+        broker.clock.advance(2)
+        client.wait_for_state("shop", "CompleteAbort")
+
+
+def test_a_transaction_after_the_jump_has_its_own_time(system: Shifted) -> None:
+    with Broker() as broker, RawClient(broker.bootstrap_servers) as client:
+        client.create_topic("t")
+        me = client.start_producer("shop", timeout_ms=60_000)
+        system.by_s += 7200
+        assert client.produce("t", [b"a"], transactional_id="shop", producer=me, sequence=0).error_code == 0
+        broker.clock.advance(61)
+        client.wait_for_state("shop", "CompleteAbort")
+
+
+def test_a_jump_forgets_neither_offsets_nor_ids(system: Shifted) -> None:
+    """A machine without a clock of its own starts in 1970 and is set right: 20,000 days."""
+    with Broker() as broker, RawClient(broker.bootstrap_servers) as client:
+        client.create_topic("t")
+        client.find_coordinators()
+        client.start_producer("shop")
+        assert commit_offset(client, "done", "t") == 0
+        system.by_s += 20_000 * 86_400
+        assert client.produce("t", [b"x"]).error_code == 0
+        broker.clock.advance(601)  # the look for expired offsets
+        assert client.describe_transaction("shop").error_code == 0
+        with Admin(broker.bootstrap_servers) as admin:
+            assert [found.offset for found in admin.group_offsets("done").values()] == [7]
+            broker.clock.advance(8 * 86_400)  # and then they do expire
+            assert not admin.group_offsets("done")
+        assert client.describe_transaction("shop").error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+
+
+def test_a_jump_ends_no_session(system: Shifted) -> None:
+    with Broker() as broker, RawClient(broker.bootstrap_servers) as client:
+        client.create_topic("t")
+        settings = {"group_id": "readers", "session_timeout_ms": 30_000}
+        with Consumer(broker.bootstrap_servers, **settings) as consumer:  # type: ignore[arg-type]
+            consumer.subscribe(["t"])
+            while not consumer.assignment():
+                consumer.poll(timeout_ms=100)
+            system.by_s += 7200
+            assert client.produce("t", [b"x"]).error_code == 0
+            broker.settle()
+            described = client.call(DescribeGroupsRequest(groups=["readers"]), 5).groups[0]
+            assert (described.group_state, len(described.members)) == ("Stable", 1)
+
+
+def test_deadlines_are_put_off_together() -> None:
+    deadlines = Deadlines[Deadline]()
+    first, second = Deadline(DeadlineKind.SESSION, "g", "a"), Deadline(DeadlineKind.SESSION, "g", "b")
+    deadlines.set(first, 100)
+    deadlines.set(second, 50)
+    deadlines.set(second, 200)
+    deadlines.put_off(1000)
+    assert deadlines.next_ms() == 1100
+    assert list(deadlines.pop_due(1199)) == [first]
+    assert list(deadlines.pop_due(1200)) == [second]
+    assert deadlines.next_ms() is None

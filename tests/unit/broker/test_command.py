@@ -1,0 +1,51 @@
+"""What `fencepost broker` refuses, and what its log cannot be made to say."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from fencepost.cli.broker import _OneLine
+from fencepost.cli.main import main
+from fencepost.spark.options import SinkOptions
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1:99999", "127.0.0.1:65536", "127.0.0.1:-1", "nowhere"])
+def test_a_port_that_does_not_exist_is_refused(listen: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["broker", "--listen", listen, "--data-dir", str(tmp_path / "data")])
+    assert ended.value.code == 2
+    assert listen in capsys.readouterr().err
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_foreign_directory_is_refused_with_words(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "thesis.doc").write_text("x")
+    with pytest.raises(SystemExit) as ended:
+        main(["broker", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path)])
+    assert ended.value.code == 1
+    assert "it holds thesis.doc" in caplog.text
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.doc"]
+
+
+def test_no_name_makes_a_line_of_its_own() -> None:
+    name = "x\n2026-01-01 00:00:00,000 CRITICAL fencepost.broker: all is lost\r\x1b[2J"
+    record = logging.LogRecord("fencepost.broker", logging.INFO, "", 0, "client %s", (name,), None)
+    line = _OneLine("%(levelname)s %(message)s").format(record)
+    assert line.startswith(r"INFO client x\n2026")
+    assert line.isprintable()
+
+
+def test_settings_of_the_sink_do_not_show_passwords() -> None:
+    jaas = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="s3cr3t";'
+    options = {
+        "kafka.bootstrap.servers": "broker:9092",
+        "topic": "t",
+        "sink.id": "a",
+        "kafka.security.protocol": "SASL_SSL",
+        "kafka.sasl.mechanism": "PLAIN",
+        "kafka.sasl.jaas.config": jaas,
+    }
+    assert "s3cr3t" not in repr(SinkOptions.parse(options))

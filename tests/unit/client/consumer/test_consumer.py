@@ -1,0 +1,529 @@
+"""The consumer's core against a scripted broker: sessions, replicas, truncation, commits, membership that is lost."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Any
+
+import pytest
+
+from fencepost.client.consumer.core import ConsumerCore
+from fencepost.client.interceptors import ConsumerInterceptor
+from fencepost.client.net.list_offsets import EARLIEST, LATEST, OffsetReset
+from fencepost.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
+from fencepost.errors import (
+    ConfigurationError,
+    GroupFencedError,
+    KafkaError,
+    LogTruncationError,
+    OffsetOutOfRangeError,
+    UsageError,
+)
+from fencepost.protocol.fetch_wire import FetchPartitionResult, FetchResponse, FetchTopicResult
+from fencepost.protocol.messages.heartbeat import HeartbeatResponse
+from tests.unit.client.scripted import World, run, topic_id
+from tests.unit.client.scripted_consumer import (
+    PLACE,
+    TOPIC,
+    HostedRuntime,
+    ScriptedConsumerBroker,
+    consumer_of,
+    values_of,
+)
+
+GROUP: dict[str, Any] = {"group_id": "g", "heartbeat_interval_ms": 500}
+BOTH = [pytest.param({}, id="classic"), pytest.param({"group_protocol": "consumer"}, id="consumer")]
+
+
+def broker_with(*batches: tuple[int, int, list[bytes]], partitions: int = 1) -> ScriptedConsumerBroker:
+    broker = ScriptedConsumerBroker(partitions=partitions)
+    broker.log = list(batches)
+    return broker
+
+
+# --- answers of before ---
+
+
+@pytest.mark.parametrize("given_up", [False, True], ids=["sought", "given up and taken again"])
+def test_an_answer_to_what_was_asked_before_is_not_handed_out(given_up: bool) -> None:
+    """The fetch from offset 2 is on its way, or not yet quite, when reading has to begin at 0."""
+    broker = broker_with((0, 0, [b"a", b"b"]), (0, 2, [b"c", b"d"]))
+
+    async def body(world: World) -> None:
+        core = consumer_of(world)
+        await core.assign([PLACE])
+        await core.position(PLACE)  # the leader is known now
+        core.seek(PLACE, 2)
+        core._fetcher.start()
+        assert core._fetcher._in_flight
+        if given_up:
+            await core.assign([])
+            await core.assign([PLACE])
+        core.seek(PLACE, 0)
+        assert await values_of(core, 4) == [b"a", b"b", b"c", b"d"]
+        await core.close()
+
+    run(body, broker)
+
+
+# --- fetch sessions ---
+
+
+def test_an_incremental_session_names_only_what_changed() -> None:
+    broker = broker_with((0, 0, [b"a", b"b"]), partitions=3)
+    broker.session_id = 77
+
+    async def body(world: World) -> None:
+        core = consumer_of(world)
+        await core.assign([(TOPIC, n) for n in range(3)])
+        assert await values_of(core, 2) == [b"a", b"b"]
+        await core.poll(1200)
+        core.pause([(TOPIC, 2)])
+        await core.poll(1200)
+        await core.close()
+
+    run(body, broker)
+    first, *later = [one for one in broker.fetches if one.session_epoch >= 0]
+    assert (first.session_id, first.session_epoch) == (0, 0)
+    assert [one.partition for topic in first.topics for one in topic.partitions] == [0, 1, 2]
+    assert [one.session_id for one in later] == [77] * len(later)
+    assert [one.session_epoch for one in later] == list(range(1, len(later) + 1))
+    named = [
+        (one.partition, one.fetch_offset) for request in later for topic in request.topics for one in topic.partitions
+    ]
+    assert (0, 2) in named
+    assert {number for number, _ in named} == {0}
+    assert [topic.partitions for request in later for topic in request.forgotten] == [[2]]
+    assert (broker.fetches[-1].session_id, broker.fetches[-1].session_epoch) == (77, -1), "close gives it back"
+
+
+@pytest.mark.parametrize("code", [70, 71, 106])
+def test_a_forgotten_session_begins_anew_with_everything(code: int) -> None:
+    broker = broker_with((0, 0, [b"a"]), partitions=2)
+    broker.session_id = 77
+
+    async def body(world: World) -> None:
+        core = consumer_of(world)
+        await core.assign([(TOPIC, 0), (TOPIC, 1)])
+        assert await values_of(core, 1) == [b"a"]
+        broker.scripts[1].append(lambda version, request: FetchResponse([], error_code=code))
+        broker.log.append((1, 0, [b"b"]))
+        assert await values_of(core, 1) == [b"b"]
+        assert core.metrics()["fetch_session_restarts_total"] == 1
+
+    run(body, broker)
+    again = [one for one in broker.fetches if one.session_epoch == 0]
+    assert len(again) == 2
+    assert again[1].session_id == (0 if code == 70 else 77)
+    assert sorted(one.partition for topic in again[1].topics for one in topic.partitions) == [0, 1]
+
+
+def test_a_throttled_fetch_waits() -> None:
+    broker = broker_with((0, 0, [b"a"]))
+    broker.throttle_ms = 5000
+
+    async def body(world: World) -> None:
+        core = consumer_of(world)
+        await core.assign([PLACE])
+        assert await values_of(core, 1) == [b"a"]
+        begun = world.runtime.now_ms()
+        fetched = len(broker.fetches)
+        while len(broker.fetches) == fetched:
+            await core.poll(100)
+        assert world.runtime.now_ms() - begun >= 4900
+        assert core.metrics()["fetch_throttle_ms_total"] >= 5000
+
+    run(body, broker)
+
+
+def test_the_nearest_replica_is_read_from_and_left_when_it_cannot_serve() -> None:
+    """KIP-392: the leader names node 2; node 2 does not have the offset: back to the leader, no reset."""
+    broker = broker_with((0, 0, [b"a"]))
+    broker.preferred = 2
+
+    async def body(world: World) -> None:
+        core = consumer_of(world, client_rack="here")
+        await core.assign([PLACE])
+        assert await core.poll(1200) == []
+        assert isinstance(world.runtime, HostedRuntime)
+        assert "broker2" in world.runtime.hosts
+        broker.preferred = -1
+        refused = FetchTopicResult(None, topic_id(TOPIC), [FetchPartitionResult(0, error_code=1)])
+        broker.scripts[1].append(lambda version, request: FetchResponse([refused]))
+        assert await values_of(core, 1) == [b"a"]
+
+    run(body, broker)
+    assert {one.rack_id for one in broker.fetches} == {"here"}
+    assert len(broker.asked(2)) == 1, "offsets were looked up once, at the start"
+
+
+# --- truncation (KIP-320) ---
+
+
+def test_positions_know_their_leader_epoch() -> None:
+    broker = broker_with((0, 3, [b"a", b"b"]), (2, 5, [b"c", b"d"]))
+    broker.leader_epoch = 5
+
+    async def body(world: World) -> None:
+        core = consumer_of(world, max_poll_records=1)
+        await core.assign([PLACE])
+        found = []
+        for _ in range(4):
+            await values_of(core, 1)
+            found.append(core.positions()[PLACE])
+        assert found == [OffsetAndMetadata(n + 1, "", epoch) for n, epoch in enumerate([3, 3, 5, 5])]
+
+    run(body, broker)
+    assert {one.current_leader_epoch for r in broker.fetches for t in r.topics for one in t.partitions} == {5}
+
+
+@pytest.mark.parametrize("reset", ["earliest", "none"])
+def test_a_new_leader_with_a_shorter_log_is_noticed(reset: str) -> None:
+    """Offsets 2 and 3 of epoch 1 are gone; the new leader's epoch 2 has others in their place."""
+    broker = broker_with((0, 1, [b"a", b"b"]), (2, 1, [b"c", b"d"]))
+    broker.leader_epoch = 1
+
+    async def body(world: World) -> None:
+        core = consumer_of(world, auto_offset_reset=reset, metadata_max_age_ms=500)
+        await core.assign([PLACE])
+        core.seek(PLACE, 0)
+        assert await values_of(core, 4) == [b"a", b"b", b"c", b"d"]
+        broker.log = [(0, 1, [b"a", b"b"]), (2, 2, [b"C", b"D", b"E"])]
+        broker.leader_epoch = 2
+        if reset == "earliest":
+            assert await values_of(core, 3) == [b"C", b"D", b"E"]
+        else:
+            with pytest.raises(LogTruncationError) as caught:
+                await values_of(core, 3)
+            assert (caught.value.topic, caught.value.partition, caught.value.divergent_offset) == (TOPIC, 0, 2)
+            core.seek(PLACE, caught.value.divergent_offset)
+            assert await values_of(core, 3) == [b"C", b"D", b"E"]
+        assert core.metrics()["truncations_total"] == 1
+
+    run(body, broker)
+    asked = [one for request in broker.asked(23) for topic in request.topics for one in topic.partitions]
+    assert [(one.leader_epoch, one.current_leader_epoch) for one in asked][:1] == [(1, 2)]
+
+
+def test_a_new_leader_with_the_same_log_changes_nothing() -> None:
+    broker = broker_with((0, 1, [b"a", b"b"]))
+    broker.leader_epoch = 1
+
+    async def body(world: World) -> None:
+        core = consumer_of(world, metadata_max_age_ms=500)
+        await core.assign([PLACE])
+        assert await values_of(core, 2) == [b"a", b"b"]
+        broker.leader_epoch = 2
+        broker.log.append((2, 2, [b"c"]))
+        assert await values_of(core, 1) == [b"c"]
+        assert core.metrics()["truncations_total"] == 0
+
+    run(body, broker)
+    assert broker.asked(23)
+
+
+def test_a_committed_position_is_checked_before_it_is_read_from() -> None:
+    broker = broker_with((0, 4, [b"A", b"B"]))
+    broker.leader_epoch = 4
+    broker.committed = {0: (2, 1)}
+    broker.scripts[23] = []
+
+    async def body(world: World) -> None:
+        core = consumer_of(world, **GROUP, auto_offset_reset="none")
+        await core.assign([PLACE])
+        with pytest.raises(LogTruncationError):
+            await values_of(core, 1)
+
+    run(body, broker)
+
+
+# --- commits ---
+
+
+def test_commits_keep_their_order_and_so_do_their_callbacks() -> None:
+    broker = broker_with((0, 0, [b"a"]))
+    told: list[tuple[int, type[KafkaError] | None]] = []
+
+    async def body(world: World) -> None:
+        core = consumer_of(world, **GROUP)
+        await core.assign([PLACE])
+        broker.scripts[8] += [
+            lambda version, request: broker.commit(request, 14),  # loading: tried again, nothing overtakes
+            lambda version, request: broker.commit(request),
+            lambda version, request: broker.commit(request, 25),
+        ]
+
+        def tell(error: KafkaError | None, positions: Any) -> None:
+            told.append((positions[PLACE].offset, type(error) if error else None))
+
+        for offset in (1, 2, 3):
+            core.commit_async({PLACE: offset}, tell)
+        assert told == []
+        await core.commit({PLACE: 4})
+        assert told == [(1, None), (2, GroupFencedError), (3, None)]
+        core.commit_async({PLACE: 5}, tell)
+        await core.poll(500)
+        assert told[3:] == [(5, None)]
+        core.commit_async({PLACE: 6}, tell)
+        await core.close()
+        assert told[4:] == [(6, None)]
+
+    run(body, broker)
+    sent = [one.committed_offset for r in broker.asked(8) for t in r.topics for one in t.partitions]
+    assert sent == [1, 1, 2, 3, 4, 5, 6]
+
+
+def test_an_automatic_commit_covers_what_earlier_polls_gave() -> None:
+    broker = broker_with((0, 0, [b"a", b"b", b"c"]))
+
+    async def body(world: World) -> None:
+        core = consumer_of(world, **GROUP, enable_auto_commit=True, auto_commit_interval_ms=1000, max_poll_records=1)
+        await core.assign([PLACE])
+        assert await values_of(core, 1) == [b"a"]
+        await world.runtime.sleep_ms(1500)
+        assert await values_of(core, 1) == [b"b"]
+        await world.runtime.sleep_ms(200)
+        assert broker.committed == {0: (1, 0)}, "b is still being worked on"
+        await core.close()
+        assert broker.committed == {0: (2, 0)}
+
+    run(body, broker)
+
+
+def test_interceptors_see_what_is_handed_out_and_committed() -> None:
+    broker = broker_with((0, 0, [b"a", b"b"]))
+
+    class Broken(ConsumerInterceptor):
+        def on_consume(self, records: list[Any]) -> list[Any]:
+            raise ZeroDivisionError
+
+        on_commit = on_consume  # type: ignore[assignment]
+
+    class Tail(ConsumerInterceptor):
+        committed: Any = None
+
+        def on_consume(self, records: list[Any]) -> list[Any]:
+            return records[1:]
+
+        def on_commit(self, positions: Any) -> None:
+            self.committed = dict(positions)
+
+    async def body(world: World) -> None:
+        tail = Tail()
+        core = consumer_of(world, **GROUP, interceptors=[Broken(), tail])
+        await core.assign([PLACE])
+        assert await values_of(core, 1) == [b"b"]
+        await core.commit()
+        assert tail.committed == {PLACE: OffsetAndMetadata(2, "", 0)}
+
+    run(body, broker)
+
+
+def test_lag() -> None:
+    broker = broker_with((0, 0, [b"a", b"b", b"c"]))
+
+    async def body(world: World) -> None:
+        core = consumer_of(world, max_poll_records=1, isolation_level="read_uncommitted")
+        await core.assign([PLACE])
+        assert core.lag(PLACE) is None
+        await values_of(core, 1)
+        assert core.lag(PLACE) == 2
+        assert core.metrics()["records_lag_max"] == 2
+        with pytest.raises(UsageError):
+            core.lag((TOPIC, 9))
+
+    run(body, broker)
+
+
+# --- membership ---
+
+
+async def joined(world: World, **settings: Any) -> tuple[ConsumerCore, list[tuple[str, int]]]:
+    """A consumer that has its assignment, and a diary of its listener."""
+    core = consumer_of(world, **{**GROUP, **settings})
+    news: list[tuple[str, int]] = []
+
+    async def listen(kind: str, partitions: list[TopicPartition]) -> None:
+        news.append((kind, len(partitions)))
+
+    core.listener = listen
+    await core.subscribe([TOPIC])
+    for _ in range(100):
+        await core.poll(100)
+        if core.assignment():
+            break
+    return core, news
+
+
+@pytest.mark.parametrize("settings", BOTH)
+def test_between_polls_nothing_changes_even_when_the_membership_is_lost(settings: dict[str, Any]) -> None:
+    """A zombie that wakes up must commit as who it was: with no member id its offsets would be taken unchecked."""
+    broker = broker_with((0, 0, [b"a", b"b"]))
+
+    async def body(world: World) -> None:
+        core, news = await joined(world, **settings)
+        before = (core.assignment(), core.positions(), core.group_metadata())
+        assert before[2].generation_id == 1
+        assert before[2].member_id
+        broker.scripts[12].append(lambda version, request: HeartbeatResponse(error_code=25))
+        broker.scripts[68].append(lambda version, request: broker.beat(110))
+        await world.runtime.sleep_ms(10_000)
+        assert (core.assignment(), core.positions(), core.group_metadata()) == before
+        assert core.take_positions() == before[1]
+        for _ in range(100):
+            await core.poll(100)
+            if len(news) == 3:
+                break
+        assert news == [("assigned", 1), ("lost", 1), ("assigned", 1)]
+        with pytest.raises(GroupFencedError):
+            core.take_positions()
+        core.forget_positions()
+        core.take_positions()
+        assert core.group_metadata() != before[2]
+        await core.close()
+        assert news[3:] == [("revoked", 1)]
+
+    run(body, broker)
+
+
+@pytest.mark.parametrize("settings", BOTH)
+def test_leaving_says_goodbye(settings: dict[str, Any]) -> None:
+    broker = broker_with((0, 0, [b"a"]))
+
+    async def body(world: World) -> None:
+        core, news = await joined(world, **settings)
+        await core.unsubscribe()
+        assert news == [("assigned", 1), ("revoked", 1)]
+        assert core.group_metadata() == GroupMetadata("g")
+        with pytest.raises(UsageError):
+            core.pause([PLACE])
+
+    run(body, broker)
+    goodbyes = len(broker.asked(13)) + sum(one.member_epoch == -1 for one in broker.asked(68))
+    assert goodbyes == 1
+
+
+def test_a_stale_member_epoch_is_committed_again_with_the_new_one() -> None:
+    """KIP-848: the epoch may move between a heartbeat's answer and a commit (113)."""
+    broker = broker_with((0, 0, [b"a"]))
+
+    async def body(world: World) -> None:
+        core, _ = await joined(world, group_protocol="consumer")
+        broker.scripts[8].append(lambda version, request: broker.commit(request, 113))
+        broker.member_epoch = 9
+        await core.commit({PLACE: 1})
+        await core.close()
+
+    run(body, broker)
+    assert [one.generation_id_or_member_epoch for one in broker.asked(8)][:2] == [1, 9]
+
+
+def test_kip_848_heartbeats_say_only_what_is_new() -> None:
+    broker = broker_with((0, 0, [b"a"]))
+
+    async def body(world: World) -> None:
+        core, _ = await joined(world, group_protocol="consumer", group_remote_assignor="range", client_rack="r")
+        await core.poll(3000)
+        await core.close()
+
+    run(body, broker)
+    first, acknowledgement, *later, last = broker.asked(68)
+    assert (first.member_epoch, first.rack_id, first.server_assignor) == (0, "r", "range")
+    assert (list(first.subscribed_topic_names), first.topic_partitions) == ([TOPIC], [])
+    assert first.rebalance_timeout_ms == 300_000
+    assert [(one.topic_id, list(one.partitions)) for one in acknowledgement.topic_partitions] == [
+        (topic_id(TOPIC), [0])
+    ]
+    assert acknowledgement.subscribed_topic_names is None
+    assert later
+    assert all(one.topic_partitions is None and one.rebalance_timeout_ms == -1 for one in later)
+    assert last.member_epoch == -1
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matched_by_broker"),
+    [("t.*", True), (re.compile("t.*"), True), (re.compile("T.*", re.IGNORECASE), False)],
+)
+def test_patterns_are_the_brokers_where_it_understands_them(pattern: Any, matched_by_broker: bool) -> None:
+    broker = broker_with((0, 0, [b"a"]))
+
+    async def body(world: World) -> None:
+        core = consumer_of(world, **GROUP, group_protocol="consumer")
+        await core.subscribe(pattern=pattern)
+        assert await values_of(core, 1) == [b"a"]
+        assert core.subscription() == [TOPIC]
+        await core.close()
+
+    run(body, broker)
+    first = broker.asked(68)[0]
+    assert first.subscribed_topic_regex == ("t.*" if matched_by_broker else None)
+    assert list(first.subscribed_topic_names or ()) == ([] if matched_by_broker else [TOPIC])
+
+
+def test_heartbeats_go_on_while_the_application_is_slow_to_rejoin() -> None:
+    """A rebalance is called, the application works for longer than its session: it must not be thrown out."""
+    broker = broker_with((0, 0, [b"a"]))
+
+    async def body(world: World) -> None:
+        core, _ = await joined(world, session_timeout_ms=2000)
+        broker.scripts[12].append(lambda version, request: HeartbeatResponse(error_code=27))
+        beaten = len(broker.asked(12))
+        await world.runtime.sleep_ms(10_000)
+        assert len(broker.asked(12)) - beaten >= 15
+        await core.poll(1000)
+        assert broker.generation == 2
+        await core.close()
+
+    run(body, broker)
+
+
+def test_a_consumer_that_waits_says_why(caplog: pytest.LogCaptureFixture) -> None:
+    broker = ScriptedConsumerBroker()
+
+    async def body(world: World) -> None:
+        core = consumer_of(world, **GROUP)
+        broker.scripts[11] += [lambda version, request: None] * 2
+        await core.subscribe([TOPIC])
+        await core.poll(21_000)
+        begun = world.runtime.now_ms()
+        await core.commit({PLACE: 1})
+        assert world.runtime.now_ms() - begun < 1000, "a parked join stands in nobody's way"
+
+    with caplog.at_level(logging.WARNING, "fencepost.client.consumer"):
+        run(body, broker)
+    told = [one.getMessage() for one in caplog.records if "not settled" in one.getMessage()]
+    assert len(told) == 2
+    assert "JoinGroup" in told[0]
+
+
+# --- settings ---
+
+
+def test_auto_offset_reset_by_duration() -> None:
+    """KIP-1106: ISO 8601 durations as java.time.Duration reads them."""
+    hour = OffsetReset.parse("by_duration:PT1H")
+    assert hour.timestamp(10_000_000) == 10_000_000 - 3_600_000
+    assert OffsetReset.parse("by_duration:P1DT2H3M4.5S").duration_ms == 93_784_500
+    assert OffsetReset.parse("by_duration:PT0S").timestamp(5) == 5
+    assert OffsetReset.parse("earliest").timestamp(5) == EARLIEST
+    assert OffsetReset.parse("latest").timestamp(5) == LATEST
+    assert OffsetReset.parse("none").is_none
+    for wrong in ("by_duration:", "by_duration:P", "by_duration:PT", "by_duration:1h", "soon", "by_duration:-PT1S"):
+        with pytest.raises(ConfigurationError):
+            OffsetReset.parse(wrong)
+
+
+def test_a_position_out_of_the_log_is_told_without_a_rule() -> None:
+    broker = broker_with((0, 0, [b"a"]))
+
+    async def body(world: World) -> None:
+        core = consumer_of(world, auto_offset_reset="none")
+        await core.assign([PLACE])
+        core.seek(PLACE, 7)
+        refused = FetchTopicResult(None, topic_id(TOPIC), [FetchPartitionResult(0, error_code=1)])
+        broker.scripts[1].append(lambda version, request: FetchResponse([refused]))
+        with pytest.raises(OffsetOutOfRangeError):
+            await values_of(core, 1)
+
+    run(body, broker)

@@ -1,0 +1,75 @@
+"""The thread of all blocking clients outlives what applications' functions raise there."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import fencepost
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[fencepost.Broker]:
+    with fencepost.Broker() as running:
+        yield running
+
+
+class Leaves:
+    """An interceptor that tries to end the program."""
+
+    def on_send(self, record: Any) -> Any:
+        return record
+
+    def on_acknowledgement(self, metadata: Any, error: Any) -> None:
+        raise SystemExit(3)
+
+    def close(self) -> None:
+        raise SystemExit(3)
+
+
+def leave(*_: object) -> None:
+    raise SystemExit(3)
+
+
+@pytest.mark.parametrize("ending", [SystemExit, KeyboardInterrupt, GeneratorExit])
+def test_a_callback_that_ends_the_program_ends_nothing_else(
+    broker: fencepost.Broker, ending: type[BaseException]
+) -> None:
+    def callback(error: object, metadata: object) -> None:
+        raise ending
+
+    with fencepost.Producer(broker.bootstrap_servers, linger_ms=0) as producer:
+        assert producer.send("t", b"1", on_delivery=callback).result(30).offset >= 0
+        assert producer.send("t", b"2").result(30).offset >= 0
+
+
+def test_an_interceptor_that_ends_the_program_ends_nothing_else(broker: fencepost.Broker) -> None:
+    with fencepost.Producer(broker.bootstrap_servers, interceptors=[Leaves()]) as producer:
+        assert producer.send("t", b"1").result(30).offset >= 0
+        assert producer.send("t", b"2").result(30).offset >= 0
+
+
+def test_a_partitioner_that_ends_the_program_fails_its_record(broker: fencepost.Broker) -> None:
+    with fencepost.Producer(broker.bootstrap_servers, partitioner=leave) as producer:
+        failed = producer.send("t", b"1").exception(30)
+        assert isinstance(failed, fencepost.errors.ProduceFailedError)
+        assert "SystemExit" in str(failed)
+        assert producer.send("t", b"2", partition=0).result(30).offset >= 0
+
+
+def test_whatever_else_runs_there_cannot_end_it(broker: fencepost.Broker) -> None:
+    with fencepost.Producer(broker.bootstrap_servers) as producer:
+        producer._io.call_soon(leave)
+        assert producer.send("t", b"1").result(30).offset >= 0
+
+
+@pytest.mark.parametrize("make", [fencepost.Producer, fencepost.Consumer, fencepost.Admin])
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_client_is_not_copied(broker: fencepost.Broker, make: Any, copied: Any) -> None:
+    """A copy would close the original when it is collected."""
+    with make(broker.bootstrap_servers) as client, pytest.raises(TypeError, match="cannot be copied or pickled"):
+        copied(client)

@@ -1,0 +1,158 @@
+"""What is wrong is told soon, by name, and in the log while it lasts."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fencepost.client.net.connection import api_name
+from fencepost.client.net.lasting_errors import LastingErrors
+from fencepost.errors import (
+    DisconnectedError,
+    KafkaTimeoutError,
+    ProduceFailedError,
+    UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
+    error_for,
+)
+from fencepost.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
+from tests.unit.client.scripted import ScriptedBroker, World, run
+
+
+def missing(broker: ScriptedBroker, code: int = 3) -> Callable[[int, Any], Any]:
+    def answer(version: int, request: Any) -> Any:
+        found: MetadataResponse = broker.answer_3(version, request)
+        topics = [MetadataResponseTopic(name=one.name, error_code=code) for one in request.topics or ()]
+        return MetadataResponse(brokers=found.brokers, controller_id=1, topics=topics)
+
+    return answer
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
+
+
+def test_a_missing_topic_is_told_by_name_after_five_seconds(caplog: pytest.LogCaptureFixture) -> None:
+    async def body(world: World) -> None:
+        world.broker.scripts[3] += [missing(world.broker)] * 1000
+        producer = world.producer()
+        begun_ms = world.runtime.now_ms()
+        fate = await world.fate(producer.append("orders", b"v"))
+        assert 5000 <= world.runtime.now_ms() - begun_ms < 7000
+        assert isinstance(fate, ProduceFailedError)
+        assert isinstance(fate.__cause__, UnknownTopicOrPartitionError)
+        assert "topic 'orders': UNKNOWN_TOPIC_OR_PARTITION (3)" in str(fate)
+        await producer.close()
+
+    run(body)
+    assert warnings(caplog)
+    assert all("'orders': UNKNOWN_TOPIC" in one for one in warnings(caplog))
+
+
+def test_with_less_patience_the_last_answer_is_told_all_the_same() -> None:
+    async def body(world: World) -> None:
+        world.broker.scripts[3] += [missing(world.broker)] * 1000
+        producer = world.producer(max_block_ms=700)
+        fate = await world.fate(producer.append("orders", b"v"))
+        assert isinstance(fate.__cause__, UnknownTopicOrPartitionError)
+        await producer.close()
+
+    run(body)
+
+
+@pytest.mark.parametrize(("code", "seconds"), [(3, 4), (5, 40)])
+def test_a_topic_that_is_just_being_made_is_waited_for(code: int, seconds: int) -> None:
+    """LEADER_NOT_AVAILABLE (5) says that it exists, so that is waited for as long as max_block_ms allows."""
+
+    async def body(world: World) -> None:
+        answer = missing(world.broker, code)
+        made_ms = world.runtime.now_ms() + 1000 * seconds
+
+        def until_then(version: int, request: Any) -> Any:
+            late = world.runtime.now_ms() >= made_ms
+            return world.broker.answer_3(version, request) if late else answer(version, request)
+
+        world.broker.scripts[3] += [until_then] * 1000
+        producer = world.producer()
+        assert (await world.fate(producer.append("orders", b"v"))).offset == 0
+        await producer.close()
+
+    run(body)
+
+
+def test_trouble_with_connecting_is_logged_at_first_every_ten_seconds_and_when_it_is_over(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def body(world: World) -> None:
+        producer = world.producer()
+        world.broker.refuses_connections = True
+        sent = producer.append("t", b"v")
+        await world.runtime.sleep_ms(35_000)
+        world.broker.refuses_connections = False
+        await world.fate(sent)
+        await producer.close()
+
+    run(body)
+    lines = [one for one in caplog.records if "broker broker:9092" in one.getMessage()]
+    assert [one.levelname for one in lines] == ["WARNING"] * 4 + ["INFO"]
+    assert "works again after 3" in lines[-1].getMessage()
+
+
+def test_a_delivery_that_came_too_late_tells_the_address_and_the_reason() -> None:
+    async def body(world: World) -> None:
+        producer = world.producer(delivery_timeout_ms=3000)
+        world.broker.refuses_connections = True
+        fate = await world.fate(producer.append("t", b"v"))
+        assert "not delivered within delivery_timeout_ms=3000" in str(fate)
+        assert "broker:9092" in str(fate)
+        world.broker.refuses_connections = False
+        await world.fate(producer.append("t", b"v"))
+        world.broker.refuse_produce(19, times=1000)
+        fate = await world.fate(producer.append("t", b"v"))
+        assert isinstance(fate.__cause__, KafkaTimeoutError)
+        assert "NOT_ENOUGH_REPLICAS" in str(fate)
+        assert "attempts)" in str(fate)
+        await producer.close()
+
+    run(body)
+
+
+def test_short_refusals_are_no_warnings(caplog: pytest.LogCaptureFixture) -> None:
+    now = [0]
+    troubles = LastingErrors(lambda: now[0])
+    refused = error_for(6, "t-0")
+    troubles.met("sending to t-0", refused)
+    now[0] = 900
+    troubles.met("sending to t-0", refused)
+    troubles.over("sending to t-0")
+    assert troubles.latest() is None
+    assert warnings(caplog) == []
+    troubles.met("sending to t-0", refused)
+    now[0] = 2000
+    troubles.met("sending to t-0", refused)
+    troubles.met("broker b:9092", DisconnectedError("refused"))
+    assert len(warnings(caplog)) == 2
+    assert str(troubles.latest()) == "refused"
+
+
+def test_apis_have_names() -> None:
+    assert [api_name(0), api_name(3), api_name(22), api_name(9999)] == [
+        "Produce",
+        "Metadata",
+        "InitProducerId",
+        "API 9999",
+    ]
+
+    async def body(world: World) -> None:
+        del world.broker.offered[22]
+        producer = world.producer(transactional_id="x")
+        with pytest.raises(UnsupportedVersionError, match="does not offer InitProducerId"):
+            await producer.init_transactions()
+        await producer.close()
+
+    run(body)

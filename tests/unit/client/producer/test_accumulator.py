@@ -1,0 +1,121 @@
+"""Records on their way into chunks."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fencepost.client.producer.accumulator import Accumulator
+from fencepost.errors import RecordRejectedError
+
+
+def accumulator(wake: Callable[[], object] = lambda: None, **sizes: int) -> Accumulator:
+    return Accumulator(
+        lock=contextlib.nullcontext(),
+        wake=wake,
+        now_ms=lambda: 0,
+        wall_ms=lambda: 1000,
+        chunk_bytes=sizes.get("chunk_bytes", 1000),
+        max_record_bytes=sizes.get("max_record_bytes", 500),
+        buffer_bytes=sizes.get("buffer_bytes", 10_000),
+    )
+
+
+def add(target: Accumulator, value: Any, key: Any = None, **extras: Any) -> Any:
+    names = ("partition", "headers", "timestamp_ms", "on_delivery")
+    return target.append("t", value, key, *(extras.get(name) for name in names))
+
+
+def test_keys_that_begin_late_stand_beside_their_values() -> None:
+    target = accumulator()
+    for value, key in ((b"0", None), (b"1", b"k1"), (b"2", None), (b"3", b"k3")):
+        chunk, _ = add(target, value, key)
+    assert (chunk.values, chunk.keys) == ([b"0", b"1", b"2", b"3"], [None, b"k1", None, b"k3"])
+
+
+def test_an_interrupted_record_leaves_nothing_behind() -> None:
+    """Ctrl-C may come between any two steps; the columns must stay in step."""
+
+    class Interrupting(list[Any]):
+        def append(self, item: Any) -> None:
+            raise KeyboardInterrupt
+
+    target = accumulator()
+    chunk, _ = add(target, b"0", b"k0")
+    sound, chunk.keys = chunk.keys, Interrupting(chunk.keys or [])
+    with pytest.raises(KeyboardInterrupt):
+        add(target, b"1", b"k1", partition=3)
+    chunk.keys = sound
+    add(target, b"2", b"k2")
+    assert (chunk.values, chunk.keys, chunk.partitions) == ([b"0", b"2"], [b"k0", b"k2"], None)
+
+
+def test_the_sender_is_told_when_a_chunk_opens_and_when_it_is_full() -> None:
+    told: list[int] = []
+    target = accumulator(lambda: told.append(1), chunk_bytes=100)
+    counts = []
+    for _ in range(5):
+        add(target, b"x" * 19)  # 40 bytes with the overhead
+        counts.append(len(told))
+    assert counts == [1, 1, 2, 3, 3]
+    assert [len(chunk.values) for chunk in target.closed] == [3]
+
+
+def test_a_full_buffer_is_slow_until_there_is_room() -> None:
+    target = accumulator(chunk_bytes=40, buffer_bytes=80)
+    add(target, b"x" * 19)
+    assert (target.full, target.slow) == (False, False)
+    add(target, b"x" * 19)
+    assert (target.full, target.slow) == (True, True)
+    target.released(40)
+    assert (target.full, target.slow) == (False, False)
+    target.refuse()
+    target.released(40)
+    assert (target.full, target.slow) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("value", "extras"),
+    [
+        ("text", {}),
+        (5, {}),
+        (b"", {"key": "text"}),
+        (b"", {"headers": [(b"name", b"v")]}),
+        (b"", {"headers": [("n", 5)]}),
+    ],
+)
+def test_only_bytes_are_taken(value: Any, extras: dict[str, Any]) -> None:
+    target = accumulator()
+    with pytest.raises(TypeError, match=r"bytes or None|headers are"):
+        add(target, value, **extras)
+    assert target.open == {}
+
+
+def test_a_topic_is_text_and_a_partition_a_number() -> None:
+    target = accumulator()
+    for topic in (None, b"ok", 5):
+        with pytest.raises(TypeError, match="a topic is text, not"):
+            target.append(topic, b"v", None, None, None, None, None)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="partition is a whole number, not str"):
+        add(target, b"v", partition="0")
+    with pytest.raises(TypeError, match="timestamp_ms is a whole number, not float"):
+        add(target, b"v", timestamp_ms=1.5)
+    chunk, index = add(target, b"v", headers={"a": b"b", "c": None})
+    assert chunk.headers == {index: [("a", b"b"), ("c", None)]}
+    assert chunk.values == [b"v"]
+
+
+def test_other_byte_strings_are_copied() -> None:
+    target = accumulator()
+    mutable = bytearray(b"abc")
+    chunk, _ = add(target, mutable, memoryview(b"k"))
+    mutable[0] = 0
+    assert (chunk.values, chunk.keys) == ([b"abc"], [b"k"])
+
+
+def test_too_large() -> None:
+    with pytest.raises(RecordRejectedError, match="max_request_size"):
+        add(accumulator(), b"x" * 480)

@@ -1,0 +1,169 @@
+"""A transactional call is cancelled at each of its suspensions: what follows is never wrong about what happened."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from fencepost.client.producer.core import ProducerCore
+from fencepost.client.producer.transaction_block import TransactionBlock
+from fencepost.client.types import TopicPartition
+from fencepost.errors import CommitFailedError, TransactionAbortableError, TransactionCommittedError
+from fencepost.protocol.messages.end_txn import EndTxnResponse
+from tests.unit.client.scripted import World, run
+
+MOST_STEPS = 60
+PRODUCE, END = 0, 26
+
+
+class Coordinator:
+    """Ends each epoch's transaction once; the other result for the same epoch is refused with 48, as Kafka does."""
+
+    def __init__(self) -> None:
+        self.ended: dict[int, bool] = {}
+
+    def answer(self, version: int, request: Any) -> Any:
+        known = self.ended.setdefault(request.producer_epoch, request.committed)
+        if known is not request.committed:
+            return EndTxnResponse(error_code=48)
+        return EndTxnResponse(producer_id=request.producer_id, producer_epoch=request.producer_epoch + 1)
+
+
+async def cancelled_after(steps: int, call: Coroutine[Any, Any, None]) -> bool:
+    """Whether the call was cut short; False when it had finished."""
+    task = asyncio.ensure_future(call)
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    task.cancel()
+    try:
+        await task
+    except asyncio.CancelledError:
+        return True
+    return False
+
+
+def try_each_step(body: Callable[[World, ProducerCore, Coordinator, int], Coroutine[Any, Any, bool]]) -> None:
+    """Run `body` with a cancellation after 0, 1, 2 ... steps, until the call finishes before it is cancelled."""
+    for steps in range(MOST_STEPS):
+        more: list[bool] = []
+
+        async def one(world: World, steps: int = steps, more: list[bool] = more) -> None:
+            coordinator = Coordinator()
+            world.broker.answer_26 = coordinator.answer  # type: ignore[method-assign]
+            producer = world.producer(transactional_id="x")
+            await producer.init_transactions()
+            producer.begin_transaction()
+            for number in range(3):
+                producer.append("t", b"%d" % number)
+            more.append(await body(world, producer, coordinator, steps))
+            await producer.close(0)
+
+        broker = run(one)
+        keys = [key for key, _, _ in broker.requests]
+        if END in keys and any(one.committed for one in broker.asked(END)):
+            assert sum(count for *_, count in broker.batches) == 3
+            assert max(n for n, key in enumerate(keys) if key == PRODUCE) < keys.index(END), "records before the commit"
+        if not more[0]:
+            assert steps > 2, "it was cancelled in the middle as well"
+            return
+    pytest.fail("the call never finished")
+
+
+def test_a_cancelled_commit_can_be_repeated() -> None:
+    async def body(world: World, producer: ProducerCore, coordinator: Coordinator, steps: int) -> bool:
+        cut = await cancelled_after(steps, producer.commit_transaction())
+        if cut:
+            if steps == 0:
+                return True  # it never began, nothing was asked for
+            await producer.commit_transaction()
+        assert coordinator.ended == {0: True}
+        return cut
+
+    try_each_step(body)
+
+
+def test_an_abort_after_a_cancelled_commit_tells_the_truth() -> None:
+    async def body(world: World, producer: ProducerCore, coordinator: Coordinator, steps: int) -> bool:
+        cut = await cancelled_after(steps, producer.commit_transaction())
+        if cut:
+            try:
+                await producer.abort_transaction()
+                told_committed = False
+            except TransactionCommittedError:
+                told_committed = True
+            assert coordinator.ended.get(0, False) is told_committed
+        return cut
+
+    try_each_step(body)
+
+
+def test_a_cancelled_abort_can_be_repeated() -> None:
+    async def body(world: World, producer: ProducerCore, coordinator: Coordinator, steps: int) -> bool:
+        await producer.flush()
+        cut = await cancelled_after(steps, producer.abort_transaction())
+        if cut:
+            await producer.abort_transaction()
+        assert coordinator.ended == {0: False}
+        producer.begin_transaction()
+        return cut
+
+    try_each_step(body)
+
+
+def test_offsets_whose_commit_was_cancelled_spoil_the_transaction() -> None:
+    async def body(world: World, producer: ProducerCore, coordinator: Coordinator, steps: int) -> bool:
+        call = producer.send_offsets_to_transaction({TopicPartition("in", 0): 7}, "g")
+        cut = await cancelled_after(steps, call)
+        if cut and steps > 0:
+            with pytest.raises(CommitFailedError) as raised:
+                await producer.commit_transaction()
+            assert isinstance(raised.value.__cause__, TransactionAbortableError)
+            await producer.abort_transaction()
+            assert coordinator.ended.get(0, False) is False
+        return cut
+
+    try_each_step(body)
+
+
+def test_a_cancelled_init_can_be_repeated() -> None:
+    finished = []
+    for steps in range(MOST_STEPS):
+
+        async def one(world: World, steps: int = steps) -> None:
+            producer = world.producer(transactional_id="x")
+
+            async def init() -> None:
+                await producer.init_transactions()
+
+            cut = await cancelled_after(steps, init())
+            if cut:
+                await producer.init_transactions()
+            producer.begin_transaction()
+            finished.append(not cut)
+            await producer.close(0)
+
+        run(one)
+        if finished[-1]:
+            break
+    assert finished[-1]
+    assert len(finished) > 4
+
+
+def test_a_cancellation_gets_through_the_transaction_block() -> None:
+    """Whatever the abort finds out: the task that was cancelled ends as cancelled, and the producer goes on."""
+
+    async def body(world: World, producer: ProducerCore, coordinator: Coordinator, steps: int) -> bool:
+        async def block() -> None:
+            async with TransactionBlock(producer, None):
+                for number in range(3):
+                    producer.append("t", b"%d" % number)
+
+        await producer.abort_transaction()
+        cut = await cancelled_after(steps, block())
+        producer.begin_transaction()
+        return cut
+
+    try_each_step(body)

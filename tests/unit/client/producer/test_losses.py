@@ -1,0 +1,136 @@
+"""DataLossError comes if and only if acknowledged records are gone, whatever else happens to the partition."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from fencepost.client.producer.core import ProducerCore
+from fencepost.client.types import RecordMetadata
+from fencepost.errors import DataLossError, KafkaError
+from tests.unit.client.producer.lossy import LOST_REPLY, LOST_REQUEST, NOT_APPENDED, Partition
+from tests.unit.client.scripted import World, run
+
+SEEDS = 100
+STEPS = 25
+
+
+async def send(world: World, broker: Partition, producer: ProducerCore, topic: str, count: int) -> list[Any]:
+    values = [broker.value() for _ in range(count)]
+    fates = [await world.fate(one) for one in [producer.append(topic, value) for value in values]]
+    assert not broker.swallowed(
+        value for value, fate in zip(values, fates, strict=True) if isinstance(fate, RecordMetadata)
+    )
+    for fate in fates:
+        cause = fate.__cause__ if isinstance(fate, KafkaError) else None
+        if isinstance(cause, DataLossError):
+            raise cause
+    return fates
+
+
+async def live(world: World, broker: Partition, dice: random.Random, with_loss: bool) -> list[str]:
+    """Random troubles; then a loss or none; then a send that has to tell. Returns what happened."""
+    producer = world.producer(
+        delivery_timeout_ms=3_000,
+        request_timeout_ms=500,
+        retries=dice.choice([100, 1000]),
+        linger_ms=dice.choice([0, 2]),
+    )
+    story = []
+    for _ in range(dice.randrange(1, STEPS)):
+        story.append(
+            dice.choice(
+                ["send", "send", "outage", "short outage", LOST_REPLY, LOST_REQUEST, "anew", "retention", "vague"]
+            )
+        )
+        match story[-1]:
+            case "send":
+                await send(world, broker, producer, "t", dice.randrange(1, 4))
+            case "outage":
+                broker.trouble = NOT_APPENDED
+                await send(world, broker, producer, "t", dice.randrange(1, 4))
+            case "anew":
+                broker.make_anew()
+            case "retention":
+                broker.retain()
+            case _:
+                broker.trouble = NOT_APPENDED if story[-1] == "short outage" else story[-1]
+                if story[-1] == "vague":
+                    broker.trouble, broker.vague = LOST_REPLY, True
+                sent = producer.append("t", broker.value())
+                await world.runtime.sleep_ms(dice.randrange(1, 2_000))
+                broker.trouble = None
+                await world.fate(sent)
+                broker.vague = False
+                await send(world, broker, producer, "t", 1)  # so that the last acknowledged offset is known again
+        broker.trouble = None
+        if dice.random() < 0.3:
+            await send(world, broker, producer, "other", 1)
+    # The last word: two sends without any trouble, the second of which has something before it.
+    assert not isinstance((await send(world, broker, producer, "t", 1))[0], KafkaError)
+    assert not isinstance((await send(world, broker, producer, "t", 1))[0], KafkaError)
+    if with_loss:
+        story.append("loss")
+        broker.logs["t"].lose(dice.randrange(1, 3), forget=dice.random() < 0.5)
+    assert not isinstance((await send(world, broker, producer, "t", 1))[0], KafkaError)
+    assert not isinstance((await send(world, broker, producer, "other", 1))[0], KafkaError)
+    await producer.close(0)
+    return story
+
+
+@pytest.mark.parametrize("with_loss", [False, True])
+def test_a_loss_is_told_if_and_only_if_there_is_one(with_loss: bool) -> None:
+    losses: list[tuple[int, str]] = []
+    seen: set[str] = set()
+    for seed in range(SEEDS):
+        dice = random.Random(f"{seed} {with_loss}")
+        broker = Partition(dice)
+
+        async def body(world: World, broker: Partition = broker, dice: random.Random = dice, seed: int = seed) -> None:
+            try:
+                seen.update(await live(world, broker, dice, with_loss))
+            except DataLossError as error:
+                losses.append((seed, error.topic))
+
+        run(body, broker)
+    assert losses == ([(seed, "t") for seed in range(SEEDS)] if with_loss else [])
+    if not with_loss:
+        assert len(seen) == 8
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_loss_after_a_vague_acknowledgement_is_told(times: int) -> None:
+    """46 acknowledges without an offset: a log that starts at 0 has not lost that record by retention."""
+
+    async def body(world: World) -> None:
+        producer = world.producer()
+        for _ in range(times):
+            world.broker.refuse_produce(46)
+            await world.fate(producer.append("t", b"v"))
+        world.broker.refuse_produce(59, log_start=0, times=2)
+        failed = await world.fate(producer.append("t", b"w"))
+        assert isinstance(failed.__cause__, DataLossError)
+        await producer.close()
+
+    run(body)
+
+
+def test_a_topic_made_anew_before_the_first_record_swallows_none() -> None:
+    """By name, the first record finds the new topic before metadata tells of it: sequence 0 is taken there by then."""
+
+    async def body(world: World) -> None:
+        broker = world.broker
+        assert isinstance(broker, Partition)
+        broker.offered[0] = (3, 12)
+        producer = world.producer(linger_ms=0)
+        await producer.partitions_for("t")
+        broker.make_anew()
+        await send(world, broker, producer, "t", 1)
+        await producer.cluster.refresh(["t"], world.runtime.now_ms() + 1_000)
+        for _ in range(3):
+            await send(world, broker, producer, "t", 1)  # looks that each was written
+        await producer.close()
+
+    run(body, Partition(random.Random(0)))

@@ -1,0 +1,265 @@
+"""The producer's sender against a scripted broker: order, sequences, retries, and what is called data loss."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fencepost.client.producer.partition_queue import PartitionQueue
+from fencepost.errors import DataLossError, FailureType, KafkaTimeoutError, ProduceFailedError, RecordRejectedError
+from fencepost.protocol.records.batch import add_sequence
+from tests.unit.client.scripted import CutConnection, ScriptedBroker, World, run
+
+
+def test_batches_go_out_in_order_and_numbered() -> None:
+    async def body(world: World) -> None:
+        producer = world.producer()
+        sent = []
+        for number in range(7):
+            sent.append(producer.append("t", b"v%d" % number))
+            await world.runtime.sleep_ms(1)
+        fates = [await world.fate(one) for one in sent]
+        assert [one.offset for one in fates] == list(range(7))
+        await producer.close()
+
+    broker = run(body)
+    assert sum(count for *_, count in broker.batches) == 7
+    expected = 0
+    for producer_id, epoch, sequence, count in broker.batches:
+        assert (producer_id, epoch, sequence) == (71, 0, expected)
+        expected += count
+
+
+def test_a_lost_answer_sends_the_same_sequence_again() -> None:
+    def cut(version: int, request: Any) -> Any:
+        raise CutConnection
+
+    async def body(world: World) -> None:
+        world.broker.scripts[0].append(cut)
+        producer = world.producer()
+        assert (await world.fate(producer.append("t", b"v"))).offset == 0
+        await producer.close()
+
+    broker = run(body)
+    assert broker.batches == [(71, 0, 0, 1), (71, 0, 0, 1)]
+    assert broker.connections >= 2
+
+
+@pytest.mark.parametrize("code", [3, 5, 6, 7, 19, 20, 56])
+def test_retriable_codes_are_retried_with_new_metadata(code: int) -> None:
+    async def body(world: World) -> None:
+        world.broker.refuse_produce(code, times=2)
+        producer = world.producer()
+        before = len(world.broker.asked(3))
+        assert (await world.fate(producer.append("t", b"v"))).offset == 0
+        assert len(world.broker.asked(3)) > before
+        await producer.close()
+
+    assert run(body).batches == [(71, 0, 0, 1)] * 3
+
+
+def test_what_was_in_flight_behind_a_failure_follows_in_order() -> None:
+    """Five in flight, the first fails: 45 for those behind it is no loss, and everything arrives in order."""
+
+    async def body(world: World) -> None:
+        producer = world.producer(batch_size=30)
+        await world.fate(producer.append("t", b"v"))
+        world.broker.refuse_produce(6)
+        world.broker.refuse_produce(45, times=4)
+        sent = [producer.append("t", b"x" * 20) for _ in range(5)]
+        fates = [await world.fate(one) for one in sent]
+        assert [one.offset for one in fates] == [1, 2, 3, 4, 5]
+        await producer.close()
+
+    broker = run(body)
+    assert [sequence for *_, sequence, _ in broker.batches[1:6]] == [1, 2, 3, 4, 5]
+    assert [sequence for *_, sequence, _ in broker.batches[6:]] == [1, 2, 3, 4, 5]
+
+
+def test_the_first_batch_of_a_producer_id_goes_alone() -> None:
+    """Apache Kafka takes any sequence from an id it does not know: a second batch could pass a refused first one."""
+
+    async def body(world: World) -> None:
+        world.broker.refuse_produce(6)
+        producer = world.producer(batch_size=30)
+        await producer.partitions_for("t")
+        sent = [producer.append("t", b"x" * 20) for _ in range(5)]
+        fates = [await world.fate(one) for one in sent]
+        assert [one.offset for one in fates] == [0, 1, 2, 3, 4]
+        await producer.close()
+
+    assert [sequence for *_, sequence, _ in run(body).batches] == [0, 0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(("same_id", "introduced"), [(True, True), (False, False)])
+def test_a_new_epoch_of_an_id_needs_no_introduction(same_id: bool, introduced: bool) -> None:
+    """A broker that knows the id takes nothing but sequence 0 from a new epoch."""
+    queue = PartitionQueue("t", 0)
+    assert not queue.introduced
+    queue.introduced = True
+    queue.restart(same_id=same_id)
+    assert queue.introduced is introduced
+
+
+def test_46_is_success_without_an_offset() -> None:
+    async def body(world: World) -> None:
+        world.broker.refuse_produce(46)
+        producer = world.producer()
+        assert (await world.fate(producer.append("t", b"v"))).offset == -1
+        assert (await world.fate(producer.append("t", b"w"))).offset == 0
+        await producer.close()
+
+    assert [sequence for *_, sequence, _ in run(body).batches] == [0, 1]
+
+
+def test_45_next_in_line_is_data_loss() -> None:
+    async def body(world: World) -> None:
+        producer = world.producer()
+        await world.fate(producer.append("t", b"v"))
+        world.broker.refuse_produce(45, times=2)
+        failed = await world.fate(producer.append("t", b"w"))
+        assert isinstance(failed, ProduceFailedError)
+        loss = failed.__cause__
+        assert isinstance(loss, DataLossError)
+        assert (loss.topic, loss.partition, loss.last_acked_offset) == ("t", 0, 0)
+        with pytest.raises(DataLossError):
+            producer.append("t", b"x")
+        await producer.close()
+
+    run(body)
+
+
+def test_59_after_retention_starts_a_new_producer_id_and_loses_nothing() -> None:
+    """Log start offset beyond the last acknowledged one: retention removed it (KIP-185's follow-up, KIP-360)."""
+
+    async def body(world: World) -> None:
+        producer = world.producer()
+        assert (await world.fate(producer.append("t", b"v"))).offset == 0
+        world.broker.refuse_produce(59, log_start=5)
+        assert (await world.fate(producer.append("t", b"w"))).offset == 1
+        await producer.close()
+
+    assert run(body).batches == [(71, 0, 0, 1), (71, 0, 1, 1), (72, 0, 0, 1)]
+
+
+@pytest.mark.parametrize("log_start", [0, -1])
+def test_59_without_retention_is_data_loss(log_start: int) -> None:
+    async def body(world: World) -> None:
+        producer = world.producer()
+        assert (await world.fate(producer.append("t", b"v"))).offset == 0
+        world.broker.refuse_produce(59, log_start=log_start, times=2)
+        failed = await world.fate(producer.append("t", b"w"))
+        assert isinstance(failed.__cause__, DataLossError)
+        assert failed.__cause__.log_start_offset == log_start
+        await producer.close()
+
+    run(body)
+
+
+def test_a_batch_that_is_too_large_is_halved() -> None:
+    async def body(world: World) -> None:
+        world.broker.refuse_produce(10)
+        producer = world.producer(linger_ms=5)
+        sent = [producer.append("t", b"%d" % number) for number in range(4)]
+        assert [(await world.fate(one)).offset for one in sent] == [0, 1, 2, 3]
+        await producer.close()
+
+    assert [(sequence, count) for *_, sequence, count in run(body).batches] == [(0, 4), (0, 2), (2, 2)]
+
+
+def test_a_record_that_is_too_large_is_rejected_and_the_next_takes_its_sequence() -> None:
+    async def body(world: World) -> None:
+        world.broker.refuse_produce(10)
+        producer = world.producer()
+        failed = await world.fate(producer.append("t", b"large"))
+        assert failed.failure_type is FailureType.MESSAGE_REJECTED
+        assert isinstance(failed.__cause__, RecordRejectedError)
+        assert (await world.fate(producer.append("t", b"next"))).offset == 0
+        await producer.close()
+
+    assert [sequence for *_, sequence, _ in run(body).batches] == [0, 0]
+
+
+def test_delivery_timeout_without_any_broker() -> None:
+    async def body(world: World) -> None:
+        producer = world.producer(delivery_timeout_ms=4000, max_block_ms=3000)
+        world.broker.refuses_connections = True
+        begun_ms = world.runtime.now_ms()
+        failed = await world.fate(producer.append("t", b"v"))
+        assert isinstance(failed.__cause__, KafkaTimeoutError)
+        assert failed.failure_type is FailureType.DELIVERY_FAILED
+        assert 2900 <= world.runtime.now_ms() - begun_ms <= 4500
+        await producer.close()
+
+    run(body)
+
+
+def test_an_unanswered_batch_ends_and_its_producer_id_with_it() -> None:
+    """Whether its sequence is in the log cannot be known, so those behind it take a new producer id."""
+
+    async def body(world: World) -> None:
+        world.broker.scripts[0] += [lambda _, __: None] * 3
+        producer = world.producer(delivery_timeout_ms=5000, request_timeout_ms=2000)
+        failed = await world.fate(producer.append("t", b"v"))
+        assert isinstance(failed.__cause__, KafkaTimeoutError)
+        assert failed.__cause__.outcome_unknown
+        world.broker.scripts[0].clear()
+        assert (await world.fate(producer.append("t", b"w"))).offset == 0
+        await producer.close()
+
+    assert run(body).batches[-1] == (72, 0, 0, 1)
+
+
+def test_acks_0_does_not_wait_for_answers() -> None:
+    broker = ScriptedBroker()
+    broker.scripts[0] += [lambda _, __: None]
+
+    async def body(world: World) -> None:
+        producer = world.producer(acks=0, enable_idempotence=False)
+        assert (await world.fate(producer.append("t", b"v"))).offset == -1
+        await producer.close()
+
+    assert run(body, broker).batches == [(-1, -1, -1, 1)]
+
+
+def test_sequences_wrap_to_0() -> None:
+    """Kafka's DefaultRecordBatch.incrementSequence: after 2**31 - 1 comes 0."""
+    assert add_sequence(2**31 - 1, 1) == 0
+    queue = PartitionQueue("t", 0)
+    queue.next_sequence = 2**31 - 1
+
+    class Numbered:
+        sequence = -1
+        count = 2
+
+    queue.number(Numbered())  # type: ignore[arg-type]
+    assert queue.next_sequence == 1
+
+
+def test_flush_waits_for_everything_sent_before() -> None:
+    async def body(world: World) -> None:
+        producer = world.producer(linger_ms=60_000)
+        sent = [producer.append(topic, b"v") for topic in ("a", "b", "a")]
+        begun_ms = world.runtime.now_ms()
+        await producer.flush(5000)
+        assert world.runtime.now_ms() - begun_ms < 1000
+        assert all(chunk.fate(index) is not None for chunk, index in sent)
+        await producer.close()
+
+    run(body)
+
+
+def test_flush_gives_up_in_time() -> None:
+    async def body(world: World) -> None:
+        world.broker.scripts[0] += [lambda _, __: None] * 50
+        producer = world.producer()
+        producer.append("t", b"v")
+        begun_ms = world.runtime.now_ms()
+        with pytest.raises(KafkaTimeoutError):
+            await producer.flush(700)
+        assert 700 <= world.runtime.now_ms() - begun_ms < 800
+        with pytest.raises(ProduceFailedError, match="closed before"):
+            await producer.close(0)
+
+    run(body)

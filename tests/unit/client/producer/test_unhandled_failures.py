@@ -1,0 +1,314 @@
+"""A failure that nobody has looked at is logged, and raised once by flush() or close()."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from fencepost import Broker, Producer
+from fencepost.client.aio import AsyncBulkDelivery, AsyncDelivery
+from fencepost.client.blocking import Delivery
+from fencepost.errors import (
+    ClosedError,
+    FatalError,
+    KafkaError,
+    KafkaTimeoutError,
+    ProduceFailedError,
+    RecordRejectedError,
+)
+from fencepost.testing import read_all
+from tests.unit.client.scripted import CutConnection, ScriptedBroker, World, run
+
+TOO_LARGE, INVALID = 10, 87
+LOGGER = "fencepost.client.producer"
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [one.getMessage() for one in caplog.records if one.levelno == logging.ERROR]
+
+
+def test_flush_raises_what_nobody_looked_at_and_close_does_not_repeat_it(caplog: pytest.LogCaptureFixture) -> None:
+    async def body(world: World) -> None:
+        world.broker.refuse_produce(INVALID)
+        producer = world.producer(linger_ms=1000)
+        for _ in range(7):
+            producer.append("t", b"v")
+        with pytest.raises(ProduceFailedError, match="not delivered: 7") as raised:
+            await producer.flush()
+        assert raised.value.records == 7
+        assert isinstance(raised.value.__cause__, RecordRejectedError)
+        assert raised.value.code == INVALID
+        await producer.flush()
+        await producer.close()
+
+    run(body)
+    assert len(lines(caplog)) == 1
+    assert "7 for topic 't'" in lines(caplog)[0]
+
+
+def test_close_raises_it_when_nobody_flushed() -> None:
+    async def body(world: World) -> None:
+        world.broker.refuse_produce(INVALID)
+        producer = world.producer()
+        producer.append("t", b"v")
+        with pytest.raises(ProduceFailedError, match="not delivered: 1"):
+            await producer.close()
+        assert producer.closed
+        await producer.close()
+
+    run(body)
+
+
+def test_what_close_gives_up_is_counted_also_on_the_wire() -> None:
+    async def body(world: World) -> None:
+        world.broker.scripts[0] += [lambda _, __: None] * 10
+        producer = world.producer()
+        producer.append("t", b"on the wire")
+        await world.runtime.sleep_ms(100)
+        producer.append("u", b"behind it")
+        with pytest.raises(ProduceFailedError, match="not delivered: 2") as raised:
+            await producer.close(500)
+        assert isinstance(raised.value.__cause__, KafkaTimeoutError)
+        assert "500 ms" in str(raised.value)
+
+    run(body)
+
+
+def test_a_callback_and_a_result_are_looks() -> None:
+    told: list[KafkaError | None] = []
+
+    def callback(error: KafkaError | None, _: object) -> None:
+        told.append(error)
+
+    async def body(world: World) -> None:
+        producer = world.producer()
+        world.broker.refuse_produce(INVALID, times=3)
+        producer.append("t", b"v", on_delivery=callback)
+        await producer.flush()
+        late = producer.append("t", b"v")
+        await world.runtime.sleep_ms(100)
+        with pytest.raises(ProduceFailedError):
+            Delivery(late).result(0)
+        assert isinstance(Delivery(late).exception(0), ProduceFailedError)
+        waiting = asyncio.ensure_future(_caught(AsyncDelivery(producer.append("t", b"v"))))
+        await world.runtime.sleep_ms(0)
+        await producer.flush()
+        assert await waiting
+        await producer.close()
+
+    run(body)
+    assert len(told) == 1
+
+
+async def _caught(delivery: AsyncDelivery) -> bool:
+    try:
+        await delivery
+    except ProduceFailedError:
+        return True
+    return False
+
+
+def test_a_callback_that_raises_and_a_wait_that_gave_up_are_none() -> None:
+    def callback(error: KafkaError | None, _: object) -> None:
+        raise RuntimeError("a bug in the callback")
+
+    async def body(world: World) -> None:
+        producer = world.producer(linger_ms=500)
+        world.broker.refuse_produce(INVALID)
+        producer.append("t", b"v", on_delivery=callback)
+        hasty = asyncio.ensure_future(_caught(AsyncDelivery(producer.append("t", b"v"))))
+        await world.runtime.sleep_ms(10)
+        hasty.cancel()
+        await world.runtime.sleep_ms(10)
+        with pytest.raises(ProduceFailedError, match="not delivered: 2"):
+            await producer.flush()
+        await producer.close()
+
+    run(body)
+
+
+def test_arrow_data_is_looked_at_as_a_whole() -> None:
+    table = pa.table({"value": [b"a", b"b", b"c"]})
+
+    async def body(world: World) -> None:
+        producer = world.producer()
+        world.broker.refuse_produce(INVALID, times=3)
+        chunks = producer.append_table("t", table, None)
+        with pytest.raises(ProduceFailedError, match="not delivered: 3"):
+            await producer.flush()
+        with pytest.raises(ProduceFailedError):
+            await AsyncBulkDelivery(chunks)
+        with pytest.raises(ProduceFailedError):
+            await AsyncBulkDelivery(producer.append_table("t", table, None))
+        late = producer.append_table("t", table, None)
+        await world.runtime.sleep_ms(100)
+        with pytest.raises(ProduceFailedError):
+            await AsyncBulkDelivery(late)
+        await producer.close()
+
+    run(body)
+
+
+def test_one_line_per_topic_and_cause_each_ten_seconds(caplog: pytest.LogCaptureFixture) -> None:
+    async def body(world: World) -> None:
+        producer = world.producer()
+        world.broker.refuse_produce(INVALID, times=100)
+        for _ in range(25):
+            for topic in ("t", "u"):
+                producer.append(topic, b"v")
+            await world.runtime.sleep_ms(1000)
+        with pytest.raises(ProduceFailedError, match=r"not delivered: 50 .*25 for topic 't'.*25 for topic 'u'"):
+            await producer.close()
+
+    run(body)
+    found = lines(caplog)
+    assert 4 <= len(found) <= 8
+    assert sum("topic 't'" in one for one in found) == sum("topic 'u'" in one for one in found)
+
+
+def test_in_a_transaction_the_next_transactional_call_tells() -> None:
+    async def body(world: World) -> None:
+        producer = world.producer(transactional_id="x")
+        await producer.init_transactions()
+        producer.begin_transaction()
+        world.broker.refuse_produce(INVALID)
+        producer.append("t", b"v")
+        await producer.flush()
+        with pytest.raises(KafkaError, match="INVALID_RECORD"):
+            await producer.commit_transaction()
+        await producer.abort_transaction()
+        await producer.close()
+
+    run(body)
+
+
+def test_closing_after_an_error_of_the_application_masks_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    async def body(world: World) -> None:
+        producer = world.producer()
+        world.broker.refuse_produce(INVALID)
+        producer.append("t", b"v")
+        error = ZeroDivisionError("the application's own")
+        await producer.close_after(error)
+        assert "records not delivered: 1" in error.__notes__[0]
+
+    run(body)
+    assert any("after ZeroDivisionError" in one for one in lines(caplog))
+
+
+def test_what_is_delivered_after_retries_is_no_failure() -> None:
+    def cut(_: int, __: object) -> None:
+        raise CutConnection
+
+    async def body(world: World) -> None:
+        producer = world.producer()
+        world.broker.scripts[0] += [cut, cut]
+        producer.append("t", b"v")
+        await producer.close()
+
+    assert len(run(body).asked(0)) == 3
+
+
+def test_a_defect_ends_the_producer_and_leaves_no_record_without_a_fate(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def body(world: World) -> None:
+        producer = world.producer()
+        await world.fate(producer.append("t", b"v"))
+        monkeypatch.setattr(producer.sender, "_settle", lambda *_: 1 / 0)
+        producer.append("t", b"on the wire")
+        with pytest.raises(ProduceFailedError, match="ZeroDivisionError"):
+            await producer.flush(5000)
+        with pytest.raises(FatalError, match="ZeroDivisionError"):
+            producer.append("t", b"later")
+        await producer.close()
+
+    run(body)
+
+
+def test_a_cancelled_task_leaves_no_record_without_a_fate() -> None:
+    async def body(world: World) -> None:
+        world.broker.scripts[0].append(lambda _, __: None)
+        producer = world.producer()
+        wire = producer.append("t", b"on the wire")
+        await world.runtime.sleep_ms(50)
+        waiting = producer.append("t", b"behind it")
+        for task in list(world.runtime.tasks):
+            task.cancel()
+        await world.runtime.sleep_ms(0)
+        for one in (wire, waiting):
+            assert isinstance(one[0].fate(one[1]), ProduceFailedError)
+        with pytest.raises(ClosedError, match="event loop ended"):
+            producer.append("t", b"later")
+        with pytest.raises(ProduceFailedError, match="not delivered: 2"):
+            await producer.close()
+
+    run(body)
+
+
+def test_a_record_without_a_place_does_not_fail_those_beside_it() -> None:
+    async def body(world: World) -> None:
+        producer = world.producer(linger_ms=100)
+        sent = [
+            producer.append("t", b"a"),
+            producer.append("t", b"b", partition=9),
+            producer.append("t", b"c", b"key"),
+            producer.append("t", b"d", partition=1),
+            producer.append("t", b"e", partition=-1),
+        ]
+        fates = [await world.fate(one) for one in sent]
+        assert [isinstance(one, ProduceFailedError) for one in fates] == [False, True, False, False, True]
+        assert "partition 9 of 't', which has 2" in str(fates[1])
+        assert fates[3].partition == 1
+        await producer.close()
+
+    broker = run(body, ScriptedBroker(partitions=2))
+    assert sum(count for *_, count in broker.batches) == 3
+
+
+def test_a_partitioner_that_fails_fails_its_record_only() -> None:
+    def partitioner(topic: str, key: bytes | None, value: bytes | None, partitions: int) -> Any:
+        return {b"a": 1, b"b": None, b"c": "1"}[value or b""]
+
+    async def body(world: World) -> None:
+        producer = world.producer(linger_ms=100, partitioner=partitioner)
+        sent = [producer.append("t", value) for value in (b"a", b"b", b"c", b"d")]
+        fates = [await world.fate(one) for one in sent]
+        assert [isinstance(one, ProduceFailedError) for one in fates] == [False, False, True, True]
+        assert fates[0].partition == 1
+        assert "KeyError" in str(fates[3])
+        await producer.close()
+
+    run(body, ScriptedBroker(partitions=2))
+
+
+@pytest.mark.parametrize("timeout_ms", [500, 0])
+def test_a_record_that_was_sent_and_not_acknowledged_by_the_end_may_be_in_the_log(
+    timeout_ms: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Broker() as broker:
+        producer = Producer(broker.bootstrap_servers)
+        producer.send("t", b"first").result(120)
+        lost = broker.faults.drop_reply("Produce", times=None)
+        producer.send("t", b"second")
+        lost.wait()
+        with pytest.raises(ProduceFailedError, match="may be in the log") as raised:
+            producer.close(timeout_ms)
+        assert raised.value.outcome_unknown
+        lost.remove()
+        assert [one.value for one in read_all(broker, "t")] == [b"first", b"second"]
+    assert "may be in the log" in "".join(lines(caplog))
+
+
+def test_a_record_that_was_never_sent_is_not_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    producer = Producer("127.0.0.1:1")
+    delivery = producer.send("t", b"v")
+    with pytest.raises(ProduceFailedError) as raised:
+        producer.close(100)
+    assert not raised.value.outcome_unknown
+    told = delivery.exception(60)
+    assert isinstance(told, ProduceFailedError)
+    assert not told.outcome_unknown
+    assert lines(caplog)
+    assert "may be in the log" not in "".join(lines(caplog))

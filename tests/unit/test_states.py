@@ -1,0 +1,129 @@
+"""Every state machine is one table: what it does not list raises the machine's error. And the docs draw them all."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from enum import Enum
+from itertools import product
+
+import pytest
+
+from fencepost.broker.coordinator.group.classic.states import IllegalStep
+from fencepost.broker.coordinator.group.consumer.states import IllegalMemberStep
+from fencepost.broker.coordinator.txn.states import IllegalTransition
+from fencepost.client.producer import transaction_states
+from fencepost.client.producer.transaction_states import TxnEvent, TxnState
+from fencepost.errors import UsageError
+from fencepost.states import StateTable
+from tests.support.tidy import ROOT, python_files
+from tools.draw_states import MACHINES, Machine, diagram
+
+ERRORS: dict[str, type[Exception]] = {
+    "fencepost.broker.coordinator.txn.states": IllegalTransition,
+    "fencepost.broker.coordinator.group.classic.states": IllegalStep,
+    "fencepost.broker.coordinator.group.consumer.states": IllegalMemberStep,
+    "fencepost.broker.security.login": RuntimeError,
+}
+
+
+class Light(Enum):
+    """States of a machine for these tests."""
+
+    RED = 1
+    GREEN = 2
+
+
+class Turn(Enum):
+    """Its events."""
+
+    GO = 1
+    STOP = 2
+
+
+def light() -> StateTable[Light, Turn]:
+    steps = {Light.RED: {Turn.GO: Light.GREEN, Turn.STOP: Light.RED}}
+    return StateTable(Light, Turn, steps, LookupError)
+
+
+def test_a_step_that_is_not_listed_raises_what_the_owner_wants() -> None:
+    table = light()
+    assert table.step(Light.RED, Turn.GO, "crossing") is Light.GREEN
+    with pytest.raises(LookupError) as refused:
+        table.step(Light.GREEN, Turn.GO, "crossing")
+    assert refused.value.args == (Light.GREEN, Turn.GO, "crossing")
+    assert (table.leads_to(Light.RED, Turn.STOP), table.leads_to(Light.GREEN, Turn.STOP)) == (Light.RED, None)
+    assert table.may_follow(Light.RED, Light.GREEN)
+    assert not table.may_follow(Light.GREEN, Light.RED)
+
+
+def test_a_diagram_has_one_arrow_for_all_events_between_two_states() -> None:
+    assert diagram(light()).splitlines() == [
+        "```mermaid",
+        "stateDiagram-v2",
+        "    RED --> GREEN: GO",
+        "    RED --> RED: STOP",
+        "```",
+    ]
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine.title)
+def test_every_pair_leads_somewhere_or_raises(machine: Machine) -> None:
+    table = machine.table
+    error = ERRORS.get(machine.module, UsageError)
+    legal = list(table)
+    assert {type(state) for state, _, _ in legal} == {table.states}
+    assert {type(event) for _, event, _ in legal} == {table.events}
+    assert {event for _, event, _ in legal} == set(table.events)  # an event that leads nowhere is none
+    listed = {(state, event): following for state, event, following in legal}
+    refused = 0
+    for state, event in product(list(table.states), list(table.events)):
+        if (state, event) in listed:
+            assert table.step(state, event) is listed[state, event]
+            assert table.may_follow(state, listed[state, event])
+            continue
+        refused += 1
+        with pytest.raises(error, match=rf"(?i){event.name}|{event.value}"):
+            table.step(state, event)
+    assert refused
+
+
+def test_every_table_is_drawn() -> None:
+    made = [path for path in python_files("src") if re.search(r"\bStateTable\(\n", path.read_text())]
+    drawn = [ROOT / "src" / (machine.module.replace(".", "/") + ".py") for machine in MACHINES]
+    assert sorted(made) == sorted(drawn)
+
+
+def test_the_diagrams_are_current() -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tools" / "draw_states.py"), "--check"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+# --- what the producer's table must not allow ---
+
+
+def test_fatal_is_terminal() -> None:
+    """Unlike clients where a fatal state slips back into an abortable one."""
+    assert {end for state, _, end in transaction_states.TABLE if state is TxnState.FATAL_ERROR} == {
+        TxnState.FATAL_ERROR
+    }
+
+
+def test_every_state_can_end() -> None:
+    """From everywhere but the fatal state there is a way back to READY."""
+    reachable = {TxnState.READY}
+    while True:
+        before = len(reachable)
+        reachable |= {state for state, _, following in transaction_states.TABLE if following in reachable}
+        if len(reachable) == before:
+            break
+    assert reachable == set(TxnState) - {TxnState.FATAL_ERROR}
+
+
+def test_a_commit_never_follows_an_error() -> None:
+    for state in (TxnState.ABORTABLE_ERROR, TxnState.ABORTING):
+        assert transaction_states.TABLE.leads_to(state, TxnEvent.COMMIT) is None
+    assert set(transaction_states.WHY) == set(TxnState)
