@@ -30,6 +30,7 @@ class Connection:
     """
 
     __slots__ = (
+        "_holds",
         "calls",
         "client_id",
         "closed",
@@ -60,6 +61,7 @@ class Connection:
         self.client_id = ""
         self.held: deque[memoryview] | None = None
         """Frames that wait behind one that is to be handled late; None where none is."""
+        self._holds = 0
         self.closed = False
         self.calls: deque[Call] = deque()
         self.made_bytes = 0
@@ -70,8 +72,18 @@ class Connection:
     def __repr__(self) -> str:
         return f"{self.connection_id} from {self.peer[0]}:{self.peer[1]}"
 
+    def hold(self, *first: memoryview) -> None:
+        """Hold back these frames and what comes from now on, until `release` was called as often."""
+        self._holds += 1
+        if self.held is None:
+            self.held = deque()
+        self.held.extend(first)
+
     def release(self) -> deque[memoryview]:
-        """The frames that were held back; what comes now is handled at once."""
+        """The frames that were held back; what comes now is handled at once. None while somebody else holds on."""
+        self._holds -= 1
+        if self._holds:
+            return deque()
         held, self.held = self.held or deque(), None
         return held
 

@@ -145,8 +145,11 @@ class BrokerParts:
 
     def after(self, wait_ms: int, action: Callable[[], None]) -> Timer:
         """Do something once a client has waited that long."""
-        now_ms = self.now.ms if self._steady_ms is None else self._steady_ms()
-        return self._waits.at(now_ms + wait_ms, lambda _: action())
+        return self._waits.at(self.steady_ms() + wait_ms, lambda _: action())
+
+    def steady_ms(self) -> int:
+        """The time of the clock that never jumps, for what takes time and is not written down."""
+        return self.now.ms if self._steady_ms is None else self._steady_ms()
 
     def settings_changed(self, now_ms: int) -> None:
         """The broker's or a topic's settings were changed: let them count at once, for what is there already too."""

@@ -1,21 +1,54 @@
-"""Requests that name very many things are worked off a piece at a time, so that others are answered in between."""
+"""Requests that take long are worked off a piece at a time, so that others are answered in between."""
 
 from __future__ import annotations
 
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from fencepost.broker.connection import Call
 
-__all__ = ["in_pieces"]
+__all__ = ["TURN_MS", "in_pieces", "in_turns"]
+
+TURN_MS: Final = 20
+"""Work that took so long gives way to that of others."""
 
 _PIECE = 1000
 
 _log = logging.getLogger("fencepost.broker.api")
 
 Item = TypeVar("Item")
+
+
+def in_turns(call: Call, now_ms: int, request: object, turn: Callable[[int], bool]) -> None:
+    """Call `turn(now_ms)` as often as it returns True: there is more to do. Others are served in between.
+
+    Each turn is a decision of its own, on the state of its moment. The connection's next request waits until the last
+    is done; when the connection is gone, or a turn raises, the rest is left out. What is done in a single turn is done
+    at once.
+    """
+    if not turn(now_ms):
+        return
+    connection, core = call.connection, call.core
+    connection.hold()
+
+    def go_on() -> None:
+        if connection.closed:
+            return
+        now_ms = core.now.ms
+        try:
+            if turn(now_ms):
+                core.after(0, go_on)
+                return
+        except OSError as error:
+            core.storage_failed(now_ms, call, request, error)
+        except Exception:  # noqa: BLE001 - nobody else would learn of it, and it is not to end the others' connections
+            _log.exception("closing connection %s: a request failed", connection)
+            core.drop(now_ms, connection)
+        core.release(connection)
+
+    core.after(0, go_on)
 
 
 def in_pieces(
@@ -28,35 +61,13 @@ def in_pieces(
     *,
     size: int = _PIECE,
 ) -> None:
-    """Call `do(now_ms, piece)` for one piece of `items` after the other, and then `finish(now_ms)`.
+    """Call `do(now_ms, piece)` for one piece of `items` after the other, each in a turn, and then `finish(now_ms)`."""
+    pieces = deque(items[start : start + size] for start in range(0, max(len(items), 1), size))
 
-    Each piece is a decision of its own, on the state of its moment. The connection's next request waits until the last
-    one is done; when the connection is gone, or `do` raises, the rest is left out. Few items are one piece, done at
-    once.
-    """
-    if len(items) <= size:
-        do(now_ms, items)
-        finish(now_ms)
-        return
-    connection, core = call.connection, call.core
-    connection.held = deque()
-    pieces = deque(items[start : start + size] for start in range(0, len(items), size))
-
-    def go_on() -> None:
-        if connection.closed:
-            return
-        now_ms = core.now.ms
-        try:
-            do(now_ms, pieces.popleft())
-            if pieces:
-                core.after(0, go_on)
-                return
+    def turn(now_ms: int) -> bool:
+        do(now_ms, pieces.popleft())
+        if not pieces:
             finish(now_ms)
-        except OSError as error:
-            core.storage_failed(now_ms, call, request, error)
-        except Exception:  # noqa: BLE001 - nobody else would learn of it, and it is not to end the others' connections
-            _log.exception("closing connection %s: a request failed", connection)
-            core.drop(now_ms, connection)
-        core.release(connection)
+        return bool(pieces)
 
-    go_on()
+    in_turns(call, now_ms, request, turn)

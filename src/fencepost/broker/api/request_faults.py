@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
 from functools import partial
 from typing import Any
 
@@ -35,7 +34,7 @@ class RequestFaults:
         if fault.action is Action.DROP_REQUEST:
             core.reset(connection)
         elif fault.action is Action.DELAY:
-            connection.held = deque((frame,))
+            connection.hold(frame)
             core.after(fault.delay_ms, partial(core.release, connection, spared=True))
         elif fault.action is Action.SWALLOW:
             connection.enter(call)

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, cast
 
+from fencepost.broker.api.pieces import TURN_MS
 from fencepost.broker.network.backpressure import UNTAKEN_BYTES, may_begin
 from fencepost.broker.network.receiver import Receiver
 from fencepost.protocol.errors import ProtocolError
@@ -100,11 +101,15 @@ class ClientSocket(asyncio.BufferedProtocol):
         self._work()
 
     def _work(self) -> None:
-        """Handle the requests that may be handled now; while too many wait, nothing is read."""
+        """Handle the requests that may be handled now, in turn with others; while too many wait, nothing is read."""
         server, frames = self._server, self._frames
         core, connection = server.core, server.core.connection(self._connection_id)
         now_ms = server.now_ms()
+        until_ms = core.steady_ms() + TURN_MS
         while frames and connection is not None and not connection.closed:
+            if core.steady_ms() >= until_ms:
+                self.go_on()
+                break
             if not may_begin(connection, frames[0], self._untaken(connection)):
                 break
             frame = frames.popleft()

@@ -16,6 +16,7 @@ from fencepost.protocol import fetch_wire, frame
 from fencepost.protocol.messages.api_versions import ApiVersionsRequest
 from fencepost.protocol.messages.metadata import MetadataRequest
 from tests.support.broker_driver import BrokerDriver
+from tests.support.memory import resident
 from tests.support.raw_client import RawClient
 
 HOUR_MS = 3_600_000
@@ -207,8 +208,3 @@ def test_what_was_only_announced_takes_no_memory() -> None:
         finally:
             for connection in connections:
                 connection.close()
-
-
-def resident() -> int:
-    with open("/proc/self/statm") as status:
-        return int(status.read().split()[1]) * 4096

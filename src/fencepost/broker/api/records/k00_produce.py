@@ -17,6 +17,7 @@ from functools import partial
 
 from fencepost.broker.api.common import find_partition
 from fencepost.broker.api.handler import Handler
+from fencepost.broker.api.pieces import TURN_MS, in_turns
 from fencepost.broker.api.transactions.waiting import when_markers_are_written
 from fencepost.broker.connection import Call
 from fencepost.broker.coordinator.txn.decide_enlist import EnlistRequest
@@ -34,6 +35,7 @@ from fencepost.protocol.records.batch import CODECS, BatchHeader
 __all__ = ["HANDLER"]
 
 _ALL, _LEADER, _NONE = -1, 1, 0
+_AT_ONCE = 1000  # partitions
 _ZSTD, _ZSTD_FROM = CODECS.index("zstd"), 7
 _LOSS: Mapping[int, str] = {  # and the counter for each
     ErrorCode.UNKNOWN_PRODUCER_ID: "unknown_producers",
@@ -45,21 +47,40 @@ _log = logging.getLogger("fencepost.broker.produce")
 
 def _handle(call: Call, now_ms: int, request: ProduceRequest) -> ProduceResponse | None:
     """Append and answer as `acks` says."""
-    _attempt(call, request, now_ms, may_wait=True)
+    _begin(call, request, now_ms, may_wait=True)
     return None
 
 
-def _attempt(call: Call, request: ProduceRequest, now_ms: int, *, may_wait: bool) -> None:
-    placed = [_place(call, request, wanted) for wanted in request.partitions]
-    refusals, concurrent = _enlist(call, now_ms, request, placed)
-    if concurrent and may_wait:
-        again = partial(_attempt, call, request, may_wait=False)
-        when_markers_are_written(call, now_ms, request.transactional_id or "", again)
-        return
-    results = [_append(call, now_ms, place, refusals) for place in placed]
-    response = ProduceResponse(results)
+def _begin(call: Call, request: ProduceRequest, now_ms: int, *, may_wait: bool) -> None:
+    """Append, a turn after the other: a few kilobytes may take a second to decompress."""
+    placed: list[_Place] = []
+
+    def turn(now_ms: int) -> bool:
+        batches = request.partitions[len(placed) : len(placed) + _AT_ONCE]
+        rest = [_place(call, request, wanted) for wanted in batches]
+        refusals, concurrent = _enlist(call, now_ms, request, rest)
+        if concurrent and may_wait and not placed:
+            again = partial(_begin, call, request, may_wait=False)
+            when_markers_are_written(call, now_ms, request.transactional_id or "", again)
+            return False
+        until_ms = call.core.steady_ms() + TURN_MS
+        for place in rest:
+            _append(call, now_ms, place, refusals)
+            placed.append(place)
+            if call.core.steady_ms() >= until_ms:
+                break
+        if len(placed) < len(request.partitions):
+            return True
+        _finish(call, now_ms, request, placed)
+        return False
+
+    in_turns(call, now_ms, request, turn)
+
+
+def _finish(call: Call, now_ms: int, request: ProduceRequest, placed: list[_Place]) -> None:
+    response = ProduceResponse([place.result for place in placed])
     if request.acks == _NONE:
-        if any(result.error_code for result in results):
+        if any(result.error_code for result in response.partitions):
             call.core.drop(now_ms, call.connection)
         else:
             call.no_reply()
@@ -153,22 +174,20 @@ def _enlist(
     return refusals, any(code == ErrorCode.CONCURRENT_TRANSACTIONS for code, _ in refusals.values())
 
 
-def _append(
-    call: Call, now_ms: int, place: _Place, refusals: dict[ProducerPair, tuple[int, int]]
-) -> ProducePartitionResult:
+def _append(call: Call, now_ms: int, place: _Place, refusals: dict[ProducerPair, tuple[int, int]]) -> None:
     result, header, partition = place.result, place.header, place.partition
     if result.error_code or header is None or partition is None:
-        return result
+        return
     if header.is_transactional:
         refusal = refusals.get(ProducerPair(header.producer_id, header.producer_epoch))
         if refusal is not None:
             place.refuse(refusal[0], _MESSAGES.get(refusal[0]), refusal[1])
-            return result
+            return
     metrics = call.core.metrics
     log = open_log(partition, call.core.metrics)
     if log is None:
         place.refuse(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition.directory} cannot be opened")
-        return result
+        return
     appended = log.append(place.wanted.records, now_ms, produce_version=call.version)
     if isinstance(appended, Rejected):
         if appended.error_code in _LOSS:
@@ -181,7 +200,7 @@ def _append(
             _log.error("%s", appended.message)
         place.refuse(appended.error_code, appended.message, appended.log_start_offset)
         result.record_errors = appended.record_errors
-        return result
+        return
     if isinstance(appended, Appended) and appended.unknown_producer:
         metrics.count("unknown_producers")
         metrics.count("unknown_producers_after_deletion", log.log_start_offset > 0)
@@ -199,7 +218,6 @@ def _append(
     else:
         result.log_append_time_ms = appended.log_append_time_ms
         call.core.durability.appended(partition)
-    return result
 
 
 _MESSAGES: Mapping[int, str] = {
