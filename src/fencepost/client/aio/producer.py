@@ -22,7 +22,7 @@ from fencepost.client.producer.core import ProducerCore
 from fencepost.client.producer.transaction_block import TransactionBlock
 from fencepost.client.types import RecordMetadata
 from fencepost.config import ProducerConfig
-from fencepost.errors import KafkaError
+from fencepost.errors import KafkaError, RecordRejectedError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -118,7 +118,11 @@ class AsyncProducer(AsyncClient[ProducerCore]):
         core = self._here()
         if core.full:
             await core.wait_for_room()
-        return AsyncDelivery(core.append(topic, value, key, partition, headers, timestamp_ms, on_delivery))
+        try:
+            return AsyncDelivery(core.append(topic, value, key, partition, headers, timestamp_ms, on_delivery))
+        except RecordRejectedError as error:
+            core.not_taken(error)
+            raise
 
     async def send_arrow(
         self, topic: str | None, data: pa.RecordBatch | pa.Table, partition: int | None = None

@@ -20,7 +20,7 @@ from fencepost.client.producer.core import ProducerCore
 from fencepost.client.producer.transaction_block import TransactionBlock
 from fencepost.client.types import RecordMetadata
 from fencepost.config import ProducerConfig
-from fencepost.errors import BufferFullError, KafkaError, KafkaTimeoutError
+from fencepost.errors import BufferFullError, KafkaError, KafkaTimeoutError, RecordRejectedError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -137,11 +137,16 @@ class Producer(BlockingClient[ProducerCore]):
         Without a partition, the key decides as in Java's client, else a sticky one. `on_delivery(error, metadata)` runs
         in the I/O thread. Nobody has to look at either: what failed unseen is raised by flush(), close() and the end of
         `with`, in a transaction by the next transactional call. Raises BufferFullError, RecordRejectedError (too large,
-        or an interceptor failed), TransactionAbortableError (abort), UsageError, TypeError, fatal errors.
+        or an interceptor failed), which a transaction can only be aborted after, TransactionAbortableError (abort),
+        UsageError, TypeError, ConfigurationError (a value that cannot be), fatal errors.
         """
         if self._accumulator.slow:
             self._before_send()
-        return Delivery(self._append(topic, value, key, partition, headers, timestamp_ms, on_delivery))
+        try:
+            return Delivery(self._append(topic, value, key, partition, headers, timestamp_ms, on_delivery))
+        except RecordRejectedError as error:
+            self._core.not_taken(error)
+            raise
 
     def metrics(self) -> dict[str, float]:
         """Counters and gauges by Kafka's names in snake_case (see client.metrics)."""

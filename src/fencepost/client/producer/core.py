@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from fencepost.client.interceptors import OutgoingRecord
@@ -57,6 +58,7 @@ class ProducerCore:
         self.config = config
         self.closed = False
         runtime = cluster.runtime
+        self._wake = wake
         self.accumulator = Accumulator.of(config, runtime, lock=lock, wake=lambda: wake(self.sender.wake))
         self.sender = Sender(cluster, config, self.accumulator)
         self.transactions: Transactions | None = None
@@ -91,7 +93,9 @@ class ProducerCore:
         deadline_ms = self.cluster.runtime.now_ms() + self.config.max_block_ms
         if not await self.sender.wait_for_room(deadline_ms):
             self.sender.metrics.buffer_exhausted_total += 1
-            raise BufferFullError(f"buffer_memory stayed full for {self.config.max_block_ms} ms")
+            full = BufferFullError(f"buffer_memory stayed full for {self.config.max_block_ms} ms")
+            self.not_taken(full)
+            raise full
         self.check_sending()
 
     def append(
@@ -107,16 +111,24 @@ class ProducerCore:
         """Take a record without waiting."""
         if self.accumulator.slow:
             self.check_sending()
-        if self.interceptors:
-            pairs = list(headers.items()) if isinstance(headers, Mapping) else headers
-            record = self.interceptors.send(OutgoingRecord(topic, value, key, partition, pairs, timestamp_ms))
-            try:
-                return self.accumulator.append(*record, on_delivery)
-            except (KafkaError, TypeError) as error:  # the caller is told by the exception
-                told = error if isinstance(error, KafkaError) else RecordRejectedError(str(error))
-                self.interceptors.acknowledge(None, told)
-                raise
-        return self.accumulator.append(topic, value, key, partition, headers, timestamp_ms, on_delivery)
+        if not self.interceptors:
+            return self.accumulator.append(topic, value, key, partition, headers, timestamp_ms, on_delivery)
+        pairs = list(headers.items()) if isinstance(headers, Mapping) else headers
+        record = self.interceptors.send(OutgoingRecord(topic, value, key, partition, pairs, timestamp_ms))
+        try:
+            return self.accumulator.append(*record, on_delivery)
+        except (KafkaError, TypeError) as error:  # the caller is told by the exception
+            told = error if isinstance(error, KafkaError) else RecordRejectedError(str(error))
+            self.interceptors.acknowledge(None, told)
+            raise
+
+    def not_taken(self, error: KafkaError) -> None:
+        """`send` refused a record, from any thread: the transaction that lacks it can only be aborted, as in Java's.
+
+        A value of the wrong type dooms nothing, there as here: no record was made of it.
+        """
+        if self.transactions is not None:
+            self._wake(partial(self.transactions.batch_failed, error, False))
 
     def append_table(self, topic: str | None, data: pa.RecordBatch | pa.Table, partition: int | None) -> list[Chunk]:
         """Take Arrow data without waiting; a chunk for every few megabytes of a topic. Raises ConfigurationError."""
