@@ -117,6 +117,12 @@ class PartitionQueue:
         if base_offset >= 0:
             self.last_acked_offset = base_offset + batch.count - 1
 
+    def log_ended_at(self, end: int, sequence: int) -> None:
+        """Heard after `sequence` was acknowledged: if that was the last, what was without an offset is below `end`."""
+        if self.acked_at_unknown_offset and self.last_acked_sequence == sequence:
+            self.acked_at_unknown_offset = False
+            self.last_acked_offset = max(self.last_acked_offset, end - 1)
+
     def waits_for_an_earlier(self, batch: Batch) -> bool:
         """Whether a batch with a lower sequence has no final answer, or was refused, so that a gap is no loss."""
         if self.gap:

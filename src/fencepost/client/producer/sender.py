@@ -20,13 +20,13 @@ from fencepost.client.metrics import ProducerMetrics
 from fencepost.client.net import retry
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.connection import Connection
-from fencepost.client.net.retry import Action
 from fencepost.client.net.runtime import TaskHandle
 from fencepost.client.net.transaction_calls import init_producer_id
 from fencepost.client.producer.accumulator import Accumulator
 from fencepost.client.producer.chunks import Batch
 from fencepost.client.producer.delivery_reports import DeliveryReports, TransactionHooks
 from fencepost.client.producer.partition_queue import PartitionQueue
+from fencepost.client.producer.produce_answers import ProduceAnswers
 from fencepost.client.producer.ready_batches import ReadyBatches
 from fencepost.config import ProducerConfig
 from fencepost.errors import (
@@ -34,11 +34,9 @@ from fencepost.errors import (
     ClosedError,
     DisconnectedError,
     FatalError,
-    InvalidProducerEpochError,
     KafkaError,
     KafkaTimeoutError,
     ProtocolError,
-    TransactionAbortableError,
     error_for,
 )
 from fencepost.protocol.codes import ErrorCode as E
@@ -46,7 +44,6 @@ from fencepost.protocol.errors import ProtocolError as WireError
 from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest
 from fencepost.protocol.produce_wire import (
     ProducePartition,
-    ProducePartitionResult,
     ProduceRequest,
     ProduceResponse,
     decode_response,
@@ -75,9 +72,11 @@ class Sender:
         self._wake = self._runtime.event()
         self._progress = self._runtime.event()
         self.metrics = ProducerMetrics()
+        self.stopped: KafkaError | None = None  # why nothing is sent any more
         self.interceptors = ProducerInterceptors(config.interceptors)
         self._reports = DeliveryReports(accumulator, self._progress, self.metrics, self.interceptors)
-        self._ready = ReadyBatches(cluster, config, accumulator, self._reports, self._start)
+        self._ready = ReadyBatches(cluster, config, accumulator, self._reports, self.run_once)
+        self._answers = ProduceAnswers(cluster, config, self._reports, self._ready.router, self.metrics, self)
         self._queues = self._ready.queues
         self._active = self._ready.active
         self._in_flight: dict[int, int] = {}
@@ -85,7 +84,6 @@ class Sender:
         self._replace_id = False
         self._quiet_until_ms: float = 0  # a throttled broker may be sent more then
         self._attempt = 0
-        self._stopped: KafkaError | None = None  # why nothing is sent any more
         self._task: TaskHandle | None = None
 
     # --- what the producer calls ---
@@ -185,7 +183,7 @@ class Sender:
 
     def stop(self, reason: KafkaError) -> None:
         """End the task; what comes back from the wire without an answer fails for `reason`."""
-        self._stopped = reason
+        self.stopped = reason
         if self._task is not None:
             self._task.cancel()
 
@@ -194,7 +192,7 @@ class Sender:
     async def _run(self) -> None:
         with self._defects_end_it():
             try:
-                while self._stopped is None:
+                while self.stopped is None:
                     self._wake.clear()
                     self._ready.collect()
                     self._drop_the_doomed()
@@ -222,16 +220,21 @@ class Sender:
 
     def _give_up(self, error: KafkaError) -> None:
         """Fail everything, what is in flight included, for good."""
-        if self._stopped is not None:
+        if self.stopped is not None:
             return
-        self._stopped = error
+        self.stopped = error
         for queue in list(self._active.values()):
             for batch in list(queue.in_flight):
                 batch.maybe_appended = True
-                self._again(queue, batch, error)
-        self._fail_for_good(error)
+                self._answers.again(queue, batch, error)
+        self.fail_for_good(error)
 
-    def _fail_for_good(self, error: KafkaError) -> None:
+    def replace_identity(self) -> None:
+        """Go on with another producer id as soon as everything that may have been appended has its answer."""
+        self._replace_id = True
+
+    def fail_for_good(self, error: KafkaError) -> None:
+        """Nothing can be sent any more; the application is told `error` from now on."""
         self.fatal = error
         self._accumulator.refuse()
         if self.transactions is not None:
@@ -289,7 +292,7 @@ class Sender:
                 return
             self.take_identity(-1, -1)
         if self.producer_id < 0 and self._active:
-            self._start("producer id", self._get_identity)
+            self.run_once("producer id", self._get_identity)
 
     async def _get_identity(self) -> None:
         deadline_ms = self._runtime.now_ms() + self._config.max_block_ms
@@ -297,17 +300,17 @@ class Sender:
             reply = await init_producer_id(self._cluster, InitProducerIdRequest(), deadline_ms)
         except KafkaError as error:
             if not isinstance(error, KafkaTimeoutError):
-                self._fail_for_good(error)
+                self.fail_for_good(error)
             return
         if reply.error_code != 0:
-            self._fail_for_good(error_for(reply.error_code, "InitProducerId"))
+            self.fail_for_good(error_for(reply.error_code, "InitProducerId"))
             return
         self._replace_id = False
         self.take_identity(reply.producer_id, reply.producer_epoch)
 
     # --- sending ---
 
-    def _start(self, name: str, helper: Callable[[], Awaitable[None]]) -> None:
+    def run_once(self, name: str, helper: Callable[[], Awaitable[None]]) -> None:
         """Run a helper unless it runs already; wake the sender when it ends."""
         if name in self._busy:
             return
@@ -319,7 +322,7 @@ class Sender:
                     try:
                         await helper()
                     except KafkaError as error:
-                        if self._stopped is None:
+                        if self.stopped is None:
                             self._cluster.lasting_errors.met(name, error)
                             await self._runtime.sleep_ms(self._config.retry_backoff_max_ms)
             finally:
@@ -348,7 +351,7 @@ class Sender:
             for node, queues in by_node.items():
                 connection = self._cluster.live(node)
                 if connection is None:
-                    self._start(f"connect {node}", partial(self._connect, node))
+                    self.run_once(f"connect {node}", partial(self._connect, node))
                 elif connection.throttled_until_ms > now_ms:
                     self._quiet_until_ms = min(self._quiet_until_ms or math.inf, connection.throttled_until_ms)
                 else:
@@ -360,7 +363,7 @@ class Sender:
         """The leader to send the queue's next batch to, -1 when it has to wait."""
         known = self._cluster.topics[queue.topic]
         if queue.doubts(known.fetched_ms):
-            self._start(f"topic {queue.topic}", partial(self._refresh, queue.topic))
+            self.run_once(f"topic {queue.topic}", partial(self.refresh, queue.topic))
         anew = queue.was_made_anew(known.topic_id)
         if queue.doubts(known.fetched_ms) or (anew and queue.in_flight):
             return -1
@@ -376,7 +379,7 @@ class Sender:
             return -1
         leader = self._cluster.leader(queue.topic, queue.partition)
         if leader < 0:
-            self._start(f"topic {queue.topic}", partial(self._refresh, queue.topic))
+            self.run_once(f"topic {queue.topic}", partial(self.refresh, queue.topic))
             return -1
         if self._in_flight.get(leader, 0) >= self._config.max_in_flight_requests_per_connection:
             return -1
@@ -388,12 +391,12 @@ class Sender:
         try:
             await self._cluster.connection(node, deadline_ms)
         except AuthenticationError as error:
-            self._fail_for_good(error)  # asking again with the same credentials cannot help
+            self.fail_for_good(error)  # asking again with the same credentials cannot help
         except KafkaError as error:
             log.debug("no connection to broker %d: %s", node, error)
             await self._refresh_metadata({queue.topic for queue in self._active.values()}, deadline_ms)
 
-    async def _refresh(self, topic: str) -> None:
+    async def refresh(self, topic: str) -> None:
         self._attempt += 1
         await self._refresh_metadata([topic], self._runtime.now_ms() + self._config.request_timeout_ms)
         await self._runtime.sleep_ms(retry.backoff_ms(min(self._attempt, 5), self._runtime.random()))
@@ -402,7 +405,7 @@ class Sender:
         try:
             await self._cluster.refresh_quietly(topics, deadline_ms)
         except AuthenticationError as error:
-            self._fail_for_good(error)
+            self.fail_for_good(error)
 
     def _versions(self, connection: Connection, topics: set[str]) -> int:
         highest = 12 if any(self._cluster.topics[name].topic_id is None for name in topics) else 13
@@ -469,7 +472,7 @@ class Sender:
                 if batch.done:
                     continue
                 batch.maybe_appended = batch.maybe_appended or sent
-                self._again(queue, batch, failure)
+                self._answers.again(queue, batch, failure)
             self.metrics.request_failed_total += 1
             log.debug("produce to broker %d failed: %s", node, error)
         else:
@@ -478,123 +481,17 @@ class Sender:
                 if batch.done:  # given up meanwhile
                     continue
                 if not answered:
-                    self._acknowledge(queue, batch, -1, -1)
+                    self._answers.acknowledge(queue, batch, -1, -1)
                     continue
                 result = results.get((queue.topic, queue.partition))
                 if result is None:
                     batch.maybe_appended = True
-                    self._again(queue, batch, ProtocolError(f"{connection.name} left the partition out of its answer"))
+                    self._answers.again(
+                        queue, batch, ProtocolError(f"{connection.name} left the partition out of its answer")
+                    )
                 else:
-                    self._settle(queue, batch, result)
+                    self._answers.settle(queue, batch, result)
         finally:
             self._in_flight[node] -= 1
             self._wake.set()
             self._progress.set()
-
-    # --- answers ---
-
-    def _settle(self, queue: PartitionQueue, batch: Batch, result: ProducePartitionResult) -> None:
-        code = result.error_code
-        step = retry.action(retry.PRODUCE, code)
-        if step is Action.OK:
-            offset = -1 if code == E.DUPLICATE_SEQUENCE_NUMBER else result.base_offset
-            self._acknowledge(queue, batch, offset, result.log_append_time_ms)
-            return
-        error = error_for(code, queue.name, result.error_message)
-        if step in (Action.RETRY, Action.REFRESH_LEADER, Action.REFRESH_COORDINATOR):
-            batch.maybe_appended = batch.maybe_appended or code in MAY_BE_APPENDED
-            self._again(queue, batch, error)
-        elif step is Action.SPLIT and batch.count > 1:
-            self._split(queue, batch)
-        elif step is Action.SEQUENCE:
-            self._sequence_refused(queue, batch, result, error)
-        elif self.transactions is not None:
-            queue.in_flight.remove(batch)
-            suspicious = step is Action.PROBE
-            if suspicious and code != E.TRANSACTION_ABORTABLE:
-                error = InvalidProducerEpochError(str(error), code=code)
-            self._reports.fail(batch, error)
-            self.transactions.batch_failed(error, suspicious)
-        else:
-            self._refused(queue, batch, step, error)
-
-    def _refused(self, queue: PartitionQueue, batch: Batch, step: Action, error: KafkaError) -> None:
-        """A final refusal outside transactions: this batch was not appended, those behind it are renumbered."""
-        queue.in_flight.remove(batch)
-        queue.gap = batch.sequence >= 0
-        self._reports.fail(batch, error)
-        if step is Action.FATAL:
-            self._fail_for_good(error)
-        elif step is Action.PROBE:
-            self._replace_id = True
-
-    def _acknowledge(self, queue: PartitionQueue, batch: Batch, base_offset: int, append_time_ms: int) -> None:
-        queue.acknowledged(batch, base_offset)
-        if self.transactions is not None:
-            self.transactions.acknowledged(queue.topic, queue.topic_id)
-        self._cluster.lasting_errors.over(queue.what)
-        batch.base_offset, batch.append_time_ms = base_offset, append_time_ms
-        self._reports.finish(batch)
-
-    def _again(self, queue: PartitionQueue, batch: Batch, error: KafkaError) -> None:
-        """Put a batch back, to be sent after a back-off, with metadata renewed meanwhile."""
-        if self._stopped is not None:
-            queue.in_flight.remove(batch)
-            self._reports.fail(batch, self._stopped)
-            return
-        queue.put_back(batch)
-        batch.refusal = error
-        self._cluster.lasting_errors.met(queue.what, error)
-        self.metrics.record_retry_total += batch.count
-        if batch.attempts > self._config.retries:
-            # It is given up as soon as nothing of its partition is in flight.
-            batch.deadline_ms = self._runtime.now_ms()
-        wait_ms = retry.backoff_ms(
-            batch.attempts - 1,
-            self._runtime.random(),
-            first_ms=self._config.retry_backoff_ms,
-            most_ms=self._config.retry_backoff_max_ms,
-        )
-        queue.not_before_ms = self._runtime.now_ms() + round(wait_ms)
-        self._start(f"topic {queue.topic}", partial(self._refresh, queue.topic))
-
-    def _split(self, queue: PartitionQueue, batch: Batch) -> None:
-        queue.in_flight.remove(batch)
-        queue.gap = True
-        halves = self._ready.router.split(batch)
-        self.metrics.batch_split_total += 1
-        chunk = batch.chunk
-        position = chunk.batches.index(batch)
-        chunk.batches[position : position + 1] = halves
-        chunk.index_batches()
-        queue.pending.extendleft(reversed(halves))
-
-    def _sequence_refused(
-        self, queue: PartitionQueue, batch: Batch, result: ProducePartitionResult, error: KafkaError
-    ) -> None:
-        """45 or 59: a loss, unless an earlier batch, retention or a topic that was made anew explains it."""
-        if queue.waits_for_an_earlier(batch):
-            batch.maybe_appended = False
-            self._again(queue, batch, error)
-            return
-        loss = queue.loss(error, result.log_start_offset)
-        if loss is not None and queue.doubted_ms is None:
-            queue.doubted_ms = self._runtime.now_ms()  # until it is known whether the topic is the same
-            batch.attempts -= 1
-            self._again(queue, batch, error)
-            return
-        queue.in_flight.remove(batch)
-        self.metrics.sequence_refused(loss is not None)
-        if self.transactions is not None:
-            abort = TransactionAbortableError(f"{error}: the sequence does not fit", code=error.code)
-            self.transactions.batch_failed(abort, True, loss)
-            self._reports.fail(batch, abort)
-            return
-        if loss is None:
-            batch.maybe_appended = False
-            batch.attempts += 1
-            queue.pending.appendleft(batch)
-            self._replace_id = True
-            return
-        self._reports.fail(batch, loss)
-        self._fail_for_good(loss)

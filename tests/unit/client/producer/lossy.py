@@ -8,6 +8,11 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from fencepost.protocol import produce_wire
+from fencepost.protocol.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
 from fencepost.protocol.records.batch import BatchHeader, parse_header
 from fencepost.protocol.records.decoding import decode_batches
 from tests.unit.client.scripted import CutConnection, ScriptedBroker
@@ -65,6 +70,7 @@ class Partition(ScriptedBroker):
         super().__init__()
         self.dice = dice
         self.offered[0] = (3, dice.choice([12, 13]))  # topics by name, or by id
+        self.offered[2] = (1, 8)
         self.logs: dict[str, Log] = {"t": Log(), "other": Log()}
         self.ids = {"t": 1, "other": 2}
         self.trouble: str | None = None
@@ -86,6 +92,16 @@ class Partition(ScriptedBroker):
         for topic in reply.topics:
             topic.topic_id = UUID(int=self.ids[topic.name])
         return reply
+
+    def answer_2(self, version: int, request: Any) -> Any:
+        topics = [
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[ListOffsetsPartitionResponse(partition_index=0, offset=self.logs[topic.name].end)],
+            )
+            for topic in request.topics
+        ]
+        return ListOffsetsResponse(topics=topics)
 
     def answer_0(self, version: int, request: Any) -> Any:
         if self.trouble == LOST_REQUEST:

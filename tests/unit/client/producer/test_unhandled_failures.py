@@ -216,7 +216,7 @@ def test_a_defect_ends_the_producer_and_leaves_no_record_without_a_fate(monkeypa
     async def body(world: World) -> None:
         producer = world.producer()
         await world.fate(producer.append("t", b"v"))
-        monkeypatch.setattr(producer.sender, "_settle", lambda *_: 1 / 0)
+        monkeypatch.setattr(producer.sender._answers, "settle", lambda *_: 1 / 0)
         producer.append("t", b"on the wire")
         with pytest.raises(ProduceFailedError, match="ZeroDivisionError"):
             await producer.flush(5000)

@@ -1,0 +1,189 @@
+"""What an answer to Produce, or none, means for a batch: delivered, sent again, split, refused, or a loss."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final, Protocol
+
+from fencepost.client.metrics import ProducerMetrics
+from fencepost.client.net import retry
+from fencepost.client.net.cluster import Cluster
+from fencepost.client.net.list_offsets import LATEST, list_offsets
+from fencepost.client.net.retry import Action
+from fencepost.client.producer.batching import Router
+from fencepost.client.producer.chunks import Batch
+from fencepost.client.producer.delivery_reports import DeliveryReports
+from fencepost.client.producer.partition_queue import PartitionQueue
+from fencepost.client.types import Isolation, TopicPartition
+from fencepost.config import ProducerConfig
+from fencepost.errors import InvalidProducerEpochError, KafkaError, TransactionAbortableError, error_for
+from fencepost.protocol.codes import ErrorCode as E
+from fencepost.protocol.produce_wire import ProducePartitionResult
+
+MAY_BE_APPENDED: Final = (E.NOT_ENOUGH_REPLICAS_AFTER_APPEND, E.REQUEST_TIMED_OUT)  # though refused
+
+
+class Sending(Protocol):
+    """What answers ask of the sender."""
+
+    @property
+    def stopped(self) -> KafkaError | None:
+        """Why nothing is sent any more; None while it is."""
+        ...
+
+    def run_once(self, name: str, helper: Callable[[], Awaitable[None]]) -> None:
+        """Run a helper unless it runs already."""
+        ...
+
+    async def refresh(self, topic: str) -> None:
+        """New metadata of a topic."""
+        ...
+
+    def replace_identity(self) -> None:
+        """The producer id cannot be used any further; not of a transactional producer."""
+        ...
+
+    def fail_for_good(self, error: KafkaError) -> None:
+        """The producer is done."""
+        ...
+
+
+class ProduceAnswers:
+    """Judges answers, batch by batch."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        config: ProducerConfig,
+        reports: DeliveryReports,
+        router: Router,
+        metrics: ProducerMetrics,
+        sending: Sending,
+    ) -> None:
+        self._cluster = cluster
+        self._runtime = cluster.runtime
+        self._config = config
+        self._reports = reports
+        self._router = router
+        self._metrics = metrics
+        self._sending = sending
+
+    def settle(self, queue: PartitionQueue, batch: Batch, result: ProducePartitionResult) -> None:
+        """Do what an answer asks for."""
+        code = result.error_code
+        step = retry.action(retry.PRODUCE, code)
+        if step is Action.OK:
+            offset = -1 if code == E.DUPLICATE_SEQUENCE_NUMBER else result.base_offset
+            self.acknowledge(queue, batch, offset, result.log_append_time_ms)
+            return
+        error = error_for(code, queue.name, result.error_message)
+        if step in (Action.RETRY, Action.REFRESH_LEADER, Action.REFRESH_COORDINATOR):
+            batch.maybe_appended = batch.maybe_appended or code in MAY_BE_APPENDED
+            self.again(queue, batch, error)
+        elif step is Action.SPLIT and batch.count > 1:
+            self._split(queue, batch)
+        elif step is Action.SEQUENCE:
+            self._sequence_refused(queue, batch, result, error)
+        elif self._reports.transactions is not None:
+            queue.in_flight.remove(batch)
+            suspicious = step is Action.PROBE
+            if suspicious and code != E.TRANSACTION_ABORTABLE:
+                error = InvalidProducerEpochError(str(error), code=code)
+            self._reports.fail(batch, error)
+            self._reports.transactions.batch_failed(error, suspicious)
+        else:
+            self._refused(queue, batch, step, error)
+
+    def _refused(self, queue: PartitionQueue, batch: Batch, step: Action, error: KafkaError) -> None:
+        """A final refusal outside transactions: this batch was not appended, those behind it are renumbered."""
+        queue.in_flight.remove(batch)
+        queue.gap = batch.sequence >= 0
+        self._reports.fail(batch, error)
+        if step is Action.FATAL:
+            self._sending.fail_for_good(error)
+        elif step is Action.PROBE:
+            self._sending.replace_identity()
+
+    def acknowledge(self, queue: PartitionQueue, batch: Batch, base_offset: int, append_time_ms: int) -> None:
+        """The broker has it (-1, -1: it does not say where)."""
+        queue.acknowledged(batch, base_offset)
+        if base_offset < 0 <= batch.sequence:
+            self._sending.run_once(f"end of {queue.name}", partial(self._find_end, queue))
+        if self._reports.transactions is not None:
+            self._reports.transactions.acknowledged(queue.topic, queue.topic_id)
+        self._cluster.lasting_errors.over(queue.what)
+        batch.base_offset, batch.append_time_ms = base_offset, append_time_ms
+        self._reports.finish(batch)
+
+    async def _find_end(self, queue: PartitionQueue) -> None:
+        """Below which offset a duplicate is that was acknowledged without one: retention may remove it (see `loss`)."""
+        partition = TopicPartition(queue.topic, queue.partition)
+        while queue.acked_at_unknown_offset:
+            acknowledged = queue.last_acked_sequence
+            deadline_ms = self._runtime.now_ms() + self._config.request_timeout_ms
+            found = await list_offsets(self._cluster, {partition: LATEST}, Isolation.READ_UNCOMMITTED, deadline_ms)
+            queue.log_ended_at(found[partition].offset, acknowledged)
+
+    def again(self, queue: PartitionQueue, batch: Batch, error: KafkaError) -> None:
+        """Put a batch back, to be sent after a back-off, with metadata renewed meanwhile."""
+        if self._sending.stopped is not None:
+            queue.in_flight.remove(batch)
+            self._reports.fail(batch, self._sending.stopped)
+            return
+        queue.put_back(batch)
+        batch.refusal = error
+        self._cluster.lasting_errors.met(queue.what, error)
+        self._metrics.record_retry_total += batch.count
+        if batch.attempts > self._config.retries:
+            # It is given up as soon as nothing of its partition is in flight.
+            batch.deadline_ms = self._runtime.now_ms()
+        wait_ms = retry.backoff_ms(
+            batch.attempts - 1,
+            self._runtime.random(),
+            first_ms=self._config.retry_backoff_ms,
+            most_ms=self._config.retry_backoff_max_ms,
+        )
+        queue.not_before_ms = self._runtime.now_ms() + round(wait_ms)
+        self._sending.run_once(f"topic {queue.topic}", partial(self._sending.refresh, queue.topic))
+
+    def _split(self, queue: PartitionQueue, batch: Batch) -> None:
+        queue.in_flight.remove(batch)
+        queue.gap = True
+        halves = self._router.split(batch)
+        self._metrics.batch_split_total += 1
+        chunk = batch.chunk
+        position = chunk.batches.index(batch)
+        chunk.batches[position : position + 1] = halves
+        chunk.index_batches()
+        queue.pending.extendleft(reversed(halves))
+
+    def _sequence_refused(
+        self, queue: PartitionQueue, batch: Batch, result: ProducePartitionResult, error: KafkaError
+    ) -> None:
+        """45 or 59: a loss, unless an earlier batch, retention or a topic that was made anew explains it."""
+        if queue.waits_for_an_earlier(batch):
+            batch.maybe_appended = False
+            self.again(queue, batch, error)
+            return
+        loss = queue.loss(error, result.log_start_offset)
+        if loss is not None and queue.doubted_ms is None:
+            queue.doubted_ms = self._runtime.now_ms()  # until it is known whether the topic is the same
+            batch.attempts -= 1
+            self.again(queue, batch, error)
+            return
+        queue.in_flight.remove(batch)
+        self._metrics.sequence_refused(loss is not None)
+        if self._reports.transactions is not None:
+            abort = TransactionAbortableError(f"{error}: the sequence does not fit", code=error.code)
+            self._reports.transactions.batch_failed(abort, True, loss)
+            self._reports.fail(batch, abort)
+            return
+        if loss is None:
+            batch.maybe_appended = False
+            batch.attempts += 1
+            queue.pending.appendleft(batch)
+            self._sending.replace_identity()
+            return
+        self._reports.fail(batch, loss)
+        self._sending.fail_for_good(loss)
