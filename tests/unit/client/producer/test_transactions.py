@@ -12,7 +12,6 @@ from fencepost.client.producer.transaction_states import TxnState
 from fencepost.client.types import GroupMetadata, TopicPartition
 from fencepost.errors import (
     AbortableError,
-    BufferFullError,
     ClosedError,
     CommitFailedError,
     DataLossError,
@@ -594,19 +593,3 @@ def test_a_broker_that_cannot_bump_epochs_is_refused_at_once() -> None:
         await producer.close()
 
     run(body, ScriptedBroker(transaction_version=0))
-
-
-def test_a_record_that_found_no_room_is_missing_from_its_transaction() -> None:
-    async def body(world: World) -> None:
-        producer = await started(world, buffer_memory=10, batch_size=1, max_block_ms=500)
-        producer.begin_transaction()
-        world.broker.scripts[0].append(lambda _, __: None)
-        producer.append("t", b"fills it")
-        with pytest.raises(BufferFullError):
-            await producer.wait_for_room()
-        with pytest.raises(CommitFailedError) as raised:
-            await producer.commit_transaction()
-        assert isinstance(raised.value.__cause__, BufferFullError)
-        await producer.close(0)
-
-    assert not run(body).asked(END)

@@ -13,7 +13,9 @@ from fencepost import Broker, Producer
 from fencepost.client.aio import AsyncBulkDelivery, AsyncDelivery
 from fencepost.client.blocking import Delivery
 from fencepost.errors import (
+    BufferFullError,
     ClosedError,
+    CommitFailedError,
     FatalError,
     KafkaError,
     KafkaTimeoutError,
@@ -312,3 +314,20 @@ def test_a_record_that_was_never_sent_is_not_in_the_log(caplog: pytest.LogCaptur
     assert not told.outcome_unknown
     assert lines(caplog)
     assert "may be in the log" not in "".join(lines(caplog))
+
+
+def test_a_record_that_found_no_room_is_missing_from_its_transaction() -> None:
+    async def body(world: World) -> None:
+        producer = world.producer(transactional_id="x", buffer_memory=10, batch_size=1, max_block_ms=500)
+        await producer.init_transactions()
+        producer.begin_transaction()
+        world.broker.scripts[0].append(lambda _, __: None)
+        producer.append("t", b"fills it")
+        with pytest.raises(BufferFullError):
+            await producer.wait_for_room()
+        with pytest.raises(CommitFailedError) as raised:
+            await producer.commit_transaction()
+        assert isinstance(raised.value.__cause__, BufferFullError)
+        await producer.close(0)
+
+    assert not run(body).asked(26)  # EndTxn
