@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
 
-from fencepost.check.checks.sink_once import sink_once
 from fencepost.check.history import Anomaly
 from fencepost.check.net import NetworkFaults
 from fencepost.check.process import Process, ProcessLost
 from fencepost.check.reader import read_to_end
 from fencepost.check.sink_history import BatchRecord, DecisionRead, SinkHistory
+from fencepost.check.sink_once import sink_once
 from fencepost.check.spark_driver import Checkpoint, Driver, QueryFailed, QueryStopped, SparkFaults
 from fencepost.check.spark_tasks import RowsBroken, SinkHands
 from fencepost.check.stage import Stage

@@ -23,6 +23,7 @@ class Command(NamedTuple):
 COMMANDS: Mapping[str, Command] = {
     "broker": Command("fencepost.cli.broker:broker", "Run a broker: Kafka's protocol on one port, from one directory."),
     "repair": Command("fencepost.cli.repair:repair", "Find damage in a stopped broker's directory, and accept it."),
+    "check": Command("fencepost.cli.check:check", "Judge a history of what clients asked for and were told."),
     "demo": Command("fencepost.cli.demo:demo", "Show exactly once at work, with crashes."),
     "transactions": Command("fencepost.cli.transactions:transactions", "List, describe and resolve transactions."),
     "spark": Command("fencepost.cli.spark:spark", "Show what Spark sinks have decided; repair after a loss."),

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from fencepost.check.checks.sink_once import sink_once
 from fencepost.check.history import Read
 from fencepost.check.sink_history import BatchRecord, DecisionRead, SinkHistory
+from fencepost.check.sink_once import sink_once
 
 
 def clean() -> SinkHistory:

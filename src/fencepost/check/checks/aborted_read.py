@@ -1,20 +1,23 @@
-"""A read_committed reader never gets a record of a transaction that was aborted (G1a)."""
+"""A read_committed reader never gets a record of a transaction that was aborted (G1a), nor one whose send failed."""
 
 from __future__ import annotations
 
-from fencepost.check.history import Anomaly, History, Outcome
+from collections.abc import Iterator
+
+from fencepost.check.history.model import Anomaly, History, Outcome
+from fencepost.check.history.operations import Result
 
 
-def aborted_read(history: History) -> list[Anomaly]:
-    """Find reads of aborted values."""
-    aborted = {
-        write.value: f"{transaction.producer} transaction {transaction.number}"
-        for transaction in history.transactions
-        if transaction.outcome is Outcome.ABORTED
-        for write in transaction.writes
-    }
-    return [
-        Anomaly("aborted_read", f"{read.reader} read {read.value} of {aborted[read.value]}, which was aborted")
-        for read in history.reads
-        if read.value in aborted
-    ]
+def aborted_read(history: History) -> Iterator[Anomaly]:
+    """Find reads of values that must not be there."""
+    for value, (reading, place) in history.committed.items():
+        send = history.sends.get(value)
+        if send is None:
+            continue
+        transaction = history.transaction_of(value)
+        where = f"{reading.process} read {value!r} at {place}"
+        if transaction is not None and transaction.outcome is Outcome.ABORTED:
+            told = f"{where} of transaction {transaction.name}, which was aborted"
+            yield Anomaly("aborted_read", told, (transaction.begin, send, *transaction.ends, reading))
+        elif send.result is Result.FAIL:
+            yield Anomaly("aborted_read", f"{where}, whose send failed: {send.error}", (send, reading))

@@ -1,17 +1,24 @@
-"""An offset of a partition has one value for ever: all readers that get it, get the same."""
+"""An offset of a partition has one value for ever: all readers that get it agree, and so does who was told it."""
 
 from __future__ import annotations
 
-from fencepost.check.history import Anomaly, History
+from collections.abc import Iterator
+
+from fencepost.check.history.model import Anomaly, History
+from fencepost.check.history.operations import Operation, Position, Send
 
 
-def divergence(history: History) -> list[Anomaly]:
-    """Find offsets at which two reads differ."""
-    known: dict[tuple[str, int, int], str] = {}
-    found = []
-    for read in history.reads:
-        place = (read.topic, read.partition, read.offset)
-        value = known.setdefault(place, read.value)
-        if value != read.value:
-            found.append(Anomaly("divergence", f"{place} was {value} and then {read.value} for {read.reader}"))
-    return found
+def divergence(history: History) -> Iterator[Anomaly]:
+    """Find offsets at which two operations differ."""
+    known: dict[tuple[str, int], dict[int, tuple[str, Operation]]] = {}
+    for send in history.of(Send):
+        if send.offset >= 0:
+            known.setdefault((send.topic, send.partition), {}).setdefault(send.offset, (send.value, send))
+    for reading, batch in history.readings():
+        here = known.setdefault((batch.topic, batch.partition), {})
+        for offset, value in zip(batch.offsets, batch.values, strict=True):
+            expected, first = here.setdefault(offset, (value, reading))
+            if expected != value:
+                place = Position(batch.topic, batch.partition, offset)
+                told = f"{place} is {expected!r} for {first.process} and {value!r} for {reading.process}"
+                yield Anomaly("divergence", told, (first, reading))

@@ -1,18 +1,22 @@
-"""No value is in the log twice: a reader gets each value at one offset of one partition only."""
+"""No value is in the log twice: whoever reads it, gets it from the same place."""
 
 from __future__ import annotations
 
-from fencepost.check.history import Anomaly, History
+from collections.abc import Iterator
+
+from fencepost.check.history.model import Anomaly, History
+from fencepost.check.history.operations import Operation, Position
 
 
-def duplicate(history: History) -> list[Anomaly]:
-    """Find values that one reader got more than once."""
-    found = []
-    for reader, reads in history.readers().items():
-        first: dict[str, str] = {}
-        for read in reads:
-            place = f"{read.topic}-{read.partition}@{read.offset}"
-            if read.value in first:
-                found.append(Anomaly("duplicate", f"{reader} read {read.value} at {first[read.value]} and at {place}"))
-            first.setdefault(read.value, place)
-    return found
+def duplicate(history: History) -> Iterator[Anomaly]:
+    """Find values that were read at two places."""
+    told: set[tuple[str, Position]] = set()
+    for reading, batch in history.readings():
+        for offset, value in zip(batch.offsets, batch.values, strict=True):
+            first, place = history.seen[value]
+            here = Position(batch.topic, batch.partition, offset)
+            if here != place and (value, here) not in told:
+                told.add((value, here))
+                sent: tuple[Operation, ...] = (history.sends[value],) if value in history.sends else ()
+                words = f"{value!r} is at {place} ({first.process}) and at {here} ({reading.process})"
+                yield Anomaly("duplicate", words, (*sent, first, reading))

@@ -1,30 +1,97 @@
-"""A group's position at the end is that of its last committed transaction, or of one after it whose outcome nobody was
-told.
+"""A group is where the last commit of its position put it, or where one put it whose outcome nobody was told.
 
-Each group belongs to one producer, which commits growing positions through its transactions.
+Its position never goes back to one that was replaced before it was asked for.
 """
 
 from __future__ import annotations
 
-from fencepost.check.history import Anomaly, History, Outcome
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fencepost.check.history.model import Anomaly, History, Outcome
+from fencepost.check.history.operations import (
+    NEVER,
+    CommitOffsets,
+    FetchOffsets,
+    Operation,
+    Position,
+    Result,
+)
+
+Place = tuple[str, str, int]
 
 
-def lost_offset(history: History) -> list[Anomaly]:
-    """Find groups whose position is neither the last committed one nor a possible later one."""
-    possible: dict[str, set[int]] = {}
-    for transaction in history.transactions:
-        for group, offset in transaction.offsets.items():
-            match transaction.outcome:
-                case Outcome.COMMITTED:
-                    possible[group] = {offset}
-                case Outcome.UNKNOWN:
-                    possible.setdefault(group, {-1}).add(offset)
-                case Outcome.ABORTED:
-                    possible.setdefault(group, {-1})
-    return [
-        Anomaly(
-            "lost_offset", f"group {group} is at {history.committed_offsets.get(group, -1)}, not at {sorted(allowed)}"
-        )
-        for group, allowed in possible.items()
-        if history.committed_offsets.get(group, -1) not in allowed
-    ]
+@dataclass(slots=True)
+class _Write:
+    """A position as it was committed: not before `since`, and by `until` if it was at all."""
+
+    offset: int
+    since: int
+    until: int
+    operations: tuple[Operation, ...]
+
+
+def lost_offset(history: History) -> Iterator[Anomaly]:
+    """Find answers that no commit explains."""
+    fetches = [fetched for fetched in history.of(FetchOffsets) if fetched.ok]
+    if not fetches:
+        return
+    writes = _writes(history)
+    for fetched in sorted(fetches, key=lambda one: one.completed):
+        at = {(topic, partition): offset for topic, partition, offset in fetched.offsets}
+        for (group, topic, partition), here in writes.items():
+            if group != fetched.group:
+                continue
+            offset = at.get((topic, partition), -1)
+            newest = max((write for write in here if write.until < fetched.invoked), key=_since, default=None)
+            if not _explained(offset, newest, here, fetched):
+                place = Position(topic, partition, offset)
+                allowed = "nothing" if newest is None else f"{newest.offset} or a later one"
+                last = newest.operations if newest is not None else ()
+                told = f"group {group} is at {place}, which no commit explains: {allowed} was committed before"
+                yield Anomaly("lost_offset", told, (*last, fetched))
+            for write in here:  # whoever has seen it knows that it was done
+                if write.offset == offset and write.since < fetched.completed and _is_only(write, here):
+                    write.until = min(write.until, fetched.completed)
+
+
+def _since(write: _Write) -> int:
+    return write.since
+
+
+def _is_only(write: _Write, here: list[_Write]) -> bool:
+    return sum(other.offset == write.offset for other in here) == 1
+
+
+def _explained(offset: int, newest: _Write | None, here: list[_Write], fetched: FetchOffsets) -> bool:
+    if offset == -1:
+        return newest is None
+    return any(
+        write.offset == offset
+        and write.since < fetched.completed
+        and (newest is None or write is newest or not write.until < newest.since)
+        for write in here
+    )
+
+
+def _writes(history: History) -> dict[Place, list[_Write]]:
+    found: dict[Place, list[_Write]] = {}
+
+    def note(group: str, position: Position, write: _Write) -> None:
+        found.setdefault((group, position.topic, position.partition), []).append(write)
+
+    for commit in history.of(CommitOffsets):
+        for position in commit.offsets if commit.result is not Result.FAIL else []:
+            until = commit.completed if commit.ok else NEVER
+            note(commit.group, position, _Write(position.offset, commit.invoked, until, (commit,)))
+    for transaction in history.transactions.values():
+        for sent in transaction.offsets:
+            for position in sent.offsets:
+                if transaction.outcome in (Outcome.ABORTED, Outcome.OPEN) or sent.result is Result.FAIL:
+                    found.setdefault((sent.group, position.topic, position.partition), [])
+                    continue
+                since = min(commit.invoked for commit in transaction.commits)
+                until = min((commit.completed for commit in transaction.commits if commit.ok), default=NEVER)
+                operations = (transaction.begin, sent, *transaction.ends)
+                note(sent.group, position, _Write(position.offset, since, until, operations))
+    return found

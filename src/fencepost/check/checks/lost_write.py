@@ -1,23 +1,23 @@
-"""Every record of a committed transaction is read by every reader that read to the end."""
+"""What was acknowledged, and committed if it was in a transaction, is got by all who read to the end afterwards."""
 
 from __future__ import annotations
 
-from fencepost.check.history import Anomaly, History, Outcome
+from collections.abc import Iterator
+
+from fencepost.check.history.model import Anomaly, History, Outcome
+from fencepost.check.history.operations import Result
 
 
-def lost_write(history: History) -> list[Anomaly]:
-    """Find committed values that a reader did not get."""
-    found = []
-    for reader, reads in history.readers().items():
-        values = {read.value for read in reads}
-        for transaction in history.transactions:
-            if transaction.outcome is not Outcome.COMMITTED:
-                continue
-            found += [
-                Anomaly(
-                    "lost_write", f"{reader} never read {write.value} of {transaction.producer} {transaction.number}"
-                )
-                for write in transaction.writes
-                if write.value not in values
-            ]
-    return found
+def lost_write(history: History) -> Iterator[Anomaly]:
+    """Find writes that a reader had to get and did not."""
+    for send in history.sends.values():
+        if send.result is Result.FAIL or not (send.ok or send.transaction):
+            continue
+        transaction = history.transactions[send.transaction] if send.transaction else None
+        if transaction is not None and transaction.outcome is not Outcome.COMMITTED:
+            continue
+        read = history.missing_in(send)
+        if read is not None:
+            of, ends = ("", []) if transaction is None else (f" of transaction {transaction.name}", transaction.ends)
+            told = f"{send.value!r}{of}, sent to {send.topic}-{send.partition}, was not got by {read.process}"
+            yield Anomaly("lost_write", told, (send, *ends, read))

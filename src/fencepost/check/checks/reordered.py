@@ -1,31 +1,26 @@
-"""Within a partition, one producer's records are read in the order in which it sent them, and offsets only grow."""
+"""Within a partition, the records of a client are in the order in which it sent them."""
 
 from __future__ import annotations
 
-from fencepost.check.history import Anomaly, History
+from collections.abc import Iterator
+
+from fencepost.check.history.model import Anomaly, History, Sighting
+from fencepost.check.history.operations import Send
 
 
-def reordered(history: History) -> list[Anomaly]:
-    """Find reads that go back, in offset or in the order of their producer's writes."""
-    position = {}
-    for transaction in history.transactions:
-        for index, write in enumerate(transaction.writes):
-            position[write.value] = (transaction.producer, (transaction.number, index))
-    found = []
-    for reader, reads in history.readers().items():
-        offsets: dict[tuple[str, int], int] = {}
-        sent: dict[tuple[str, int, str], tuple[int, int]] = {}
-        for read in reads:
-            place = (read.topic, read.partition)
-            if read.offset <= offsets.get(place, -1):
-                found.append(
-                    Anomaly("reordered", f"{reader} read offset {read.offset} after {offsets[place]} of {place}")
-                )
-            offsets[place] = read.offset
-            if read.value not in position:
-                continue
-            producer, order = position[read.value]
-            if order <= sent.get((*place, producer), (-1, -1)):
-                found.append(Anomaly("reordered", f"{reader} read {read.value} behind a later record of {producer}"))
-            sent[*place, producer] = order
-    return found
+def reordered(history: History) -> Iterator[Anomaly]:
+    """Find records that lie before an earlier one of the same client."""
+    furthest: dict[tuple[str, str, int], tuple[Send, Sighting]] = {}
+    for send in history.of(Send):
+        seen = history.seen.get(send.value)
+        if seen is None:
+            continue
+        lane = (send.process, seen.place.topic, seen.place.partition)
+        earlier = furthest.get(lane)
+        if earlier is not None and seen.place.offset < earlier[1].place.offset:
+            before, its = earlier
+            places = f"they are at {its.place} and {seen.place}"
+            told = f"{send.process} sent {before.value!r} and then {send.value!r}; {places}"
+            yield Anomaly("reordered", told, (before, send, its.operation, seen.operation))
+        else:
+            furthest[lane] = (send, seen)

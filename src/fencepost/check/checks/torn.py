@@ -1,18 +1,46 @@
-"""A transaction is read whole or not at all, also when nobody was told its outcome; its offsets go with its records."""
+"""A transaction whose outcome nobody was told is read whole or not at all, and its offsets go with its records."""
 
 from __future__ import annotations
 
-from fencepost.check.history import Anomaly, History
+from collections.abc import Iterator
+
+from fencepost.check.history.model import Anomaly, History, Outcome, Transaction
+from fencepost.check.history.operations import FetchOffsets, Operation
 
 
-def torn(history: History) -> list[Anomaly]:
-    """Find transactions of which a reader got only a part."""
-    found = []
-    for reader, reads in history.readers().items():
-        values = {read.value for read in reads}
-        for transaction in history.transactions:
-            seen = [write.value in values for write in transaction.writes if write.acknowledged]
-            if any(seen) and not all(seen):
-                name = f"{transaction.producer} transaction {transaction.number} ({transaction.outcome.value})"
-                found.append(Anomaly("torn", f"{reader} read {sum(seen)} of {len(seen)} records of {name}"))
-    return found
+def torn(history: History) -> Iterator[Anomaly]:
+    """Find transactions of which a part is there and another is not."""
+    fetches: dict[str, list[FetchOffsets]] = {}
+    for fetched in history.of(FetchOffsets):
+        if fetched.ok:
+            fetches.setdefault(fetched.group, []).append(fetched)
+    for transaction in history.transactions.values():
+        if transaction.outcome is not Outcome.UNKNOWN:
+            continue
+        visible = next((send for send in transaction.sends if send.value in history.committed), None)
+        if visible is None:
+            continue
+        seen = history.committed[visible.value].operation
+        for send in transaction.sends:
+            read = None if send.value in history.committed else history.missing_in(send)
+            if read is not None:
+                told = f"{visible.value!r} of transaction {transaction.name} was read and {send.value!r} was not"
+                yield Anomaly("torn", told, (transaction.begin, visible, send, *transaction.ends, seen, read))
+                break
+        yield from _without_offsets(transaction, visible, seen, fetches)
+
+
+def _without_offsets(
+    transaction: Transaction, visible: Operation, seen: Operation, fetches: dict[str, list[FetchOffsets]]
+) -> Iterator[Anomaly]:
+    """The records are there; a group that asks later has to be where the transaction put it, or further on."""
+    for sent in transaction.offsets:
+        for fetched in fetches.get(sent.group, []) if sent.ok else []:
+            at = {(topic, partition): offset for topic, partition, offset in fetched.offsets}
+            behind = [place for place in sent.offsets if at.get(place[:2], -1) < place.offset]
+            if fetched.invoked > seen.completed and behind:
+                told = (
+                    f"records of transaction {transaction.name} were read, and group {sent.group} is not at {behind[0]}"
+                )
+                yield Anomaly("torn", told, (transaction.begin, visible, sent, *transaction.ends, seen, fetched))
+                return

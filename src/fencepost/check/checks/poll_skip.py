@@ -1,0 +1,58 @@
+"""Polls leave nothing out: what others read of a partition, a reader that goes past it gets as well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fencepost.check.history.model import COMMITTED, Anomaly, History
+from fencepost.check.history.operations import Poll, Read
+from fencepost.check.history.polls import Stream, streams
+
+Offsets = NDArray[np.int64]
+
+
+def poll_skip(history: History) -> Iterator[Anomaly]:
+    """Find offsets that a reader passed over. What a read_committed reader got, everybody has to get."""
+    committed, everything = _offsets_read(history, COMMITTED), _offsets_read(history)
+    for stream in streams(history):
+        if not stream.offsets:
+            continue
+        known = committed if stream.isolation == COMMITTED else everything
+        others = known[stream.topic, stream.partition]
+        got = np.unique(np.array(stream.offsets, dtype=np.int64))
+        first = stream.start if stream.start >= 0 else got[0]
+        between = others[np.searchsorted(others, first) : np.searchsorted(others, got[-1], side="right")]
+        if len(between) > np.count_nonzero(got >= first):
+            yield _tell(history, stream, np.setdiff1d(between, got))
+
+
+def _offsets_read(history: History, *isolations: str) -> dict[tuple[str, int], Offsets]:
+    found: dict[tuple[str, int], list[Offsets]] = {}
+    for _, batch in history.readings(*isolations):
+        found.setdefault((batch.topic, batch.partition), []).append(np.array(batch.offsets, dtype=np.int64))
+    return {place: np.unique(np.concatenate(pieces)) for place, pieces in found.items()}
+
+
+def _tell(history: History, stream: Stream, skipped: Offsets) -> Anomaly:
+    offset = int(skipped[0])
+    after = next(poll for poll, got in zip(stream.polls, stream.offsets, strict=True) if got > offset)
+    name = f"{stream.topic}-{stream.partition}"
+    told = f"{stream.process} passed over offset {offset} of {name}"
+    if len(skipped) > 1:
+        told += f" and {len(skipped) - 1} more"
+    earlier = [poll for poll, got in zip(stream.polls, stream.offsets, strict=True) if got < offset][-1:]
+    placed = [stream.placed] if stream.placed is not None and not earlier else []
+    other = _reader_of(history, stream, offset)
+    return Anomaly("poll_skip", told, (*placed, *earlier, after, other))
+
+
+def _reader_of(history: History, stream: Stream, offset: int) -> Poll | Read:
+    isolations = (COMMITTED,) if stream.isolation == COMMITTED else ()
+    return next(
+        reading
+        for reading, batch in history.readings(*isolations)
+        if (batch.topic, batch.partition) == (stream.topic, stream.partition) and offset in batch.offsets
+    )

@@ -1,0 +1,45 @@
+"""Once another client has initialised a transactional id, nothing that the one before asks for takes effect.
+
+A decision about a prepared transaction is no such request: whoever carries it out is nobody's zombie.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+
+from fencepost.check.history.model import Anomaly, History, Transaction
+from fencepost.check.history.operations import Init, Operation
+
+
+def zombie_write(history: History) -> Iterator[Anomaly]:
+    """Find transactions that a fenced client committed, and records that it wrote, after it was fenced."""
+    inits: dict[str, list[Init]] = {}
+    for init in history.of(Init):
+        if init.ok:
+            inits.setdefault(init.transactional_id, []).append(init)
+    for transaction in history.transactions.values():
+        session = transaction.session
+        if session is None or not session.ok or transaction.prepares:
+            continue
+        later = inits[session.transactional_id]
+        # The first that began when this session's own had ended.
+        following = later[bisect_right(later, session.completed, key=lambda one: one.invoked) :]
+        if following:
+            fence = min(following, key=lambda one: one.completed)
+            yield from _after(transaction, fence, history)
+
+
+def _after(transaction: Transaction, fence: Init, history: History) -> Iterator[Anomaly]:
+    who = f"{transaction.begin.process}, fenced by {fence.process},"
+    shown: tuple[Operation, ...] = (transaction.begin, fence)
+    for commit in transaction.commits:
+        if commit.ok and commit.invoked > fence.completed:
+            yield Anomaly("zombie_write", f"{who} committed transaction {transaction.name}", (*shown, commit))
+            return
+    for send in transaction.sends:
+        if send.invoked > fence.completed and send.value in history.committed:
+            seen = history.committed[send.value].operation
+            told = f"{who} wrote {send.value!r} in transaction {transaction.name}"
+            yield Anomaly("zombie_write", told, (*shown, send, *transaction.ends, seen))
+            return

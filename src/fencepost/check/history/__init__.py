@@ -1,0 +1,9 @@
+"""What the clients of a Kafka asked for and were told: a history. `fencepost.check.checks` judge it."""
+
+from __future__ import annotations
+
+from fencepost.check.history.model import Anomaly, Outcome
+from fencepost.check.history.summary import Read, Transaction, Write
+from fencepost.check.history.summary import Summary as History
+
+__all__ = ["Anomaly", "History", "Outcome", "Read", "Transaction", "Write"]

@@ -1,0 +1,65 @@
+"""The polls of each process as streams: what it got from a partition without being sent elsewhere in between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from fencepost.check.history.model import History
+from fencepost.check.history.operations import Assign, Operation, Poll, Result, Seek
+
+__all__ = ["Stream", "streams"]
+
+
+@dataclass(slots=True)
+class Stream:
+    """`start` is where the reader was put, -1 where that is not known. `polls[i]` brought `offsets[i]`."""
+
+    process: str
+    topic: str
+    partition: int
+    isolation: str
+    start: int = -1
+    placed: Operation | None = None
+    offsets: list[int] = field(default_factory=list)
+    polls: list[Poll] = field(default_factory=list)
+
+
+def streams(history: History) -> Iterator[Stream]:
+    """Every stream, when it has ended. A poll whose end nobody knows ends all streams of its process."""
+    running: dict[str, dict[tuple[str, int], Stream]] = {}
+    for operation in history.operations:
+        if not isinstance(operation, Assign | Seek | Poll):
+            continue
+        mine = running.setdefault(operation.process, {})
+        match operation:
+            case Assign():
+                yield from mine.values()
+                mine.clear()
+                _place(operation, mine)
+            case Seek():
+                yield from (mine.pop(place[:2]) for place in operation.positions if place[:2] in mine)
+                _place(operation, mine)
+            case Poll() if operation.result is Result.UNKNOWN:
+                yield from mine.values()
+                mine.clear()
+            case Poll():
+                _extend(operation, mine)
+    for mine in running.values():
+        yield from mine.values()
+
+
+def _place(operation: Assign | Seek, mine: dict[tuple[str, int], Stream]) -> None:
+    for topic, partition, offset in operation.positions:
+        mine[topic, partition] = Stream(operation.process, topic, partition, "", offset, operation)
+
+
+def _extend(poll: Poll, mine: dict[tuple[str, int], Stream]) -> None:
+    for batch in poll.records:
+        place = batch.topic, batch.partition
+        stream = mine.get(place)
+        if stream is None:
+            stream = mine[place] = Stream(poll.process, *place, poll.isolation)
+        stream.isolation = poll.isolation
+        stream.offsets += batch.offsets
+        stream.polls += [poll] * len(batch.offsets)

@@ -1,0 +1,114 @@
+"""A history without times: transactions with their outcome, and what readers got when all was over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from fencepost.check.history.model import Outcome
+from fencepost.check.history.operations import (
+    Abort,
+    Batch,
+    Begin,
+    Commit,
+    FetchOffsets,
+    Operation,
+    Position,
+    Send,
+    SendOffsets,
+)
+from fencepost.check.history.operations import Read as ReadToEnd
+from fencepost.check.history.recorder import Recorder
+
+__all__ = ["Read", "Summary", "Transaction", "Write"]
+
+GROUP_INPUT = "input"
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One record that a transaction sent; `acknowledged` when the broker said that it has it."""
+
+    topic: str
+    partition: int
+    value: str
+    acknowledged: bool = True
+
+
+@dataclass(slots=True)
+class Transaction:
+    """One transaction of one producer. `number` counts that producer's transactions; `offsets` is group -> committed
+    position.
+    """
+
+    producer: str
+    number: int
+    writes: list[Write] = field(default_factory=list)
+    offsets: dict[str, int] = field(default_factory=dict)
+    outcome: Outcome = Outcome.UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """One record that a reader got."""
+
+    reader: str
+    topic: str
+    partition: int
+    offset: int
+    value: str
+
+
+@dataclass(slots=True)
+class Summary:
+    """A whole run. `reads` are read_committed, in the order in which each reader got them, to the end of the log.
+
+    `committed_offsets` holds each group's position as read at the end; a group reads one partition.
+    """
+
+    transactions: list[Transaction] = field(default_factory=list)
+    reads: list[Read] = field(default_factory=list)
+    committed_offsets: dict[str, int] = field(default_factory=dict)
+
+    def operations(self) -> list[Operation]:
+        """The same as operations, each before the next, at no time in particular."""
+        recorder = Recorder(lambda: 0.0)
+        for transaction in self.transactions:
+            _play(transaction, recorder)
+        places = {(write.topic, write.partition) for transaction in self.transactions for write in transaction.writes}
+        for reader in sorted({read.reader for read in self.reads}):
+            mine = [read for read in self.reads if read.reader == reader]
+            for topic, partition in sorted(places | {(read.topic, read.partition) for read in mine}):
+                here = [read for read in mine if (read.topic, read.partition) == (topic, partition)]
+                batch = Batch(topic, partition, [read.offset for read in here], [read.value for read in here])
+                recorder.at_once(
+                    ReadToEnd(
+                        process=reader, topic=topic, partition=partition, isolation="read_committed", records=[batch]
+                    )
+                )
+        for group in sorted({group for transaction in self.transactions for group in transaction.offsets}):
+            offset = self.committed_offsets.get(group)
+            found = [] if offset is None else [Position(GROUP_INPUT, 0, offset)]
+            recorder.at_once(FetchOffsets(process="reader", group=group, offsets=found))
+        return recorder.operations
+
+
+def _play(transaction: Transaction, recorder: Recorder) -> None:
+    process = transaction.producer
+    name = f"{process} {transaction.number}"
+    recorder.at_once(Begin(process=process, transaction=name, transactional_id=process))
+    for write in transaction.writes:
+        send = Send(process=process, topic=write.topic, partition=write.partition, value=write.value, transaction=name)
+        if write.acknowledged:
+            recorder.at_once(send)
+        else:
+            recorder.invoke(send)
+    for group, offset in transaction.offsets.items():
+        position = Position(GROUP_INPUT, 0, offset)
+        recorder.at_once(SendOffsets(process=process, transaction=name, group=group, offsets=[position]))
+    match transaction.outcome:
+        case Outcome.COMMITTED:
+            recorder.at_once(Commit(process=process, transaction=name))
+        case Outcome.UNKNOWN:
+            recorder.invoke(Commit(process=process, transaction=name))
+        case Outcome.ABORTED | Outcome.OPEN:
+            recorder.at_once(Abort(process=process, transaction=name))

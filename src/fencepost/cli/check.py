@@ -1,0 +1,92 @@
+"""`fencepost check`: what a history of clients' operations says about the Kafka that they talked to."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fencepost.check.history.file import operations_of
+from fencepost.check.history.model import History, InvalidHistory
+from fencepost.check.history.timeline import page
+from fencepost.check.history.verdict import Verdict, describe, in_order, judge, text_of
+from fencepost.cli.output import Json, print_json
+
+__all__ = ["check", "report"]
+
+
+def check(
+    history: Annotated[str, typer.Argument(metavar="HISTORY", help="JSON lines, see docs/check.md; - for stdin.")],
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a page with a timeline of each anomaly.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Show at most so many anomalies of each kind.")] = 5,
+    as_json: Json = False,
+) -> None:
+    """Judge a history: what each client asked for and was told, operation by operation.
+
+    Exit status 0: no anomaly; 1: anomalies, or nobody read anything; 2: the history cannot be read.
+
+    Example: fencepost check history.jsonl --html history.html
+    """
+    try:
+        verdict = judge(_load(history), limit)
+    except (InvalidHistory, OSError, UnicodeDecodeError) as error:
+        sys.stderr.write(f"fencepost check: {history}: {error}\n")
+        raise typer.Exit(2) from error
+    report(verdict, html, Path(history).name, as_json=as_json)
+    raise typer.Exit(0 if verdict.clean else 1)
+
+
+def report(verdict: Verdict, html: Path | None, title: str, *, as_json: bool) -> None:
+    """Print the verdict, and draw it where it is asked for."""
+    if html is not None:
+        html.write_text(page(verdict, title), encoding="utf-8")
+    if as_json:
+        print_json(_as_json(verdict))
+    else:
+        sys.stdout.write(text_of(verdict) + "\n")
+
+
+def _load(name: str) -> History:
+    with _without_collections():
+        if name == "-":
+            return History(operations_of(sys.stdin))
+        with open(name, encoding="utf-8") as file:
+            return History(operations_of(file))
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Millions of objects that all stay are not worth being looked at again and again."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def _as_json(verdict: Verdict) -> dict[str, Any]:
+    return {
+        "clean": verdict.clean,
+        "operations": verdict.operations,
+        "records_read": verdict.records_read,
+        "counts": verdict.counts,
+        "anomalies": [
+            {
+                "check": anomaly.check,
+                "detail": anomaly.detail,
+                "operations": [
+                    {"line": one.invoked, "process": one.process, "f": one.F, "text": describe(one)}
+                    for one in in_order(anomaly.operations)
+                ],
+            }
+            for anomaly in verdict.kept
+        ],
+    }
