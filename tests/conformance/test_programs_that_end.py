@@ -210,3 +210,65 @@ def test_and_in_a_forked_process(broker: BrokerUnderTest) -> None:
             assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0  # noqa: ASYNC222 (it ends at once)
 
     asyncio.run(make())
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no fork()")
+def test_a_forked_child_ends_nothing_of_its_parent() -> None:
+    """The first leaves all blocks, and what is registered for the end of the program runs."""
+    program = """
+import os, sys, fencepost
+
+def forked(act):
+    if (child := os.fork()) == 0:
+        act()
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+def close_all():
+    for client in (producer, consumer, admin):
+        client.close()
+    broker.stop()
+    os._exit(8)
+
+def leave_another():
+    fencepost.Broker().start()
+    sys.exit(9)
+
+with (
+    fencepost.Broker() as broker,
+    fencepost.Producer(broker.bootstrap_servers.replace("127.0.0.1", "localhost"), transactional_id="x") as producer,
+    fencepost.Consumer(broker.bootstrap_servers, group_id="g") as consumer,
+    fencepost.Admin(broker.bootstrap_servers) as admin,
+):
+    producer.init_transactions()
+    with producer.transaction():
+        producer.send("t", b"1").result(120)
+        print(forked(lambda: sys.exit(7)), forked(close_all), forked(leave_another))
+    print(admin.list_offsets({("t", 0): -1})[fencepost.TopicPartition("t", 0)].offset)
+"""
+    done = run(program)
+    assert (done.stdout.split(), done.stderr) == (["7", "8", "9", "2"], "")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no fork()")
+def test_a_forked_child_uses_its_parent_s_broker_as_a_client_only() -> None:
+    program = """
+import os, fencepost
+with fencepost.Broker() as broker:
+    if (child := os.fork()) == 0:
+        for call in (
+            broker.restart, broker.metrics, broker.settle, broker.wait_for_failure, lambda: broker.clock.advance(1)
+        ):
+            try:
+                call()
+            except RuntimeError as error:
+                print(error, flush=True)
+        with fencepost.Admin(broker.bootstrap_servers) as admin:
+            print(admin.list_topics(), flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+"""
+    done = run(program)
+    assert (done.stdout.splitlines(), done.stderr) == (
+        ["the broker runs in the process that started it"] * 5 + ["[]"],
+        "",
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import tempfile
 import threading
@@ -43,6 +44,8 @@ class Broker:
     `listeners` that ask for it, or, without that setting, on the one that there is.
 
     `clock` moves its time, `faults` makes it do wrong on purpose (`fencepost.broker.embedded_control`).
+
+    A forked child may use it as a client does; `stop` does nothing there, all else raises RuntimeError.
     """
 
     def __init__(
@@ -63,6 +66,7 @@ class Broker:
         self._address = self._wanted
         self._own_directory: str | None = None
         self._thread: threading.Thread | None = None
+        self._pid = -1  # the process that it runs in
         self._loop: asyncio.AbstractEventLoop | None = None
         self._end: asyncio.Event | None = None
         self._server: BrokerServer | None = None
@@ -107,7 +111,7 @@ class Broker:
 
     def stop(self) -> None:
         """Stop, and return when the logs are closed. Raises what ended the broker before, if something did."""
-        if self._thread is None:
+        if self._thread is None or self._pid != os.getpid():  # a forked child's copy: its parent's goes on
             return
         self._end_thread(clean=True)
         self._remove_directory()
@@ -119,8 +123,7 @@ class Broker:
 
         Returns what had ended the broker before, None if nothing had. Raises RuntimeError when it was not started.
         """
-        if self._thread is None:
-            raise RuntimeError("the broker does not run")
+        self._check_runs_here()
         self._end_thread(clean=clean)
         error = self._error
         self._start_on(self._address)
@@ -142,6 +145,7 @@ class Broker:
 
     def wait_for_failure(self, timeout_s: float = 60.0) -> BaseException:
         """Return what ended the broker once it has ended by itself (a sync that failed). Raises TimeoutError."""
+        self._check_runs_here()
         if not self._stopped.wait(timeout_s) or self._error is None:
             raise TimeoutError(f"the broker has not failed in {timeout_s} s")
         return self._error
@@ -156,6 +160,7 @@ class Broker:
 
     def _start_on(self, address: tuple[str, int]) -> None:
         self._forget_failure()
+        self._pid = os.getpid()
         self._thread = threading.Thread(target=self._run, args=(address,), name="fencepost-broker", daemon=True)
         self._thread.start()
         self._started.wait()
@@ -167,6 +172,12 @@ class Broker:
             _running.discard(self)
             self._remove_directory()
             raise self._error
+
+    def _check_runs_here(self) -> None:
+        if self._thread is None:
+            raise RuntimeError("the broker does not run")
+        if self._pid != os.getpid():
+            raise RuntimeError("the broker runs in the process that started it")
 
     def _forget_failure(self) -> None:
         self._started.clear()
@@ -190,6 +201,7 @@ class Broker:
 
     def _run_inside(self, action: Callable[[BrokerServer], Awaitable[Result]]) -> Result:
         """Run something in the broker's thread and return its result. Raises RuntimeError when there is none."""
+        self._check_runs_here()
         server, loop = self._server, self._loop
         if server is None or loop is None:
             raise RuntimeError("the broker does not run")

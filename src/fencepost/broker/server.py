@@ -29,7 +29,7 @@ from fencepost.broker.metrics.counters import Snapshot
 from fencepost.broker.metrics.log_rate_limit import Pace
 from fencepost.broker.network.admission import Admission, connections_for
 from fencepost.broker.network.backpressure import Answers
-from fencepost.broker.network.sockets import ClientSocket
+from fencepost.broker.network.sockets import ClientSocket, listening_sockets
 from fencepost.broker.security.listeners import Listener, listeners_of
 from fencepost.broker.settings.values import BrokerConfig
 
@@ -435,11 +435,10 @@ class BrokerServer:
         return [failure for failures in await asyncio.gather(*jobs) for failure in failures]
 
     async def _listen(self, index: int, listener: Listener) -> None:
-        server = await self._loop.create_server(
-            lambda: ClientSocket(self, index), listener.host or None, listener.port, backlog=1024
-        )
-        self._servers.append(server)
-        listener.port = server.sockets[0].getsockname()[1]
+        sockets = listening_sockets(listener.host or None, listener.port)
+        listener.port = sockets[0].getsockname()[1]
+        for sock in sockets:
+            self._servers.append(await self._loop.create_server(lambda: ClientSocket(self, index), sock=sock))
         host, port = listener.advertised
         listener.advertised = (host, port or listener.port)
 

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from fencepost.broker.core import BrokerCore
     from fencepost.broker.security.listeners import Listener
 
-__all__ = ["ClientSocket"]
+__all__ = ["ClientSocket", "listening_sockets"]
 
+_BACKLOG = 1024
 _WAITING_BYTES, _WAITING_FRAMES = 256 * 1024, 1000
 
 _log = logging.getLogger("fencepost.broker")
@@ -40,6 +41,25 @@ class Server(Protocol):
     def untaken(self, connection_id: int, untaken_bytes: int) -> None: ...
     def soon(self, action: Callable[[], None]) -> None: ...
     def pump(self) -> None: ...
+
+
+def listening_sockets(host: str | None, port: int) -> list[socket.socket]:
+    """A socket for each address of the host (None: all of this machine) that listens on the port. Raises OSError.
+
+    Made here and not by the event loop: uvloop would look the host up in threads of libuv, for which every forked child
+    of an embedded broker waits at its end, and crashes.
+    """
+    found: list[socket.socket] = []
+    try:
+        for family, _, _, _, address in dict.fromkeys(
+            socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        ):
+            found.append(socket.create_server(address[:2], family=family, backlog=_BACKLOG))
+    except OSError:
+        for sock in found:
+            sock.close()
+        raise
+    return found
 
 
 class ClientSocket(asyncio.BufferedProtocol):

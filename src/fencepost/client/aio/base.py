@@ -30,7 +30,8 @@ os.register_at_fork(after_in_child=_open.clear)
 class AsyncClient(Configured, Generic[C_co]):
     """Holds a core that lives in the running event loop.
 
-    Use in another loop raises UsageError, after close ClosedError, in a forked process ForkedError.
+    Use in another loop raises UsageError, after close ClosedError, in a forked child ForkedError; closing it there
+    does nothing: it is the parent's.
     """
 
     def __init__(self, runtime: AsyncioRuntime, core: C_co) -> None:
@@ -80,8 +81,8 @@ class AsyncClient(Configured, Generic[C_co]):
         )
 
     async def _end(self, close: Callable[[C_co], Coroutine[Any, Any, None]]) -> None:
-        """Close once."""
-        if self._closed:
+        """Close once, and never from a forked child."""
+        if self._closed or os.getpid() != self._pid:
             return
         core = self._here()
         self._closed = True

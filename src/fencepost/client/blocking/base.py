@@ -19,7 +19,10 @@ C_co = TypeVar("C_co", bound=Leaving, covariant=True)  # a client of a core is a
 
 
 class BlockingClient(Configured, Generic[C_co]):
-    """Holds a core that lives in the I/O thread. Use after close raises ClosedError, after fork() ForkedError."""
+    """Holds a core that lives in the I/O thread.
+
+    Use after close raises ClosedError, in a forked child ForkedError. Closing it there does nothing.
+    """
 
     def __init__(self, make: Callable[[], C_co]) -> None:
         """`make` runs in the I/O thread and returns the core."""
@@ -61,9 +64,8 @@ class BlockingClient(Configured, Generic[C_co]):
             raise ClosedError(f"this {type(self).__name__} is closed")
 
     def _end(self, close: Callable[[C_co], Coroutine[Any, Any, None]]) -> None:
-        """Close once."""
-        self._io.check_process()
-        if not self._closed:
+        """Close once, and never from a forked child."""
+        if not self._closed and self._io.is_this_process():
             self._closed = True
             try:
                 self._io.run(close(self._core))

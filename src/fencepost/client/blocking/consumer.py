@@ -310,8 +310,7 @@ class Consumer(BlockingClient[ConsumerCore]):
 
         A call of another thread is waited for; a poll ends at once, with ClosedError.
         """
-        self._io.check_process()
-        if self._closed:
+        if self._closed or not self._io.is_this_process():
             return
         with self._turn.last(lambda: self._io.call_soon(self._core.wakeup)):
             if not self._closed:

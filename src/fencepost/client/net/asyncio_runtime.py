@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import ipaddress
 import logging
 import random
 import secrets
@@ -12,7 +13,7 @@ import socket
 import ssl
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, cast
 
 from fencepost.client.net import tls
@@ -168,12 +169,46 @@ class StreamProtocol(asyncio.Protocol):
 
 
 async def open_plaintext(factory: Callable[[], StreamProtocol], host: str, port: int, **options: Any) -> StreamProtocol:
-    """Plain TCP. IPv6 and IPv4 addresses of a name are tried in turn, overlapping (RFC 8305)."""
+    """Plain TCP. IPv6 and IPv4 addresses of a name are tried in turn (in asyncio's own loop overlapping, RFC 8305)."""
     loop = asyncio.get_running_loop()
     if isinstance(loop, asyncio.BaseEventLoop):
         options["happy_eyeballs_delay"] = 0.25
+    elif not _is_address(host):
+        return await _open_by_name(loop, factory, host, port, options)
     _, stream = await loop.create_connection(factory, host, port, **options)
     return stream
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+async def _open_by_name(
+    loop: asyncio.AbstractEventLoop,
+    factory: Callable[[], StreamProtocol],
+    host: str,
+    port: int,
+    options: Mapping[str, Any],
+) -> StreamProtocol:
+    """Plain TCP in uvloop: its own look-up leaves threads of libuv, for which a forked child waits, and crashes."""
+    look_up = functools.partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+    refusals: list[OSError] = []
+    for *_, address in await loop.run_in_executor(None, look_up):
+        try:
+            _, stream = await loop.create_connection(factory, str(address[0]), port, **options)
+        except (ssl.SSLError, ConnectionResetError, ConnectionAbortedError):
+            raise  # there was a connection
+        except OSError as error:
+            refusals.append(error)
+        else:
+            return stream
+    if len(refusals) == 1:
+        raise refusals[0]
+    raise OSError(refusals[-1].errno, "; ".join(map(str, refusals)))
 
 
 async def open_tls(

@@ -163,7 +163,10 @@ class IoThread:
         try:
             yield value
         except BaseException as error:
-            if not self.run_through(block.__aexit__(type(error), error, error.__traceback__)):
+            # A forked child that leaves the block has nothing to put right: the block is its parent's.
+            if not self.is_this_process() or not self.run_through(
+                block.__aexit__(type(error), error, error.__traceback__)
+            ):
                 raise
         else:
             self.run_through(block.__aexit__(None, None, None))
