@@ -8,6 +8,7 @@ import io
 import random
 import types
 import typing
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -120,10 +121,15 @@ def pair(kio_cls: Any, our_cls: Any, numbers: random.Random, most: int = 3) -> t
             kio_values[field.name] = our_values[name] = None
         elif is_array:
             kio_values[field.name] = tuple(kio for kio, _ in made)
-            our_values[name] = [our for _, our in made]
+            our_values[name] = ours_of(kind, (our for _, our in made))
         else:
             ((kio_values[field.name], our_values[name]),) = made
     return kio_cls(**kio_values), our_cls(**our_values)
+
+
+def ours_of(kind: str, values: Iterable[Any]) -> Sequence[Any]:
+    """An array as it is read: integers as a tuple, anything else as a list."""
+    return tuple(values) if kind in BITS else list(values)
 
 
 def one_value(kind: str, element: Any, our_element: Any, numbers: random.Random, nullable: bool) -> tuple[Any, Any]:

@@ -1,15 +1,17 @@
 """The values of Kafka's messages, one function each: what the generated modules in `protocol.messages` are made of.
 
 A reader takes (data, position) and returns (value, next position); a writer adds to a bytearray. "compact" are the
-forms of flexible versions (KIP-482). Every length is held against the bytes that are left before anything is made of
-it: a message can never make its reader allocate more than its own size calls for. Readers raise MalformedMessage,
-struct.error, IndexError or UnicodeDecodeError on bytes that are none of ours; `protocol.codec` makes them one.
-Writers raise ValueError for what the wire cannot say.
+forms of flexible versions (KIP-482), of which the generated code reads short ones itself. A length of more than one
+byte is held against the bytes that are left before anything is made of it: a message can never make its reader
+allocate more than its own size calls for. Readers raise MalformedMessage, struct.error, IndexError or
+UnicodeDecodeError on bytes that are none of ours; `protocol.codec` makes them one. Writers raise ValueError for what
+the wire cannot say.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from struct import Struct
 from typing import TypeVar
 from uuid import UUID
@@ -18,6 +20,7 @@ from fencepost.protocol.errors import MalformedMessage
 from fencepost.protocol.varint import read_unsigned_varint, skip_tagged_fields, write_unsigned_varint
 
 __all__ = [
+    "UNPACK_INT32S",
     "Codec",
     "check_end",
     "need",
@@ -32,15 +35,17 @@ __all__ = [
     "read_compact_nullable_int32s",
     "read_compact_nullable_string",
     "read_compact_string",
+    "read_compact_strings",
     "read_int32s",
     "read_nullable",
     "read_nullable_array",
     "read_nullable_string",
     "read_string",
+    "read_strings",
     "read_tag",
     "read_unsigned_varint",
-    "read_uuid",
     "skip_tagged_fields",
+    "uuid_of",
     "write_array",
     "write_bytes",
     "write_compact_array",
@@ -61,9 +66,10 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-_Read = Callable[[bytes, int], tuple[T, int]]
-_Write = Callable[[bytearray, T], None]
-Codec = Mapping[int, tuple[_Read[T], _Write[T]]]
+Read = Callable[[bytes, int], tuple[T, int]]
+ReadMany = Callable[[bytes, int, int], tuple[list[T], int]]
+Write = Callable[[bytearray, T], None]
+Codec = Mapping[int, tuple[Read[T], Write[T]]]
 """What reads and what writes a message, by version."""
 
 _INT16 = Struct(">h")
@@ -71,6 +77,9 @@ _INT32 = Struct(">i")
 _MOST_STRING_BYTES = 32_767  # Kafka's own limit, in the compact form too
 _SHORT = 126  # the longest compact length whose varint is one byte
 _INT32S = tuple(Struct(f">{count}i") for count in range(_SHORT + 1))
+
+UNPACK_INT32S = tuple(Struct(f">{size - 1}i" if size else "").unpack_from for size in range(_SHORT + 2))
+"""What reads the int32s of a compact array, by the byte before them, which is one more than their number."""
 
 new = object.__new__
 """An instance without its defaults, for a reader that sets every field."""
@@ -207,107 +216,115 @@ def write_compact_bytes(out: bytearray, value: bytes) -> None:
     out += value
 
 
-def read_uuid(data: bytes, at: int) -> tuple[UUID | None, int]:
+@lru_cache(maxsize=4096)  # the same few topics are named in message after message
+def uuid_of(raw: bytes) -> UUID | None:
     """None for the zero UUID."""
-    raw = data[at : at + 16]
-    if raw == bytes(16):
-        return None, at + 16
     if len(raw) < 16:
         raise MalformedMessage("a UUID cut short")
-    return UUID(bytes=raw), at + 16
+    return UUID(bytes=raw) if any(raw) else None
 
 
 def write_uuid(out: bytearray, value: UUID | None) -> None:
     out += bytes(16) if value is None else value.bytes
 
 
-# --- arrays: `least` is the size of the smallest element ---
+# --- arrays: `least` is the size of the smallest element, `read` makes a list of so many elements ---
 
 
-def _elements(data: bytes, at: int, count: int, read: _Read[T], least: int) -> tuple[list[T], int]:
+def read_array(data: bytes, at: int, read: ReadMany[T], least: int) -> tuple[list[T], int]:
+    (count,) = _INT32.unpack_from(data, at)
+    _check_count(data, at + 4, count, least)
+    return read(data, at + 4, count)
+
+
+def read_nullable_array(data: bytes, at: int, read: ReadMany[T], least: int) -> tuple[list[T] | None, int]:
+    (count,) = _INT32.unpack_from(data, at)
+    return (None, at + 4) if count < 0 else read_array(data, at, read, least)
+
+
+def read_compact_array(data: bytes, at: int, read: ReadMany[T], least: int) -> tuple[list[T], int]:
+    count, at = _compact_length(data, at)
     _check_count(data, at, count, least)
+    return read(data, at, count)
+
+
+def read_compact_nullable_array(data: bytes, at: int, read: ReadMany[T], least: int) -> tuple[list[T] | None, int]:
+    return (None, at + 1) if data[at] == 0 else read_compact_array(data, at, read, least)
+
+
+def read_strings(data: bytes, at: int, count: int) -> tuple[list[str], int]:
     values = []
     for _ in range(count):
-        value, at = read(data, at)
+        value, at = read_string(data, at)
         values.append(value)
     return values, at
 
 
-def read_array(data: bytes, at: int, read: _Read[T], least: int) -> tuple[list[T], int]:
-    return _elements(data, at + 4, _INT32.unpack_from(data, at)[0], read, least)
+def read_compact_strings(data: bytes, at: int, count: int) -> tuple[list[str], int]:
+    values = []
+    for _ in range(count):
+        size = data[at]
+        if 0 < size < 0x80:  # nearly always
+            end = at + size
+            values.append(data[at + 1 : end].decode())
+            at = end
+        else:
+            value, at = read_compact_string(data, at)
+            values.append(value)
+    return values, at
 
 
-def read_nullable_array(data: bytes, at: int, read: _Read[T], least: int) -> tuple[list[T] | None, int]:
-    (count,) = _INT32.unpack_from(data, at)
-    return (None, at + 4) if count < 0 else _elements(data, at + 4, count, read, least)
-
-
-def read_compact_array(data: bytes, at: int, read: _Read[T], least: int) -> tuple[list[T], int]:
-    count, at = _compact_length(data, at)
-    return _elements(data, at, count, read, least)
-
-
-def read_compact_nullable_array(data: bytes, at: int, read: _Read[T], least: int) -> tuple[list[T] | None, int]:
-    count, at = _compact_length(data, at)
-    return (None, at) if count < 0 else _elements(data, at, count, read, least)
-
-
-def write_array(out: bytearray, values: Sequence[T], write: _Write[T]) -> None:
+def write_array(out: bytearray, values: Sequence[T], write: Write[T]) -> None:
     out += _INT32.pack(len(values))
     for value in values:
         write(out, value)
 
 
-def write_nullable_array(out: bytearray, values: Sequence[T] | None, write: _Write[T]) -> None:
+def write_nullable_array(out: bytearray, values: Sequence[T] | None, write: Write[T]) -> None:
     if values is None:
         out += b"\xff\xff\xff\xff"
     else:
         write_array(out, values, write)
 
 
-def write_compact_array(out: bytearray, values: Sequence[T], write: _Write[T]) -> None:
+def write_compact_array(out: bytearray, values: Sequence[T], write: Write[T]) -> None:
     _write_compact_length(out, len(values))
     for value in values:
         write(out, value)
 
 
-def write_compact_nullable_array(out: bytearray, values: Sequence[T] | None, write: _Write[T]) -> None:
+def write_compact_nullable_array(out: bytearray, values: Sequence[T] | None, write: Write[T]) -> None:
     if values is None:
         out.append(0)
     else:
         write_compact_array(out, values, write)
 
 
-# --- arrays of integers ---
+# --- arrays of integers, which are read as tuples ---
 
 
-def _int32s(data: bytes, at: int, count: int) -> tuple[list[int], int]:
+def _int32s(data: bytes, at: int, count: int) -> tuple[tuple[int, ...], int]:
     _check_count(data, at, count, 4)
-    layout = _INT32S[count] if count <= _SHORT else Struct(f">{count}i")
-    return list(layout.unpack_from(data, at)), at + layout.size
+    return Struct(f">{count}i").unpack_from(data, at), at + 4 * count
 
 
-def read_int32s(data: bytes, at: int) -> tuple[list[int], int]:
+def read_int32s(data: bytes, at: int) -> tuple[tuple[int, ...], int]:
     return _int32s(data, at + 4, _INT32.unpack_from(data, at)[0])
 
 
-def read_compact_int32s(data: bytes, at: int) -> tuple[list[int], int]:
-    count = data[at]
-    if 0 < count <= _SHORT:  # nearly always
-        return list(_INT32S[count - 1].unpack_from(data, at + 1)), at + 4 * count - 3
+def read_compact_int32s(data: bytes, at: int) -> tuple[tuple[int, ...], int]:
     count, at = _compact_length(data, at)
     return _int32s(data, at, count)
 
 
-def read_compact_nullable_int32s(data: bytes, at: int) -> tuple[list[int] | None, int]:
+def read_compact_nullable_int32s(data: bytes, at: int) -> tuple[tuple[int, ...] | None, int]:
     return (None, at + 1) if data[at] == 0 else read_compact_int32s(data, at)
 
 
-def read_compact_int64s(data: bytes, at: int) -> tuple[list[int], int]:
+def read_compact_int64s(data: bytes, at: int) -> tuple[tuple[int, ...], int]:
     count, at = _compact_length(data, at)
     _check_count(data, at, count, 8)
-    layout = Struct(f">{count}q")
-    return list(layout.unpack_from(data, at)), at + layout.size
+    return Struct(f">{count}q").unpack_from(data, at), at + 8 * count
 
 
 def write_int32s(out: bytearray, values: Sequence[int]) -> None:
@@ -340,11 +357,11 @@ def write_compact_int64s(out: bytearray, values: Sequence[int]) -> None:
 # --- structures that may be null (KIP-893), tagged fields (KIP-482) ---
 
 
-def read_nullable(data: bytes, at: int, read: _Read[T]) -> tuple[T | None, int]:
+def read_nullable(data: bytes, at: int, read: Read[T]) -> tuple[T | None, int]:
     return (None, at + 1) if data[at] >= 0x80 else read(data, at + 1)
 
 
-def write_nullable(out: bytearray, value: T | None, write: _Write[T]) -> None:
+def write_nullable(out: bytearray, value: T | None, write: Write[T]) -> None:
     if value is None:
         out.append(0xFF)
     else:

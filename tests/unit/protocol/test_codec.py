@@ -146,6 +146,6 @@ def test_codes() -> None:
 
 
 def test_the_generated_classes_are_current() -> None:
-    script = ROOT / "tools/gen_messages.py"
-    done = subprocess.run([sys.executable, str(script), "--check"], capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "tools.gen_messages", "--check"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -34,7 +34,15 @@ class AddOffsetsToTxnResponse:
 
 
 _I_H = Struct(">ih")
+_I_H_U8 = Struct(">ihB")
 _Q_H = Struct(">qh")
+_Q_H_U8 = Struct(">qhB")
+
+
+def _write_add_offsets_to_txn_request_v0(out: bytearray, value: AddOffsetsToTxnRequest) -> None:
+    write_string(out, value.transactional_id)
+    out += _Q_H.pack(value.producer_id, value.producer_epoch)
+    write_string(out, value.group_id)
 
 
 def _read_add_offsets_to_txn_request_v0(data: bytes, at: int) -> tuple[AddOffsetsToTxnRequest, int]:
@@ -45,20 +53,6 @@ def _read_add_offsets_to_txn_request_v0(data: bytes, at: int) -> tuple[AddOffset
     return value, at
 
 
-def _write_add_offsets_to_txn_request_v0(out: bytearray, value: AddOffsetsToTxnRequest) -> None:
-    write_string(out, value.transactional_id)
-    out += _Q_H.pack(value.producer_id, value.producer_epoch)
-    write_string(out, value.group_id)
-
-
-def _read_add_offsets_to_txn_request_v3(data: bytes, at: int) -> tuple[AddOffsetsToTxnRequest, int]:
-    value = new(AddOffsetsToTxnRequest)
-    value.transactional_id, at = read_compact_string(data, at)
-    value.producer_id, value.producer_epoch = _Q_H.unpack_from(data, at)
-    value.group_id, at = read_compact_string(data, at + 10)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
-
-
 def _write_add_offsets_to_txn_request_v3(out: bytearray, value: AddOffsetsToTxnRequest) -> None:
     write_compact_string(out, value.transactional_id)
     out += _Q_H.pack(value.producer_id, value.producer_epoch)
@@ -66,26 +60,45 @@ def _write_add_offsets_to_txn_request_v3(out: bytearray, value: AddOffsetsToTxnR
     out.append(0)
 
 
-def _read_add_offsets_to_txn_response_v0(data: bytes, at: int) -> tuple[AddOffsetsToTxnResponse, int]:
-    value = new(AddOffsetsToTxnResponse)
-    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
-    return value, at + 6
+def _read_add_offsets_to_txn_request_v3(data: bytes, at: int) -> tuple[AddOffsetsToTxnRequest, int]:
+    value = new(AddOffsetsToTxnRequest)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.transactional_id, at = data[at + 1 : end].decode(), end
+    else:
+        value.transactional_id, at = read_compact_string(data, at)
+    value.producer_id, value.producer_epoch, size = _Q_H_U8.unpack_from(data, at)
+    if 0 < size < 0x80:
+        end = at + 10 + size
+        value.group_id, at = data[at + 11 : end].decode(), end
+    else:
+        value.group_id, at = read_compact_string(data, at + 10)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_add_offsets_to_txn_response_v0(out: bytearray, value: AddOffsetsToTxnResponse) -> None:
     out += _I_H.pack(value.throttle_time_ms, value.error_code)
 
 
-def _read_add_offsets_to_txn_response_v3(data: bytes, at: int) -> tuple[AddOffsetsToTxnResponse, int]:
+def _read_add_offsets_to_txn_response_v0(data: bytes, at: int) -> tuple[AddOffsetsToTxnResponse, int]:
     value = new(AddOffsetsToTxnResponse)
     value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
     at += 6
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_add_offsets_to_txn_response_v3(out: bytearray, value: AddOffsetsToTxnResponse) -> None:
     out += _I_H.pack(value.throttle_time_ms, value.error_code)
     out.append(0)
+
+
+def _read_add_offsets_to_txn_response_v3(data: bytes, at: int) -> tuple[AddOffsetsToTxnResponse, int]:
+    value = new(AddOffsetsToTxnResponse)
+    value.throttle_time_ms, value.error_code, tags = _I_H_U8.unpack_from(data, at)
+    at = at + 7 if tags == 0 else skip_tagged_fields(data, at + 6)
+    return value, at
 
 
 REQUEST: Codec[AddOffsetsToTxnRequest] = {

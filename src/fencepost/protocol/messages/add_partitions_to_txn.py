@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from fencepost.protocol.wire import (
     Codec,
+    UNPACK_INT32S,
     new,
     read_array,
     read_compact_array,
@@ -80,15 +81,12 @@ class AddPartitionsToTxnResponse:
 
 _I = Struct(">i")
 _I_H = Struct(">ih")
+_I_H_U8 = Struct(">ihB")
+_I_U8 = Struct(">iB")
 _Q_H = Struct(">qh")
 _Q_H_T = Struct(">qh?")
-
-
-def _read_add_partitions_to_txn_topic_v0(data: bytes, at: int) -> tuple[AddPartitionsToTxnTopic, int]:
-    value = new(AddPartitionsToTxnTopic)
-    value.name, at = read_string(data, at)
-    value.partitions, at = read_int32s(data, at)
-    return value, at
+_Q_H_T_U8 = Struct(">qh?B")
+_Q_H_U8 = Struct(">qhB")
 
 
 def _write_add_partitions_to_txn_topic_v0(out: bytearray, value: AddPartitionsToTxnTopic) -> None:
@@ -96,13 +94,16 @@ def _write_add_partitions_to_txn_topic_v0(out: bytearray, value: AddPartitionsTo
     write_int32s(out, value.partitions)
 
 
-def _read_add_partitions_to_txn_request_v0(data: bytes, at: int) -> tuple[AddPartitionsToTxnRequest, int]:
-    value = new(AddPartitionsToTxnRequest)
-    value.v3_and_below_transactional_id, at = read_string(data, at)
-    value.v3_and_below_producer_id, value.v3_and_below_producer_epoch = _Q_H.unpack_from(data, at)
-    value.v3_and_below_topics, at = read_array(data, at + 10, _read_add_partitions_to_txn_topic_v0, 6)
-    value.transactions = ()
-    return value, at
+def _read_many_add_partitions_to_txn_topic_v0(
+    data: bytes, at: int, count: int
+) -> tuple[list[AddPartitionsToTxnTopic], int]:
+    values = []
+    for _ in range(count):
+        value = new(AddPartitionsToTxnTopic)
+        value.name, at = read_string(data, at)
+        value.partitions, at = read_int32s(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_add_partitions_to_txn_request_v0(out: bytearray, value: AddPartitionsToTxnRequest) -> None:
@@ -111,11 +112,13 @@ def _write_add_partitions_to_txn_request_v0(out: bytearray, value: AddPartitions
     write_array(out, value.v3_and_below_topics, _write_add_partitions_to_txn_topic_v0)
 
 
-def _read_add_partitions_to_txn_topic_v3(data: bytes, at: int) -> tuple[AddPartitionsToTxnTopic, int]:
-    value = new(AddPartitionsToTxnTopic)
-    value.name, at = read_compact_string(data, at)
-    value.partitions, at = read_compact_int32s(data, at)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_add_partitions_to_txn_request_v0(data: bytes, at: int) -> tuple[AddPartitionsToTxnRequest, int]:
+    value = new(AddPartitionsToTxnRequest)
+    value.v3_and_below_transactional_id, at = read_string(data, at)
+    value.v3_and_below_producer_id, value.v3_and_below_producer_epoch = _Q_H.unpack_from(data, at)
+    value.v3_and_below_topics, at = read_array(data, at + 10, _read_many_add_partitions_to_txn_topic_v0, 6)
+    value.transactions = ()
+    return value, at
 
 
 def _write_add_partitions_to_txn_topic_v3(out: bytearray, value: AddPartitionsToTxnTopic) -> None:
@@ -124,13 +127,28 @@ def _write_add_partitions_to_txn_topic_v3(out: bytearray, value: AddPartitionsTo
     out.append(0)
 
 
-def _read_add_partitions_to_txn_request_v3(data: bytes, at: int) -> tuple[AddPartitionsToTxnRequest, int]:
-    value = new(AddPartitionsToTxnRequest)
-    value.v3_and_below_transactional_id, at = read_compact_string(data, at)
-    value.v3_and_below_producer_id, value.v3_and_below_producer_epoch = _Q_H.unpack_from(data, at)
-    value.v3_and_below_topics, at = read_compact_array(data, at + 10, _read_add_partitions_to_txn_topic_v3, 3)
-    value.transactions = ()
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_add_partitions_to_txn_topic_v3(
+    data: bytes, at: int, count: int
+) -> tuple[list[AddPartitionsToTxnTopic], int]:
+    values = []
+    for _ in range(count):
+        value = new(AddPartitionsToTxnTopic)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.name, at = data[at + 1 : end].decode(), end
+        else:
+            value.name, at = read_compact_string(data, at)
+        size = data[at]
+        if 1 < size < 0x80:
+            value.partitions, at = UNPACK_INT32S[size](data, at + 1), at - 3 + 4 * size
+        elif size == 1:
+            value.partitions, at = (), at + 1
+        else:
+            value.partitions, at = read_compact_int32s(data, at)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_add_partitions_to_txn_request_v3(out: bytearray, value: AddPartitionsToTxnRequest) -> None:
@@ -140,12 +158,24 @@ def _write_add_partitions_to_txn_request_v3(out: bytearray, value: AddPartitions
     out.append(0)
 
 
-def _read_add_partitions_to_txn_transaction_v4(data: bytes, at: int) -> tuple[AddPartitionsToTxnTransaction, int]:
-    value = new(AddPartitionsToTxnTransaction)
-    value.transactional_id, at = read_compact_string(data, at)
-    value.producer_id, value.producer_epoch, value.verify_only = _Q_H_T.unpack_from(data, at)
-    value.topics, at = read_compact_array(data, at + 11, _read_add_partitions_to_txn_topic_v3, 3)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_add_partitions_to_txn_request_v3(data: bytes, at: int) -> tuple[AddPartitionsToTxnRequest, int]:
+    value = new(AddPartitionsToTxnRequest)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.v3_and_below_transactional_id, at = data[at + 1 : end].decode(), end
+    else:
+        value.v3_and_below_transactional_id, at = read_compact_string(data, at)
+    value.v3_and_below_producer_id, value.v3_and_below_producer_epoch, size = _Q_H_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.v3_and_below_topics, at = _read_many_add_partitions_to_txn_topic_v3(data, at + 11, size - 1)
+    elif size == 1:
+        value.v3_and_below_topics, at = [], at + 11
+    else:
+        value.v3_and_below_topics, at = read_compact_array(data, at + 10, _read_many_add_partitions_to_txn_topic_v3, 3)
+    value.transactions = ()
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_add_partitions_to_txn_transaction_v4(out: bytearray, value: AddPartitionsToTxnTransaction) -> None:
@@ -155,14 +185,28 @@ def _write_add_partitions_to_txn_transaction_v4(out: bytearray, value: AddPartit
     out.append(0)
 
 
-def _read_add_partitions_to_txn_request_v4(data: bytes, at: int) -> tuple[AddPartitionsToTxnRequest, int]:
-    value = new(AddPartitionsToTxnRequest)
-    value.transactions, at = read_compact_array(data, at, _read_add_partitions_to_txn_transaction_v4, 14)
-    value.v3_and_below_transactional_id = ""
-    value.v3_and_below_producer_id = 0
-    value.v3_and_below_producer_epoch = 0
-    value.v3_and_below_topics = ()
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_add_partitions_to_txn_transaction_v4(
+    data: bytes, at: int, count: int
+) -> tuple[list[AddPartitionsToTxnTransaction], int]:
+    values = []
+    for _ in range(count):
+        value = new(AddPartitionsToTxnTransaction)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.transactional_id, at = data[at + 1 : end].decode(), end
+        else:
+            value.transactional_id, at = read_compact_string(data, at)
+        value.producer_id, value.producer_epoch, value.verify_only, size = _Q_H_T_U8.unpack_from(data, at)
+        if 1 < size < 0x80:
+            value.topics, at = _read_many_add_partitions_to_txn_topic_v3(data, at + 12, size - 1)
+        elif size == 1:
+            value.topics, at = [], at + 12
+        else:
+            value.topics, at = read_compact_array(data, at + 11, _read_many_add_partitions_to_txn_topic_v3, 3)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_add_partitions_to_txn_request_v4(out: bytearray, value: AddPartitionsToTxnRequest) -> None:
@@ -170,23 +214,37 @@ def _write_add_partitions_to_txn_request_v4(out: bytearray, value: AddPartitions
     out.append(0)
 
 
-def _read_add_partitions_to_txn_partition_result_v0(
-    data: bytes, at: int
-) -> tuple[AddPartitionsToTxnPartitionResult, int]:
-    value = new(AddPartitionsToTxnPartitionResult)
-    value.partition_index, value.partition_error_code = _I_H.unpack_from(data, at)
-    return value, at + 6
+def _read_add_partitions_to_txn_request_v4(data: bytes, at: int) -> tuple[AddPartitionsToTxnRequest, int]:
+    value = new(AddPartitionsToTxnRequest)
+    size = data[at]
+    if 1 < size < 0x80:
+        value.transactions, at = _read_many_add_partitions_to_txn_transaction_v4(data, at + 1, size - 1)
+    elif size == 1:
+        value.transactions, at = [], at + 1
+    else:
+        value.transactions, at = read_compact_array(data, at, _read_many_add_partitions_to_txn_transaction_v4, 14)
+    value.v3_and_below_transactional_id = ""
+    value.v3_and_below_producer_id = 0
+    value.v3_and_below_producer_epoch = 0
+    value.v3_and_below_topics = ()
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_add_partitions_to_txn_partition_result_v0(out: bytearray, value: AddPartitionsToTxnPartitionResult) -> None:
     out += _I_H.pack(value.partition_index, value.partition_error_code)
 
 
-def _read_add_partitions_to_txn_topic_result_v0(data: bytes, at: int) -> tuple[AddPartitionsToTxnTopicResult, int]:
-    value = new(AddPartitionsToTxnTopicResult)
-    value.name, at = read_string(data, at)
-    value.results_by_partition, at = read_array(data, at, _read_add_partitions_to_txn_partition_result_v0, 6)
-    return value, at
+def _read_many_add_partitions_to_txn_partition_result_v0(
+    data: bytes, at: int, count: int
+) -> tuple[list[AddPartitionsToTxnPartitionResult], int]:
+    values = []
+    for _ in range(count):
+        value = new(AddPartitionsToTxnPartitionResult)
+        value.partition_index, value.partition_error_code = _I_H.unpack_from(data, at)
+        at += 6
+        values.append(value)
+    return values, at
 
 
 def _write_add_partitions_to_txn_topic_result_v0(out: bytearray, value: AddPartitionsToTxnTopicResult) -> None:
@@ -194,13 +252,16 @@ def _write_add_partitions_to_txn_topic_result_v0(out: bytearray, value: AddParti
     write_array(out, value.results_by_partition, _write_add_partitions_to_txn_partition_result_v0)
 
 
-def _read_add_partitions_to_txn_response_v0(data: bytes, at: int) -> tuple[AddPartitionsToTxnResponse, int]:
-    value = new(AddPartitionsToTxnResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.results_by_topic_v3_and_below, at = read_array(data, at + 4, _read_add_partitions_to_txn_topic_result_v0, 6)
-    value.error_code = 0
-    value.results_by_transaction = ()
-    return value, at
+def _read_many_add_partitions_to_txn_topic_result_v0(
+    data: bytes, at: int, count: int
+) -> tuple[list[AddPartitionsToTxnTopicResult], int]:
+    values = []
+    for _ in range(count):
+        value = new(AddPartitionsToTxnTopicResult)
+        value.name, at = read_string(data, at)
+        value.results_by_partition, at = read_array(data, at, _read_many_add_partitions_to_txn_partition_result_v0, 6)
+        values.append(value)
+    return values, at
 
 
 def _write_add_partitions_to_txn_response_v0(out: bytearray, value: AddPartitionsToTxnResponse) -> None:
@@ -208,13 +269,16 @@ def _write_add_partitions_to_txn_response_v0(out: bytearray, value: AddPartition
     write_array(out, value.results_by_topic_v3_and_below, _write_add_partitions_to_txn_topic_result_v0)
 
 
-def _read_add_partitions_to_txn_partition_result_v3(
-    data: bytes, at: int
-) -> tuple[AddPartitionsToTxnPartitionResult, int]:
-    value = new(AddPartitionsToTxnPartitionResult)
-    value.partition_index, value.partition_error_code = _I_H.unpack_from(data, at)
-    at += 6
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_add_partitions_to_txn_response_v0(data: bytes, at: int) -> tuple[AddPartitionsToTxnResponse, int]:
+    value = new(AddPartitionsToTxnResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    (
+        value.results_by_topic_v3_and_below,
+        at,
+    ) = read_array(data, at + 4, _read_many_add_partitions_to_txn_topic_result_v0, 6)
+    value.error_code = 0
+    value.results_by_transaction = ()
+    return value, at
 
 
 def _write_add_partitions_to_txn_partition_result_v3(out: bytearray, value: AddPartitionsToTxnPartitionResult) -> None:
@@ -222,11 +286,16 @@ def _write_add_partitions_to_txn_partition_result_v3(out: bytearray, value: AddP
     out.append(0)
 
 
-def _read_add_partitions_to_txn_topic_result_v3(data: bytes, at: int) -> tuple[AddPartitionsToTxnTopicResult, int]:
-    value = new(AddPartitionsToTxnTopicResult)
-    value.name, at = read_compact_string(data, at)
-    value.results_by_partition, at = read_compact_array(data, at, _read_add_partitions_to_txn_partition_result_v3, 7)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_add_partitions_to_txn_partition_result_v3(
+    data: bytes, at: int, count: int
+) -> tuple[list[AddPartitionsToTxnPartitionResult], int]:
+    values = []
+    for _ in range(count):
+        value = new(AddPartitionsToTxnPartitionResult)
+        value.partition_index, value.partition_error_code, tags = _I_H_U8.unpack_from(data, at)
+        at = at + 7 if tags == 0 else skip_tagged_fields(data, at + 6)
+        values.append(value)
+    return values, at
 
 
 def _write_add_partitions_to_txn_topic_result_v3(out: bytearray, value: AddPartitionsToTxnTopicResult) -> None:
@@ -235,16 +304,34 @@ def _write_add_partitions_to_txn_topic_result_v3(out: bytearray, value: AddParti
     out.append(0)
 
 
-def _read_add_partitions_to_txn_response_v3(data: bytes, at: int) -> tuple[AddPartitionsToTxnResponse, int]:
-    value = new(AddPartitionsToTxnResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    (
-        value.results_by_topic_v3_and_below,
-        at,
-    ) = read_compact_array(data, at + 4, _read_add_partitions_to_txn_topic_result_v3, 3)
-    value.error_code = 0
-    value.results_by_transaction = ()
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_add_partitions_to_txn_topic_result_v3(
+    data: bytes, at: int, count: int
+) -> tuple[list[AddPartitionsToTxnTopicResult], int]:
+    values = []
+    for _ in range(count):
+        value = new(AddPartitionsToTxnTopicResult)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.name, at = data[at + 1 : end].decode(), end
+        else:
+            value.name, at = read_compact_string(data, at)
+        size = data[at]
+        if 1 < size < 0x80:
+            (
+                value.results_by_partition,
+                at,
+            ) = _read_many_add_partitions_to_txn_partition_result_v3(data, at + 1, size - 1)
+        elif size == 1:
+            value.results_by_partition, at = [], at + 1
+        else:
+            (
+                value.results_by_partition,
+                at,
+            ) = read_compact_array(data, at, _read_many_add_partitions_to_txn_partition_result_v3, 7)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_add_partitions_to_txn_response_v3(out: bytearray, value: AddPartitionsToTxnResponse) -> None:
@@ -253,11 +340,25 @@ def _write_add_partitions_to_txn_response_v3(out: bytearray, value: AddPartition
     out.append(0)
 
 
-def _read_add_partitions_to_txn_result_v4(data: bytes, at: int) -> tuple[AddPartitionsToTxnResult, int]:
-    value = new(AddPartitionsToTxnResult)
-    value.transactional_id, at = read_compact_string(data, at)
-    value.topic_results, at = read_compact_array(data, at, _read_add_partitions_to_txn_topic_result_v3, 3)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_add_partitions_to_txn_response_v3(data: bytes, at: int) -> tuple[AddPartitionsToTxnResponse, int]:
+    value = new(AddPartitionsToTxnResponse)
+    value.throttle_time_ms, size = _I_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        (
+            value.results_by_topic_v3_and_below,
+            at,
+        ) = _read_many_add_partitions_to_txn_topic_result_v3(data, at + 5, size - 1)
+    elif size == 1:
+        value.results_by_topic_v3_and_below, at = [], at + 5
+    else:
+        (
+            value.results_by_topic_v3_and_below,
+            at,
+        ) = read_compact_array(data, at + 4, _read_many_add_partitions_to_txn_topic_result_v3, 3)
+    value.error_code = 0
+    value.results_by_transaction = ()
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_add_partitions_to_txn_result_v4(out: bytearray, value: AddPartitionsToTxnResult) -> None:
@@ -266,18 +367,51 @@ def _write_add_partitions_to_txn_result_v4(out: bytearray, value: AddPartitionsT
     out.append(0)
 
 
-def _read_add_partitions_to_txn_response_v4(data: bytes, at: int) -> tuple[AddPartitionsToTxnResponse, int]:
-    value = new(AddPartitionsToTxnResponse)
-    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
-    value.results_by_transaction, at = read_compact_array(data, at + 6, _read_add_partitions_to_txn_result_v4, 3)
-    value.results_by_topic_v3_and_below = ()
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_add_partitions_to_txn_result_v4(
+    data: bytes, at: int, count: int
+) -> tuple[list[AddPartitionsToTxnResult], int]:
+    values = []
+    for _ in range(count):
+        value = new(AddPartitionsToTxnResult)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.transactional_id, at = data[at + 1 : end].decode(), end
+        else:
+            value.transactional_id, at = read_compact_string(data, at)
+        size = data[at]
+        if 1 < size < 0x80:
+            value.topic_results, at = _read_many_add_partitions_to_txn_topic_result_v3(data, at + 1, size - 1)
+        elif size == 1:
+            value.topic_results, at = [], at + 1
+        else:
+            value.topic_results, at = read_compact_array(data, at, _read_many_add_partitions_to_txn_topic_result_v3, 3)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_add_partitions_to_txn_response_v4(out: bytearray, value: AddPartitionsToTxnResponse) -> None:
     out += _I_H.pack(value.throttle_time_ms, value.error_code)
     write_compact_array(out, value.results_by_transaction, _write_add_partitions_to_txn_result_v4)
     out.append(0)
+
+
+def _read_add_partitions_to_txn_response_v4(data: bytes, at: int) -> tuple[AddPartitionsToTxnResponse, int]:
+    value = new(AddPartitionsToTxnResponse)
+    value.throttle_time_ms, value.error_code, size = _I_H_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.results_by_transaction, at = _read_many_add_partitions_to_txn_result_v4(data, at + 7, size - 1)
+    elif size == 1:
+        value.results_by_transaction, at = [], at + 7
+    else:
+        (
+            value.results_by_transaction,
+            at,
+        ) = read_compact_array(data, at + 6, _read_many_add_partitions_to_txn_result_v4, 3)
+    value.results_by_topic_v3_and_below = ()
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 REQUEST: Codec[AddPartitionsToTxnRequest] = {

@@ -61,17 +61,14 @@ class AlterConfigsResponse:
     responses: Sequence[AlterConfigsResourceResponse] = ()
 
 
-_T = Struct(">?")
 _B = Struct(">b")
+_B_U8 = Struct(">bB")
 _H = Struct(">h")
+_H_U8 = Struct(">hB")
 _I = Struct(">i")
-
-
-def _read_alterable_config_v0(data: bytes, at: int) -> tuple[AlterableConfig, int]:
-    value = new(AlterableConfig)
-    value.name, at = read_string(data, at)
-    value.value, at = read_nullable_string(data, at)
-    return value, at
+_I_U8 = Struct(">iB")
+_T = Struct(">?")
+_T_U8 = Struct(">?B")
 
 
 def _write_alterable_config_v0(out: bytearray, value: AlterableConfig) -> None:
@@ -79,12 +76,14 @@ def _write_alterable_config_v0(out: bytearray, value: AlterableConfig) -> None:
     write_nullable_string(out, value.value)
 
 
-def _read_alter_configs_resource_v0(data: bytes, at: int) -> tuple[AlterConfigsResource, int]:
-    value = new(AlterConfigsResource)
-    (value.resource_type,) = _B.unpack_from(data, at)
-    value.resource_name, at = read_string(data, at + 1)
-    value.configs, at = read_array(data, at, _read_alterable_config_v0, 4)
-    return value, at
+def _read_many_alterable_config_v0(data: bytes, at: int, count: int) -> tuple[list[AlterableConfig], int]:
+    values = []
+    for _ in range(count):
+        value = new(AlterableConfig)
+        value.name, at = read_string(data, at)
+        value.value, at = read_nullable_string(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_alter_configs_resource_v0(out: bytearray, value: AlterConfigsResource) -> None:
@@ -93,11 +92,15 @@ def _write_alter_configs_resource_v0(out: bytearray, value: AlterConfigsResource
     write_array(out, value.configs, _write_alterable_config_v0)
 
 
-def _read_alter_configs_request_v0(data: bytes, at: int) -> tuple[AlterConfigsRequest, int]:
-    value = new(AlterConfigsRequest)
-    value.resources, at = read_array(data, at, _read_alter_configs_resource_v0, 7)
-    (value.validate_only,) = _T.unpack_from(data, at)
-    return value, at + 1
+def _read_many_alter_configs_resource_v0(data: bytes, at: int, count: int) -> tuple[list[AlterConfigsResource], int]:
+    values = []
+    for _ in range(count):
+        value = new(AlterConfigsResource)
+        (value.resource_type,) = _B.unpack_from(data, at)
+        value.resource_name, at = read_string(data, at + 1)
+        value.configs, at = read_array(data, at, _read_many_alterable_config_v0, 4)
+        values.append(value)
+    return values, at
 
 
 def _write_alter_configs_request_v0(out: bytearray, value: AlterConfigsRequest) -> None:
@@ -105,11 +108,12 @@ def _write_alter_configs_request_v0(out: bytearray, value: AlterConfigsRequest) 
     out += _T.pack(value.validate_only)
 
 
-def _read_alterable_config_v2(data: bytes, at: int) -> tuple[AlterableConfig, int]:
-    value = new(AlterableConfig)
-    value.name, at = read_compact_string(data, at)
-    value.value, at = read_compact_nullable_string(data, at)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_alter_configs_request_v0(data: bytes, at: int) -> tuple[AlterConfigsRequest, int]:
+    value = new(AlterConfigsRequest)
+    value.resources, at = read_array(data, at, _read_many_alter_configs_resource_v0, 7)
+    (value.validate_only,) = _T.unpack_from(data, at)
+    at += 1
+    return value, at
 
 
 def _write_alterable_config_v2(out: bytearray, value: AlterableConfig) -> None:
@@ -118,12 +122,27 @@ def _write_alterable_config_v2(out: bytearray, value: AlterableConfig) -> None:
     out.append(0)
 
 
-def _read_alter_configs_resource_v2(data: bytes, at: int) -> tuple[AlterConfigsResource, int]:
-    value = new(AlterConfigsResource)
-    (value.resource_type,) = _B.unpack_from(data, at)
-    value.resource_name, at = read_compact_string(data, at + 1)
-    value.configs, at = read_compact_array(data, at, _read_alterable_config_v2, 3)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_alterable_config_v2(data: bytes, at: int, count: int) -> tuple[list[AlterableConfig], int]:
+    values = []
+    for _ in range(count):
+        value = new(AlterableConfig)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.name, at = data[at + 1 : end].decode(), end
+        else:
+            value.name, at = read_compact_string(data, at)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.value, at = data[at + 1 : end].decode(), end
+        elif size == 0:
+            value.value, at = None, at + 1
+        else:
+            value.value, at = read_compact_nullable_string(data, at)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_alter_configs_resource_v2(out: bytearray, value: AlterConfigsResource) -> None:
@@ -133,12 +152,26 @@ def _write_alter_configs_resource_v2(out: bytearray, value: AlterConfigsResource
     out.append(0)
 
 
-def _read_alter_configs_request_v2(data: bytes, at: int) -> tuple[AlterConfigsRequest, int]:
-    value = new(AlterConfigsRequest)
-    value.resources, at = read_compact_array(data, at, _read_alter_configs_resource_v2, 4)
-    (value.validate_only,) = _T.unpack_from(data, at)
-    at += 1
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_alter_configs_resource_v2(data: bytes, at: int, count: int) -> tuple[list[AlterConfigsResource], int]:
+    values = []
+    for _ in range(count):
+        value = new(AlterConfigsResource)
+        value.resource_type, size = _B_U8.unpack_from(data, at)
+        if 0 < size < 0x80:
+            end = at + 1 + size
+            value.resource_name, at = data[at + 2 : end].decode(), end
+        else:
+            value.resource_name, at = read_compact_string(data, at + 1)
+        size = data[at]
+        if 1 < size < 0x80:
+            value.configs, at = _read_many_alterable_config_v2(data, at + 1, size - 1)
+        elif size == 1:
+            value.configs, at = [], at + 1
+        else:
+            value.configs, at = read_compact_array(data, at, _read_many_alterable_config_v2, 3)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_alter_configs_request_v2(out: bytearray, value: AlterConfigsRequest) -> None:
@@ -147,12 +180,17 @@ def _write_alter_configs_request_v2(out: bytearray, value: AlterConfigsRequest) 
     out.append(0)
 
 
-def _read_alter_configs_resource_response_v0(data: bytes, at: int) -> tuple[AlterConfigsResourceResponse, int]:
-    value = new(AlterConfigsResourceResponse)
-    (value.error_code,) = _H.unpack_from(data, at)
-    value.error_message, at = read_nullable_string(data, at + 2)
-    (value.resource_type,) = _B.unpack_from(data, at)
-    value.resource_name, at = read_string(data, at + 1)
+def _read_alter_configs_request_v2(data: bytes, at: int) -> tuple[AlterConfigsRequest, int]:
+    value = new(AlterConfigsRequest)
+    size = data[at]
+    if 1 < size < 0x80:
+        value.resources, at = _read_many_alter_configs_resource_v2(data, at + 1, size - 1)
+    elif size == 1:
+        value.resources, at = [], at + 1
+    else:
+        value.resources, at = read_compact_array(data, at, _read_many_alter_configs_resource_v2, 4)
+    value.validate_only, tags = _T_U8.unpack_from(data, at)
+    at = at + 2 if tags == 0 else skip_tagged_fields(data, at + 1)
     return value, at
 
 
@@ -163,11 +201,18 @@ def _write_alter_configs_resource_response_v0(out: bytearray, value: AlterConfig
     write_string(out, value.resource_name)
 
 
-def _read_alter_configs_response_v0(data: bytes, at: int) -> tuple[AlterConfigsResponse, int]:
-    value = new(AlterConfigsResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.responses, at = read_array(data, at + 4, _read_alter_configs_resource_response_v0, 7)
-    return value, at
+def _read_many_alter_configs_resource_response_v0(
+    data: bytes, at: int, count: int
+) -> tuple[list[AlterConfigsResourceResponse], int]:
+    values = []
+    for _ in range(count):
+        value = new(AlterConfigsResourceResponse)
+        (value.error_code,) = _H.unpack_from(data, at)
+        value.error_message, at = read_nullable_string(data, at + 2)
+        (value.resource_type,) = _B.unpack_from(data, at)
+        value.resource_name, at = read_string(data, at + 1)
+        values.append(value)
+    return values, at
 
 
 def _write_alter_configs_response_v0(out: bytearray, value: AlterConfigsResponse) -> None:
@@ -175,13 +220,11 @@ def _write_alter_configs_response_v0(out: bytearray, value: AlterConfigsResponse
     write_array(out, value.responses, _write_alter_configs_resource_response_v0)
 
 
-def _read_alter_configs_resource_response_v2(data: bytes, at: int) -> tuple[AlterConfigsResourceResponse, int]:
-    value = new(AlterConfigsResourceResponse)
-    (value.error_code,) = _H.unpack_from(data, at)
-    value.error_message, at = read_compact_nullable_string(data, at + 2)
-    (value.resource_type,) = _B.unpack_from(data, at)
-    value.resource_name, at = read_compact_string(data, at + 1)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_alter_configs_response_v0(data: bytes, at: int) -> tuple[AlterConfigsResponse, int]:
+    value = new(AlterConfigsResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.responses, at = read_array(data, at + 4, _read_many_alter_configs_resource_response_v0, 7)
+    return value, at
 
 
 def _write_alter_configs_resource_response_v2(out: bytearray, value: AlterConfigsResourceResponse) -> None:
@@ -192,17 +235,48 @@ def _write_alter_configs_resource_response_v2(out: bytearray, value: AlterConfig
     out.append(0)
 
 
-def _read_alter_configs_response_v2(data: bytes, at: int) -> tuple[AlterConfigsResponse, int]:
-    value = new(AlterConfigsResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.responses, at = read_compact_array(data, at + 4, _read_alter_configs_resource_response_v2, 6)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_alter_configs_resource_response_v2(
+    data: bytes, at: int, count: int
+) -> tuple[list[AlterConfigsResourceResponse], int]:
+    values = []
+    for _ in range(count):
+        value = new(AlterConfigsResourceResponse)
+        value.error_code, size = _H_U8.unpack_from(data, at)
+        if 0 < size < 0x80:
+            end = at + 2 + size
+            value.error_message, at = data[at + 3 : end].decode(), end
+        elif size == 0:
+            value.error_message, at = None, at + 3
+        else:
+            value.error_message, at = read_compact_nullable_string(data, at + 2)
+        value.resource_type, size = _B_U8.unpack_from(data, at)
+        if 0 < size < 0x80:
+            end = at + 1 + size
+            value.resource_name, at = data[at + 2 : end].decode(), end
+        else:
+            value.resource_name, at = read_compact_string(data, at + 1)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_alter_configs_response_v2(out: bytearray, value: AlterConfigsResponse) -> None:
     out += _I.pack(value.throttle_time_ms)
     write_compact_array(out, value.responses, _write_alter_configs_resource_response_v2)
     out.append(0)
+
+
+def _read_alter_configs_response_v2(data: bytes, at: int) -> tuple[AlterConfigsResponse, int]:
+    value = new(AlterConfigsResponse)
+    value.throttle_time_ms, size = _I_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.responses, at = _read_many_alter_configs_resource_response_v2(data, at + 5, size - 1)
+    elif size == 1:
+        value.responses, at = [], at + 5
+    else:
+        value.responses, at = read_compact_array(data, at + 4, _read_many_alter_configs_resource_response_v2, 6)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 REQUEST: Codec[AlterConfigsRequest] = {

@@ -64,12 +64,19 @@ class ApiVersionsResponse:
     zk_migration_ready: bool = False  # v3-4
 
 
-_T = Struct(">?")
 _H = Struct(">h")
 _H2 = Struct(">hh")
+_H2_U8 = Struct(">hhB")
 _H3 = Struct(">hhh")
+_H3_U8 = Struct(">hhhB")
+_H_U8 = Struct(">hB")
 _I = Struct(">i")
 _Q = Struct(">q")
+_T = Struct(">?")
+
+
+def _write_api_versions_request_v0(out: bytearray, _: ApiVersionsRequest) -> None:
+    pass
 
 
 def _read_api_versions_request_v0(data: bytes, at: int) -> tuple[ApiVersionsRequest, int]:
@@ -79,37 +86,53 @@ def _read_api_versions_request_v0(data: bytes, at: int) -> tuple[ApiVersionsRequ
     return value, at
 
 
-def _write_api_versions_request_v0(out: bytearray, _: ApiVersionsRequest) -> None:
-    pass
-
-
-def _read_api_versions_request_v3(data: bytes, at: int) -> tuple[ApiVersionsRequest, int]:
-    value = new(ApiVersionsRequest)
-    value.client_software_name, at = read_compact_string(data, at)
-    value.client_software_version, at = read_compact_string(data, at)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
-
-
 def _write_api_versions_request_v3(out: bytearray, value: ApiVersionsRequest) -> None:
     write_compact_string(out, value.client_software_name)
     write_compact_string(out, value.client_software_version)
     out.append(0)
 
 
-def _read_api_version_v0(data: bytes, at: int) -> tuple[ApiVersion, int]:
-    value = new(ApiVersion)
-    value.api_key, value.min_version, value.max_version = _H3.unpack_from(data, at)
-    return value, at + 6
+def _read_api_versions_request_v3(data: bytes, at: int) -> tuple[ApiVersionsRequest, int]:
+    value = new(ApiVersionsRequest)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.client_software_name, at = data[at + 1 : end].decode(), end
+    else:
+        value.client_software_name, at = read_compact_string(data, at)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.client_software_version, at = data[at + 1 : end].decode(), end
+    else:
+        value.client_software_version, at = read_compact_string(data, at)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_api_version_v0(out: bytearray, value: ApiVersion) -> None:
     out += _H3.pack(value.api_key, value.min_version, value.max_version)
 
 
+def _read_many_api_version_v0(data: bytes, at: int, count: int) -> tuple[list[ApiVersion], int]:
+    values = []
+    for _ in range(count):
+        value = new(ApiVersion)
+        value.api_key, value.min_version, value.max_version = _H3.unpack_from(data, at)
+        at += 6
+        values.append(value)
+    return values, at
+
+
+def _write_api_versions_response_v0(out: bytearray, value: ApiVersionsResponse) -> None:
+    out += _H.pack(value.error_code)
+    write_array(out, value.api_keys, _write_api_version_v0)
+
+
 def _read_api_versions_response_v0(data: bytes, at: int) -> tuple[ApiVersionsResponse, int]:
     value = new(ApiVersionsResponse)
     (value.error_code,) = _H.unpack_from(data, at)
-    value.api_keys, at = read_array(data, at + 2, _read_api_version_v0, 6)
+    value.api_keys, at = read_array(data, at + 2, _read_many_api_version_v0, 6)
     value.throttle_time_ms = 0
     value.supported_features = ()
     value.finalized_features_epoch = -1
@@ -118,34 +141,23 @@ def _read_api_versions_response_v0(data: bytes, at: int) -> tuple[ApiVersionsRes
     return value, at
 
 
-def _write_api_versions_response_v0(out: bytearray, value: ApiVersionsResponse) -> None:
-    out += _H.pack(value.error_code)
-    write_array(out, value.api_keys, _write_api_version_v0)
-
-
-def _read_api_versions_response_v1(data: bytes, at: int) -> tuple[ApiVersionsResponse, int]:
-    value = new(ApiVersionsResponse)
-    (value.error_code,) = _H.unpack_from(data, at)
-    value.api_keys, at = read_array(data, at + 2, _read_api_version_v0, 6)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.supported_features = ()
-    value.finalized_features_epoch = -1
-    value.finalized_features = ()
-    value.zk_migration_ready = False
-    return value, at + 4
-
-
 def _write_api_versions_response_v1(out: bytearray, value: ApiVersionsResponse) -> None:
     out += _H.pack(value.error_code)
     write_array(out, value.api_keys, _write_api_version_v0)
     out += _I.pack(value.throttle_time_ms)
 
 
-def _read_api_version_v3(data: bytes, at: int) -> tuple[ApiVersion, int]:
-    value = new(ApiVersion)
-    value.api_key, value.min_version, value.max_version = _H3.unpack_from(data, at)
-    at += 6
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_api_versions_response_v1(data: bytes, at: int) -> tuple[ApiVersionsResponse, int]:
+    value = new(ApiVersionsResponse)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.api_keys, at = read_array(data, at + 2, _read_many_api_version_v0, 6)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.supported_features = ()
+    value.finalized_features_epoch = -1
+    value.finalized_features = ()
+    value.zk_migration_ready = False
+    at += 4
+    return value, at
 
 
 def _write_api_version_v3(out: bytearray, value: ApiVersion) -> None:
@@ -153,12 +165,14 @@ def _write_api_version_v3(out: bytearray, value: ApiVersion) -> None:
     out.append(0)
 
 
-def _read_supported_feature_key_v3(data: bytes, at: int) -> tuple[SupportedFeatureKey, int]:
-    value = new(SupportedFeatureKey)
-    value.name, at = read_compact_string(data, at)
-    value.min_version, value.max_version = _H2.unpack_from(data, at)
-    at += 4
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_api_version_v3(data: bytes, at: int, count: int) -> tuple[list[ApiVersion], int]:
+    values = []
+    for _ in range(count):
+        value = new(ApiVersion)
+        value.api_key, value.min_version, value.max_version, tags = _H3_U8.unpack_from(data, at)
+        at = at + 7 if tags == 0 else skip_tagged_fields(data, at + 6)
+        values.append(value)
+    return values, at
 
 
 def _write_supported_feature_key_v3(out: bytearray, value: SupportedFeatureKey) -> None:
@@ -167,12 +181,20 @@ def _write_supported_feature_key_v3(out: bytearray, value: SupportedFeatureKey) 
     out.append(0)
 
 
-def _read_finalized_feature_key_v3(data: bytes, at: int) -> tuple[FinalizedFeatureKey, int]:
-    value = new(FinalizedFeatureKey)
-    value.name, at = read_compact_string(data, at)
-    value.max_version_level, value.min_version_level = _H2.unpack_from(data, at)
-    at += 4
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_supported_feature_key_v3(data: bytes, at: int, count: int) -> tuple[list[SupportedFeatureKey], int]:
+    values = []
+    for _ in range(count):
+        value = new(SupportedFeatureKey)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.name, at = data[at + 1 : end].decode(), end
+        else:
+            value.name, at = read_compact_string(data, at)
+        value.min_version, value.max_version, tags = _H2_U8.unpack_from(data, at)
+        at = at + 5 if tags == 0 else skip_tagged_fields(data, at + 4)
+        values.append(value)
+    return values, at
 
 
 def _write_finalized_feature_key_v3(out: bytearray, value: FinalizedFeatureKey) -> None:
@@ -181,33 +203,20 @@ def _write_finalized_feature_key_v3(out: bytearray, value: FinalizedFeatureKey) 
     out.append(0)
 
 
-def _read_api_versions_response_v3(data: bytes, at: int) -> tuple[ApiVersionsResponse, int]:
-    value = new(ApiVersionsResponse)
-    (value.error_code,) = _H.unpack_from(data, at)
-    value.api_keys, at = read_compact_array(data, at + 2, _read_api_version_v3, 7)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.supported_features = ()
-    value.finalized_features_epoch = -1
-    value.finalized_features = ()
-    value.zk_migration_ready = False
-    at += 4
-    count, at = read_unsigned_varint(data, at)
+def _read_many_finalized_feature_key_v3(data: bytes, at: int, count: int) -> tuple[list[FinalizedFeatureKey], int]:
+    values = []
     for _ in range(count):
-        tag, end, at = read_tag(data, at)
-        if tag == 0:
-            value.supported_features, at = read_compact_array(data, at, _read_supported_feature_key_v3, 6)
-        elif tag == 1:
-            (value.finalized_features_epoch,) = _Q.unpack_from(data, at)
-            at += 8
-        elif tag == 2:
-            value.finalized_features, at = read_compact_array(data, at, _read_finalized_feature_key_v3, 6)
-        elif tag == 3:
-            (value.zk_migration_ready,) = _T.unpack_from(data, at)
-            at += 1
+        value = new(FinalizedFeatureKey)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.name, at = data[at + 1 : end].decode(), end
         else:
-            at = end
-        check_end(at, end)
-    return value, at
+            value.name, at = read_compact_string(data, at)
+        value.max_version_level, value.min_version_level, tags = _H2_U8.unpack_from(data, at)
+        at = at + 5 if tags == 0 else skip_tagged_fields(data, at + 4)
+        values.append(value)
+    return values, at
 
 
 def _write_api_versions_response_v3(out: bytearray, value: ApiVersionsResponse) -> None:
@@ -228,6 +237,40 @@ def _write_api_versions_response_v3(out: bytearray, value: ApiVersionsResponse) 
     if value.zk_migration_ready:
         tags.append((3, _T.pack(value.zk_migration_ready)))
     write_tags(out, tags)
+
+
+def _read_api_versions_response_v3(data: bytes, at: int) -> tuple[ApiVersionsResponse, int]:
+    value = new(ApiVersionsResponse)
+    value.error_code, size = _H_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.api_keys, at = _read_many_api_version_v3(data, at + 3, size - 1)
+    elif size == 1:
+        value.api_keys, at = [], at + 3
+    else:
+        value.api_keys, at = read_compact_array(data, at + 2, _read_many_api_version_v3, 7)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.supported_features = ()
+    value.finalized_features_epoch = -1
+    value.finalized_features = ()
+    value.zk_migration_ready = False
+    at += 4
+    tags, at = read_unsigned_varint(data, at)
+    for _ in range(tags):
+        tag, end, at = read_tag(data, at)
+        if tag == 0:
+            value.supported_features, at = read_compact_array(data, at, _read_many_supported_feature_key_v3, 6)
+        elif tag == 1:
+            (value.finalized_features_epoch,) = _Q.unpack_from(data, at)
+            at += 8
+        elif tag == 2:
+            value.finalized_features, at = read_compact_array(data, at, _read_many_finalized_feature_key_v3, 6)
+        elif tag == 3:
+            (value.zk_migration_ready,) = _T.unpack_from(data, at)
+            at += 1
+        else:
+            at = end
+        check_end(at, end)
+    return value, at
 
 
 REQUEST: Codec[ApiVersionsRequest] = {

@@ -10,14 +10,16 @@ from uuid import UUID
 
 from fencepost.protocol.wire import (
     Codec,
+    UNPACK_INT32S,
     need,
     new,
     read_compact_array,
     read_compact_int32s,
     read_compact_nullable_string,
     read_compact_string,
-    read_uuid,
+    read_compact_strings,
     skip_tagged_fields,
+    uuid_of,
     write_compact_array,
     write_compact_int32s,
     write_compact_nullable_string,
@@ -80,19 +82,16 @@ class ConsumerGroupDescribeResponse:
     groups: Sequence[DescribedGroup] = ()
 
 
-_T = Struct(">?")
 _B = Struct(">b")
+_B_U8 = Struct(">bB")
 _H = Struct(">h")
+_H_U8 = Struct(">hB")
 _I = Struct(">i")
 _I2 = Struct(">ii")
-
-
-def _read_consumer_group_describe_request_v0(data: bytes, at: int) -> tuple[ConsumerGroupDescribeRequest, int]:
-    value = new(ConsumerGroupDescribeRequest)
-    value.group_ids, at = read_compact_array(data, at, read_compact_string, 1)
-    (value.include_authorized_operations,) = _T.unpack_from(data, at)
-    at += 1
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+_I2_U8 = Struct(">iiB")
+_I_U8 = Struct(">iB")
+_T = Struct(">?")
+_T_U8 = Struct(">?B")
 
 
 def _write_consumer_group_describe_request_v0(out: bytearray, value: ConsumerGroupDescribeRequest) -> None:
@@ -101,12 +100,18 @@ def _write_consumer_group_describe_request_v0(out: bytearray, value: ConsumerGro
     out.append(0)
 
 
-def _read_topic_partitions_v0(data: bytes, at: int) -> tuple[TopicPartitions, int]:
-    value = new(TopicPartitions)
-    value.topic_id, at = read_uuid(data, at)
-    value.topic_name, at = read_compact_string(data, at)
-    value.partitions, at = read_compact_int32s(data, at)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_consumer_group_describe_request_v0(data: bytes, at: int) -> tuple[ConsumerGroupDescribeRequest, int]:
+    value = new(ConsumerGroupDescribeRequest)
+    size = data[at]
+    if 1 < size < 0x80:
+        value.group_ids, at = read_compact_strings(data, at + 1, size - 1)
+    elif size == 1:
+        value.group_ids, at = [], at + 1
+    else:
+        value.group_ids, at = read_compact_array(data, at, read_compact_strings, 1)
+    value.include_authorized_operations, tags = _T_U8.unpack_from(data, at)
+    at = at + 2 if tags == 0 else skip_tagged_fields(data, at + 1)
+    return value, at
 
 
 def _write_topic_partitions_v0(out: bytearray, value: TopicPartitions) -> None:
@@ -116,10 +121,27 @@ def _write_topic_partitions_v0(out: bytearray, value: TopicPartitions) -> None:
     out.append(0)
 
 
-def _read_assignment_v0(data: bytes, at: int) -> tuple[Assignment, int]:
-    value = new(Assignment)
-    value.topic_partitions, at = read_compact_array(data, at, _read_topic_partitions_v0, 19)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_topic_partitions_v0(data: bytes, at: int, count: int) -> tuple[list[TopicPartitions], int]:
+    values = []
+    for _ in range(count):
+        value = new(TopicPartitions)
+        value.topic_id, at = uuid_of(data[at : at + 16]), at + 16
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.topic_name, at = data[at + 1 : end].decode(), end
+        else:
+            value.topic_name, at = read_compact_string(data, at)
+        size = data[at]
+        if 1 < size < 0x80:
+            value.partitions, at = UNPACK_INT32S[size](data, at + 1), at - 3 + 4 * size
+        elif size == 1:
+            value.partitions, at = (), at + 1
+        else:
+            value.partitions, at = read_compact_int32s(data, at)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_assignment_v0(out: bytearray, value: Assignment) -> None:
@@ -127,20 +149,17 @@ def _write_assignment_v0(out: bytearray, value: Assignment) -> None:
     out.append(0)
 
 
-def _read_member_v0(data: bytes, at: int) -> tuple[Member, int]:
-    value = new(Member)
-    value.member_id, at = read_compact_string(data, at)
-    value.instance_id, at = read_compact_nullable_string(data, at)
-    value.rack_id, at = read_compact_nullable_string(data, at)
-    (value.member_epoch,) = _I.unpack_from(data, at)
-    value.client_id, at = read_compact_string(data, at + 4)
-    value.client_host, at = read_compact_string(data, at)
-    value.subscribed_topic_names, at = read_compact_array(data, at, read_compact_string, 1)
-    value.subscribed_topic_regex, at = read_compact_nullable_string(data, at)
-    value.assignment, at = _read_assignment_v0(data, at)
-    value.target_assignment, at = _read_assignment_v0(data, at)
-    value.member_type = -1
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_assignment_v0(data: bytes, at: int) -> tuple[Assignment, int]:
+    value = new(Assignment)
+    size = data[at]
+    if 1 < size < 0x80:
+        value.topic_partitions, at = _read_many_topic_partitions_v0(data, at + 1, size - 1)
+    elif size == 1:
+        value.topic_partitions, at = [], at + 1
+    else:
+        value.topic_partitions, at = read_compact_array(data, at, _read_many_topic_partitions_v0, 19)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_member_v0(out: bytearray, value: Member) -> None:
@@ -157,18 +176,65 @@ def _write_member_v0(out: bytearray, value: Member) -> None:
     out.append(0)
 
 
-def _read_described_group_v0(data: bytes, at: int) -> tuple[DescribedGroup, int]:
-    value = new(DescribedGroup)
-    (value.error_code,) = _H.unpack_from(data, at)
-    value.error_message, at = read_compact_nullable_string(data, at + 2)
-    value.group_id, at = read_compact_string(data, at)
-    value.group_state, at = read_compact_string(data, at)
-    value.group_epoch, value.assignment_epoch = _I2.unpack_from(data, at)
-    value.assignor_name, at = read_compact_string(data, at + 8)
-    value.members, at = read_compact_array(data, at, _read_member_v0, 16)
-    (value.authorized_operations,) = _I.unpack_from(data, at)
-    at += 4
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_member_v0(data: bytes, at: int, count: int) -> tuple[list[Member], int]:
+    values = []
+    for _ in range(count):
+        value = new(Member)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.member_id, at = data[at + 1 : end].decode(), end
+        else:
+            value.member_id, at = read_compact_string(data, at)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.instance_id, at = data[at + 1 : end].decode(), end
+        elif size == 0:
+            value.instance_id, at = None, at + 1
+        else:
+            value.instance_id, at = read_compact_nullable_string(data, at)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.rack_id, at = data[at + 1 : end].decode(), end
+        elif size == 0:
+            value.rack_id, at = None, at + 1
+        else:
+            value.rack_id, at = read_compact_nullable_string(data, at)
+        value.member_epoch, size = _I_U8.unpack_from(data, at)
+        if 0 < size < 0x80:
+            end = at + 4 + size
+            value.client_id, at = data[at + 5 : end].decode(), end
+        else:
+            value.client_id, at = read_compact_string(data, at + 4)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.client_host, at = data[at + 1 : end].decode(), end
+        else:
+            value.client_host, at = read_compact_string(data, at)
+        size = data[at]
+        if 1 < size < 0x80:
+            value.subscribed_topic_names, at = read_compact_strings(data, at + 1, size - 1)
+        elif size == 1:
+            value.subscribed_topic_names, at = [], at + 1
+        else:
+            value.subscribed_topic_names, at = read_compact_array(data, at, read_compact_strings, 1)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.subscribed_topic_regex, at = data[at + 1 : end].decode(), end
+        elif size == 0:
+            value.subscribed_topic_regex, at = None, at + 1
+        else:
+            value.subscribed_topic_regex, at = read_compact_nullable_string(data, at)
+        value.assignment, at = _read_assignment_v0(data, at)
+        value.target_assignment, at = _read_assignment_v0(data, at)
+        value.member_type = -1
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_described_group_v0(out: bytearray, value: DescribedGroup) -> None:
@@ -183,11 +249,47 @@ def _write_described_group_v0(out: bytearray, value: DescribedGroup) -> None:
     out.append(0)
 
 
-def _read_consumer_group_describe_response_v0(data: bytes, at: int) -> tuple[ConsumerGroupDescribeResponse, int]:
-    value = new(ConsumerGroupDescribeResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.groups, at = read_compact_array(data, at + 4, _read_described_group_v0, 20)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_described_group_v0(data: bytes, at: int, count: int) -> tuple[list[DescribedGroup], int]:
+    values = []
+    for _ in range(count):
+        value = new(DescribedGroup)
+        value.error_code, size = _H_U8.unpack_from(data, at)
+        if 0 < size < 0x80:
+            end = at + 2 + size
+            value.error_message, at = data[at + 3 : end].decode(), end
+        elif size == 0:
+            value.error_message, at = None, at + 3
+        else:
+            value.error_message, at = read_compact_nullable_string(data, at + 2)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.group_id, at = data[at + 1 : end].decode(), end
+        else:
+            value.group_id, at = read_compact_string(data, at)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.group_state, at = data[at + 1 : end].decode(), end
+        else:
+            value.group_state, at = read_compact_string(data, at)
+        value.group_epoch, value.assignment_epoch, size = _I2_U8.unpack_from(data, at)
+        if 0 < size < 0x80:
+            end = at + 8 + size
+            value.assignor_name, at = data[at + 9 : end].decode(), end
+        else:
+            value.assignor_name, at = read_compact_string(data, at + 8)
+        size = data[at]
+        if 1 < size < 0x80:
+            value.members, at = _read_many_member_v0(data, at + 1, size - 1)
+        elif size == 1:
+            value.members, at = [], at + 1
+        else:
+            value.members, at = read_compact_array(data, at, _read_many_member_v0, 16)
+        value.authorized_operations, tags = _I_U8.unpack_from(data, at)
+        at = at + 5 if tags == 0 else skip_tagged_fields(data, at + 4)
+        values.append(value)
+    return values, at
 
 
 def _write_consumer_group_describe_response_v0(out: bytearray, value: ConsumerGroupDescribeResponse) -> None:
@@ -196,21 +298,17 @@ def _write_consumer_group_describe_response_v0(out: bytearray, value: ConsumerGr
     out.append(0)
 
 
-def _read_member_v1(data: bytes, at: int) -> tuple[Member, int]:
-    value = new(Member)
-    value.member_id, at = read_compact_string(data, at)
-    value.instance_id, at = read_compact_nullable_string(data, at)
-    value.rack_id, at = read_compact_nullable_string(data, at)
-    (value.member_epoch,) = _I.unpack_from(data, at)
-    value.client_id, at = read_compact_string(data, at + 4)
-    value.client_host, at = read_compact_string(data, at)
-    value.subscribed_topic_names, at = read_compact_array(data, at, read_compact_string, 1)
-    value.subscribed_topic_regex, at = read_compact_nullable_string(data, at)
-    value.assignment, at = _read_assignment_v0(data, at)
-    value.target_assignment, at = _read_assignment_v0(data, at)
-    (value.member_type,) = _B.unpack_from(data, at)
-    at += 1
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_consumer_group_describe_response_v0(data: bytes, at: int) -> tuple[ConsumerGroupDescribeResponse, int]:
+    value = new(ConsumerGroupDescribeResponse)
+    value.throttle_time_ms, size = _I_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.groups, at = _read_many_described_group_v0(data, at + 5, size - 1)
+    elif size == 1:
+        value.groups, at = [], at + 5
+    else:
+        value.groups, at = read_compact_array(data, at + 4, _read_many_described_group_v0, 20)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_member_v1(out: bytearray, value: Member) -> None:
@@ -228,18 +326,65 @@ def _write_member_v1(out: bytearray, value: Member) -> None:
     out.append(0)
 
 
-def _read_described_group_v1(data: bytes, at: int) -> tuple[DescribedGroup, int]:
-    value = new(DescribedGroup)
-    (value.error_code,) = _H.unpack_from(data, at)
-    value.error_message, at = read_compact_nullable_string(data, at + 2)
-    value.group_id, at = read_compact_string(data, at)
-    value.group_state, at = read_compact_string(data, at)
-    value.group_epoch, value.assignment_epoch = _I2.unpack_from(data, at)
-    value.assignor_name, at = read_compact_string(data, at + 8)
-    value.members, at = read_compact_array(data, at, _read_member_v1, 17)
-    (value.authorized_operations,) = _I.unpack_from(data, at)
-    at += 4
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_member_v1(data: bytes, at: int, count: int) -> tuple[list[Member], int]:
+    values = []
+    for _ in range(count):
+        value = new(Member)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.member_id, at = data[at + 1 : end].decode(), end
+        else:
+            value.member_id, at = read_compact_string(data, at)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.instance_id, at = data[at + 1 : end].decode(), end
+        elif size == 0:
+            value.instance_id, at = None, at + 1
+        else:
+            value.instance_id, at = read_compact_nullable_string(data, at)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.rack_id, at = data[at + 1 : end].decode(), end
+        elif size == 0:
+            value.rack_id, at = None, at + 1
+        else:
+            value.rack_id, at = read_compact_nullable_string(data, at)
+        value.member_epoch, size = _I_U8.unpack_from(data, at)
+        if 0 < size < 0x80:
+            end = at + 4 + size
+            value.client_id, at = data[at + 5 : end].decode(), end
+        else:
+            value.client_id, at = read_compact_string(data, at + 4)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.client_host, at = data[at + 1 : end].decode(), end
+        else:
+            value.client_host, at = read_compact_string(data, at)
+        size = data[at]
+        if 1 < size < 0x80:
+            value.subscribed_topic_names, at = read_compact_strings(data, at + 1, size - 1)
+        elif size == 1:
+            value.subscribed_topic_names, at = [], at + 1
+        else:
+            value.subscribed_topic_names, at = read_compact_array(data, at, read_compact_strings, 1)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.subscribed_topic_regex, at = data[at + 1 : end].decode(), end
+        elif size == 0:
+            value.subscribed_topic_regex, at = None, at + 1
+        else:
+            value.subscribed_topic_regex, at = read_compact_nullable_string(data, at)
+        value.assignment, at = _read_assignment_v0(data, at)
+        value.target_assignment, at = _read_assignment_v0(data, at)
+        value.member_type, tags = _B_U8.unpack_from(data, at)
+        at = at + 2 if tags == 0 else skip_tagged_fields(data, at + 1)
+        values.append(value)
+    return values, at
 
 
 def _write_described_group_v1(out: bytearray, value: DescribedGroup) -> None:
@@ -254,17 +399,66 @@ def _write_described_group_v1(out: bytearray, value: DescribedGroup) -> None:
     out.append(0)
 
 
-def _read_consumer_group_describe_response_v1(data: bytes, at: int) -> tuple[ConsumerGroupDescribeResponse, int]:
-    value = new(ConsumerGroupDescribeResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.groups, at = read_compact_array(data, at + 4, _read_described_group_v1, 20)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_described_group_v1(data: bytes, at: int, count: int) -> tuple[list[DescribedGroup], int]:
+    values = []
+    for _ in range(count):
+        value = new(DescribedGroup)
+        value.error_code, size = _H_U8.unpack_from(data, at)
+        if 0 < size < 0x80:
+            end = at + 2 + size
+            value.error_message, at = data[at + 3 : end].decode(), end
+        elif size == 0:
+            value.error_message, at = None, at + 3
+        else:
+            value.error_message, at = read_compact_nullable_string(data, at + 2)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.group_id, at = data[at + 1 : end].decode(), end
+        else:
+            value.group_id, at = read_compact_string(data, at)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.group_state, at = data[at + 1 : end].decode(), end
+        else:
+            value.group_state, at = read_compact_string(data, at)
+        value.group_epoch, value.assignment_epoch, size = _I2_U8.unpack_from(data, at)
+        if 0 < size < 0x80:
+            end = at + 8 + size
+            value.assignor_name, at = data[at + 9 : end].decode(), end
+        else:
+            value.assignor_name, at = read_compact_string(data, at + 8)
+        size = data[at]
+        if 1 < size < 0x80:
+            value.members, at = _read_many_member_v1(data, at + 1, size - 1)
+        elif size == 1:
+            value.members, at = [], at + 1
+        else:
+            value.members, at = read_compact_array(data, at, _read_many_member_v1, 17)
+        value.authorized_operations, tags = _I_U8.unpack_from(data, at)
+        at = at + 5 if tags == 0 else skip_tagged_fields(data, at + 4)
+        values.append(value)
+    return values, at
 
 
 def _write_consumer_group_describe_response_v1(out: bytearray, value: ConsumerGroupDescribeResponse) -> None:
     out += _I.pack(value.throttle_time_ms)
     write_compact_array(out, value.groups, _write_described_group_v1)
     out.append(0)
+
+
+def _read_consumer_group_describe_response_v1(data: bytes, at: int) -> tuple[ConsumerGroupDescribeResponse, int]:
+    value = new(ConsumerGroupDescribeResponse)
+    value.throttle_time_ms, size = _I_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.groups, at = _read_many_described_group_v1(data, at + 5, size - 1)
+    elif size == 1:
+        value.groups, at = [], at + 5
+    else:
+        value.groups, at = read_compact_array(data, at + 4, _read_many_described_group_v1, 20)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 REQUEST: Codec[ConsumerGroupDescribeRequest] = {

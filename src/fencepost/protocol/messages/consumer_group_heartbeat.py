@@ -10,15 +10,17 @@ from uuid import UUID
 
 from fencepost.protocol.wire import (
     Codec,
+    UNPACK_INT32S,
     new,
     read_compact_array,
     read_compact_int32s,
     read_compact_nullable_array,
     read_compact_nullable_string,
     read_compact_string,
+    read_compact_strings,
     read_nullable,
-    read_uuid,
     skip_tagged_fields,
+    uuid_of,
     write_compact_array,
     write_compact_int32s,
     write_compact_nullable_array,
@@ -74,15 +76,10 @@ class ConsumerGroupHeartbeatResponse:
 
 
 _I = Struct(">i")
-_I_H = Struct(">ih")
 _I2 = Struct(">ii")
-
-
-def _read_topic_partitions_v0(data: bytes, at: int) -> tuple[TopicPartitions, int]:
-    value = new(TopicPartitions)
-    value.topic_id, at = read_uuid(data, at)
-    value.partitions, at = read_compact_int32s(data, at)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+_I_H = Struct(">ih")
+_I_H_U8 = Struct(">ihB")
+_I_U8 = Struct(">iB")
 
 
 def _write_topic_partitions_v0(out: bytearray, value: TopicPartitions) -> None:
@@ -91,19 +88,21 @@ def _write_topic_partitions_v0(out: bytearray, value: TopicPartitions) -> None:
     out.append(0)
 
 
-def _read_consumer_group_heartbeat_request_v0(data: bytes, at: int) -> tuple[ConsumerGroupHeartbeatRequest, int]:
-    value = new(ConsumerGroupHeartbeatRequest)
-    value.group_id, at = read_compact_string(data, at)
-    value.member_id, at = read_compact_string(data, at)
-    (value.member_epoch,) = _I.unpack_from(data, at)
-    value.instance_id, at = read_compact_nullable_string(data, at + 4)
-    value.rack_id, at = read_compact_nullable_string(data, at)
-    (value.rebalance_timeout_ms,) = _I.unpack_from(data, at)
-    value.subscribed_topic_names, at = read_compact_nullable_array(data, at + 4, read_compact_string, 1)
-    value.server_assignor, at = read_compact_nullable_string(data, at)
-    value.topic_partitions, at = read_compact_nullable_array(data, at, _read_topic_partitions_v0, 18)
-    value.subscribed_topic_regex = None
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_topic_partitions_v0(data: bytes, at: int, count: int) -> tuple[list[TopicPartitions], int]:
+    values = []
+    for _ in range(count):
+        value = new(TopicPartitions)
+        value.topic_id, at = uuid_of(data[at : at + 16]), at + 16
+        size = data[at]
+        if 1 < size < 0x80:
+            value.partitions, at = UNPACK_INT32S[size](data, at + 1), at - 3 + 4 * size
+        elif size == 1:
+            value.partitions, at = (), at + 1
+        else:
+            value.partitions, at = read_compact_int32s(data, at)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_consumer_group_heartbeat_request_v0(out: bytearray, value: ConsumerGroupHeartbeatRequest) -> None:
@@ -119,19 +118,65 @@ def _write_consumer_group_heartbeat_request_v0(out: bytearray, value: ConsumerGr
     out.append(0)
 
 
-def _read_consumer_group_heartbeat_request_v1(data: bytes, at: int) -> tuple[ConsumerGroupHeartbeatRequest, int]:
+def _read_consumer_group_heartbeat_request_v0(data: bytes, at: int) -> tuple[ConsumerGroupHeartbeatRequest, int]:
     value = new(ConsumerGroupHeartbeatRequest)
-    value.group_id, at = read_compact_string(data, at)
-    value.member_id, at = read_compact_string(data, at)
-    (value.member_epoch,) = _I.unpack_from(data, at)
-    value.instance_id, at = read_compact_nullable_string(data, at + 4)
-    value.rack_id, at = read_compact_nullable_string(data, at)
-    (value.rebalance_timeout_ms,) = _I.unpack_from(data, at)
-    value.subscribed_topic_names, at = read_compact_nullable_array(data, at + 4, read_compact_string, 1)
-    value.subscribed_topic_regex, at = read_compact_nullable_string(data, at)
-    value.server_assignor, at = read_compact_nullable_string(data, at)
-    value.topic_partitions, at = read_compact_nullable_array(data, at, _read_topic_partitions_v0, 18)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.group_id, at = data[at + 1 : end].decode(), end
+    else:
+        value.group_id, at = read_compact_string(data, at)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.member_id, at = data[at + 1 : end].decode(), end
+    else:
+        value.member_id, at = read_compact_string(data, at)
+    value.member_epoch, size = _I_U8.unpack_from(data, at)
+    if 0 < size < 0x80:
+        end = at + 4 + size
+        value.instance_id, at = data[at + 5 : end].decode(), end
+    elif size == 0:
+        value.instance_id, at = None, at + 5
+    else:
+        value.instance_id, at = read_compact_nullable_string(data, at + 4)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.rack_id, at = data[at + 1 : end].decode(), end
+    elif size == 0:
+        value.rack_id, at = None, at + 1
+    else:
+        value.rack_id, at = read_compact_nullable_string(data, at)
+    value.rebalance_timeout_ms, size = _I_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.subscribed_topic_names, at = read_compact_strings(data, at + 5, size - 1)
+    elif size == 1:
+        value.subscribed_topic_names, at = [], at + 5
+    elif size == 0:
+        value.subscribed_topic_names, at = None, at + 5
+    else:
+        value.subscribed_topic_names, at = read_compact_nullable_array(data, at + 4, read_compact_strings, 1)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.server_assignor, at = data[at + 1 : end].decode(), end
+    elif size == 0:
+        value.server_assignor, at = None, at + 1
+    else:
+        value.server_assignor, at = read_compact_nullable_string(data, at)
+    size = data[at]
+    if 1 < size < 0x80:
+        value.topic_partitions, at = _read_many_topic_partitions_v0(data, at + 1, size - 1)
+    elif size == 1:
+        value.topic_partitions, at = [], at + 1
+    elif size == 0:
+        value.topic_partitions, at = None, at + 1
+    else:
+        value.topic_partitions, at = read_compact_nullable_array(data, at, _read_many_topic_partitions_v0, 18)
+    value.subscribed_topic_regex = None
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_consumer_group_heartbeat_request_v1(out: bytearray, value: ConsumerGroupHeartbeatRequest) -> None:
@@ -148,11 +193,72 @@ def _write_consumer_group_heartbeat_request_v1(out: bytearray, value: ConsumerGr
     out.append(0)
 
 
-def _read_response_topic_partitions_v0(data: bytes, at: int) -> tuple[ResponseTopicPartitions, int]:
-    value = new(ResponseTopicPartitions)
-    value.topic_id, at = read_uuid(data, at)
-    value.partitions, at = read_compact_int32s(data, at)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_consumer_group_heartbeat_request_v1(data: bytes, at: int) -> tuple[ConsumerGroupHeartbeatRequest, int]:
+    value = new(ConsumerGroupHeartbeatRequest)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.group_id, at = data[at + 1 : end].decode(), end
+    else:
+        value.group_id, at = read_compact_string(data, at)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.member_id, at = data[at + 1 : end].decode(), end
+    else:
+        value.member_id, at = read_compact_string(data, at)
+    value.member_epoch, size = _I_U8.unpack_from(data, at)
+    if 0 < size < 0x80:
+        end = at + 4 + size
+        value.instance_id, at = data[at + 5 : end].decode(), end
+    elif size == 0:
+        value.instance_id, at = None, at + 5
+    else:
+        value.instance_id, at = read_compact_nullable_string(data, at + 4)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.rack_id, at = data[at + 1 : end].decode(), end
+    elif size == 0:
+        value.rack_id, at = None, at + 1
+    else:
+        value.rack_id, at = read_compact_nullable_string(data, at)
+    value.rebalance_timeout_ms, size = _I_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.subscribed_topic_names, at = read_compact_strings(data, at + 5, size - 1)
+    elif size == 1:
+        value.subscribed_topic_names, at = [], at + 5
+    elif size == 0:
+        value.subscribed_topic_names, at = None, at + 5
+    else:
+        value.subscribed_topic_names, at = read_compact_nullable_array(data, at + 4, read_compact_strings, 1)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.subscribed_topic_regex, at = data[at + 1 : end].decode(), end
+    elif size == 0:
+        value.subscribed_topic_regex, at = None, at + 1
+    else:
+        value.subscribed_topic_regex, at = read_compact_nullable_string(data, at)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.server_assignor, at = data[at + 1 : end].decode(), end
+    elif size == 0:
+        value.server_assignor, at = None, at + 1
+    else:
+        value.server_assignor, at = read_compact_nullable_string(data, at)
+    size = data[at]
+    if 1 < size < 0x80:
+        value.topic_partitions, at = _read_many_topic_partitions_v0(data, at + 1, size - 1)
+    elif size == 1:
+        value.topic_partitions, at = [], at + 1
+    elif size == 0:
+        value.topic_partitions, at = None, at + 1
+    else:
+        value.topic_partitions, at = read_compact_nullable_array(data, at, _read_many_topic_partitions_v0, 18)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_response_topic_partitions_v0(out: bytearray, value: ResponseTopicPartitions) -> None:
@@ -161,10 +267,23 @@ def _write_response_topic_partitions_v0(out: bytearray, value: ResponseTopicPart
     out.append(0)
 
 
-def _read_assignment_v0(data: bytes, at: int) -> tuple[Assignment, int]:
-    value = new(Assignment)
-    value.topic_partitions, at = read_compact_array(data, at, _read_response_topic_partitions_v0, 18)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_response_topic_partitions_v0(
+    data: bytes, at: int, count: int
+) -> tuple[list[ResponseTopicPartitions], int]:
+    values = []
+    for _ in range(count):
+        value = new(ResponseTopicPartitions)
+        value.topic_id, at = uuid_of(data[at : at + 16]), at + 16
+        size = data[at]
+        if 1 < size < 0x80:
+            value.partitions, at = UNPACK_INT32S[size](data, at + 1), at - 3 + 4 * size
+        elif size == 1:
+            value.partitions, at = (), at + 1
+        else:
+            value.partitions, at = read_compact_int32s(data, at)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_assignment_v0(out: bytearray, value: Assignment) -> None:
@@ -172,14 +291,17 @@ def _write_assignment_v0(out: bytearray, value: Assignment) -> None:
     out.append(0)
 
 
-def _read_consumer_group_heartbeat_response_v0(data: bytes, at: int) -> tuple[ConsumerGroupHeartbeatResponse, int]:
-    value = new(ConsumerGroupHeartbeatResponse)
-    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
-    value.error_message, at = read_compact_nullable_string(data, at + 6)
-    value.member_id, at = read_compact_nullable_string(data, at)
-    value.member_epoch, value.heartbeat_interval_ms = _I2.unpack_from(data, at)
-    value.assignment, at = read_nullable(data, at + 8, _read_assignment_v0)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_assignment_v0(data: bytes, at: int) -> tuple[Assignment, int]:
+    value = new(Assignment)
+    size = data[at]
+    if 1 < size < 0x80:
+        value.topic_partitions, at = _read_many_response_topic_partitions_v0(data, at + 1, size - 1)
+    elif size == 1:
+        value.topic_partitions, at = [], at + 1
+    else:
+        value.topic_partitions, at = read_compact_array(data, at, _read_many_response_topic_partitions_v0, 18)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_consumer_group_heartbeat_response_v0(out: bytearray, value: ConsumerGroupHeartbeatResponse) -> None:
@@ -189,6 +311,30 @@ def _write_consumer_group_heartbeat_response_v0(out: bytearray, value: ConsumerG
     out += _I2.pack(value.member_epoch, value.heartbeat_interval_ms)
     write_nullable(out, value.assignment, _write_assignment_v0)
     out.append(0)
+
+
+def _read_consumer_group_heartbeat_response_v0(data: bytes, at: int) -> tuple[ConsumerGroupHeartbeatResponse, int]:
+    value = new(ConsumerGroupHeartbeatResponse)
+    value.throttle_time_ms, value.error_code, size = _I_H_U8.unpack_from(data, at)
+    if 0 < size < 0x80:
+        end = at + 6 + size
+        value.error_message, at = data[at + 7 : end].decode(), end
+    elif size == 0:
+        value.error_message, at = None, at + 7
+    else:
+        value.error_message, at = read_compact_nullable_string(data, at + 6)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.member_id, at = data[at + 1 : end].decode(), end
+    elif size == 0:
+        value.member_id, at = None, at + 1
+    else:
+        value.member_id, at = read_compact_nullable_string(data, at)
+    value.member_epoch, value.heartbeat_interval_ms = _I2.unpack_from(data, at)
+    value.assignment, at = read_nullable(data, at + 8, _read_assignment_v0)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 REQUEST: Codec[ConsumerGroupHeartbeatRequest] = {

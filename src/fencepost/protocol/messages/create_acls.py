@@ -58,19 +58,12 @@ class CreateAclsResponse:
 
 _B = Struct(">b")
 _B2 = Struct(">bb")
+_B2_U8 = Struct(">bbB")
+_B_U8 = Struct(">bB")
 _H = Struct(">h")
+_H_U8 = Struct(">hB")
 _I = Struct(">i")
-
-
-def _read_acl_creation_v1(data: bytes, at: int) -> tuple[AclCreation, int]:
-    value = new(AclCreation)
-    (value.resource_type,) = _B.unpack_from(data, at)
-    value.resource_name, at = read_string(data, at + 1)
-    (value.resource_pattern_type,) = _B.unpack_from(data, at)
-    value.principal, at = read_string(data, at + 1)
-    value.host, at = read_string(data, at)
-    value.operation, value.permission_type = _B2.unpack_from(data, at)
-    return value, at + 2
+_I_U8 = Struct(">iB")
 
 
 def _write_acl_creation_v1(out: bytearray, value: AclCreation) -> None:
@@ -82,26 +75,29 @@ def _write_acl_creation_v1(out: bytearray, value: AclCreation) -> None:
     out += _B2.pack(value.operation, value.permission_type)
 
 
-def _read_create_acls_request_v1(data: bytes, at: int) -> tuple[CreateAclsRequest, int]:
-    value = new(CreateAclsRequest)
-    value.creations, at = read_array(data, at, _read_acl_creation_v1, 10)
-    return value, at
+def _read_many_acl_creation_v1(data: bytes, at: int, count: int) -> tuple[list[AclCreation], int]:
+    values = []
+    for _ in range(count):
+        value = new(AclCreation)
+        (value.resource_type,) = _B.unpack_from(data, at)
+        value.resource_name, at = read_string(data, at + 1)
+        (value.resource_pattern_type,) = _B.unpack_from(data, at)
+        value.principal, at = read_string(data, at + 1)
+        value.host, at = read_string(data, at)
+        value.operation, value.permission_type = _B2.unpack_from(data, at)
+        at += 2
+        values.append(value)
+    return values, at
 
 
 def _write_create_acls_request_v1(out: bytearray, value: CreateAclsRequest) -> None:
     write_array(out, value.creations, _write_acl_creation_v1)
 
 
-def _read_acl_creation_v2(data: bytes, at: int) -> tuple[AclCreation, int]:
-    value = new(AclCreation)
-    (value.resource_type,) = _B.unpack_from(data, at)
-    value.resource_name, at = read_compact_string(data, at + 1)
-    (value.resource_pattern_type,) = _B.unpack_from(data, at)
-    value.principal, at = read_compact_string(data, at + 1)
-    value.host, at = read_compact_string(data, at)
-    value.operation, value.permission_type = _B2.unpack_from(data, at)
-    at += 2
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_create_acls_request_v1(data: bytes, at: int) -> tuple[CreateAclsRequest, int]:
+    value = new(CreateAclsRequest)
+    value.creations, at = read_array(data, at, _read_many_acl_creation_v1, 10)
+    return value, at
 
 
 def _write_acl_creation_v2(out: bytearray, value: AclCreation) -> None:
@@ -114,10 +110,32 @@ def _write_acl_creation_v2(out: bytearray, value: AclCreation) -> None:
     out.append(0)
 
 
-def _read_create_acls_request_v2(data: bytes, at: int) -> tuple[CreateAclsRequest, int]:
-    value = new(CreateAclsRequest)
-    value.creations, at = read_compact_array(data, at, _read_acl_creation_v2, 8)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_acl_creation_v2(data: bytes, at: int, count: int) -> tuple[list[AclCreation], int]:
+    values = []
+    for _ in range(count):
+        value = new(AclCreation)
+        value.resource_type, size = _B_U8.unpack_from(data, at)
+        if 0 < size < 0x80:
+            end = at + 1 + size
+            value.resource_name, at = data[at + 2 : end].decode(), end
+        else:
+            value.resource_name, at = read_compact_string(data, at + 1)
+        value.resource_pattern_type, size = _B_U8.unpack_from(data, at)
+        if 0 < size < 0x80:
+            end = at + 1 + size
+            value.principal, at = data[at + 2 : end].decode(), end
+        else:
+            value.principal, at = read_compact_string(data, at + 1)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.host, at = data[at + 1 : end].decode(), end
+        else:
+            value.host, at = read_compact_string(data, at)
+        value.operation, value.permission_type, tags = _B2_U8.unpack_from(data, at)
+        at = at + 3 if tags == 0 else skip_tagged_fields(data, at + 2)
+        values.append(value)
+    return values, at
 
 
 def _write_create_acls_request_v2(out: bytearray, value: CreateAclsRequest) -> None:
@@ -125,10 +143,16 @@ def _write_create_acls_request_v2(out: bytearray, value: CreateAclsRequest) -> N
     out.append(0)
 
 
-def _read_acl_creation_result_v1(data: bytes, at: int) -> tuple[AclCreationResult, int]:
-    value = new(AclCreationResult)
-    (value.error_code,) = _H.unpack_from(data, at)
-    value.error_message, at = read_nullable_string(data, at + 2)
+def _read_create_acls_request_v2(data: bytes, at: int) -> tuple[CreateAclsRequest, int]:
+    value = new(CreateAclsRequest)
+    size = data[at]
+    if 1 < size < 0x80:
+        value.creations, at = _read_many_acl_creation_v2(data, at + 1, size - 1)
+    elif size == 1:
+        value.creations, at = [], at + 1
+    else:
+        value.creations, at = read_compact_array(data, at, _read_many_acl_creation_v2, 8)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
     return value, at
 
 
@@ -137,11 +161,14 @@ def _write_acl_creation_result_v1(out: bytearray, value: AclCreationResult) -> N
     write_nullable_string(out, value.error_message)
 
 
-def _read_create_acls_response_v1(data: bytes, at: int) -> tuple[CreateAclsResponse, int]:
-    value = new(CreateAclsResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.results, at = read_array(data, at + 4, _read_acl_creation_result_v1, 4)
-    return value, at
+def _read_many_acl_creation_result_v1(data: bytes, at: int, count: int) -> tuple[list[AclCreationResult], int]:
+    values = []
+    for _ in range(count):
+        value = new(AclCreationResult)
+        (value.error_code,) = _H.unpack_from(data, at)
+        value.error_message, at = read_nullable_string(data, at + 2)
+        values.append(value)
+    return values, at
 
 
 def _write_create_acls_response_v1(out: bytearray, value: CreateAclsResponse) -> None:
@@ -149,11 +176,11 @@ def _write_create_acls_response_v1(out: bytearray, value: CreateAclsResponse) ->
     write_array(out, value.results, _write_acl_creation_result_v1)
 
 
-def _read_acl_creation_result_v2(data: bytes, at: int) -> tuple[AclCreationResult, int]:
-    value = new(AclCreationResult)
-    (value.error_code,) = _H.unpack_from(data, at)
-    value.error_message, at = read_compact_nullable_string(data, at + 2)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_create_acls_response_v1(data: bytes, at: int) -> tuple[CreateAclsResponse, int]:
+    value = new(CreateAclsResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.results, at = read_array(data, at + 4, _read_many_acl_creation_result_v1, 4)
+    return value, at
 
 
 def _write_acl_creation_result_v2(out: bytearray, value: AclCreationResult) -> None:
@@ -162,17 +189,40 @@ def _write_acl_creation_result_v2(out: bytearray, value: AclCreationResult) -> N
     out.append(0)
 
 
-def _read_create_acls_response_v2(data: bytes, at: int) -> tuple[CreateAclsResponse, int]:
-    value = new(CreateAclsResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.results, at = read_compact_array(data, at + 4, _read_acl_creation_result_v2, 4)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_acl_creation_result_v2(data: bytes, at: int, count: int) -> tuple[list[AclCreationResult], int]:
+    values = []
+    for _ in range(count):
+        value = new(AclCreationResult)
+        value.error_code, size = _H_U8.unpack_from(data, at)
+        if 0 < size < 0x80:
+            end = at + 2 + size
+            value.error_message, at = data[at + 3 : end].decode(), end
+        elif size == 0:
+            value.error_message, at = None, at + 3
+        else:
+            value.error_message, at = read_compact_nullable_string(data, at + 2)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_create_acls_response_v2(out: bytearray, value: CreateAclsResponse) -> None:
     out += _I.pack(value.throttle_time_ms)
     write_compact_array(out, value.results, _write_acl_creation_result_v2)
     out.append(0)
+
+
+def _read_create_acls_response_v2(data: bytes, at: int) -> tuple[CreateAclsResponse, int]:
+    value = new(CreateAclsResponse)
+    value.throttle_time_ms, size = _I_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.results, at = _read_many_acl_creation_result_v2(data, at + 5, size - 1)
+    elif size == 1:
+        value.results, at = [], at + 5
+    else:
+        value.results, at = read_compact_array(data, at + 4, _read_many_acl_creation_result_v2, 4)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 REQUEST: Codec[CreateAclsRequest] = {

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from fencepost.protocol.wire import (
     Codec,
+    UNPACK_INT32S,
     new,
     read_array,
     read_compact_array,
@@ -69,26 +70,26 @@ class CreatePartitionsResponse:
 
 
 _H = Struct(">h")
+_H_U8 = Struct(">hB")
 _I = Struct(">i")
 _I_T = Struct(">i?")
-
-
-def _read_create_partitions_assignment_v0(data: bytes, at: int) -> tuple[CreatePartitionsAssignment, int]:
-    value = new(CreatePartitionsAssignment)
-    value.broker_ids, at = read_int32s(data, at)
-    return value, at
+_I_T_U8 = Struct(">i?B")
+_I_U8 = Struct(">iB")
 
 
 def _write_create_partitions_assignment_v0(out: bytearray, value: CreatePartitionsAssignment) -> None:
     write_int32s(out, value.broker_ids)
 
 
-def _read_create_partitions_topic_v0(data: bytes, at: int) -> tuple[CreatePartitionsTopic, int]:
-    value = new(CreatePartitionsTopic)
-    value.name, at = read_string(data, at)
-    (value.count,) = _I.unpack_from(data, at)
-    value.assignments, at = read_nullable_array(data, at + 4, _read_create_partitions_assignment_v0, 4)
-    return value, at
+def _read_many_create_partitions_assignment_v0(
+    data: bytes, at: int, count: int
+) -> tuple[list[CreatePartitionsAssignment], int]:
+    values = []
+    for _ in range(count):
+        value = new(CreatePartitionsAssignment)
+        value.broker_ids, at = read_int32s(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_create_partitions_topic_v0(out: bytearray, value: CreatePartitionsTopic) -> None:
@@ -97,11 +98,15 @@ def _write_create_partitions_topic_v0(out: bytearray, value: CreatePartitionsTop
     write_nullable_array(out, value.assignments, _write_create_partitions_assignment_v0)
 
 
-def _read_create_partitions_request_v0(data: bytes, at: int) -> tuple[CreatePartitionsRequest, int]:
-    value = new(CreatePartitionsRequest)
-    value.topics, at = read_array(data, at, _read_create_partitions_topic_v0, 10)
-    value.timeout_ms, value.validate_only = _I_T.unpack_from(data, at)
-    return value, at + 5
+def _read_many_create_partitions_topic_v0(data: bytes, at: int, count: int) -> tuple[list[CreatePartitionsTopic], int]:
+    values = []
+    for _ in range(count):
+        value = new(CreatePartitionsTopic)
+        value.name, at = read_string(data, at)
+        (value.count,) = _I.unpack_from(data, at)
+        value.assignments, at = read_nullable_array(data, at + 4, _read_many_create_partitions_assignment_v0, 4)
+        values.append(value)
+    return values, at
 
 
 def _write_create_partitions_request_v0(out: bytearray, value: CreatePartitionsRequest) -> None:
@@ -109,10 +114,12 @@ def _write_create_partitions_request_v0(out: bytearray, value: CreatePartitionsR
     out += _I_T.pack(value.timeout_ms, value.validate_only)
 
 
-def _read_create_partitions_assignment_v2(data: bytes, at: int) -> tuple[CreatePartitionsAssignment, int]:
-    value = new(CreatePartitionsAssignment)
-    value.broker_ids, at = read_compact_int32s(data, at)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_create_partitions_request_v0(data: bytes, at: int) -> tuple[CreatePartitionsRequest, int]:
+    value = new(CreatePartitionsRequest)
+    value.topics, at = read_array(data, at, _read_many_create_partitions_topic_v0, 10)
+    value.timeout_ms, value.validate_only = _I_T.unpack_from(data, at)
+    at += 5
+    return value, at
 
 
 def _write_create_partitions_assignment_v2(out: bytearray, value: CreatePartitionsAssignment) -> None:
@@ -120,12 +127,22 @@ def _write_create_partitions_assignment_v2(out: bytearray, value: CreatePartitio
     out.append(0)
 
 
-def _read_create_partitions_topic_v2(data: bytes, at: int) -> tuple[CreatePartitionsTopic, int]:
-    value = new(CreatePartitionsTopic)
-    value.name, at = read_compact_string(data, at)
-    (value.count,) = _I.unpack_from(data, at)
-    value.assignments, at = read_compact_nullable_array(data, at + 4, _read_create_partitions_assignment_v2, 2)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_create_partitions_assignment_v2(
+    data: bytes, at: int, count: int
+) -> tuple[list[CreatePartitionsAssignment], int]:
+    values = []
+    for _ in range(count):
+        value = new(CreatePartitionsAssignment)
+        size = data[at]
+        if 1 < size < 0x80:
+            value.broker_ids, at = UNPACK_INT32S[size](data, at + 1), at - 3 + 4 * size
+        elif size == 1:
+            value.broker_ids, at = (), at + 1
+        else:
+            value.broker_ids, at = read_compact_int32s(data, at)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_create_partitions_topic_v2(out: bytearray, value: CreatePartitionsTopic) -> None:
@@ -135,12 +152,31 @@ def _write_create_partitions_topic_v2(out: bytearray, value: CreatePartitionsTop
     out.append(0)
 
 
-def _read_create_partitions_request_v2(data: bytes, at: int) -> tuple[CreatePartitionsRequest, int]:
-    value = new(CreatePartitionsRequest)
-    value.topics, at = read_compact_array(data, at, _read_create_partitions_topic_v2, 7)
-    value.timeout_ms, value.validate_only = _I_T.unpack_from(data, at)
-    at += 5
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_create_partitions_topic_v2(data: bytes, at: int, count: int) -> tuple[list[CreatePartitionsTopic], int]:
+    values = []
+    for _ in range(count):
+        value = new(CreatePartitionsTopic)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.name, at = data[at + 1 : end].decode(), end
+        else:
+            value.name, at = read_compact_string(data, at)
+        value.count, size = _I_U8.unpack_from(data, at)
+        if 1 < size < 0x80:
+            value.assignments, at = _read_many_create_partitions_assignment_v2(data, at + 5, size - 1)
+        elif size == 1:
+            value.assignments, at = [], at + 5
+        elif size == 0:
+            value.assignments, at = None, at + 5
+        else:
+            (
+                value.assignments,
+                at,
+            ) = read_compact_nullable_array(data, at + 4, _read_many_create_partitions_assignment_v2, 2)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_create_partitions_request_v2(out: bytearray, value: CreatePartitionsRequest) -> None:
@@ -149,11 +185,17 @@ def _write_create_partitions_request_v2(out: bytearray, value: CreatePartitionsR
     out.append(0)
 
 
-def _read_create_partitions_topic_result_v0(data: bytes, at: int) -> tuple[CreatePartitionsTopicResult, int]:
-    value = new(CreatePartitionsTopicResult)
-    value.name, at = read_string(data, at)
-    (value.error_code,) = _H.unpack_from(data, at)
-    value.error_message, at = read_nullable_string(data, at + 2)
+def _read_create_partitions_request_v2(data: bytes, at: int) -> tuple[CreatePartitionsRequest, int]:
+    value = new(CreatePartitionsRequest)
+    size = data[at]
+    if 1 < size < 0x80:
+        value.topics, at = _read_many_create_partitions_topic_v2(data, at + 1, size - 1)
+    elif size == 1:
+        value.topics, at = [], at + 1
+    else:
+        value.topics, at = read_compact_array(data, at, _read_many_create_partitions_topic_v2, 7)
+    value.timeout_ms, value.validate_only, tags = _I_T_U8.unpack_from(data, at)
+    at = at + 6 if tags == 0 else skip_tagged_fields(data, at + 5)
     return value, at
 
 
@@ -163,11 +205,17 @@ def _write_create_partitions_topic_result_v0(out: bytearray, value: CreatePartit
     write_nullable_string(out, value.error_message)
 
 
-def _read_create_partitions_response_v0(data: bytes, at: int) -> tuple[CreatePartitionsResponse, int]:
-    value = new(CreatePartitionsResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.results, at = read_array(data, at + 4, _read_create_partitions_topic_result_v0, 6)
-    return value, at
+def _read_many_create_partitions_topic_result_v0(
+    data: bytes, at: int, count: int
+) -> tuple[list[CreatePartitionsTopicResult], int]:
+    values = []
+    for _ in range(count):
+        value = new(CreatePartitionsTopicResult)
+        value.name, at = read_string(data, at)
+        (value.error_code,) = _H.unpack_from(data, at)
+        value.error_message, at = read_nullable_string(data, at + 2)
+        values.append(value)
+    return values, at
 
 
 def _write_create_partitions_response_v0(out: bytearray, value: CreatePartitionsResponse) -> None:
@@ -175,12 +223,11 @@ def _write_create_partitions_response_v0(out: bytearray, value: CreatePartitions
     write_array(out, value.results, _write_create_partitions_topic_result_v0)
 
 
-def _read_create_partitions_topic_result_v2(data: bytes, at: int) -> tuple[CreatePartitionsTopicResult, int]:
-    value = new(CreatePartitionsTopicResult)
-    value.name, at = read_compact_string(data, at)
-    (value.error_code,) = _H.unpack_from(data, at)
-    value.error_message, at = read_compact_nullable_string(data, at + 2)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_create_partitions_response_v0(data: bytes, at: int) -> tuple[CreatePartitionsResponse, int]:
+    value = new(CreatePartitionsResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.results, at = read_array(data, at + 4, _read_many_create_partitions_topic_result_v0, 6)
+    return value, at
 
 
 def _write_create_partitions_topic_result_v2(out: bytearray, value: CreatePartitionsTopicResult) -> None:
@@ -190,17 +237,48 @@ def _write_create_partitions_topic_result_v2(out: bytearray, value: CreatePartit
     out.append(0)
 
 
-def _read_create_partitions_response_v2(data: bytes, at: int) -> tuple[CreatePartitionsResponse, int]:
-    value = new(CreatePartitionsResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.results, at = read_compact_array(data, at + 4, _read_create_partitions_topic_result_v2, 5)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_create_partitions_topic_result_v2(
+    data: bytes, at: int, count: int
+) -> tuple[list[CreatePartitionsTopicResult], int]:
+    values = []
+    for _ in range(count):
+        value = new(CreatePartitionsTopicResult)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.name, at = data[at + 1 : end].decode(), end
+        else:
+            value.name, at = read_compact_string(data, at)
+        value.error_code, size = _H_U8.unpack_from(data, at)
+        if 0 < size < 0x80:
+            end = at + 2 + size
+            value.error_message, at = data[at + 3 : end].decode(), end
+        elif size == 0:
+            value.error_message, at = None, at + 3
+        else:
+            value.error_message, at = read_compact_nullable_string(data, at + 2)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_create_partitions_response_v2(out: bytearray, value: CreatePartitionsResponse) -> None:
     out += _I.pack(value.throttle_time_ms)
     write_compact_array(out, value.results, _write_create_partitions_topic_result_v2)
     out.append(0)
+
+
+def _read_create_partitions_response_v2(data: bytes, at: int) -> tuple[CreatePartitionsResponse, int]:
+    value = new(CreatePartitionsResponse)
+    value.throttle_time_ms, size = _I_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.results, at = _read_many_create_partitions_topic_result_v2(data, at + 5, size - 1)
+    elif size == 1:
+        value.results, at = [], at + 5
+    else:
+        value.results, at = read_compact_array(data, at + 4, _read_many_create_partitions_topic_result_v2, 5)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 REQUEST: Codec[CreatePartitionsRequest] = {

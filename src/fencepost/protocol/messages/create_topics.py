@@ -10,6 +10,7 @@ from uuid import UUID
 
 from fencepost.protocol.wire import (
     Codec,
+    UNPACK_INT32S,
     check_end,
     new,
     read_array,
@@ -23,8 +24,8 @@ from fencepost.protocol.wire import (
     read_string,
     read_tag,
     read_unsigned_varint,
-    read_uuid,
     skip_tagged_fields,
+    uuid_of,
     write_array,
     write_compact_array,
     write_compact_int32s,
@@ -96,18 +97,16 @@ class CreateTopicsResponse:
     topics: Sequence[CreatableTopicResult] = ()
 
 
-_T_B_T = Struct(">?b?")
 _H = Struct(">h")
+_H_U8 = Struct(">hB")
 _I = Struct(">i")
-_I_T = Struct(">i?")
 _I_H = Struct(">ih")
-
-
-def _read_creatable_replica_assignment_v2(data: bytes, at: int) -> tuple[CreatableReplicaAssignment, int]:
-    value = new(CreatableReplicaAssignment)
-    (value.partition_index,) = _I.unpack_from(data, at)
-    value.broker_ids, at = read_int32s(data, at + 4)
-    return value, at
+_I_H_U8 = Struct(">ihB")
+_I_T = Struct(">i?")
+_I_T_U8 = Struct(">i?B")
+_I_U8 = Struct(">iB")
+_T_B_T = Struct(">?b?")
+_T_B_T_U8 = Struct(">?b?B")
 
 
 def _write_creatable_replica_assignment_v2(out: bytearray, value: CreatableReplicaAssignment) -> None:
@@ -115,11 +114,16 @@ def _write_creatable_replica_assignment_v2(out: bytearray, value: CreatableRepli
     write_int32s(out, value.broker_ids)
 
 
-def _read_creatable_topic_config_v2(data: bytes, at: int) -> tuple[CreatableTopicConfig, int]:
-    value = new(CreatableTopicConfig)
-    value.name, at = read_string(data, at)
-    value.value, at = read_nullable_string(data, at)
-    return value, at
+def _read_many_creatable_replica_assignment_v2(
+    data: bytes, at: int, count: int
+) -> tuple[list[CreatableReplicaAssignment], int]:
+    values = []
+    for _ in range(count):
+        value = new(CreatableReplicaAssignment)
+        (value.partition_index,) = _I.unpack_from(data, at)
+        value.broker_ids, at = read_int32s(data, at + 4)
+        values.append(value)
+    return values, at
 
 
 def _write_creatable_topic_config_v2(out: bytearray, value: CreatableTopicConfig) -> None:
@@ -127,13 +131,14 @@ def _write_creatable_topic_config_v2(out: bytearray, value: CreatableTopicConfig
     write_nullable_string(out, value.value)
 
 
-def _read_creatable_topic_v2(data: bytes, at: int) -> tuple[CreatableTopic, int]:
-    value = new(CreatableTopic)
-    value.name, at = read_string(data, at)
-    value.num_partitions, value.replication_factor = _I_H.unpack_from(data, at)
-    value.assignments, at = read_array(data, at + 6, _read_creatable_replica_assignment_v2, 8)
-    value.configs, at = read_array(data, at, _read_creatable_topic_config_v2, 4)
-    return value, at
+def _read_many_creatable_topic_config_v2(data: bytes, at: int, count: int) -> tuple[list[CreatableTopicConfig], int]:
+    values = []
+    for _ in range(count):
+        value = new(CreatableTopicConfig)
+        value.name, at = read_string(data, at)
+        value.value, at = read_nullable_string(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_creatable_topic_v2(out: bytearray, value: CreatableTopic) -> None:
@@ -143,11 +148,16 @@ def _write_creatable_topic_v2(out: bytearray, value: CreatableTopic) -> None:
     write_array(out, value.configs, _write_creatable_topic_config_v2)
 
 
-def _read_create_topics_request_v2(data: bytes, at: int) -> tuple[CreateTopicsRequest, int]:
-    value = new(CreateTopicsRequest)
-    value.topics, at = read_array(data, at, _read_creatable_topic_v2, 16)
-    value.timeout_ms, value.validate_only = _I_T.unpack_from(data, at)
-    return value, at + 5
+def _read_many_creatable_topic_v2(data: bytes, at: int, count: int) -> tuple[list[CreatableTopic], int]:
+    values = []
+    for _ in range(count):
+        value = new(CreatableTopic)
+        value.name, at = read_string(data, at)
+        value.num_partitions, value.replication_factor = _I_H.unpack_from(data, at)
+        value.assignments, at = read_array(data, at + 6, _read_many_creatable_replica_assignment_v2, 8)
+        value.configs, at = read_array(data, at, _read_many_creatable_topic_config_v2, 4)
+        values.append(value)
+    return values, at
 
 
 def _write_create_topics_request_v2(out: bytearray, value: CreateTopicsRequest) -> None:
@@ -155,11 +165,12 @@ def _write_create_topics_request_v2(out: bytearray, value: CreateTopicsRequest) 
     out += _I_T.pack(value.timeout_ms, value.validate_only)
 
 
-def _read_creatable_replica_assignment_v5(data: bytes, at: int) -> tuple[CreatableReplicaAssignment, int]:
-    value = new(CreatableReplicaAssignment)
-    (value.partition_index,) = _I.unpack_from(data, at)
-    value.broker_ids, at = read_compact_int32s(data, at + 4)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_create_topics_request_v2(data: bytes, at: int) -> tuple[CreateTopicsRequest, int]:
+    value = new(CreateTopicsRequest)
+    value.topics, at = read_array(data, at, _read_many_creatable_topic_v2, 16)
+    value.timeout_ms, value.validate_only = _I_T.unpack_from(data, at)
+    at += 5
+    return value, at
 
 
 def _write_creatable_replica_assignment_v5(out: bytearray, value: CreatableReplicaAssignment) -> None:
@@ -168,11 +179,22 @@ def _write_creatable_replica_assignment_v5(out: bytearray, value: CreatableRepli
     out.append(0)
 
 
-def _read_creatable_topic_config_v5(data: bytes, at: int) -> tuple[CreatableTopicConfig, int]:
-    value = new(CreatableTopicConfig)
-    value.name, at = read_compact_string(data, at)
-    value.value, at = read_compact_nullable_string(data, at)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_creatable_replica_assignment_v5(
+    data: bytes, at: int, count: int
+) -> tuple[list[CreatableReplicaAssignment], int]:
+    values = []
+    for _ in range(count):
+        value = new(CreatableReplicaAssignment)
+        value.partition_index, size = _I_U8.unpack_from(data, at)
+        if 1 < size < 0x80:
+            value.broker_ids, at = UNPACK_INT32S[size](data, at + 5), at + 1 + 4 * size
+        elif size == 1:
+            value.broker_ids, at = (), at + 5
+        else:
+            value.broker_ids, at = read_compact_int32s(data, at + 4)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_creatable_topic_config_v5(out: bytearray, value: CreatableTopicConfig) -> None:
@@ -181,13 +203,27 @@ def _write_creatable_topic_config_v5(out: bytearray, value: CreatableTopicConfig
     out.append(0)
 
 
-def _read_creatable_topic_v5(data: bytes, at: int) -> tuple[CreatableTopic, int]:
-    value = new(CreatableTopic)
-    value.name, at = read_compact_string(data, at)
-    value.num_partitions, value.replication_factor = _I_H.unpack_from(data, at)
-    value.assignments, at = read_compact_array(data, at + 6, _read_creatable_replica_assignment_v5, 6)
-    value.configs, at = read_compact_array(data, at, _read_creatable_topic_config_v5, 3)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_creatable_topic_config_v5(data: bytes, at: int, count: int) -> tuple[list[CreatableTopicConfig], int]:
+    values = []
+    for _ in range(count):
+        value = new(CreatableTopicConfig)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.name, at = data[at + 1 : end].decode(), end
+        else:
+            value.name, at = read_compact_string(data, at)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.value, at = data[at + 1 : end].decode(), end
+        elif size == 0:
+            value.value, at = None, at + 1
+        else:
+            value.value, at = read_compact_nullable_string(data, at)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_creatable_topic_v5(out: bytearray, value: CreatableTopic) -> None:
@@ -198,12 +234,33 @@ def _write_creatable_topic_v5(out: bytearray, value: CreatableTopic) -> None:
     out.append(0)
 
 
-def _read_create_topics_request_v5(data: bytes, at: int) -> tuple[CreateTopicsRequest, int]:
-    value = new(CreateTopicsRequest)
-    value.topics, at = read_compact_array(data, at, _read_creatable_topic_v5, 10)
-    value.timeout_ms, value.validate_only = _I_T.unpack_from(data, at)
-    at += 5
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_creatable_topic_v5(data: bytes, at: int, count: int) -> tuple[list[CreatableTopic], int]:
+    values = []
+    for _ in range(count):
+        value = new(CreatableTopic)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.name, at = data[at + 1 : end].decode(), end
+        else:
+            value.name, at = read_compact_string(data, at)
+        value.num_partitions, value.replication_factor, size = _I_H_U8.unpack_from(data, at)
+        if 1 < size < 0x80:
+            value.assignments, at = _read_many_creatable_replica_assignment_v5(data, at + 7, size - 1)
+        elif size == 1:
+            value.assignments, at = [], at + 7
+        else:
+            value.assignments, at = read_compact_array(data, at + 6, _read_many_creatable_replica_assignment_v5, 6)
+        size = data[at]
+        if 1 < size < 0x80:
+            value.configs, at = _read_many_creatable_topic_config_v5(data, at + 1, size - 1)
+        elif size == 1:
+            value.configs, at = [], at + 1
+        else:
+            value.configs, at = read_compact_array(data, at, _read_many_creatable_topic_config_v5, 3)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_create_topics_request_v5(out: bytearray, value: CreateTopicsRequest) -> None:
@@ -212,16 +269,17 @@ def _write_create_topics_request_v5(out: bytearray, value: CreateTopicsRequest) 
     out.append(0)
 
 
-def _read_creatable_topic_result_v2(data: bytes, at: int) -> tuple[CreatableTopicResult, int]:
-    value = new(CreatableTopicResult)
-    value.name, at = read_string(data, at)
-    (value.error_code,) = _H.unpack_from(data, at)
-    value.error_message, at = read_nullable_string(data, at + 2)
-    value.topic_id = None
-    value.topic_config_error_code = 0
-    value.num_partitions = -1
-    value.replication_factor = -1
-    value.configs = ()
+def _read_create_topics_request_v5(data: bytes, at: int) -> tuple[CreateTopicsRequest, int]:
+    value = new(CreateTopicsRequest)
+    size = data[at]
+    if 1 < size < 0x80:
+        value.topics, at = _read_many_creatable_topic_v5(data, at + 1, size - 1)
+    elif size == 1:
+        value.topics, at = [], at + 1
+    else:
+        value.topics, at = read_compact_array(data, at, _read_many_creatable_topic_v5, 10)
+    value.timeout_ms, value.validate_only, tags = _I_T_U8.unpack_from(data, at)
+    at = at + 6 if tags == 0 else skip_tagged_fields(data, at + 5)
     return value, at
 
 
@@ -231,11 +289,20 @@ def _write_creatable_topic_result_v2(out: bytearray, value: CreatableTopicResult
     write_nullable_string(out, value.error_message)
 
 
-def _read_create_topics_response_v2(data: bytes, at: int) -> tuple[CreateTopicsResponse, int]:
-    value = new(CreateTopicsResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.topics, at = read_array(data, at + 4, _read_creatable_topic_result_v2, 6)
-    return value, at
+def _read_many_creatable_topic_result_v2(data: bytes, at: int, count: int) -> tuple[list[CreatableTopicResult], int]:
+    values = []
+    for _ in range(count):
+        value = new(CreatableTopicResult)
+        value.name, at = read_string(data, at)
+        (value.error_code,) = _H.unpack_from(data, at)
+        value.error_message, at = read_nullable_string(data, at + 2)
+        value.topic_id = None
+        value.topic_config_error_code = 0
+        value.num_partitions = -1
+        value.replication_factor = -1
+        value.configs = ()
+        values.append(value)
+    return values, at
 
 
 def _write_create_topics_response_v2(out: bytearray, value: CreateTopicsResponse) -> None:
@@ -243,13 +310,11 @@ def _write_create_topics_response_v2(out: bytearray, value: CreateTopicsResponse
     write_array(out, value.topics, _write_creatable_topic_result_v2)
 
 
-def _read_creatable_topic_configs_v5(data: bytes, at: int) -> tuple[CreatableTopicConfigs, int]:
-    value = new(CreatableTopicConfigs)
-    value.name, at = read_compact_string(data, at)
-    value.value, at = read_compact_nullable_string(data, at)
-    value.read_only, value.config_source, value.is_sensitive = _T_B_T.unpack_from(data, at)
-    at += 3
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_create_topics_response_v2(data: bytes, at: int) -> tuple[CreateTopicsResponse, int]:
+    value = new(CreateTopicsResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.topics, at = read_array(data, at + 4, _read_many_creatable_topic_result_v2, 6)
+    return value, at
 
 
 def _write_creatable_topic_configs_v5(out: bytearray, value: CreatableTopicConfigs) -> None:
@@ -259,25 +324,28 @@ def _write_creatable_topic_configs_v5(out: bytearray, value: CreatableTopicConfi
     out.append(0)
 
 
-def _read_creatable_topic_result_v5(data: bytes, at: int) -> tuple[CreatableTopicResult, int]:
-    value = new(CreatableTopicResult)
-    value.name, at = read_compact_string(data, at)
-    (value.error_code,) = _H.unpack_from(data, at)
-    value.error_message, at = read_compact_nullable_string(data, at + 2)
-    value.num_partitions, value.replication_factor = _I_H.unpack_from(data, at)
-    value.configs, at = read_compact_nullable_array(data, at + 6, _read_creatable_topic_configs_v5, 6)
-    value.topic_id = None
-    value.topic_config_error_code = 0
-    count, at = read_unsigned_varint(data, at)
+def _read_many_creatable_topic_configs_v5(data: bytes, at: int, count: int) -> tuple[list[CreatableTopicConfigs], int]:
+    values = []
     for _ in range(count):
-        tag, end, at = read_tag(data, at)
-        if tag == 0:
-            (value.topic_config_error_code,) = _H.unpack_from(data, at)
-            at += 2
+        value = new(CreatableTopicConfigs)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.name, at = data[at + 1 : end].decode(), end
         else:
-            at = end
-        check_end(at, end)
-    return value, at
+            value.name, at = read_compact_string(data, at)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.value, at = data[at + 1 : end].decode(), end
+        elif size == 0:
+            value.value, at = None, at + 1
+        else:
+            value.value, at = read_compact_nullable_string(data, at)
+        value.read_only, value.config_source, value.is_sensitive, tags = _T_B_T_U8.unpack_from(data, at)
+        at = at + 4 if tags == 0 else skip_tagged_fields(data, at + 3)
+        values.append(value)
+    return values, at
 
 
 def _write_creatable_topic_result_v5(out: bytearray, value: CreatableTopicResult) -> None:
@@ -292,11 +360,46 @@ def _write_creatable_topic_result_v5(out: bytearray, value: CreatableTopicResult
     write_tags(out, tags)
 
 
-def _read_create_topics_response_v5(data: bytes, at: int) -> tuple[CreateTopicsResponse, int]:
-    value = new(CreateTopicsResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.topics, at = read_compact_array(data, at + 4, _read_creatable_topic_result_v5, 12)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_creatable_topic_result_v5(data: bytes, at: int, count: int) -> tuple[list[CreatableTopicResult], int]:
+    values = []
+    for _ in range(count):
+        value = new(CreatableTopicResult)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.name, at = data[at + 1 : end].decode(), end
+        else:
+            value.name, at = read_compact_string(data, at)
+        value.error_code, size = _H_U8.unpack_from(data, at)
+        if 0 < size < 0x80:
+            end = at + 2 + size
+            value.error_message, at = data[at + 3 : end].decode(), end
+        elif size == 0:
+            value.error_message, at = None, at + 3
+        else:
+            value.error_message, at = read_compact_nullable_string(data, at + 2)
+        value.num_partitions, value.replication_factor, size = _I_H_U8.unpack_from(data, at)
+        if 1 < size < 0x80:
+            value.configs, at = _read_many_creatable_topic_configs_v5(data, at + 7, size - 1)
+        elif size == 1:
+            value.configs, at = [], at + 7
+        elif size == 0:
+            value.configs, at = None, at + 7
+        else:
+            value.configs, at = read_compact_nullable_array(data, at + 6, _read_many_creatable_topic_configs_v5, 6)
+        value.topic_id = None
+        value.topic_config_error_code = 0
+        tags, at = read_unsigned_varint(data, at)
+        for _ in range(tags):
+            tag, end, at = read_tag(data, at)
+            if tag == 0:
+                (value.topic_config_error_code,) = _H.unpack_from(data, at)
+                at += 2
+            else:
+                at = end
+            check_end(at, end)
+        values.append(value)
+    return values, at
 
 
 def _write_create_topics_response_v5(out: bytearray, value: CreateTopicsResponse) -> None:
@@ -305,24 +408,16 @@ def _write_create_topics_response_v5(out: bytearray, value: CreateTopicsResponse
     out.append(0)
 
 
-def _read_creatable_topic_result_v7(data: bytes, at: int) -> tuple[CreatableTopicResult, int]:
-    value = new(CreatableTopicResult)
-    value.name, at = read_compact_string(data, at)
-    value.topic_id, at = read_uuid(data, at)
-    (value.error_code,) = _H.unpack_from(data, at)
-    value.error_message, at = read_compact_nullable_string(data, at + 2)
-    value.num_partitions, value.replication_factor = _I_H.unpack_from(data, at)
-    value.configs, at = read_compact_nullable_array(data, at + 6, _read_creatable_topic_configs_v5, 6)
-    value.topic_config_error_code = 0
-    count, at = read_unsigned_varint(data, at)
-    for _ in range(count):
-        tag, end, at = read_tag(data, at)
-        if tag == 0:
-            (value.topic_config_error_code,) = _H.unpack_from(data, at)
-            at += 2
-        else:
-            at = end
-        check_end(at, end)
+def _read_create_topics_response_v5(data: bytes, at: int) -> tuple[CreateTopicsResponse, int]:
+    value = new(CreateTopicsResponse)
+    value.throttle_time_ms, size = _I_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.topics, at = _read_many_creatable_topic_result_v5(data, at + 5, size - 1)
+    elif size == 1:
+        value.topics, at = [], at + 5
+    else:
+        value.topics, at = read_compact_array(data, at + 4, _read_many_creatable_topic_result_v5, 12)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
     return value, at
 
 
@@ -339,17 +434,65 @@ def _write_creatable_topic_result_v7(out: bytearray, value: CreatableTopicResult
     write_tags(out, tags)
 
 
-def _read_create_topics_response_v7(data: bytes, at: int) -> tuple[CreateTopicsResponse, int]:
-    value = new(CreateTopicsResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.topics, at = read_compact_array(data, at + 4, _read_creatable_topic_result_v7, 28)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_creatable_topic_result_v7(data: bytes, at: int, count: int) -> tuple[list[CreatableTopicResult], int]:
+    values = []
+    for _ in range(count):
+        value = new(CreatableTopicResult)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.name, at = data[at + 1 : end].decode(), end
+        else:
+            value.name, at = read_compact_string(data, at)
+        value.topic_id, at = uuid_of(data[at : at + 16]), at + 16
+        value.error_code, size = _H_U8.unpack_from(data, at)
+        if 0 < size < 0x80:
+            end = at + 2 + size
+            value.error_message, at = data[at + 3 : end].decode(), end
+        elif size == 0:
+            value.error_message, at = None, at + 3
+        else:
+            value.error_message, at = read_compact_nullable_string(data, at + 2)
+        value.num_partitions, value.replication_factor, size = _I_H_U8.unpack_from(data, at)
+        if 1 < size < 0x80:
+            value.configs, at = _read_many_creatable_topic_configs_v5(data, at + 7, size - 1)
+        elif size == 1:
+            value.configs, at = [], at + 7
+        elif size == 0:
+            value.configs, at = None, at + 7
+        else:
+            value.configs, at = read_compact_nullable_array(data, at + 6, _read_many_creatable_topic_configs_v5, 6)
+        value.topic_config_error_code = 0
+        tags, at = read_unsigned_varint(data, at)
+        for _ in range(tags):
+            tag, end, at = read_tag(data, at)
+            if tag == 0:
+                (value.topic_config_error_code,) = _H.unpack_from(data, at)
+                at += 2
+            else:
+                at = end
+            check_end(at, end)
+        values.append(value)
+    return values, at
 
 
 def _write_create_topics_response_v7(out: bytearray, value: CreateTopicsResponse) -> None:
     out += _I.pack(value.throttle_time_ms)
     write_compact_array(out, value.topics, _write_creatable_topic_result_v7)
     out.append(0)
+
+
+def _read_create_topics_response_v7(data: bytes, at: int) -> tuple[CreateTopicsResponse, int]:
+    value = new(CreateTopicsResponse)
+    value.throttle_time_ms, size = _I_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.topics, at = _read_many_creatable_topic_result_v7(data, at + 5, size - 1)
+    elif size == 1:
+        value.topics, at = [], at + 5
+    else:
+        value.topics, at = read_compact_array(data, at + 4, _read_many_creatable_topic_result_v7, 28)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 REQUEST: Codec[CreateTopicsRequest] = {

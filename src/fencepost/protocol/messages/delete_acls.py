@@ -72,19 +72,12 @@ class DeleteAclsResponse:
 
 _B = Struct(">b")
 _B2 = Struct(">bb")
+_B2_U8 = Struct(">bbB")
+_B_U8 = Struct(">bB")
 _H = Struct(">h")
+_H_U8 = Struct(">hB")
 _I = Struct(">i")
-
-
-def _read_delete_acls_filter_v1(data: bytes, at: int) -> tuple[DeleteAclsFilter, int]:
-    value = new(DeleteAclsFilter)
-    (value.resource_type_filter,) = _B.unpack_from(data, at)
-    value.resource_name_filter, at = read_nullable_string(data, at + 1)
-    (value.pattern_type_filter,) = _B.unpack_from(data, at)
-    value.principal_filter, at = read_nullable_string(data, at + 1)
-    value.host_filter, at = read_nullable_string(data, at)
-    value.operation, value.permission_type = _B2.unpack_from(data, at)
-    return value, at + 2
+_I_U8 = Struct(">iB")
 
 
 def _write_delete_acls_filter_v1(out: bytearray, value: DeleteAclsFilter) -> None:
@@ -96,26 +89,29 @@ def _write_delete_acls_filter_v1(out: bytearray, value: DeleteAclsFilter) -> Non
     out += _B2.pack(value.operation, value.permission_type)
 
 
-def _read_delete_acls_request_v1(data: bytes, at: int) -> tuple[DeleteAclsRequest, int]:
-    value = new(DeleteAclsRequest)
-    value.filters, at = read_array(data, at, _read_delete_acls_filter_v1, 10)
-    return value, at
+def _read_many_delete_acls_filter_v1(data: bytes, at: int, count: int) -> tuple[list[DeleteAclsFilter], int]:
+    values = []
+    for _ in range(count):
+        value = new(DeleteAclsFilter)
+        (value.resource_type_filter,) = _B.unpack_from(data, at)
+        value.resource_name_filter, at = read_nullable_string(data, at + 1)
+        (value.pattern_type_filter,) = _B.unpack_from(data, at)
+        value.principal_filter, at = read_nullable_string(data, at + 1)
+        value.host_filter, at = read_nullable_string(data, at)
+        value.operation, value.permission_type = _B2.unpack_from(data, at)
+        at += 2
+        values.append(value)
+    return values, at
 
 
 def _write_delete_acls_request_v1(out: bytearray, value: DeleteAclsRequest) -> None:
     write_array(out, value.filters, _write_delete_acls_filter_v1)
 
 
-def _read_delete_acls_filter_v2(data: bytes, at: int) -> tuple[DeleteAclsFilter, int]:
-    value = new(DeleteAclsFilter)
-    (value.resource_type_filter,) = _B.unpack_from(data, at)
-    value.resource_name_filter, at = read_compact_nullable_string(data, at + 1)
-    (value.pattern_type_filter,) = _B.unpack_from(data, at)
-    value.principal_filter, at = read_compact_nullable_string(data, at + 1)
-    value.host_filter, at = read_compact_nullable_string(data, at)
-    value.operation, value.permission_type = _B2.unpack_from(data, at)
-    at += 2
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_delete_acls_request_v1(data: bytes, at: int) -> tuple[DeleteAclsRequest, int]:
+    value = new(DeleteAclsRequest)
+    value.filters, at = read_array(data, at, _read_many_delete_acls_filter_v1, 10)
+    return value, at
 
 
 def _write_delete_acls_filter_v2(out: bytearray, value: DeleteAclsFilter) -> None:
@@ -128,10 +124,38 @@ def _write_delete_acls_filter_v2(out: bytearray, value: DeleteAclsFilter) -> Non
     out.append(0)
 
 
-def _read_delete_acls_request_v2(data: bytes, at: int) -> tuple[DeleteAclsRequest, int]:
-    value = new(DeleteAclsRequest)
-    value.filters, at = read_compact_array(data, at, _read_delete_acls_filter_v2, 8)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_delete_acls_filter_v2(data: bytes, at: int, count: int) -> tuple[list[DeleteAclsFilter], int]:
+    values = []
+    for _ in range(count):
+        value = new(DeleteAclsFilter)
+        value.resource_type_filter, size = _B_U8.unpack_from(data, at)
+        if 0 < size < 0x80:
+            end = at + 1 + size
+            value.resource_name_filter, at = data[at + 2 : end].decode(), end
+        elif size == 0:
+            value.resource_name_filter, at = None, at + 2
+        else:
+            value.resource_name_filter, at = read_compact_nullable_string(data, at + 1)
+        value.pattern_type_filter, size = _B_U8.unpack_from(data, at)
+        if 0 < size < 0x80:
+            end = at + 1 + size
+            value.principal_filter, at = data[at + 2 : end].decode(), end
+        elif size == 0:
+            value.principal_filter, at = None, at + 2
+        else:
+            value.principal_filter, at = read_compact_nullable_string(data, at + 1)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.host_filter, at = data[at + 1 : end].decode(), end
+        elif size == 0:
+            value.host_filter, at = None, at + 1
+        else:
+            value.host_filter, at = read_compact_nullable_string(data, at)
+        value.operation, value.permission_type, tags = _B2_U8.unpack_from(data, at)
+        at = at + 3 if tags == 0 else skip_tagged_fields(data, at + 2)
+        values.append(value)
+    return values, at
 
 
 def _write_delete_acls_request_v2(out: bytearray, value: DeleteAclsRequest) -> None:
@@ -139,17 +163,17 @@ def _write_delete_acls_request_v2(out: bytearray, value: DeleteAclsRequest) -> N
     out.append(0)
 
 
-def _read_delete_acls_matching_acl_v1(data: bytes, at: int) -> tuple[DeleteAclsMatchingAcl, int]:
-    value = new(DeleteAclsMatchingAcl)
-    (value.error_code,) = _H.unpack_from(data, at)
-    value.error_message, at = read_nullable_string(data, at + 2)
-    (value.resource_type,) = _B.unpack_from(data, at)
-    value.resource_name, at = read_string(data, at + 1)
-    (value.pattern_type,) = _B.unpack_from(data, at)
-    value.principal, at = read_string(data, at + 1)
-    value.host, at = read_string(data, at)
-    value.operation, value.permission_type = _B2.unpack_from(data, at)
-    return value, at + 2
+def _read_delete_acls_request_v2(data: bytes, at: int) -> tuple[DeleteAclsRequest, int]:
+    value = new(DeleteAclsRequest)
+    size = data[at]
+    if 1 < size < 0x80:
+        value.filters, at = _read_many_delete_acls_filter_v2(data, at + 1, size - 1)
+    elif size == 1:
+        value.filters, at = [], at + 1
+    else:
+        value.filters, at = read_compact_array(data, at, _read_many_delete_acls_filter_v2, 8)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_delete_acls_matching_acl_v1(out: bytearray, value: DeleteAclsMatchingAcl) -> None:
@@ -163,12 +187,21 @@ def _write_delete_acls_matching_acl_v1(out: bytearray, value: DeleteAclsMatching
     out += _B2.pack(value.operation, value.permission_type)
 
 
-def _read_delete_acls_filter_result_v1(data: bytes, at: int) -> tuple[DeleteAclsFilterResult, int]:
-    value = new(DeleteAclsFilterResult)
-    (value.error_code,) = _H.unpack_from(data, at)
-    value.error_message, at = read_nullable_string(data, at + 2)
-    value.matching_acls, at = read_array(data, at, _read_delete_acls_matching_acl_v1, 14)
-    return value, at
+def _read_many_delete_acls_matching_acl_v1(data: bytes, at: int, count: int) -> tuple[list[DeleteAclsMatchingAcl], int]:
+    values = []
+    for _ in range(count):
+        value = new(DeleteAclsMatchingAcl)
+        (value.error_code,) = _H.unpack_from(data, at)
+        value.error_message, at = read_nullable_string(data, at + 2)
+        (value.resource_type,) = _B.unpack_from(data, at)
+        value.resource_name, at = read_string(data, at + 1)
+        (value.pattern_type,) = _B.unpack_from(data, at)
+        value.principal, at = read_string(data, at + 1)
+        value.host, at = read_string(data, at)
+        value.operation, value.permission_type = _B2.unpack_from(data, at)
+        at += 2
+        values.append(value)
+    return values, at
 
 
 def _write_delete_acls_filter_result_v1(out: bytearray, value: DeleteAclsFilterResult) -> None:
@@ -177,11 +210,17 @@ def _write_delete_acls_filter_result_v1(out: bytearray, value: DeleteAclsFilterR
     write_array(out, value.matching_acls, _write_delete_acls_matching_acl_v1)
 
 
-def _read_delete_acls_response_v1(data: bytes, at: int) -> tuple[DeleteAclsResponse, int]:
-    value = new(DeleteAclsResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.filter_results, at = read_array(data, at + 4, _read_delete_acls_filter_result_v1, 8)
-    return value, at
+def _read_many_delete_acls_filter_result_v1(
+    data: bytes, at: int, count: int
+) -> tuple[list[DeleteAclsFilterResult], int]:
+    values = []
+    for _ in range(count):
+        value = new(DeleteAclsFilterResult)
+        (value.error_code,) = _H.unpack_from(data, at)
+        value.error_message, at = read_nullable_string(data, at + 2)
+        value.matching_acls, at = read_array(data, at, _read_many_delete_acls_matching_acl_v1, 14)
+        values.append(value)
+    return values, at
 
 
 def _write_delete_acls_response_v1(out: bytearray, value: DeleteAclsResponse) -> None:
@@ -189,18 +228,11 @@ def _write_delete_acls_response_v1(out: bytearray, value: DeleteAclsResponse) ->
     write_array(out, value.filter_results, _write_delete_acls_filter_result_v1)
 
 
-def _read_delete_acls_matching_acl_v2(data: bytes, at: int) -> tuple[DeleteAclsMatchingAcl, int]:
-    value = new(DeleteAclsMatchingAcl)
-    (value.error_code,) = _H.unpack_from(data, at)
-    value.error_message, at = read_compact_nullable_string(data, at + 2)
-    (value.resource_type,) = _B.unpack_from(data, at)
-    value.resource_name, at = read_compact_string(data, at + 1)
-    (value.pattern_type,) = _B.unpack_from(data, at)
-    value.principal, at = read_compact_string(data, at + 1)
-    value.host, at = read_compact_string(data, at)
-    value.operation, value.permission_type = _B2.unpack_from(data, at)
-    at += 2
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_delete_acls_response_v1(data: bytes, at: int) -> tuple[DeleteAclsResponse, int]:
+    value = new(DeleteAclsResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.filter_results, at = read_array(data, at + 4, _read_many_delete_acls_filter_result_v1, 8)
+    return value, at
 
 
 def _write_delete_acls_matching_acl_v2(out: bytearray, value: DeleteAclsMatchingAcl) -> None:
@@ -215,12 +247,40 @@ def _write_delete_acls_matching_acl_v2(out: bytearray, value: DeleteAclsMatching
     out.append(0)
 
 
-def _read_delete_acls_filter_result_v2(data: bytes, at: int) -> tuple[DeleteAclsFilterResult, int]:
-    value = new(DeleteAclsFilterResult)
-    (value.error_code,) = _H.unpack_from(data, at)
-    value.error_message, at = read_compact_nullable_string(data, at + 2)
-    value.matching_acls, at = read_compact_array(data, at, _read_delete_acls_matching_acl_v2, 11)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_delete_acls_matching_acl_v2(data: bytes, at: int, count: int) -> tuple[list[DeleteAclsMatchingAcl], int]:
+    values = []
+    for _ in range(count):
+        value = new(DeleteAclsMatchingAcl)
+        value.error_code, size = _H_U8.unpack_from(data, at)
+        if 0 < size < 0x80:
+            end = at + 2 + size
+            value.error_message, at = data[at + 3 : end].decode(), end
+        elif size == 0:
+            value.error_message, at = None, at + 3
+        else:
+            value.error_message, at = read_compact_nullable_string(data, at + 2)
+        value.resource_type, size = _B_U8.unpack_from(data, at)
+        if 0 < size < 0x80:
+            end = at + 1 + size
+            value.resource_name, at = data[at + 2 : end].decode(), end
+        else:
+            value.resource_name, at = read_compact_string(data, at + 1)
+        value.pattern_type, size = _B_U8.unpack_from(data, at)
+        if 0 < size < 0x80:
+            end = at + 1 + size
+            value.principal, at = data[at + 2 : end].decode(), end
+        else:
+            value.principal, at = read_compact_string(data, at + 1)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.host, at = data[at + 1 : end].decode(), end
+        else:
+            value.host, at = read_compact_string(data, at)
+        value.operation, value.permission_type, tags = _B2_U8.unpack_from(data, at)
+        at = at + 3 if tags == 0 else skip_tagged_fields(data, at + 2)
+        values.append(value)
+    return values, at
 
 
 def _write_delete_acls_filter_result_v2(out: bytearray, value: DeleteAclsFilterResult) -> None:
@@ -230,17 +290,49 @@ def _write_delete_acls_filter_result_v2(out: bytearray, value: DeleteAclsFilterR
     out.append(0)
 
 
-def _read_delete_acls_response_v2(data: bytes, at: int) -> tuple[DeleteAclsResponse, int]:
-    value = new(DeleteAclsResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.filter_results, at = read_compact_array(data, at + 4, _read_delete_acls_filter_result_v2, 5)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_delete_acls_filter_result_v2(
+    data: bytes, at: int, count: int
+) -> tuple[list[DeleteAclsFilterResult], int]:
+    values = []
+    for _ in range(count):
+        value = new(DeleteAclsFilterResult)
+        value.error_code, size = _H_U8.unpack_from(data, at)
+        if 0 < size < 0x80:
+            end = at + 2 + size
+            value.error_message, at = data[at + 3 : end].decode(), end
+        elif size == 0:
+            value.error_message, at = None, at + 3
+        else:
+            value.error_message, at = read_compact_nullable_string(data, at + 2)
+        size = data[at]
+        if 1 < size < 0x80:
+            value.matching_acls, at = _read_many_delete_acls_matching_acl_v2(data, at + 1, size - 1)
+        elif size == 1:
+            value.matching_acls, at = [], at + 1
+        else:
+            value.matching_acls, at = read_compact_array(data, at, _read_many_delete_acls_matching_acl_v2, 11)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_delete_acls_response_v2(out: bytearray, value: DeleteAclsResponse) -> None:
     out += _I.pack(value.throttle_time_ms)
     write_compact_array(out, value.filter_results, _write_delete_acls_filter_result_v2)
     out.append(0)
+
+
+def _read_delete_acls_response_v2(data: bytes, at: int) -> tuple[DeleteAclsResponse, int]:
+    value = new(DeleteAclsResponse)
+    value.throttle_time_ms, size = _I_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.filter_results, at = _read_many_delete_acls_filter_result_v2(data, at + 5, size - 1)
+    elif size == 1:
+        value.filter_results, at = [], at + 5
+    else:
+        value.filter_results, at = read_compact_array(data, at + 4, _read_many_delete_acls_filter_result_v2, 5)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 REQUEST: Codec[DeleteAclsRequest] = {

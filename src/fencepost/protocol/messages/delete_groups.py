@@ -13,7 +13,9 @@ from fencepost.protocol.wire import (
     read_array,
     read_compact_array,
     read_compact_string,
+    read_compact_strings,
     read_string,
+    read_strings,
     skip_tagged_fields,
     write_array,
     write_compact_array,
@@ -42,23 +44,19 @@ class DeleteGroupsResponse:
 
 
 _H = Struct(">h")
+_H_U8 = Struct(">hB")
 _I = Struct(">i")
-
-
-def _read_delete_groups_request_v0(data: bytes, at: int) -> tuple[DeleteGroupsRequest, int]:
-    value = new(DeleteGroupsRequest)
-    value.groups_names, at = read_array(data, at, read_string, 2)
-    return value, at
+_I_U8 = Struct(">iB")
 
 
 def _write_delete_groups_request_v0(out: bytearray, value: DeleteGroupsRequest) -> None:
     write_array(out, value.groups_names, write_string)
 
 
-def _read_delete_groups_request_v2(data: bytes, at: int) -> tuple[DeleteGroupsRequest, int]:
+def _read_delete_groups_request_v0(data: bytes, at: int) -> tuple[DeleteGroupsRequest, int]:
     value = new(DeleteGroupsRequest)
-    value.groups_names, at = read_compact_array(data, at, read_compact_string, 1)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    value.groups_names, at = read_array(data, at, read_strings, 2)
+    return value, at
 
 
 def _write_delete_groups_request_v2(out: bytearray, value: DeleteGroupsRequest) -> None:
@@ -66,11 +64,17 @@ def _write_delete_groups_request_v2(out: bytearray, value: DeleteGroupsRequest) 
     out.append(0)
 
 
-def _read_deletable_group_result_v0(data: bytes, at: int) -> tuple[DeletableGroupResult, int]:
-    value = new(DeletableGroupResult)
-    value.group_id, at = read_string(data, at)
-    (value.error_code,) = _H.unpack_from(data, at)
-    return value, at + 2
+def _read_delete_groups_request_v2(data: bytes, at: int) -> tuple[DeleteGroupsRequest, int]:
+    value = new(DeleteGroupsRequest)
+    size = data[at]
+    if 1 < size < 0x80:
+        value.groups_names, at = read_compact_strings(data, at + 1, size - 1)
+    elif size == 1:
+        value.groups_names, at = [], at + 1
+    else:
+        value.groups_names, at = read_compact_array(data, at, read_compact_strings, 1)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_deletable_group_result_v0(out: bytearray, value: DeletableGroupResult) -> None:
@@ -78,11 +82,15 @@ def _write_deletable_group_result_v0(out: bytearray, value: DeletableGroupResult
     out += _H.pack(value.error_code)
 
 
-def _read_delete_groups_response_v0(data: bytes, at: int) -> tuple[DeleteGroupsResponse, int]:
-    value = new(DeleteGroupsResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.results, at = read_array(data, at + 4, _read_deletable_group_result_v0, 4)
-    return value, at
+def _read_many_deletable_group_result_v0(data: bytes, at: int, count: int) -> tuple[list[DeletableGroupResult], int]:
+    values = []
+    for _ in range(count):
+        value = new(DeletableGroupResult)
+        value.group_id, at = read_string(data, at)
+        (value.error_code,) = _H.unpack_from(data, at)
+        at += 2
+        values.append(value)
+    return values, at
 
 
 def _write_delete_groups_response_v0(out: bytearray, value: DeleteGroupsResponse) -> None:
@@ -90,12 +98,11 @@ def _write_delete_groups_response_v0(out: bytearray, value: DeleteGroupsResponse
     write_array(out, value.results, _write_deletable_group_result_v0)
 
 
-def _read_deletable_group_result_v2(data: bytes, at: int) -> tuple[DeletableGroupResult, int]:
-    value = new(DeletableGroupResult)
-    value.group_id, at = read_compact_string(data, at)
-    (value.error_code,) = _H.unpack_from(data, at)
-    at += 2
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_delete_groups_response_v0(data: bytes, at: int) -> tuple[DeleteGroupsResponse, int]:
+    value = new(DeleteGroupsResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.results, at = read_array(data, at + 4, _read_many_deletable_group_result_v0, 4)
+    return value, at
 
 
 def _write_deletable_group_result_v2(out: bytearray, value: DeletableGroupResult) -> None:
@@ -104,17 +111,39 @@ def _write_deletable_group_result_v2(out: bytearray, value: DeletableGroupResult
     out.append(0)
 
 
-def _read_delete_groups_response_v2(data: bytes, at: int) -> tuple[DeleteGroupsResponse, int]:
-    value = new(DeleteGroupsResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.results, at = read_compact_array(data, at + 4, _read_deletable_group_result_v2, 4)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_deletable_group_result_v2(data: bytes, at: int, count: int) -> tuple[list[DeletableGroupResult], int]:
+    values = []
+    for _ in range(count):
+        value = new(DeletableGroupResult)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.group_id, at = data[at + 1 : end].decode(), end
+        else:
+            value.group_id, at = read_compact_string(data, at)
+        value.error_code, tags = _H_U8.unpack_from(data, at)
+        at = at + 3 if tags == 0 else skip_tagged_fields(data, at + 2)
+        values.append(value)
+    return values, at
 
 
 def _write_delete_groups_response_v2(out: bytearray, value: DeleteGroupsResponse) -> None:
     out += _I.pack(value.throttle_time_ms)
     write_compact_array(out, value.results, _write_deletable_group_result_v2)
     out.append(0)
+
+
+def _read_delete_groups_response_v2(data: bytes, at: int) -> tuple[DeleteGroupsResponse, int]:
+    value = new(DeleteGroupsResponse)
+    value.throttle_time_ms, size = _I_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.results, at = _read_many_deletable_group_result_v2(data, at + 5, size - 1)
+    elif size == 1:
+        value.results, at = [], at + 5
+    else:
+        value.results, at = read_compact_array(data, at + 4, _read_many_deletable_group_result_v2, 4)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 REQUEST: Codec[DeleteGroupsRequest] = {

@@ -64,23 +64,25 @@ class DeleteRecordsResponse:
 _I = Struct(">i")
 _I_Q = Struct(">iq")
 _I_Q_H = Struct(">iqh")
-
-
-def _read_delete_records_partition_v0(data: bytes, at: int) -> tuple[DeleteRecordsPartition, int]:
-    value = new(DeleteRecordsPartition)
-    value.partition_index, value.offset = _I_Q.unpack_from(data, at)
-    return value, at + 12
+_I_Q_H_U8 = Struct(">iqhB")
+_I_Q_U8 = Struct(">iqB")
+_I_U8 = Struct(">iB")
 
 
 def _write_delete_records_partition_v0(out: bytearray, value: DeleteRecordsPartition) -> None:
     out += _I_Q.pack(value.partition_index, value.offset)
 
 
-def _read_delete_records_topic_v0(data: bytes, at: int) -> tuple[DeleteRecordsTopic, int]:
-    value = new(DeleteRecordsTopic)
-    value.name, at = read_string(data, at)
-    value.partitions, at = read_array(data, at, _read_delete_records_partition_v0, 12)
-    return value, at
+def _read_many_delete_records_partition_v0(
+    data: bytes, at: int, count: int
+) -> tuple[list[DeleteRecordsPartition], int]:
+    values = []
+    for _ in range(count):
+        value = new(DeleteRecordsPartition)
+        value.partition_index, value.offset = _I_Q.unpack_from(data, at)
+        at += 12
+        values.append(value)
+    return values, at
 
 
 def _write_delete_records_topic_v0(out: bytearray, value: DeleteRecordsTopic) -> None:
@@ -88,11 +90,14 @@ def _write_delete_records_topic_v0(out: bytearray, value: DeleteRecordsTopic) ->
     write_array(out, value.partitions, _write_delete_records_partition_v0)
 
 
-def _read_delete_records_request_v0(data: bytes, at: int) -> tuple[DeleteRecordsRequest, int]:
-    value = new(DeleteRecordsRequest)
-    value.topics, at = read_array(data, at, _read_delete_records_topic_v0, 6)
-    (value.timeout_ms,) = _I.unpack_from(data, at)
-    return value, at + 4
+def _read_many_delete_records_topic_v0(data: bytes, at: int, count: int) -> tuple[list[DeleteRecordsTopic], int]:
+    values = []
+    for _ in range(count):
+        value = new(DeleteRecordsTopic)
+        value.name, at = read_string(data, at)
+        value.partitions, at = read_array(data, at, _read_many_delete_records_partition_v0, 12)
+        values.append(value)
+    return values, at
 
 
 def _write_delete_records_request_v0(out: bytearray, value: DeleteRecordsRequest) -> None:
@@ -100,11 +105,12 @@ def _write_delete_records_request_v0(out: bytearray, value: DeleteRecordsRequest
     out += _I.pack(value.timeout_ms)
 
 
-def _read_delete_records_partition_v2(data: bytes, at: int) -> tuple[DeleteRecordsPartition, int]:
-    value = new(DeleteRecordsPartition)
-    value.partition_index, value.offset = _I_Q.unpack_from(data, at)
-    at += 12
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_delete_records_request_v0(data: bytes, at: int) -> tuple[DeleteRecordsRequest, int]:
+    value = new(DeleteRecordsRequest)
+    value.topics, at = read_array(data, at, _read_many_delete_records_topic_v0, 6)
+    (value.timeout_ms,) = _I.unpack_from(data, at)
+    at += 4
+    return value, at
 
 
 def _write_delete_records_partition_v2(out: bytearray, value: DeleteRecordsPartition) -> None:
@@ -112,11 +118,16 @@ def _write_delete_records_partition_v2(out: bytearray, value: DeleteRecordsParti
     out.append(0)
 
 
-def _read_delete_records_topic_v2(data: bytes, at: int) -> tuple[DeleteRecordsTopic, int]:
-    value = new(DeleteRecordsTopic)
-    value.name, at = read_compact_string(data, at)
-    value.partitions, at = read_compact_array(data, at, _read_delete_records_partition_v2, 13)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_delete_records_partition_v2(
+    data: bytes, at: int, count: int
+) -> tuple[list[DeleteRecordsPartition], int]:
+    values = []
+    for _ in range(count):
+        value = new(DeleteRecordsPartition)
+        value.partition_index, value.offset, tags = _I_Q_U8.unpack_from(data, at)
+        at = at + 13 if tags == 0 else skip_tagged_fields(data, at + 12)
+        values.append(value)
+    return values, at
 
 
 def _write_delete_records_topic_v2(out: bytearray, value: DeleteRecordsTopic) -> None:
@@ -125,12 +136,26 @@ def _write_delete_records_topic_v2(out: bytearray, value: DeleteRecordsTopic) ->
     out.append(0)
 
 
-def _read_delete_records_request_v2(data: bytes, at: int) -> tuple[DeleteRecordsRequest, int]:
-    value = new(DeleteRecordsRequest)
-    value.topics, at = read_compact_array(data, at, _read_delete_records_topic_v2, 3)
-    (value.timeout_ms,) = _I.unpack_from(data, at)
-    at += 4
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_delete_records_topic_v2(data: bytes, at: int, count: int) -> tuple[list[DeleteRecordsTopic], int]:
+    values = []
+    for _ in range(count):
+        value = new(DeleteRecordsTopic)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.name, at = data[at + 1 : end].decode(), end
+        else:
+            value.name, at = read_compact_string(data, at)
+        size = data[at]
+        if 1 < size < 0x80:
+            value.partitions, at = _read_many_delete_records_partition_v2(data, at + 1, size - 1)
+        elif size == 1:
+            value.partitions, at = [], at + 1
+        else:
+            value.partitions, at = read_compact_array(data, at, _read_many_delete_records_partition_v2, 13)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_delete_records_request_v2(out: bytearray, value: DeleteRecordsRequest) -> None:
@@ -139,21 +164,34 @@ def _write_delete_records_request_v2(out: bytearray, value: DeleteRecordsRequest
     out.append(0)
 
 
-def _read_delete_records_partition_result_v0(data: bytes, at: int) -> tuple[DeleteRecordsPartitionResult, int]:
-    value = new(DeleteRecordsPartitionResult)
-    value.partition_index, value.low_watermark, value.error_code = _I_Q_H.unpack_from(data, at)
-    return value, at + 14
+def _read_delete_records_request_v2(data: bytes, at: int) -> tuple[DeleteRecordsRequest, int]:
+    value = new(DeleteRecordsRequest)
+    size = data[at]
+    if 1 < size < 0x80:
+        value.topics, at = _read_many_delete_records_topic_v2(data, at + 1, size - 1)
+    elif size == 1:
+        value.topics, at = [], at + 1
+    else:
+        value.topics, at = read_compact_array(data, at, _read_many_delete_records_topic_v2, 3)
+    value.timeout_ms, tags = _I_U8.unpack_from(data, at)
+    at = at + 5 if tags == 0 else skip_tagged_fields(data, at + 4)
+    return value, at
 
 
 def _write_delete_records_partition_result_v0(out: bytearray, value: DeleteRecordsPartitionResult) -> None:
     out += _I_Q_H.pack(value.partition_index, value.low_watermark, value.error_code)
 
 
-def _read_delete_records_topic_result_v0(data: bytes, at: int) -> tuple[DeleteRecordsTopicResult, int]:
-    value = new(DeleteRecordsTopicResult)
-    value.name, at = read_string(data, at)
-    value.partitions, at = read_array(data, at, _read_delete_records_partition_result_v0, 14)
-    return value, at
+def _read_many_delete_records_partition_result_v0(
+    data: bytes, at: int, count: int
+) -> tuple[list[DeleteRecordsPartitionResult], int]:
+    values = []
+    for _ in range(count):
+        value = new(DeleteRecordsPartitionResult)
+        value.partition_index, value.low_watermark, value.error_code = _I_Q_H.unpack_from(data, at)
+        at += 14
+        values.append(value)
+    return values, at
 
 
 def _write_delete_records_topic_result_v0(out: bytearray, value: DeleteRecordsTopicResult) -> None:
@@ -161,11 +199,16 @@ def _write_delete_records_topic_result_v0(out: bytearray, value: DeleteRecordsTo
     write_array(out, value.partitions, _write_delete_records_partition_result_v0)
 
 
-def _read_delete_records_response_v0(data: bytes, at: int) -> tuple[DeleteRecordsResponse, int]:
-    value = new(DeleteRecordsResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.topics, at = read_array(data, at + 4, _read_delete_records_topic_result_v0, 6)
-    return value, at
+def _read_many_delete_records_topic_result_v0(
+    data: bytes, at: int, count: int
+) -> tuple[list[DeleteRecordsTopicResult], int]:
+    values = []
+    for _ in range(count):
+        value = new(DeleteRecordsTopicResult)
+        value.name, at = read_string(data, at)
+        value.partitions, at = read_array(data, at, _read_many_delete_records_partition_result_v0, 14)
+        values.append(value)
+    return values, at
 
 
 def _write_delete_records_response_v0(out: bytearray, value: DeleteRecordsResponse) -> None:
@@ -173,11 +216,11 @@ def _write_delete_records_response_v0(out: bytearray, value: DeleteRecordsRespon
     write_array(out, value.topics, _write_delete_records_topic_result_v0)
 
 
-def _read_delete_records_partition_result_v2(data: bytes, at: int) -> tuple[DeleteRecordsPartitionResult, int]:
-    value = new(DeleteRecordsPartitionResult)
-    value.partition_index, value.low_watermark, value.error_code = _I_Q_H.unpack_from(data, at)
-    at += 14
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_delete_records_response_v0(data: bytes, at: int) -> tuple[DeleteRecordsResponse, int]:
+    value = new(DeleteRecordsResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.topics, at = read_array(data, at + 4, _read_many_delete_records_topic_result_v0, 6)
+    return value, at
 
 
 def _write_delete_records_partition_result_v2(out: bytearray, value: DeleteRecordsPartitionResult) -> None:
@@ -185,11 +228,16 @@ def _write_delete_records_partition_result_v2(out: bytearray, value: DeleteRecor
     out.append(0)
 
 
-def _read_delete_records_topic_result_v2(data: bytes, at: int) -> tuple[DeleteRecordsTopicResult, int]:
-    value = new(DeleteRecordsTopicResult)
-    value.name, at = read_compact_string(data, at)
-    value.partitions, at = read_compact_array(data, at, _read_delete_records_partition_result_v2, 15)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_delete_records_partition_result_v2(
+    data: bytes, at: int, count: int
+) -> tuple[list[DeleteRecordsPartitionResult], int]:
+    values = []
+    for _ in range(count):
+        value = new(DeleteRecordsPartitionResult)
+        value.partition_index, value.low_watermark, value.error_code, tags = _I_Q_H_U8.unpack_from(data, at)
+        at = at + 15 if tags == 0 else skip_tagged_fields(data, at + 14)
+        values.append(value)
+    return values, at
 
 
 def _write_delete_records_topic_result_v2(out: bytearray, value: DeleteRecordsTopicResult) -> None:
@@ -198,17 +246,47 @@ def _write_delete_records_topic_result_v2(out: bytearray, value: DeleteRecordsTo
     out.append(0)
 
 
-def _read_delete_records_response_v2(data: bytes, at: int) -> tuple[DeleteRecordsResponse, int]:
-    value = new(DeleteRecordsResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.topics, at = read_compact_array(data, at + 4, _read_delete_records_topic_result_v2, 3)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_delete_records_topic_result_v2(
+    data: bytes, at: int, count: int
+) -> tuple[list[DeleteRecordsTopicResult], int]:
+    values = []
+    for _ in range(count):
+        value = new(DeleteRecordsTopicResult)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.name, at = data[at + 1 : end].decode(), end
+        else:
+            value.name, at = read_compact_string(data, at)
+        size = data[at]
+        if 1 < size < 0x80:
+            value.partitions, at = _read_many_delete_records_partition_result_v2(data, at + 1, size - 1)
+        elif size == 1:
+            value.partitions, at = [], at + 1
+        else:
+            value.partitions, at = read_compact_array(data, at, _read_many_delete_records_partition_result_v2, 15)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_delete_records_response_v2(out: bytearray, value: DeleteRecordsResponse) -> None:
     out += _I.pack(value.throttle_time_ms)
     write_compact_array(out, value.topics, _write_delete_records_topic_result_v2)
     out.append(0)
+
+
+def _read_delete_records_response_v2(data: bytes, at: int) -> tuple[DeleteRecordsResponse, int]:
+    value = new(DeleteRecordsResponse)
+    value.throttle_time_ms, size = _I_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.topics, at = _read_many_delete_records_topic_result_v2(data, at + 5, size - 1)
+    elif size == 1:
+        value.topics, at = [], at + 5
+    else:
+        value.topics, at = read_compact_array(data, at + 4, _read_many_delete_records_topic_result_v2, 3)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 REQUEST: Codec[DeleteRecordsRequest] = {

@@ -15,9 +15,11 @@ from fencepost.protocol.wire import (
     read_compact_array,
     read_compact_nullable_string,
     read_compact_string,
+    read_compact_strings,
     read_string,
-    read_uuid,
+    read_strings,
     skip_tagged_fields,
+    uuid_of,
     write_array,
     write_compact_array,
     write_compact_nullable_string,
@@ -57,15 +59,9 @@ class DeleteTopicsResponse:
 
 
 _H = Struct(">h")
+_H_U8 = Struct(">hB")
 _I = Struct(">i")
-
-
-def _read_delete_topics_request_v1(data: bytes, at: int) -> tuple[DeleteTopicsRequest, int]:
-    value = new(DeleteTopicsRequest)
-    value.topic_names, at = read_array(data, at, read_string, 2)
-    (value.timeout_ms,) = _I.unpack_from(data, at)
-    value.topics = ()
-    return value, at + 4
+_I_U8 = Struct(">iB")
 
 
 def _write_delete_topics_request_v1(out: bytearray, value: DeleteTopicsRequest) -> None:
@@ -73,13 +69,13 @@ def _write_delete_topics_request_v1(out: bytearray, value: DeleteTopicsRequest) 
     out += _I.pack(value.timeout_ms)
 
 
-def _read_delete_topics_request_v4(data: bytes, at: int) -> tuple[DeleteTopicsRequest, int]:
+def _read_delete_topics_request_v1(data: bytes, at: int) -> tuple[DeleteTopicsRequest, int]:
     value = new(DeleteTopicsRequest)
-    value.topic_names, at = read_compact_array(data, at, read_compact_string, 1)
+    value.topic_names, at = read_array(data, at, read_strings, 2)
     (value.timeout_ms,) = _I.unpack_from(data, at)
     value.topics = ()
     at += 4
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_delete_topics_request_v4(out: bytearray, value: DeleteTopicsRequest) -> None:
@@ -88,11 +84,19 @@ def _write_delete_topics_request_v4(out: bytearray, value: DeleteTopicsRequest) 
     out.append(0)
 
 
-def _read_delete_topic_state_v6(data: bytes, at: int) -> tuple[DeleteTopicState, int]:
-    value = new(DeleteTopicState)
-    value.name, at = read_compact_nullable_string(data, at)
-    value.topic_id, at = read_uuid(data, at)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_delete_topics_request_v4(data: bytes, at: int) -> tuple[DeleteTopicsRequest, int]:
+    value = new(DeleteTopicsRequest)
+    size = data[at]
+    if 1 < size < 0x80:
+        value.topic_names, at = read_compact_strings(data, at + 1, size - 1)
+    elif size == 1:
+        value.topic_names, at = [], at + 1
+    else:
+        value.topic_names, at = read_compact_array(data, at, read_compact_strings, 1)
+    value.timeout_ms, tags = _I_U8.unpack_from(data, at)
+    value.topics = ()
+    at = at + 5 if tags == 0 else skip_tagged_fields(data, at + 4)
+    return value, at
 
 
 def _write_delete_topic_state_v6(out: bytearray, value: DeleteTopicState) -> None:
@@ -101,13 +105,22 @@ def _write_delete_topic_state_v6(out: bytearray, value: DeleteTopicState) -> Non
     out.append(0)
 
 
-def _read_delete_topics_request_v6(data: bytes, at: int) -> tuple[DeleteTopicsRequest, int]:
-    value = new(DeleteTopicsRequest)
-    value.topics, at = read_compact_array(data, at, _read_delete_topic_state_v6, 18)
-    (value.timeout_ms,) = _I.unpack_from(data, at)
-    value.topic_names = ()
-    at += 4
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_delete_topic_state_v6(data: bytes, at: int, count: int) -> tuple[list[DeleteTopicState], int]:
+    values = []
+    for _ in range(count):
+        value = new(DeleteTopicState)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.name, at = data[at + 1 : end].decode(), end
+        elif size == 0:
+            value.name, at = None, at + 1
+        else:
+            value.name, at = read_compact_nullable_string(data, at)
+        value.topic_id, at = uuid_of(data[at : at + 16]), at + 16
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_delete_topics_request_v6(out: bytearray, value: DeleteTopicsRequest) -> None:
@@ -116,13 +129,19 @@ def _write_delete_topics_request_v6(out: bytearray, value: DeleteTopicsRequest) 
     out.append(0)
 
 
-def _read_deletable_topic_result_v1(data: bytes, at: int) -> tuple[DeletableTopicResult, int]:
-    value = new(DeletableTopicResult)
-    value.name, at = read_string(data, at)
-    (value.error_code,) = _H.unpack_from(data, at)
-    value.topic_id = None
-    value.error_message = None
-    return value, at + 2
+def _read_delete_topics_request_v6(data: bytes, at: int) -> tuple[DeleteTopicsRequest, int]:
+    value = new(DeleteTopicsRequest)
+    size = data[at]
+    if 1 < size < 0x80:
+        value.topics, at = _read_many_delete_topic_state_v6(data, at + 1, size - 1)
+    elif size == 1:
+        value.topics, at = [], at + 1
+    else:
+        value.topics, at = read_compact_array(data, at, _read_many_delete_topic_state_v6, 18)
+    value.timeout_ms, tags = _I_U8.unpack_from(data, at)
+    value.topic_names = ()
+    at = at + 5 if tags == 0 else skip_tagged_fields(data, at + 4)
+    return value, at
 
 
 def _write_deletable_topic_result_v1(out: bytearray, value: DeletableTopicResult) -> None:
@@ -130,11 +149,17 @@ def _write_deletable_topic_result_v1(out: bytearray, value: DeletableTopicResult
     out += _H.pack(value.error_code)
 
 
-def _read_delete_topics_response_v1(data: bytes, at: int) -> tuple[DeleteTopicsResponse, int]:
-    value = new(DeleteTopicsResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.responses, at = read_array(data, at + 4, _read_deletable_topic_result_v1, 4)
-    return value, at
+def _read_many_deletable_topic_result_v1(data: bytes, at: int, count: int) -> tuple[list[DeletableTopicResult], int]:
+    values = []
+    for _ in range(count):
+        value = new(DeletableTopicResult)
+        value.name, at = read_string(data, at)
+        (value.error_code,) = _H.unpack_from(data, at)
+        value.topic_id = None
+        value.error_message = None
+        at += 2
+        values.append(value)
+    return values, at
 
 
 def _write_delete_topics_response_v1(out: bytearray, value: DeleteTopicsResponse) -> None:
@@ -142,14 +167,11 @@ def _write_delete_topics_response_v1(out: bytearray, value: DeleteTopicsResponse
     write_array(out, value.responses, _write_deletable_topic_result_v1)
 
 
-def _read_deletable_topic_result_v4(data: bytes, at: int) -> tuple[DeletableTopicResult, int]:
-    value = new(DeletableTopicResult)
-    value.name, at = read_compact_string(data, at)
-    (value.error_code,) = _H.unpack_from(data, at)
-    value.topic_id = None
-    value.error_message = None
-    at += 2
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_delete_topics_response_v1(data: bytes, at: int) -> tuple[DeleteTopicsResponse, int]:
+    value = new(DeleteTopicsResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.responses, at = read_array(data, at + 4, _read_many_deletable_topic_result_v1, 4)
+    return value, at
 
 
 def _write_deletable_topic_result_v4(out: bytearray, value: DeletableTopicResult) -> None:
@@ -158,11 +180,22 @@ def _write_deletable_topic_result_v4(out: bytearray, value: DeletableTopicResult
     out.append(0)
 
 
-def _read_delete_topics_response_v4(data: bytes, at: int) -> tuple[DeleteTopicsResponse, int]:
-    value = new(DeleteTopicsResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.responses, at = read_compact_array(data, at + 4, _read_deletable_topic_result_v4, 4)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_deletable_topic_result_v4(data: bytes, at: int, count: int) -> tuple[list[DeletableTopicResult], int]:
+    values = []
+    for _ in range(count):
+        value = new(DeletableTopicResult)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.name, at = data[at + 1 : end].decode(), end
+        else:
+            value.name, at = read_compact_string(data, at)
+        value.error_code, tags = _H_U8.unpack_from(data, at)
+        value.topic_id = None
+        value.error_message = None
+        at = at + 3 if tags == 0 else skip_tagged_fields(data, at + 2)
+        values.append(value)
+    return values, at
 
 
 def _write_delete_topics_response_v4(out: bytearray, value: DeleteTopicsResponse) -> None:
@@ -171,13 +204,17 @@ def _write_delete_topics_response_v4(out: bytearray, value: DeleteTopicsResponse
     out.append(0)
 
 
-def _read_deletable_topic_result_v5(data: bytes, at: int) -> tuple[DeletableTopicResult, int]:
-    value = new(DeletableTopicResult)
-    value.name, at = read_compact_string(data, at)
-    (value.error_code,) = _H.unpack_from(data, at)
-    value.error_message, at = read_compact_nullable_string(data, at + 2)
-    value.topic_id = None
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_delete_topics_response_v4(data: bytes, at: int) -> tuple[DeleteTopicsResponse, int]:
+    value = new(DeleteTopicsResponse)
+    value.throttle_time_ms, size = _I_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.responses, at = _read_many_deletable_topic_result_v4(data, at + 5, size - 1)
+    elif size == 1:
+        value.responses, at = [], at + 5
+    else:
+        value.responses, at = read_compact_array(data, at + 4, _read_many_deletable_topic_result_v4, 4)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_deletable_topic_result_v5(out: bytearray, value: DeletableTopicResult) -> None:
@@ -187,11 +224,28 @@ def _write_deletable_topic_result_v5(out: bytearray, value: DeletableTopicResult
     out.append(0)
 
 
-def _read_delete_topics_response_v5(data: bytes, at: int) -> tuple[DeleteTopicsResponse, int]:
-    value = new(DeleteTopicsResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.responses, at = read_compact_array(data, at + 4, _read_deletable_topic_result_v5, 5)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_deletable_topic_result_v5(data: bytes, at: int, count: int) -> tuple[list[DeletableTopicResult], int]:
+    values = []
+    for _ in range(count):
+        value = new(DeletableTopicResult)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.name, at = data[at + 1 : end].decode(), end
+        else:
+            value.name, at = read_compact_string(data, at)
+        value.error_code, size = _H_U8.unpack_from(data, at)
+        if 0 < size < 0x80:
+            end = at + 2 + size
+            value.error_message, at = data[at + 3 : end].decode(), end
+        elif size == 0:
+            value.error_message, at = None, at + 3
+        else:
+            value.error_message, at = read_compact_nullable_string(data, at + 2)
+        value.topic_id = None
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_delete_topics_response_v5(out: bytearray, value: DeleteTopicsResponse) -> None:
@@ -200,13 +254,17 @@ def _write_delete_topics_response_v5(out: bytearray, value: DeleteTopicsResponse
     out.append(0)
 
 
-def _read_deletable_topic_result_v6(data: bytes, at: int) -> tuple[DeletableTopicResult, int]:
-    value = new(DeletableTopicResult)
-    value.name, at = read_compact_nullable_string(data, at)
-    value.topic_id, at = read_uuid(data, at)
-    (value.error_code,) = _H.unpack_from(data, at)
-    value.error_message, at = read_compact_nullable_string(data, at + 2)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_delete_topics_response_v5(data: bytes, at: int) -> tuple[DeleteTopicsResponse, int]:
+    value = new(DeleteTopicsResponse)
+    value.throttle_time_ms, size = _I_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.responses, at = _read_many_deletable_topic_result_v5(data, at + 5, size - 1)
+    elif size == 1:
+        value.responses, at = [], at + 5
+    else:
+        value.responses, at = read_compact_array(data, at + 4, _read_many_deletable_topic_result_v5, 5)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_deletable_topic_result_v6(out: bytearray, value: DeletableTopicResult) -> None:
@@ -217,17 +275,49 @@ def _write_deletable_topic_result_v6(out: bytearray, value: DeletableTopicResult
     out.append(0)
 
 
-def _read_delete_topics_response_v6(data: bytes, at: int) -> tuple[DeleteTopicsResponse, int]:
-    value = new(DeleteTopicsResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.responses, at = read_compact_array(data, at + 4, _read_deletable_topic_result_v6, 21)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_deletable_topic_result_v6(data: bytes, at: int, count: int) -> tuple[list[DeletableTopicResult], int]:
+    values = []
+    for _ in range(count):
+        value = new(DeletableTopicResult)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.name, at = data[at + 1 : end].decode(), end
+        elif size == 0:
+            value.name, at = None, at + 1
+        else:
+            value.name, at = read_compact_nullable_string(data, at)
+        value.topic_id, at = uuid_of(data[at : at + 16]), at + 16
+        value.error_code, size = _H_U8.unpack_from(data, at)
+        if 0 < size < 0x80:
+            end = at + 2 + size
+            value.error_message, at = data[at + 3 : end].decode(), end
+        elif size == 0:
+            value.error_message, at = None, at + 3
+        else:
+            value.error_message, at = read_compact_nullable_string(data, at + 2)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_delete_topics_response_v6(out: bytearray, value: DeleteTopicsResponse) -> None:
     out += _I.pack(value.throttle_time_ms)
     write_compact_array(out, value.responses, _write_deletable_topic_result_v6)
     out.append(0)
+
+
+def _read_delete_topics_response_v6(data: bytes, at: int) -> tuple[DeleteTopicsResponse, int]:
+    value = new(DeleteTopicsResponse)
+    value.throttle_time_ms, size = _I_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.responses, at = _read_many_deletable_topic_result_v6(data, at + 5, size - 1)
+    elif size == 1:
+        value.responses, at = [], at + 5
+    else:
+        value.responses, at = read_compact_array(data, at + 4, _read_many_deletable_topic_result_v6, 21)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 REQUEST: Codec[DeleteTopicsRequest] = {

@@ -65,18 +65,10 @@ class DescribeAclsResponse:
 
 _B = Struct(">b")
 _B2 = Struct(">bb")
+_B2_U8 = Struct(">bbB")
+_B_U8 = Struct(">bB")
 _I_H = Struct(">ih")
-
-
-def _read_describe_acls_request_v1(data: bytes, at: int) -> tuple[DescribeAclsRequest, int]:
-    value = new(DescribeAclsRequest)
-    (value.resource_type_filter,) = _B.unpack_from(data, at)
-    value.resource_name_filter, at = read_nullable_string(data, at + 1)
-    (value.pattern_type_filter,) = _B.unpack_from(data, at)
-    value.principal_filter, at = read_nullable_string(data, at + 1)
-    value.host_filter, at = read_nullable_string(data, at)
-    value.operation, value.permission_type = _B2.unpack_from(data, at)
-    return value, at + 2
+_I_H_U8 = Struct(">ihB")
 
 
 def _write_describe_acls_request_v1(out: bytearray, value: DescribeAclsRequest) -> None:
@@ -88,16 +80,16 @@ def _write_describe_acls_request_v1(out: bytearray, value: DescribeAclsRequest) 
     out += _B2.pack(value.operation, value.permission_type)
 
 
-def _read_describe_acls_request_v2(data: bytes, at: int) -> tuple[DescribeAclsRequest, int]:
+def _read_describe_acls_request_v1(data: bytes, at: int) -> tuple[DescribeAclsRequest, int]:
     value = new(DescribeAclsRequest)
     (value.resource_type_filter,) = _B.unpack_from(data, at)
-    value.resource_name_filter, at = read_compact_nullable_string(data, at + 1)
+    value.resource_name_filter, at = read_nullable_string(data, at + 1)
     (value.pattern_type_filter,) = _B.unpack_from(data, at)
-    value.principal_filter, at = read_compact_nullable_string(data, at + 1)
-    value.host_filter, at = read_compact_nullable_string(data, at)
+    value.principal_filter, at = read_nullable_string(data, at + 1)
+    value.host_filter, at = read_nullable_string(data, at)
     value.operation, value.permission_type = _B2.unpack_from(data, at)
     at += 2
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_describe_acls_request_v2(out: bytearray, value: DescribeAclsRequest) -> None:
@@ -110,12 +102,35 @@ def _write_describe_acls_request_v2(out: bytearray, value: DescribeAclsRequest) 
     out.append(0)
 
 
-def _read_acl_description_v1(data: bytes, at: int) -> tuple[AclDescription, int]:
-    value = new(AclDescription)
-    value.principal, at = read_string(data, at)
-    value.host, at = read_string(data, at)
-    value.operation, value.permission_type = _B2.unpack_from(data, at)
-    return value, at + 2
+def _read_describe_acls_request_v2(data: bytes, at: int) -> tuple[DescribeAclsRequest, int]:
+    value = new(DescribeAclsRequest)
+    value.resource_type_filter, size = _B_U8.unpack_from(data, at)
+    if 0 < size < 0x80:
+        end = at + 1 + size
+        value.resource_name_filter, at = data[at + 2 : end].decode(), end
+    elif size == 0:
+        value.resource_name_filter, at = None, at + 2
+    else:
+        value.resource_name_filter, at = read_compact_nullable_string(data, at + 1)
+    value.pattern_type_filter, size = _B_U8.unpack_from(data, at)
+    if 0 < size < 0x80:
+        end = at + 1 + size
+        value.principal_filter, at = data[at + 2 : end].decode(), end
+    elif size == 0:
+        value.principal_filter, at = None, at + 2
+    else:
+        value.principal_filter, at = read_compact_nullable_string(data, at + 1)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.host_filter, at = data[at + 1 : end].decode(), end
+    elif size == 0:
+        value.host_filter, at = None, at + 1
+    else:
+        value.host_filter, at = read_compact_nullable_string(data, at)
+    value.operation, value.permission_type, tags = _B2_U8.unpack_from(data, at)
+    at = at + 3 if tags == 0 else skip_tagged_fields(data, at + 2)
+    return value, at
 
 
 def _write_acl_description_v1(out: bytearray, value: AclDescription) -> None:
@@ -124,13 +139,16 @@ def _write_acl_description_v1(out: bytearray, value: AclDescription) -> None:
     out += _B2.pack(value.operation, value.permission_type)
 
 
-def _read_describe_acls_resource_v1(data: bytes, at: int) -> tuple[DescribeAclsResource, int]:
-    value = new(DescribeAclsResource)
-    (value.resource_type,) = _B.unpack_from(data, at)
-    value.resource_name, at = read_string(data, at + 1)
-    (value.pattern_type,) = _B.unpack_from(data, at)
-    value.acls, at = read_array(data, at + 1, _read_acl_description_v1, 6)
-    return value, at
+def _read_many_acl_description_v1(data: bytes, at: int, count: int) -> tuple[list[AclDescription], int]:
+    values = []
+    for _ in range(count):
+        value = new(AclDescription)
+        value.principal, at = read_string(data, at)
+        value.host, at = read_string(data, at)
+        value.operation, value.permission_type = _B2.unpack_from(data, at)
+        at += 2
+        values.append(value)
+    return values, at
 
 
 def _write_describe_acls_resource_v1(out: bytearray, value: DescribeAclsResource) -> None:
@@ -140,12 +158,16 @@ def _write_describe_acls_resource_v1(out: bytearray, value: DescribeAclsResource
     write_array(out, value.acls, _write_acl_description_v1)
 
 
-def _read_describe_acls_response_v1(data: bytes, at: int) -> tuple[DescribeAclsResponse, int]:
-    value = new(DescribeAclsResponse)
-    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
-    value.error_message, at = read_nullable_string(data, at + 6)
-    value.resources, at = read_array(data, at, _read_describe_acls_resource_v1, 8)
-    return value, at
+def _read_many_describe_acls_resource_v1(data: bytes, at: int, count: int) -> tuple[list[DescribeAclsResource], int]:
+    values = []
+    for _ in range(count):
+        value = new(DescribeAclsResource)
+        (value.resource_type,) = _B.unpack_from(data, at)
+        value.resource_name, at = read_string(data, at + 1)
+        (value.pattern_type,) = _B.unpack_from(data, at)
+        value.acls, at = read_array(data, at + 1, _read_many_acl_description_v1, 6)
+        values.append(value)
+    return values, at
 
 
 def _write_describe_acls_response_v1(out: bytearray, value: DescribeAclsResponse) -> None:
@@ -154,13 +176,12 @@ def _write_describe_acls_response_v1(out: bytearray, value: DescribeAclsResponse
     write_array(out, value.resources, _write_describe_acls_resource_v1)
 
 
-def _read_acl_description_v2(data: bytes, at: int) -> tuple[AclDescription, int]:
-    value = new(AclDescription)
-    value.principal, at = read_compact_string(data, at)
-    value.host, at = read_compact_string(data, at)
-    value.operation, value.permission_type = _B2.unpack_from(data, at)
-    at += 2
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_describe_acls_response_v1(data: bytes, at: int) -> tuple[DescribeAclsResponse, int]:
+    value = new(DescribeAclsResponse)
+    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
+    value.error_message, at = read_nullable_string(data, at + 6)
+    value.resources, at = read_array(data, at, _read_many_describe_acls_resource_v1, 8)
+    return value, at
 
 
 def _write_acl_description_v2(out: bytearray, value: AclDescription) -> None:
@@ -170,13 +191,26 @@ def _write_acl_description_v2(out: bytearray, value: AclDescription) -> None:
     out.append(0)
 
 
-def _read_describe_acls_resource_v2(data: bytes, at: int) -> tuple[DescribeAclsResource, int]:
-    value = new(DescribeAclsResource)
-    (value.resource_type,) = _B.unpack_from(data, at)
-    value.resource_name, at = read_compact_string(data, at + 1)
-    (value.pattern_type,) = _B.unpack_from(data, at)
-    value.acls, at = read_compact_array(data, at + 1, _read_acl_description_v2, 5)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_acl_description_v2(data: bytes, at: int, count: int) -> tuple[list[AclDescription], int]:
+    values = []
+    for _ in range(count):
+        value = new(AclDescription)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.principal, at = data[at + 1 : end].decode(), end
+        else:
+            value.principal, at = read_compact_string(data, at)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.host, at = data[at + 1 : end].decode(), end
+        else:
+            value.host, at = read_compact_string(data, at)
+        value.operation, value.permission_type, tags = _B2_U8.unpack_from(data, at)
+        at = at + 3 if tags == 0 else skip_tagged_fields(data, at + 2)
+        values.append(value)
+    return values, at
 
 
 def _write_describe_acls_resource_v2(out: bytearray, value: DescribeAclsResource) -> None:
@@ -187,12 +221,26 @@ def _write_describe_acls_resource_v2(out: bytearray, value: DescribeAclsResource
     out.append(0)
 
 
-def _read_describe_acls_response_v2(data: bytes, at: int) -> tuple[DescribeAclsResponse, int]:
-    value = new(DescribeAclsResponse)
-    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
-    value.error_message, at = read_compact_nullable_string(data, at + 6)
-    value.resources, at = read_compact_array(data, at, _read_describe_acls_resource_v2, 5)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_describe_acls_resource_v2(data: bytes, at: int, count: int) -> tuple[list[DescribeAclsResource], int]:
+    values = []
+    for _ in range(count):
+        value = new(DescribeAclsResource)
+        value.resource_type, size = _B_U8.unpack_from(data, at)
+        if 0 < size < 0x80:
+            end = at + 1 + size
+            value.resource_name, at = data[at + 2 : end].decode(), end
+        else:
+            value.resource_name, at = read_compact_string(data, at + 1)
+        value.pattern_type, size = _B_U8.unpack_from(data, at)
+        if 1 < size < 0x80:
+            value.acls, at = _read_many_acl_description_v2(data, at + 2, size - 1)
+        elif size == 1:
+            value.acls, at = [], at + 2
+        else:
+            value.acls, at = read_compact_array(data, at + 1, _read_many_acl_description_v2, 5)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_describe_acls_response_v2(out: bytearray, value: DescribeAclsResponse) -> None:
@@ -200,6 +248,27 @@ def _write_describe_acls_response_v2(out: bytearray, value: DescribeAclsResponse
     write_compact_nullable_string(out, value.error_message)
     write_compact_array(out, value.resources, _write_describe_acls_resource_v2)
     out.append(0)
+
+
+def _read_describe_acls_response_v2(data: bytes, at: int) -> tuple[DescribeAclsResponse, int]:
+    value = new(DescribeAclsResponse)
+    value.throttle_time_ms, value.error_code, size = _I_H_U8.unpack_from(data, at)
+    if 0 < size < 0x80:
+        end = at + 6 + size
+        value.error_message, at = data[at + 7 : end].decode(), end
+    elif size == 0:
+        value.error_message, at = None, at + 7
+    else:
+        value.error_message, at = read_compact_nullable_string(data, at + 6)
+    size = data[at]
+    if 1 < size < 0x80:
+        value.resources, at = _read_many_describe_acls_resource_v2(data, at + 1, size - 1)
+    elif size == 1:
+        value.resources, at = [], at + 1
+    else:
+        value.resources, at = read_compact_array(data, at, _read_many_describe_acls_resource_v2, 5)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 REQUEST: Codec[DescribeAclsRequest] = {

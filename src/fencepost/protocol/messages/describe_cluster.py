@@ -50,21 +50,18 @@ class DescribeClusterResponse:
     cluster_authorized_operations: int = -2147483648
 
 
+_B = Struct(">b")
+_B_U8 = Struct(">bB")
+_I = Struct(">i")
+_I_H = Struct(">ih")
+_I_H_U8 = Struct(">ihB")
+_I_U8 = Struct(">iB")
 _T = Struct(">?")
 _T_B = Struct(">?b")
 _T_B_T = Struct(">?b?")
-_B = Struct(">b")
-_I = Struct(">i")
-_I_H = Struct(">ih")
-
-
-def _read_describe_cluster_request_v0(data: bytes, at: int) -> tuple[DescribeClusterRequest, int]:
-    value = new(DescribeClusterRequest)
-    (value.include_cluster_authorized_operations,) = _T.unpack_from(data, at)
-    value.endpoint_type = 1
-    value.include_fenced_brokers = False
-    at += 1
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+_T_B_T_U8 = Struct(">?b?B")
+_T_B_U8 = Struct(">?bB")
+_T_U8 = Struct(">?B")
 
 
 def _write_describe_cluster_request_v0(out: bytearray, value: DescribeClusterRequest) -> None:
@@ -72,16 +69,30 @@ def _write_describe_cluster_request_v0(out: bytearray, value: DescribeClusterReq
     out.append(0)
 
 
-def _read_describe_cluster_request_v1(data: bytes, at: int) -> tuple[DescribeClusterRequest, int]:
+def _read_describe_cluster_request_v0(data: bytes, at: int) -> tuple[DescribeClusterRequest, int]:
     value = new(DescribeClusterRequest)
-    value.include_cluster_authorized_operations, value.endpoint_type = _T_B.unpack_from(data, at)
+    value.include_cluster_authorized_operations, tags = _T_U8.unpack_from(data, at)
+    value.endpoint_type = 1
     value.include_fenced_brokers = False
-    at += 2
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    at = at + 2 if tags == 0 else skip_tagged_fields(data, at + 1)
+    return value, at
 
 
 def _write_describe_cluster_request_v1(out: bytearray, value: DescribeClusterRequest) -> None:
     out += _T_B.pack(value.include_cluster_authorized_operations, value.endpoint_type)
+    out.append(0)
+
+
+def _read_describe_cluster_request_v1(data: bytes, at: int) -> tuple[DescribeClusterRequest, int]:
+    value = new(DescribeClusterRequest)
+    value.include_cluster_authorized_operations, value.endpoint_type, tags = _T_B_U8.unpack_from(data, at)
+    value.include_fenced_brokers = False
+    at = at + 3 if tags == 0 else skip_tagged_fields(data, at + 2)
+    return value, at
+
+
+def _write_describe_cluster_request_v2(out: bytearray, value: DescribeClusterRequest) -> None:
+    out += _T_B_T.pack(value.include_cluster_authorized_operations, value.endpoint_type, value.include_fenced_brokers)
     out.append(0)
 
 
@@ -91,24 +102,10 @@ def _read_describe_cluster_request_v2(data: bytes, at: int) -> tuple[DescribeClu
         value.include_cluster_authorized_operations,
         value.endpoint_type,
         value.include_fenced_brokers,
-    ) = _T_B_T.unpack_from(data, at)
-    at += 3
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
-
-
-def _write_describe_cluster_request_v2(out: bytearray, value: DescribeClusterRequest) -> None:
-    out += _T_B_T.pack(value.include_cluster_authorized_operations, value.endpoint_type, value.include_fenced_brokers)
-    out.append(0)
-
-
-def _read_describe_cluster_broker_v0(data: bytes, at: int) -> tuple[DescribeClusterBroker, int]:
-    value = new(DescribeClusterBroker)
-    (value.broker_id,) = _I.unpack_from(data, at)
-    value.host, at = read_compact_string(data, at + 4)
-    (value.port,) = _I.unpack_from(data, at)
-    value.rack, at = read_compact_nullable_string(data, at + 4)
-    value.is_fenced = False
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        tags,
+    ) = _T_B_T_U8.unpack_from(data, at)
+    at = at + 4 if tags == 0 else skip_tagged_fields(data, at + 3)
+    return value, at
 
 
 def _write_describe_cluster_broker_v0(out: bytearray, value: DescribeClusterBroker) -> None:
@@ -119,17 +116,28 @@ def _write_describe_cluster_broker_v0(out: bytearray, value: DescribeClusterBrok
     out.append(0)
 
 
-def _read_describe_cluster_response_v0(data: bytes, at: int) -> tuple[DescribeClusterResponse, int]:
-    value = new(DescribeClusterResponse)
-    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
-    value.error_message, at = read_compact_nullable_string(data, at + 6)
-    value.cluster_id, at = read_compact_string(data, at)
-    (value.controller_id,) = _I.unpack_from(data, at)
-    value.brokers, at = read_compact_array(data, at + 4, _read_describe_cluster_broker_v0, 11)
-    (value.cluster_authorized_operations,) = _I.unpack_from(data, at)
-    value.endpoint_type = 1
-    at += 4
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_describe_cluster_broker_v0(data: bytes, at: int, count: int) -> tuple[list[DescribeClusterBroker], int]:
+    values = []
+    for _ in range(count):
+        value = new(DescribeClusterBroker)
+        value.broker_id, size = _I_U8.unpack_from(data, at)
+        if 0 < size < 0x80:
+            end = at + 4 + size
+            value.host, at = data[at + 5 : end].decode(), end
+        else:
+            value.host, at = read_compact_string(data, at + 4)
+        value.port, size = _I_U8.unpack_from(data, at)
+        if 0 < size < 0x80:
+            end = at + 4 + size
+            value.rack, at = data[at + 5 : end].decode(), end
+        elif size == 0:
+            value.rack, at = None, at + 5
+        else:
+            value.rack, at = read_compact_nullable_string(data, at + 4)
+        value.is_fenced = False
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_describe_cluster_response_v0(out: bytearray, value: DescribeClusterResponse) -> None:
@@ -142,17 +150,33 @@ def _write_describe_cluster_response_v0(out: bytearray, value: DescribeClusterRe
     out.append(0)
 
 
-def _read_describe_cluster_response_v1(data: bytes, at: int) -> tuple[DescribeClusterResponse, int]:
+def _read_describe_cluster_response_v0(data: bytes, at: int) -> tuple[DescribeClusterResponse, int]:
     value = new(DescribeClusterResponse)
-    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
-    value.error_message, at = read_compact_nullable_string(data, at + 6)
-    (value.endpoint_type,) = _B.unpack_from(data, at)
-    value.cluster_id, at = read_compact_string(data, at + 1)
-    (value.controller_id,) = _I.unpack_from(data, at)
-    value.brokers, at = read_compact_array(data, at + 4, _read_describe_cluster_broker_v0, 11)
-    (value.cluster_authorized_operations,) = _I.unpack_from(data, at)
-    at += 4
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    value.throttle_time_ms, value.error_code, size = _I_H_U8.unpack_from(data, at)
+    if 0 < size < 0x80:
+        end = at + 6 + size
+        value.error_message, at = data[at + 7 : end].decode(), end
+    elif size == 0:
+        value.error_message, at = None, at + 7
+    else:
+        value.error_message, at = read_compact_nullable_string(data, at + 6)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.cluster_id, at = data[at + 1 : end].decode(), end
+    else:
+        value.cluster_id, at = read_compact_string(data, at)
+    value.controller_id, size = _I_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.brokers, at = _read_many_describe_cluster_broker_v0(data, at + 5, size - 1)
+    elif size == 1:
+        value.brokers, at = [], at + 5
+    else:
+        value.brokers, at = read_compact_array(data, at + 4, _read_many_describe_cluster_broker_v0, 11)
+    value.cluster_authorized_operations, tags = _I_U8.unpack_from(data, at)
+    value.endpoint_type = 1
+    at = at + 5 if tags == 0 else skip_tagged_fields(data, at + 4)
+    return value, at
 
 
 def _write_describe_cluster_response_v1(out: bytearray, value: DescribeClusterResponse) -> None:
@@ -166,15 +190,32 @@ def _write_describe_cluster_response_v1(out: bytearray, value: DescribeClusterRe
     out.append(0)
 
 
-def _read_describe_cluster_broker_v2(data: bytes, at: int) -> tuple[DescribeClusterBroker, int]:
-    value = new(DescribeClusterBroker)
-    (value.broker_id,) = _I.unpack_from(data, at)
-    value.host, at = read_compact_string(data, at + 4)
-    (value.port,) = _I.unpack_from(data, at)
-    value.rack, at = read_compact_nullable_string(data, at + 4)
-    (value.is_fenced,) = _T.unpack_from(data, at)
-    at += 1
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_describe_cluster_response_v1(data: bytes, at: int) -> tuple[DescribeClusterResponse, int]:
+    value = new(DescribeClusterResponse)
+    value.throttle_time_ms, value.error_code, size = _I_H_U8.unpack_from(data, at)
+    if 0 < size < 0x80:
+        end = at + 6 + size
+        value.error_message, at = data[at + 7 : end].decode(), end
+    elif size == 0:
+        value.error_message, at = None, at + 7
+    else:
+        value.error_message, at = read_compact_nullable_string(data, at + 6)
+    value.endpoint_type, size = _B_U8.unpack_from(data, at)
+    if 0 < size < 0x80:
+        end = at + 1 + size
+        value.cluster_id, at = data[at + 2 : end].decode(), end
+    else:
+        value.cluster_id, at = read_compact_string(data, at + 1)
+    value.controller_id, size = _I_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.brokers, at = _read_many_describe_cluster_broker_v0(data, at + 5, size - 1)
+    elif size == 1:
+        value.brokers, at = [], at + 5
+    else:
+        value.brokers, at = read_compact_array(data, at + 4, _read_many_describe_cluster_broker_v0, 11)
+    value.cluster_authorized_operations, tags = _I_U8.unpack_from(data, at)
+    at = at + 5 if tags == 0 else skip_tagged_fields(data, at + 4)
+    return value, at
 
 
 def _write_describe_cluster_broker_v2(out: bytearray, value: DescribeClusterBroker) -> None:
@@ -186,17 +227,28 @@ def _write_describe_cluster_broker_v2(out: bytearray, value: DescribeClusterBrok
     out.append(0)
 
 
-def _read_describe_cluster_response_v2(data: bytes, at: int) -> tuple[DescribeClusterResponse, int]:
-    value = new(DescribeClusterResponse)
-    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
-    value.error_message, at = read_compact_nullable_string(data, at + 6)
-    (value.endpoint_type,) = _B.unpack_from(data, at)
-    value.cluster_id, at = read_compact_string(data, at + 1)
-    (value.controller_id,) = _I.unpack_from(data, at)
-    value.brokers, at = read_compact_array(data, at + 4, _read_describe_cluster_broker_v2, 12)
-    (value.cluster_authorized_operations,) = _I.unpack_from(data, at)
-    at += 4
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_describe_cluster_broker_v2(data: bytes, at: int, count: int) -> tuple[list[DescribeClusterBroker], int]:
+    values = []
+    for _ in range(count):
+        value = new(DescribeClusterBroker)
+        value.broker_id, size = _I_U8.unpack_from(data, at)
+        if 0 < size < 0x80:
+            end = at + 4 + size
+            value.host, at = data[at + 5 : end].decode(), end
+        else:
+            value.host, at = read_compact_string(data, at + 4)
+        value.port, size = _I_U8.unpack_from(data, at)
+        if 0 < size < 0x80:
+            end = at + 4 + size
+            value.rack, at = data[at + 5 : end].decode(), end
+        elif size == 0:
+            value.rack, at = None, at + 5
+        else:
+            value.rack, at = read_compact_nullable_string(data, at + 4)
+        value.is_fenced, tags = _T_U8.unpack_from(data, at)
+        at = at + 2 if tags == 0 else skip_tagged_fields(data, at + 1)
+        values.append(value)
+    return values, at
 
 
 def _write_describe_cluster_response_v2(out: bytearray, value: DescribeClusterResponse) -> None:
@@ -208,6 +260,34 @@ def _write_describe_cluster_response_v2(out: bytearray, value: DescribeClusterRe
     write_compact_array(out, value.brokers, _write_describe_cluster_broker_v2)
     out += _I.pack(value.cluster_authorized_operations)
     out.append(0)
+
+
+def _read_describe_cluster_response_v2(data: bytes, at: int) -> tuple[DescribeClusterResponse, int]:
+    value = new(DescribeClusterResponse)
+    value.throttle_time_ms, value.error_code, size = _I_H_U8.unpack_from(data, at)
+    if 0 < size < 0x80:
+        end = at + 6 + size
+        value.error_message, at = data[at + 7 : end].decode(), end
+    elif size == 0:
+        value.error_message, at = None, at + 7
+    else:
+        value.error_message, at = read_compact_nullable_string(data, at + 6)
+    value.endpoint_type, size = _B_U8.unpack_from(data, at)
+    if 0 < size < 0x80:
+        end = at + 1 + size
+        value.cluster_id, at = data[at + 2 : end].decode(), end
+    else:
+        value.cluster_id, at = read_compact_string(data, at + 1)
+    value.controller_id, size = _I_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.brokers, at = _read_many_describe_cluster_broker_v2(data, at + 5, size - 1)
+    elif size == 1:
+        value.brokers, at = [], at + 5
+    else:
+        value.brokers, at = read_compact_array(data, at + 4, _read_many_describe_cluster_broker_v2, 12)
+    value.cluster_authorized_operations, tags = _I_U8.unpack_from(data, at)
+    at = at + 5 if tags == 0 else skip_tagged_fields(data, at + 4)
+    return value, at
 
 
 REQUEST: Codec[DescribeClusterRequest] = {

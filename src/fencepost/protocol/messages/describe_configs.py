@@ -15,9 +15,11 @@ from fencepost.protocol.wire import (
     read_compact_nullable_array,
     read_compact_nullable_string,
     read_compact_string,
+    read_compact_strings,
     read_nullable_array,
     read_nullable_string,
     read_string,
+    read_strings,
     skip_tagged_fields,
     write_array,
     write_compact_array,
@@ -80,20 +82,17 @@ class DescribeConfigsResponse:
     results: Sequence[DescribeConfigsResult] = ()
 
 
+_B = Struct(">b")
+_B_U8 = Struct(">bB")
+_H = Struct(">h")
+_H_U8 = Struct(">hB")
+_I = Struct(">i")
+_I_U8 = Struct(">iB")
 _T = Struct(">?")
 _T2 = Struct(">??")
+_T2_U8 = Struct(">??B")
 _T_B_T = Struct(">?b?")
-_B = Struct(">b")
-_H = Struct(">h")
-_I = Struct(">i")
-
-
-def _read_describe_configs_resource_v1(data: bytes, at: int) -> tuple[DescribeConfigsResource, int]:
-    value = new(DescribeConfigsResource)
-    (value.resource_type,) = _B.unpack_from(data, at)
-    value.resource_name, at = read_string(data, at + 1)
-    value.configuration_keys, at = read_nullable_array(data, at, read_string, 2)
-    return value, at
+_T_B_T_U8 = Struct(">?b?B")
 
 
 def _write_describe_configs_resource_v1(out: bytearray, value: DescribeConfigsResource) -> None:
@@ -102,12 +101,17 @@ def _write_describe_configs_resource_v1(out: bytearray, value: DescribeConfigsRe
     write_nullable_array(out, value.configuration_keys, write_string)
 
 
-def _read_describe_configs_request_v1(data: bytes, at: int) -> tuple[DescribeConfigsRequest, int]:
-    value = new(DescribeConfigsRequest)
-    value.resources, at = read_array(data, at, _read_describe_configs_resource_v1, 7)
-    (value.include_synonyms,) = _T.unpack_from(data, at)
-    value.include_documentation = False
-    return value, at + 1
+def _read_many_describe_configs_resource_v1(
+    data: bytes, at: int, count: int
+) -> tuple[list[DescribeConfigsResource], int]:
+    values = []
+    for _ in range(count):
+        value = new(DescribeConfigsResource)
+        (value.resource_type,) = _B.unpack_from(data, at)
+        value.resource_name, at = read_string(data, at + 1)
+        value.configuration_keys, at = read_nullable_array(data, at, read_strings, 2)
+        values.append(value)
+    return values, at
 
 
 def _write_describe_configs_request_v1(out: bytearray, value: DescribeConfigsRequest) -> None:
@@ -115,11 +119,13 @@ def _write_describe_configs_request_v1(out: bytearray, value: DescribeConfigsReq
     out += _T.pack(value.include_synonyms)
 
 
-def _read_describe_configs_request_v3(data: bytes, at: int) -> tuple[DescribeConfigsRequest, int]:
+def _read_describe_configs_request_v1(data: bytes, at: int) -> tuple[DescribeConfigsRequest, int]:
     value = new(DescribeConfigsRequest)
-    value.resources, at = read_array(data, at, _read_describe_configs_resource_v1, 7)
-    value.include_synonyms, value.include_documentation = _T2.unpack_from(data, at)
-    return value, at + 2
+    value.resources, at = read_array(data, at, _read_many_describe_configs_resource_v1, 7)
+    (value.include_synonyms,) = _T.unpack_from(data, at)
+    value.include_documentation = False
+    at += 1
+    return value, at
 
 
 def _write_describe_configs_request_v3(out: bytearray, value: DescribeConfigsRequest) -> None:
@@ -127,12 +133,12 @@ def _write_describe_configs_request_v3(out: bytearray, value: DescribeConfigsReq
     out += _T2.pack(value.include_synonyms, value.include_documentation)
 
 
-def _read_describe_configs_resource_v4(data: bytes, at: int) -> tuple[DescribeConfigsResource, int]:
-    value = new(DescribeConfigsResource)
-    (value.resource_type,) = _B.unpack_from(data, at)
-    value.resource_name, at = read_compact_string(data, at + 1)
-    value.configuration_keys, at = read_compact_nullable_array(data, at, read_compact_string, 1)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_describe_configs_request_v3(data: bytes, at: int) -> tuple[DescribeConfigsRequest, int]:
+    value = new(DescribeConfigsRequest)
+    value.resources, at = read_array(data, at, _read_many_describe_configs_resource_v1, 7)
+    value.include_synonyms, value.include_documentation = _T2.unpack_from(data, at)
+    at += 2
+    return value, at
 
 
 def _write_describe_configs_resource_v4(out: bytearray, value: DescribeConfigsResource) -> None:
@@ -142,12 +148,30 @@ def _write_describe_configs_resource_v4(out: bytearray, value: DescribeConfigsRe
     out.append(0)
 
 
-def _read_describe_configs_request_v4(data: bytes, at: int) -> tuple[DescribeConfigsRequest, int]:
-    value = new(DescribeConfigsRequest)
-    value.resources, at = read_compact_array(data, at, _read_describe_configs_resource_v4, 4)
-    value.include_synonyms, value.include_documentation = _T2.unpack_from(data, at)
-    at += 2
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_describe_configs_resource_v4(
+    data: bytes, at: int, count: int
+) -> tuple[list[DescribeConfigsResource], int]:
+    values = []
+    for _ in range(count):
+        value = new(DescribeConfigsResource)
+        value.resource_type, size = _B_U8.unpack_from(data, at)
+        if 0 < size < 0x80:
+            end = at + 1 + size
+            value.resource_name, at = data[at + 2 : end].decode(), end
+        else:
+            value.resource_name, at = read_compact_string(data, at + 1)
+        size = data[at]
+        if 1 < size < 0x80:
+            value.configuration_keys, at = read_compact_strings(data, at + 1, size - 1)
+        elif size == 1:
+            value.configuration_keys, at = [], at + 1
+        elif size == 0:
+            value.configuration_keys, at = None, at + 1
+        else:
+            value.configuration_keys, at = read_compact_nullable_array(data, at, read_compact_strings, 1)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_describe_configs_request_v4(out: bytearray, value: DescribeConfigsRequest) -> None:
@@ -156,12 +180,18 @@ def _write_describe_configs_request_v4(out: bytearray, value: DescribeConfigsReq
     out.append(0)
 
 
-def _read_describe_configs_synonym_v1(data: bytes, at: int) -> tuple[DescribeConfigsSynonym, int]:
-    value = new(DescribeConfigsSynonym)
-    value.name, at = read_string(data, at)
-    value.value, at = read_nullable_string(data, at)
-    (value.source,) = _B.unpack_from(data, at)
-    return value, at + 1
+def _read_describe_configs_request_v4(data: bytes, at: int) -> tuple[DescribeConfigsRequest, int]:
+    value = new(DescribeConfigsRequest)
+    size = data[at]
+    if 1 < size < 0x80:
+        value.resources, at = _read_many_describe_configs_resource_v4(data, at + 1, size - 1)
+    elif size == 1:
+        value.resources, at = [], at + 1
+    else:
+        value.resources, at = read_compact_array(data, at, _read_many_describe_configs_resource_v4, 4)
+    value.include_synonyms, value.include_documentation, tags = _T2_U8.unpack_from(data, at)
+    at = at + 3 if tags == 0 else skip_tagged_fields(data, at + 2)
+    return value, at
 
 
 def _write_describe_configs_synonym_v1(out: bytearray, value: DescribeConfigsSynonym) -> None:
@@ -170,15 +200,18 @@ def _write_describe_configs_synonym_v1(out: bytearray, value: DescribeConfigsSyn
     out += _B.pack(value.source)
 
 
-def _read_describe_configs_resource_result_v1(data: bytes, at: int) -> tuple[DescribeConfigsResourceResult, int]:
-    value = new(DescribeConfigsResourceResult)
-    value.name, at = read_string(data, at)
-    value.value, at = read_nullable_string(data, at)
-    value.read_only, value.config_source, value.is_sensitive = _T_B_T.unpack_from(data, at)
-    value.synonyms, at = read_array(data, at + 3, _read_describe_configs_synonym_v1, 5)
-    value.config_type = 0
-    value.documentation = None
-    return value, at
+def _read_many_describe_configs_synonym_v1(
+    data: bytes, at: int, count: int
+) -> tuple[list[DescribeConfigsSynonym], int]:
+    values = []
+    for _ in range(count):
+        value = new(DescribeConfigsSynonym)
+        value.name, at = read_string(data, at)
+        value.value, at = read_nullable_string(data, at)
+        (value.source,) = _B.unpack_from(data, at)
+        at += 1
+        values.append(value)
+    return values, at
 
 
 def _write_describe_configs_resource_result_v1(out: bytearray, value: DescribeConfigsResourceResult) -> None:
@@ -188,14 +221,20 @@ def _write_describe_configs_resource_result_v1(out: bytearray, value: DescribeCo
     write_array(out, value.synonyms, _write_describe_configs_synonym_v1)
 
 
-def _read_describe_configs_result_v1(data: bytes, at: int) -> tuple[DescribeConfigsResult, int]:
-    value = new(DescribeConfigsResult)
-    (value.error_code,) = _H.unpack_from(data, at)
-    value.error_message, at = read_nullable_string(data, at + 2)
-    (value.resource_type,) = _B.unpack_from(data, at)
-    value.resource_name, at = read_string(data, at + 1)
-    value.configs, at = read_array(data, at, _read_describe_configs_resource_result_v1, 11)
-    return value, at
+def _read_many_describe_configs_resource_result_v1(
+    data: bytes, at: int, count: int
+) -> tuple[list[DescribeConfigsResourceResult], int]:
+    values = []
+    for _ in range(count):
+        value = new(DescribeConfigsResourceResult)
+        value.name, at = read_string(data, at)
+        value.value, at = read_nullable_string(data, at)
+        value.read_only, value.config_source, value.is_sensitive = _T_B_T.unpack_from(data, at)
+        value.synonyms, at = read_array(data, at + 3, _read_many_describe_configs_synonym_v1, 5)
+        value.config_type = 0
+        value.documentation = None
+        values.append(value)
+    return values, at
 
 
 def _write_describe_configs_result_v1(out: bytearray, value: DescribeConfigsResult) -> None:
@@ -206,11 +245,17 @@ def _write_describe_configs_result_v1(out: bytearray, value: DescribeConfigsResu
     write_array(out, value.configs, _write_describe_configs_resource_result_v1)
 
 
-def _read_describe_configs_response_v1(data: bytes, at: int) -> tuple[DescribeConfigsResponse, int]:
-    value = new(DescribeConfigsResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.results, at = read_array(data, at + 4, _read_describe_configs_result_v1, 11)
-    return value, at
+def _read_many_describe_configs_result_v1(data: bytes, at: int, count: int) -> tuple[list[DescribeConfigsResult], int]:
+    values = []
+    for _ in range(count):
+        value = new(DescribeConfigsResult)
+        (value.error_code,) = _H.unpack_from(data, at)
+        value.error_message, at = read_nullable_string(data, at + 2)
+        (value.resource_type,) = _B.unpack_from(data, at)
+        value.resource_name, at = read_string(data, at + 1)
+        value.configs, at = read_array(data, at, _read_many_describe_configs_resource_result_v1, 11)
+        values.append(value)
+    return values, at
 
 
 def _write_describe_configs_response_v1(out: bytearray, value: DescribeConfigsResponse) -> None:
@@ -218,14 +263,10 @@ def _write_describe_configs_response_v1(out: bytearray, value: DescribeConfigsRe
     write_array(out, value.results, _write_describe_configs_result_v1)
 
 
-def _read_describe_configs_resource_result_v3(data: bytes, at: int) -> tuple[DescribeConfigsResourceResult, int]:
-    value = new(DescribeConfigsResourceResult)
-    value.name, at = read_string(data, at)
-    value.value, at = read_nullable_string(data, at)
-    value.read_only, value.config_source, value.is_sensitive = _T_B_T.unpack_from(data, at)
-    value.synonyms, at = read_array(data, at + 3, _read_describe_configs_synonym_v1, 5)
-    (value.config_type,) = _B.unpack_from(data, at)
-    value.documentation, at = read_nullable_string(data, at + 1)
+def _read_describe_configs_response_v1(data: bytes, at: int) -> tuple[DescribeConfigsResponse, int]:
+    value = new(DescribeConfigsResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.results, at = read_array(data, at + 4, _read_many_describe_configs_result_v1, 11)
     return value, at
 
 
@@ -238,14 +279,20 @@ def _write_describe_configs_resource_result_v3(out: bytearray, value: DescribeCo
     write_nullable_string(out, value.documentation)
 
 
-def _read_describe_configs_result_v3(data: bytes, at: int) -> tuple[DescribeConfigsResult, int]:
-    value = new(DescribeConfigsResult)
-    (value.error_code,) = _H.unpack_from(data, at)
-    value.error_message, at = read_nullable_string(data, at + 2)
-    (value.resource_type,) = _B.unpack_from(data, at)
-    value.resource_name, at = read_string(data, at + 1)
-    value.configs, at = read_array(data, at, _read_describe_configs_resource_result_v3, 14)
-    return value, at
+def _read_many_describe_configs_resource_result_v3(
+    data: bytes, at: int, count: int
+) -> tuple[list[DescribeConfigsResourceResult], int]:
+    values = []
+    for _ in range(count):
+        value = new(DescribeConfigsResourceResult)
+        value.name, at = read_string(data, at)
+        value.value, at = read_nullable_string(data, at)
+        value.read_only, value.config_source, value.is_sensitive = _T_B_T.unpack_from(data, at)
+        value.synonyms, at = read_array(data, at + 3, _read_many_describe_configs_synonym_v1, 5)
+        (value.config_type,) = _B.unpack_from(data, at)
+        value.documentation, at = read_nullable_string(data, at + 1)
+        values.append(value)
+    return values, at
 
 
 def _write_describe_configs_result_v3(out: bytearray, value: DescribeConfigsResult) -> None:
@@ -256,11 +303,17 @@ def _write_describe_configs_result_v3(out: bytearray, value: DescribeConfigsResu
     write_array(out, value.configs, _write_describe_configs_resource_result_v3)
 
 
-def _read_describe_configs_response_v3(data: bytes, at: int) -> tuple[DescribeConfigsResponse, int]:
-    value = new(DescribeConfigsResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.results, at = read_array(data, at + 4, _read_describe_configs_result_v3, 11)
-    return value, at
+def _read_many_describe_configs_result_v3(data: bytes, at: int, count: int) -> tuple[list[DescribeConfigsResult], int]:
+    values = []
+    for _ in range(count):
+        value = new(DescribeConfigsResult)
+        (value.error_code,) = _H.unpack_from(data, at)
+        value.error_message, at = read_nullable_string(data, at + 2)
+        (value.resource_type,) = _B.unpack_from(data, at)
+        value.resource_name, at = read_string(data, at + 1)
+        value.configs, at = read_array(data, at, _read_many_describe_configs_resource_result_v3, 14)
+        values.append(value)
+    return values, at
 
 
 def _write_describe_configs_response_v3(out: bytearray, value: DescribeConfigsResponse) -> None:
@@ -268,13 +321,11 @@ def _write_describe_configs_response_v3(out: bytearray, value: DescribeConfigsRe
     write_array(out, value.results, _write_describe_configs_result_v3)
 
 
-def _read_describe_configs_synonym_v4(data: bytes, at: int) -> tuple[DescribeConfigsSynonym, int]:
-    value = new(DescribeConfigsSynonym)
-    value.name, at = read_compact_string(data, at)
-    value.value, at = read_compact_nullable_string(data, at)
-    (value.source,) = _B.unpack_from(data, at)
-    at += 1
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_describe_configs_response_v3(data: bytes, at: int) -> tuple[DescribeConfigsResponse, int]:
+    value = new(DescribeConfigsResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.results, at = read_array(data, at + 4, _read_many_describe_configs_result_v3, 11)
+    return value, at
 
 
 def _write_describe_configs_synonym_v4(out: bytearray, value: DescribeConfigsSynonym) -> None:
@@ -284,15 +335,30 @@ def _write_describe_configs_synonym_v4(out: bytearray, value: DescribeConfigsSyn
     out.append(0)
 
 
-def _read_describe_configs_resource_result_v4(data: bytes, at: int) -> tuple[DescribeConfigsResourceResult, int]:
-    value = new(DescribeConfigsResourceResult)
-    value.name, at = read_compact_string(data, at)
-    value.value, at = read_compact_nullable_string(data, at)
-    value.read_only, value.config_source, value.is_sensitive = _T_B_T.unpack_from(data, at)
-    value.synonyms, at = read_compact_array(data, at + 3, _read_describe_configs_synonym_v4, 4)
-    (value.config_type,) = _B.unpack_from(data, at)
-    value.documentation, at = read_compact_nullable_string(data, at + 1)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_describe_configs_synonym_v4(
+    data: bytes, at: int, count: int
+) -> tuple[list[DescribeConfigsSynonym], int]:
+    values = []
+    for _ in range(count):
+        value = new(DescribeConfigsSynonym)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.name, at = data[at + 1 : end].decode(), end
+        else:
+            value.name, at = read_compact_string(data, at)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.value, at = data[at + 1 : end].decode(), end
+        elif size == 0:
+            value.value, at = None, at + 1
+        else:
+            value.value, at = read_compact_nullable_string(data, at)
+        value.source, tags = _B_U8.unpack_from(data, at)
+        at = at + 2 if tags == 0 else skip_tagged_fields(data, at + 1)
+        values.append(value)
+    return values, at
 
 
 def _write_describe_configs_resource_result_v4(out: bytearray, value: DescribeConfigsResourceResult) -> None:
@@ -305,14 +371,44 @@ def _write_describe_configs_resource_result_v4(out: bytearray, value: DescribeCo
     out.append(0)
 
 
-def _read_describe_configs_result_v4(data: bytes, at: int) -> tuple[DescribeConfigsResult, int]:
-    value = new(DescribeConfigsResult)
-    (value.error_code,) = _H.unpack_from(data, at)
-    value.error_message, at = read_compact_nullable_string(data, at + 2)
-    (value.resource_type,) = _B.unpack_from(data, at)
-    value.resource_name, at = read_compact_string(data, at + 1)
-    value.configs, at = read_compact_array(data, at, _read_describe_configs_resource_result_v4, 9)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_describe_configs_resource_result_v4(
+    data: bytes, at: int, count: int
+) -> tuple[list[DescribeConfigsResourceResult], int]:
+    values = []
+    for _ in range(count):
+        value = new(DescribeConfigsResourceResult)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.name, at = data[at + 1 : end].decode(), end
+        else:
+            value.name, at = read_compact_string(data, at)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.value, at = data[at + 1 : end].decode(), end
+        elif size == 0:
+            value.value, at = None, at + 1
+        else:
+            value.value, at = read_compact_nullable_string(data, at)
+        value.read_only, value.config_source, value.is_sensitive, size = _T_B_T_U8.unpack_from(data, at)
+        if 1 < size < 0x80:
+            value.synonyms, at = _read_many_describe_configs_synonym_v4(data, at + 4, size - 1)
+        elif size == 1:
+            value.synonyms, at = [], at + 4
+        else:
+            value.synonyms, at = read_compact_array(data, at + 3, _read_many_describe_configs_synonym_v4, 4)
+        value.config_type, size = _B_U8.unpack_from(data, at)
+        if 0 < size < 0x80:
+            end = at + 1 + size
+            value.documentation, at = data[at + 2 : end].decode(), end
+        elif size == 0:
+            value.documentation, at = None, at + 2
+        else:
+            value.documentation, at = read_compact_nullable_string(data, at + 1)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_describe_configs_result_v4(out: bytearray, value: DescribeConfigsResult) -> None:
@@ -324,17 +420,53 @@ def _write_describe_configs_result_v4(out: bytearray, value: DescribeConfigsResu
     out.append(0)
 
 
-def _read_describe_configs_response_v4(data: bytes, at: int) -> tuple[DescribeConfigsResponse, int]:
-    value = new(DescribeConfigsResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.results, at = read_compact_array(data, at + 4, _read_describe_configs_result_v4, 7)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_describe_configs_result_v4(data: bytes, at: int, count: int) -> tuple[list[DescribeConfigsResult], int]:
+    values = []
+    for _ in range(count):
+        value = new(DescribeConfigsResult)
+        value.error_code, size = _H_U8.unpack_from(data, at)
+        if 0 < size < 0x80:
+            end = at + 2 + size
+            value.error_message, at = data[at + 3 : end].decode(), end
+        elif size == 0:
+            value.error_message, at = None, at + 3
+        else:
+            value.error_message, at = read_compact_nullable_string(data, at + 2)
+        value.resource_type, size = _B_U8.unpack_from(data, at)
+        if 0 < size < 0x80:
+            end = at + 1 + size
+            value.resource_name, at = data[at + 2 : end].decode(), end
+        else:
+            value.resource_name, at = read_compact_string(data, at + 1)
+        size = data[at]
+        if 1 < size < 0x80:
+            value.configs, at = _read_many_describe_configs_resource_result_v4(data, at + 1, size - 1)
+        elif size == 1:
+            value.configs, at = [], at + 1
+        else:
+            value.configs, at = read_compact_array(data, at, _read_many_describe_configs_resource_result_v4, 9)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_describe_configs_response_v4(out: bytearray, value: DescribeConfigsResponse) -> None:
     out += _I.pack(value.throttle_time_ms)
     write_compact_array(out, value.results, _write_describe_configs_result_v4)
     out.append(0)
+
+
+def _read_describe_configs_response_v4(data: bytes, at: int) -> tuple[DescribeConfigsResponse, int]:
+    value = new(DescribeConfigsResponse)
+    value.throttle_time_ms, size = _I_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.results, at = _read_many_describe_configs_result_v4(data, at + 5, size - 1)
+    elif size == 1:
+        value.results, at = [], at + 5
+    else:
+        value.results, at = read_compact_array(data, at + 4, _read_many_describe_configs_result_v4, 7)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 REQUEST: Codec[DescribeConfigsRequest] = {

@@ -16,8 +16,10 @@ from fencepost.protocol.wire import (
     read_compact_bytes,
     read_compact_nullable_string,
     read_compact_string,
+    read_compact_strings,
     read_nullable_string,
     read_string,
+    read_strings,
     skip_tagged_fields,
     write_array,
     write_bytes,
@@ -66,27 +68,23 @@ class DescribeGroupsResponse:
     groups: Sequence[DescribedGroup] = ()
 
 
-_T = Struct(">?")
 _H = Struct(">h")
+_H_U8 = Struct(">hB")
 _I = Struct(">i")
-
-
-def _read_describe_groups_request_v0(data: bytes, at: int) -> tuple[DescribeGroupsRequest, int]:
-    value = new(DescribeGroupsRequest)
-    value.groups, at = read_array(data, at, read_string, 2)
-    value.include_authorized_operations = False
-    return value, at
+_I_U8 = Struct(">iB")
+_T = Struct(">?")
+_T_U8 = Struct(">?B")
 
 
 def _write_describe_groups_request_v0(out: bytearray, value: DescribeGroupsRequest) -> None:
     write_array(out, value.groups, write_string)
 
 
-def _read_describe_groups_request_v3(data: bytes, at: int) -> tuple[DescribeGroupsRequest, int]:
+def _read_describe_groups_request_v0(data: bytes, at: int) -> tuple[DescribeGroupsRequest, int]:
     value = new(DescribeGroupsRequest)
-    value.groups, at = read_array(data, at, read_string, 2)
-    (value.include_authorized_operations,) = _T.unpack_from(data, at)
-    return value, at + 1
+    value.groups, at = read_array(data, at, read_strings, 2)
+    value.include_authorized_operations = False
+    return value, at
 
 
 def _write_describe_groups_request_v3(out: bytearray, value: DescribeGroupsRequest) -> None:
@@ -94,12 +92,12 @@ def _write_describe_groups_request_v3(out: bytearray, value: DescribeGroupsReque
     out += _T.pack(value.include_authorized_operations)
 
 
-def _read_describe_groups_request_v5(data: bytes, at: int) -> tuple[DescribeGroupsRequest, int]:
+def _read_describe_groups_request_v3(data: bytes, at: int) -> tuple[DescribeGroupsRequest, int]:
     value = new(DescribeGroupsRequest)
-    value.groups, at = read_compact_array(data, at, read_compact_string, 1)
+    value.groups, at = read_array(data, at, read_strings, 2)
     (value.include_authorized_operations,) = _T.unpack_from(data, at)
     at += 1
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_describe_groups_request_v5(out: bytearray, value: DescribeGroupsRequest) -> None:
@@ -108,14 +106,17 @@ def _write_describe_groups_request_v5(out: bytearray, value: DescribeGroupsReque
     out.append(0)
 
 
-def _read_described_group_member_v0(data: bytes, at: int) -> tuple[DescribedGroupMember, int]:
-    value = new(DescribedGroupMember)
-    value.member_id, at = read_string(data, at)
-    value.client_id, at = read_string(data, at)
-    value.client_host, at = read_string(data, at)
-    value.member_metadata, at = read_bytes(data, at)
-    value.member_assignment, at = read_bytes(data, at)
-    value.group_instance_id = None
+def _read_describe_groups_request_v5(data: bytes, at: int) -> tuple[DescribeGroupsRequest, int]:
+    value = new(DescribeGroupsRequest)
+    size = data[at]
+    if 1 < size < 0x80:
+        value.groups, at = read_compact_strings(data, at + 1, size - 1)
+    elif size == 1:
+        value.groups, at = [], at + 1
+    else:
+        value.groups, at = read_compact_array(data, at, read_compact_strings, 1)
+    value.include_authorized_operations, tags = _T_U8.unpack_from(data, at)
+    at = at + 2 if tags == 0 else skip_tagged_fields(data, at + 1)
     return value, at
 
 
@@ -127,17 +128,18 @@ def _write_described_group_member_v0(out: bytearray, value: DescribedGroupMember
     write_bytes(out, value.member_assignment)
 
 
-def _read_described_group_v0(data: bytes, at: int) -> tuple[DescribedGroup, int]:
-    value = new(DescribedGroup)
-    (value.error_code,) = _H.unpack_from(data, at)
-    value.group_id, at = read_string(data, at + 2)
-    value.group_state, at = read_string(data, at)
-    value.protocol_type, at = read_string(data, at)
-    value.protocol_data, at = read_string(data, at)
-    value.members, at = read_array(data, at, _read_described_group_member_v0, 14)
-    value.error_message = None
-    value.authorized_operations = -2147483648
-    return value, at
+def _read_many_described_group_member_v0(data: bytes, at: int, count: int) -> tuple[list[DescribedGroupMember], int]:
+    values = []
+    for _ in range(count):
+        value = new(DescribedGroupMember)
+        value.member_id, at = read_string(data, at)
+        value.client_id, at = read_string(data, at)
+        value.client_host, at = read_string(data, at)
+        value.member_metadata, at = read_bytes(data, at)
+        value.member_assignment, at = read_bytes(data, at)
+        value.group_instance_id = None
+        values.append(value)
+    return values, at
 
 
 def _write_described_group_v0(out: bytearray, value: DescribedGroup) -> None:
@@ -149,21 +151,30 @@ def _write_described_group_v0(out: bytearray, value: DescribedGroup) -> None:
     write_array(out, value.members, _write_described_group_member_v0)
 
 
-def _read_describe_groups_response_v0(data: bytes, at: int) -> tuple[DescribeGroupsResponse, int]:
-    value = new(DescribeGroupsResponse)
-    value.groups, at = read_array(data, at, _read_described_group_v0, 14)
-    value.throttle_time_ms = 0
-    return value, at
+def _read_many_described_group_v0(data: bytes, at: int, count: int) -> tuple[list[DescribedGroup], int]:
+    values = []
+    for _ in range(count):
+        value = new(DescribedGroup)
+        (value.error_code,) = _H.unpack_from(data, at)
+        value.group_id, at = read_string(data, at + 2)
+        value.group_state, at = read_string(data, at)
+        value.protocol_type, at = read_string(data, at)
+        value.protocol_data, at = read_string(data, at)
+        value.members, at = read_array(data, at, _read_many_described_group_member_v0, 14)
+        value.error_message = None
+        value.authorized_operations = -2147483648
+        values.append(value)
+    return values, at
 
 
 def _write_describe_groups_response_v0(out: bytearray, value: DescribeGroupsResponse) -> None:
     write_array(out, value.groups, _write_described_group_v0)
 
 
-def _read_describe_groups_response_v1(data: bytes, at: int) -> tuple[DescribeGroupsResponse, int]:
+def _read_describe_groups_response_v0(data: bytes, at: int) -> tuple[DescribeGroupsResponse, int]:
     value = new(DescribeGroupsResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.groups, at = read_array(data, at + 4, _read_described_group_v0, 14)
+    value.groups, at = read_array(data, at, _read_many_described_group_v0, 14)
+    value.throttle_time_ms = 0
     return value, at
 
 
@@ -172,17 +183,11 @@ def _write_describe_groups_response_v1(out: bytearray, value: DescribeGroupsResp
     write_array(out, value.groups, _write_described_group_v0)
 
 
-def _read_described_group_v3(data: bytes, at: int) -> tuple[DescribedGroup, int]:
-    value = new(DescribedGroup)
-    (value.error_code,) = _H.unpack_from(data, at)
-    value.group_id, at = read_string(data, at + 2)
-    value.group_state, at = read_string(data, at)
-    value.protocol_type, at = read_string(data, at)
-    value.protocol_data, at = read_string(data, at)
-    value.members, at = read_array(data, at, _read_described_group_member_v0, 14)
-    (value.authorized_operations,) = _I.unpack_from(data, at)
-    value.error_message = None
-    return value, at + 4
+def _read_describe_groups_response_v1(data: bytes, at: int) -> tuple[DescribeGroupsResponse, int]:
+    value = new(DescribeGroupsResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.groups, at = read_array(data, at + 4, _read_many_described_group_v0, 14)
+    return value, at
 
 
 def _write_described_group_v3(out: bytearray, value: DescribedGroup) -> None:
@@ -195,11 +200,21 @@ def _write_described_group_v3(out: bytearray, value: DescribedGroup) -> None:
     out += _I.pack(value.authorized_operations)
 
 
-def _read_describe_groups_response_v3(data: bytes, at: int) -> tuple[DescribeGroupsResponse, int]:
-    value = new(DescribeGroupsResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.groups, at = read_array(data, at + 4, _read_described_group_v3, 18)
-    return value, at
+def _read_many_described_group_v3(data: bytes, at: int, count: int) -> tuple[list[DescribedGroup], int]:
+    values = []
+    for _ in range(count):
+        value = new(DescribedGroup)
+        (value.error_code,) = _H.unpack_from(data, at)
+        value.group_id, at = read_string(data, at + 2)
+        value.group_state, at = read_string(data, at)
+        value.protocol_type, at = read_string(data, at)
+        value.protocol_data, at = read_string(data, at)
+        value.members, at = read_array(data, at, _read_many_described_group_member_v0, 14)
+        (value.authorized_operations,) = _I.unpack_from(data, at)
+        value.error_message = None
+        at += 4
+        values.append(value)
+    return values, at
 
 
 def _write_describe_groups_response_v3(out: bytearray, value: DescribeGroupsResponse) -> None:
@@ -207,14 +222,10 @@ def _write_describe_groups_response_v3(out: bytearray, value: DescribeGroupsResp
     write_array(out, value.groups, _write_described_group_v3)
 
 
-def _read_described_group_member_v4(data: bytes, at: int) -> tuple[DescribedGroupMember, int]:
-    value = new(DescribedGroupMember)
-    value.member_id, at = read_string(data, at)
-    value.group_instance_id, at = read_nullable_string(data, at)
-    value.client_id, at = read_string(data, at)
-    value.client_host, at = read_string(data, at)
-    value.member_metadata, at = read_bytes(data, at)
-    value.member_assignment, at = read_bytes(data, at)
+def _read_describe_groups_response_v3(data: bytes, at: int) -> tuple[DescribeGroupsResponse, int]:
+    value = new(DescribeGroupsResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.groups, at = read_array(data, at + 4, _read_many_described_group_v3, 18)
     return value, at
 
 
@@ -227,17 +238,18 @@ def _write_described_group_member_v4(out: bytearray, value: DescribedGroupMember
     write_bytes(out, value.member_assignment)
 
 
-def _read_described_group_v4(data: bytes, at: int) -> tuple[DescribedGroup, int]:
-    value = new(DescribedGroup)
-    (value.error_code,) = _H.unpack_from(data, at)
-    value.group_id, at = read_string(data, at + 2)
-    value.group_state, at = read_string(data, at)
-    value.protocol_type, at = read_string(data, at)
-    value.protocol_data, at = read_string(data, at)
-    value.members, at = read_array(data, at, _read_described_group_member_v4, 16)
-    (value.authorized_operations,) = _I.unpack_from(data, at)
-    value.error_message = None
-    return value, at + 4
+def _read_many_described_group_member_v4(data: bytes, at: int, count: int) -> tuple[list[DescribedGroupMember], int]:
+    values = []
+    for _ in range(count):
+        value = new(DescribedGroupMember)
+        value.member_id, at = read_string(data, at)
+        value.group_instance_id, at = read_nullable_string(data, at)
+        value.client_id, at = read_string(data, at)
+        value.client_host, at = read_string(data, at)
+        value.member_metadata, at = read_bytes(data, at)
+        value.member_assignment, at = read_bytes(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_described_group_v4(out: bytearray, value: DescribedGroup) -> None:
@@ -250,11 +262,21 @@ def _write_described_group_v4(out: bytearray, value: DescribedGroup) -> None:
     out += _I.pack(value.authorized_operations)
 
 
-def _read_describe_groups_response_v4(data: bytes, at: int) -> tuple[DescribeGroupsResponse, int]:
-    value = new(DescribeGroupsResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.groups, at = read_array(data, at + 4, _read_described_group_v4, 18)
-    return value, at
+def _read_many_described_group_v4(data: bytes, at: int, count: int) -> tuple[list[DescribedGroup], int]:
+    values = []
+    for _ in range(count):
+        value = new(DescribedGroup)
+        (value.error_code,) = _H.unpack_from(data, at)
+        value.group_id, at = read_string(data, at + 2)
+        value.group_state, at = read_string(data, at)
+        value.protocol_type, at = read_string(data, at)
+        value.protocol_data, at = read_string(data, at)
+        value.members, at = read_array(data, at, _read_many_described_group_member_v4, 16)
+        (value.authorized_operations,) = _I.unpack_from(data, at)
+        value.error_message = None
+        at += 4
+        values.append(value)
+    return values, at
 
 
 def _write_describe_groups_response_v4(out: bytearray, value: DescribeGroupsResponse) -> None:
@@ -262,15 +284,11 @@ def _write_describe_groups_response_v4(out: bytearray, value: DescribeGroupsResp
     write_array(out, value.groups, _write_described_group_v4)
 
 
-def _read_described_group_member_v5(data: bytes, at: int) -> tuple[DescribedGroupMember, int]:
-    value = new(DescribedGroupMember)
-    value.member_id, at = read_compact_string(data, at)
-    value.group_instance_id, at = read_compact_nullable_string(data, at)
-    value.client_id, at = read_compact_string(data, at)
-    value.client_host, at = read_compact_string(data, at)
-    value.member_metadata, at = read_compact_bytes(data, at)
-    value.member_assignment, at = read_compact_bytes(data, at)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_describe_groups_response_v4(data: bytes, at: int) -> tuple[DescribeGroupsResponse, int]:
+    value = new(DescribeGroupsResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.groups, at = read_array(data, at + 4, _read_many_described_group_v4, 18)
+    return value, at
 
 
 def _write_described_group_member_v5(out: bytearray, value: DescribedGroupMember) -> None:
@@ -283,18 +301,51 @@ def _write_described_group_member_v5(out: bytearray, value: DescribedGroupMember
     out.append(0)
 
 
-def _read_described_group_v5(data: bytes, at: int) -> tuple[DescribedGroup, int]:
-    value = new(DescribedGroup)
-    (value.error_code,) = _H.unpack_from(data, at)
-    value.group_id, at = read_compact_string(data, at + 2)
-    value.group_state, at = read_compact_string(data, at)
-    value.protocol_type, at = read_compact_string(data, at)
-    value.protocol_data, at = read_compact_string(data, at)
-    value.members, at = read_compact_array(data, at, _read_described_group_member_v5, 7)
-    (value.authorized_operations,) = _I.unpack_from(data, at)
-    value.error_message = None
-    at += 4
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_described_group_member_v5(data: bytes, at: int, count: int) -> tuple[list[DescribedGroupMember], int]:
+    values = []
+    for _ in range(count):
+        value = new(DescribedGroupMember)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.member_id, at = data[at + 1 : end].decode(), end
+        else:
+            value.member_id, at = read_compact_string(data, at)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.group_instance_id, at = data[at + 1 : end].decode(), end
+        elif size == 0:
+            value.group_instance_id, at = None, at + 1
+        else:
+            value.group_instance_id, at = read_compact_nullable_string(data, at)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.client_id, at = data[at + 1 : end].decode(), end
+        else:
+            value.client_id, at = read_compact_string(data, at)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.client_host, at = data[at + 1 : end].decode(), end
+        else:
+            value.client_host, at = read_compact_string(data, at)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.member_metadata, at = data[at + 1 : end], end
+        else:
+            value.member_metadata, at = read_compact_bytes(data, at)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.member_assignment, at = data[at + 1 : end], end
+        else:
+            value.member_assignment, at = read_compact_bytes(data, at)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_described_group_v5(out: bytearray, value: DescribedGroup) -> None:
@@ -308,11 +359,46 @@ def _write_described_group_v5(out: bytearray, value: DescribedGroup) -> None:
     out.append(0)
 
 
-def _read_describe_groups_response_v5(data: bytes, at: int) -> tuple[DescribeGroupsResponse, int]:
-    value = new(DescribeGroupsResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.groups, at = read_compact_array(data, at + 4, _read_described_group_v5, 12)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_described_group_v5(data: bytes, at: int, count: int) -> tuple[list[DescribedGroup], int]:
+    values = []
+    for _ in range(count):
+        value = new(DescribedGroup)
+        value.error_code, size = _H_U8.unpack_from(data, at)
+        if 0 < size < 0x80:
+            end = at + 2 + size
+            value.group_id, at = data[at + 3 : end].decode(), end
+        else:
+            value.group_id, at = read_compact_string(data, at + 2)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.group_state, at = data[at + 1 : end].decode(), end
+        else:
+            value.group_state, at = read_compact_string(data, at)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.protocol_type, at = data[at + 1 : end].decode(), end
+        else:
+            value.protocol_type, at = read_compact_string(data, at)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.protocol_data, at = data[at + 1 : end].decode(), end
+        else:
+            value.protocol_data, at = read_compact_string(data, at)
+        size = data[at]
+        if 1 < size < 0x80:
+            value.members, at = _read_many_described_group_member_v5(data, at + 1, size - 1)
+        elif size == 1:
+            value.members, at = [], at + 1
+        else:
+            value.members, at = read_compact_array(data, at, _read_many_described_group_member_v5, 7)
+        value.authorized_operations, tags = _I_U8.unpack_from(data, at)
+        value.error_message = None
+        at = at + 5 if tags == 0 else skip_tagged_fields(data, at + 4)
+        values.append(value)
+    return values, at
 
 
 def _write_describe_groups_response_v5(out: bytearray, value: DescribeGroupsResponse) -> None:
@@ -321,18 +407,17 @@ def _write_describe_groups_response_v5(out: bytearray, value: DescribeGroupsResp
     out.append(0)
 
 
-def _read_described_group_v6(data: bytes, at: int) -> tuple[DescribedGroup, int]:
-    value = new(DescribedGroup)
-    (value.error_code,) = _H.unpack_from(data, at)
-    value.error_message, at = read_compact_nullable_string(data, at + 2)
-    value.group_id, at = read_compact_string(data, at)
-    value.group_state, at = read_compact_string(data, at)
-    value.protocol_type, at = read_compact_string(data, at)
-    value.protocol_data, at = read_compact_string(data, at)
-    value.members, at = read_compact_array(data, at, _read_described_group_member_v5, 7)
-    (value.authorized_operations,) = _I.unpack_from(data, at)
-    at += 4
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_describe_groups_response_v5(data: bytes, at: int) -> tuple[DescribeGroupsResponse, int]:
+    value = new(DescribeGroupsResponse)
+    value.throttle_time_ms, size = _I_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.groups, at = _read_many_described_group_v5(data, at + 5, size - 1)
+    elif size == 1:
+        value.groups, at = [], at + 5
+    else:
+        value.groups, at = read_compact_array(data, at + 4, _read_many_described_group_v5, 12)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_described_group_v6(out: bytearray, value: DescribedGroup) -> None:
@@ -347,17 +432,72 @@ def _write_described_group_v6(out: bytearray, value: DescribedGroup) -> None:
     out.append(0)
 
 
-def _read_describe_groups_response_v6(data: bytes, at: int) -> tuple[DescribeGroupsResponse, int]:
-    value = new(DescribeGroupsResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.groups, at = read_compact_array(data, at + 4, _read_described_group_v6, 13)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_described_group_v6(data: bytes, at: int, count: int) -> tuple[list[DescribedGroup], int]:
+    values = []
+    for _ in range(count):
+        value = new(DescribedGroup)
+        value.error_code, size = _H_U8.unpack_from(data, at)
+        if 0 < size < 0x80:
+            end = at + 2 + size
+            value.error_message, at = data[at + 3 : end].decode(), end
+        elif size == 0:
+            value.error_message, at = None, at + 3
+        else:
+            value.error_message, at = read_compact_nullable_string(data, at + 2)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.group_id, at = data[at + 1 : end].decode(), end
+        else:
+            value.group_id, at = read_compact_string(data, at)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.group_state, at = data[at + 1 : end].decode(), end
+        else:
+            value.group_state, at = read_compact_string(data, at)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.protocol_type, at = data[at + 1 : end].decode(), end
+        else:
+            value.protocol_type, at = read_compact_string(data, at)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.protocol_data, at = data[at + 1 : end].decode(), end
+        else:
+            value.protocol_data, at = read_compact_string(data, at)
+        size = data[at]
+        if 1 < size < 0x80:
+            value.members, at = _read_many_described_group_member_v5(data, at + 1, size - 1)
+        elif size == 1:
+            value.members, at = [], at + 1
+        else:
+            value.members, at = read_compact_array(data, at, _read_many_described_group_member_v5, 7)
+        value.authorized_operations, tags = _I_U8.unpack_from(data, at)
+        at = at + 5 if tags == 0 else skip_tagged_fields(data, at + 4)
+        values.append(value)
+    return values, at
 
 
 def _write_describe_groups_response_v6(out: bytearray, value: DescribeGroupsResponse) -> None:
     out += _I.pack(value.throttle_time_ms)
     write_compact_array(out, value.groups, _write_described_group_v6)
     out.append(0)
+
+
+def _read_describe_groups_response_v6(data: bytes, at: int) -> tuple[DescribeGroupsResponse, int]:
+    value = new(DescribeGroupsResponse)
+    value.throttle_time_ms, size = _I_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.groups, at = _read_many_described_group_v6(data, at + 5, size - 1)
+    elif size == 1:
+        value.groups, at = [], at + 5
+    else:
+        value.groups, at = read_compact_array(data, at + 4, _read_many_described_group_v6, 13)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 REQUEST: Codec[DescribeGroupsRequest] = {

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from fencepost.protocol.wire import (
     Codec,
+    UNPACK_INT32S,
     new,
     read_array,
     read_compact_array,
@@ -75,18 +76,17 @@ class DescribeLogDirsResponse:
 
 
 _H = Struct(">h")
+_H_U8 = Struct(">hB")
 _I = Struct(">i")
 _I_H = Struct(">ih")
+_I_H_U8 = Struct(">ihB")
 _I_Q2_T = Struct(">iqq?")
+_I_Q2_T_U8 = Struct(">iqq?B")
+_I_U8 = Struct(">iB")
 _Q2 = Struct(">qq")
 _Q2_T = Struct(">qq?")
-
-
-def _read_describable_log_dir_topic_v1(data: bytes, at: int) -> tuple[DescribableLogDirTopic, int]:
-    value = new(DescribableLogDirTopic)
-    value.topic, at = read_string(data, at)
-    value.partitions, at = read_int32s(data, at)
-    return value, at
+_Q2_T_U8 = Struct(">qq?B")
+_Q2_U8 = Struct(">qqB")
 
 
 def _write_describable_log_dir_topic_v1(out: bytearray, value: DescribableLogDirTopic) -> None:
@@ -94,21 +94,26 @@ def _write_describable_log_dir_topic_v1(out: bytearray, value: DescribableLogDir
     write_int32s(out, value.partitions)
 
 
-def _read_describe_log_dirs_request_v1(data: bytes, at: int) -> tuple[DescribeLogDirsRequest, int]:
-    value = new(DescribeLogDirsRequest)
-    value.topics, at = read_nullable_array(data, at, _read_describable_log_dir_topic_v1, 6)
-    return value, at
+def _read_many_describable_log_dir_topic_v1(
+    data: bytes, at: int, count: int
+) -> tuple[list[DescribableLogDirTopic], int]:
+    values = []
+    for _ in range(count):
+        value = new(DescribableLogDirTopic)
+        value.topic, at = read_string(data, at)
+        value.partitions, at = read_int32s(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_describe_log_dirs_request_v1(out: bytearray, value: DescribeLogDirsRequest) -> None:
     write_nullable_array(out, value.topics, _write_describable_log_dir_topic_v1)
 
 
-def _read_describable_log_dir_topic_v2(data: bytes, at: int) -> tuple[DescribableLogDirTopic, int]:
-    value = new(DescribableLogDirTopic)
-    value.topic, at = read_compact_string(data, at)
-    value.partitions, at = read_compact_int32s(data, at)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_describe_log_dirs_request_v1(data: bytes, at: int) -> tuple[DescribeLogDirsRequest, int]:
+    value = new(DescribeLogDirsRequest)
+    value.topics, at = read_nullable_array(data, at, _read_many_describable_log_dir_topic_v1, 6)
+    return value, at
 
 
 def _write_describable_log_dir_topic_v2(out: bytearray, value: DescribableLogDirTopic) -> None:
@@ -117,10 +122,28 @@ def _write_describable_log_dir_topic_v2(out: bytearray, value: DescribableLogDir
     out.append(0)
 
 
-def _read_describe_log_dirs_request_v2(data: bytes, at: int) -> tuple[DescribeLogDirsRequest, int]:
-    value = new(DescribeLogDirsRequest)
-    value.topics, at = read_compact_nullable_array(data, at, _read_describable_log_dir_topic_v2, 3)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_describable_log_dir_topic_v2(
+    data: bytes, at: int, count: int
+) -> tuple[list[DescribableLogDirTopic], int]:
+    values = []
+    for _ in range(count):
+        value = new(DescribableLogDirTopic)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.topic, at = data[at + 1 : end].decode(), end
+        else:
+            value.topic, at = read_compact_string(data, at)
+        size = data[at]
+        if 1 < size < 0x80:
+            value.partitions, at = UNPACK_INT32S[size](data, at + 1), at - 3 + 4 * size
+        elif size == 1:
+            value.partitions, at = (), at + 1
+        else:
+            value.partitions, at = read_compact_int32s(data, at)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_describe_log_dirs_request_v2(out: bytearray, value: DescribeLogDirsRequest) -> None:
@@ -128,21 +151,40 @@ def _write_describe_log_dirs_request_v2(out: bytearray, value: DescribeLogDirsRe
     out.append(0)
 
 
-def _read_describe_log_dirs_partition_v1(data: bytes, at: int) -> tuple[DescribeLogDirsPartition, int]:
-    value = new(DescribeLogDirsPartition)
-    value.partition_index, value.partition_size, value.offset_lag, value.is_future_key = _I_Q2_T.unpack_from(data, at)
-    return value, at + 21
+def _read_describe_log_dirs_request_v2(data: bytes, at: int) -> tuple[DescribeLogDirsRequest, int]:
+    value = new(DescribeLogDirsRequest)
+    size = data[at]
+    if 1 < size < 0x80:
+        value.topics, at = _read_many_describable_log_dir_topic_v2(data, at + 1, size - 1)
+    elif size == 1:
+        value.topics, at = [], at + 1
+    elif size == 0:
+        value.topics, at = None, at + 1
+    else:
+        value.topics, at = read_compact_nullable_array(data, at, _read_many_describable_log_dir_topic_v2, 3)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_describe_log_dirs_partition_v1(out: bytearray, value: DescribeLogDirsPartition) -> None:
     out += _I_Q2_T.pack(value.partition_index, value.partition_size, value.offset_lag, value.is_future_key)
 
 
-def _read_describe_log_dirs_topic_v1(data: bytes, at: int) -> tuple[DescribeLogDirsTopic, int]:
-    value = new(DescribeLogDirsTopic)
-    value.name, at = read_string(data, at)
-    value.partitions, at = read_array(data, at, _read_describe_log_dirs_partition_v1, 21)
-    return value, at
+def _read_many_describe_log_dirs_partition_v1(
+    data: bytes, at: int, count: int
+) -> tuple[list[DescribeLogDirsPartition], int]:
+    values = []
+    for _ in range(count):
+        value = new(DescribeLogDirsPartition)
+        (
+            value.partition_index,
+            value.partition_size,
+            value.offset_lag,
+            value.is_future_key,
+        ) = _I_Q2_T.unpack_from(data, at)
+        at += 21
+        values.append(value)
+    return values, at
 
 
 def _write_describe_log_dirs_topic_v1(out: bytearray, value: DescribeLogDirsTopic) -> None:
@@ -150,15 +192,14 @@ def _write_describe_log_dirs_topic_v1(out: bytearray, value: DescribeLogDirsTopi
     write_array(out, value.partitions, _write_describe_log_dirs_partition_v1)
 
 
-def _read_describe_log_dirs_result_v1(data: bytes, at: int) -> tuple[DescribeLogDirsResult, int]:
-    value = new(DescribeLogDirsResult)
-    (value.error_code,) = _H.unpack_from(data, at)
-    value.log_dir, at = read_string(data, at + 2)
-    value.topics, at = read_array(data, at, _read_describe_log_dirs_topic_v1, 6)
-    value.total_bytes = -1
-    value.usable_bytes = -1
-    value.is_cordoned = False
-    return value, at
+def _read_many_describe_log_dirs_topic_v1(data: bytes, at: int, count: int) -> tuple[list[DescribeLogDirsTopic], int]:
+    values = []
+    for _ in range(count):
+        value = new(DescribeLogDirsTopic)
+        value.name, at = read_string(data, at)
+        value.partitions, at = read_array(data, at, _read_many_describe_log_dirs_partition_v1, 21)
+        values.append(value)
+    return values, at
 
 
 def _write_describe_log_dirs_result_v1(out: bytearray, value: DescribeLogDirsResult) -> None:
@@ -167,12 +208,18 @@ def _write_describe_log_dirs_result_v1(out: bytearray, value: DescribeLogDirsRes
     write_array(out, value.topics, _write_describe_log_dirs_topic_v1)
 
 
-def _read_describe_log_dirs_response_v1(data: bytes, at: int) -> tuple[DescribeLogDirsResponse, int]:
-    value = new(DescribeLogDirsResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.results, at = read_array(data, at + 4, _read_describe_log_dirs_result_v1, 8)
-    value.error_code = 0
-    return value, at
+def _read_many_describe_log_dirs_result_v1(data: bytes, at: int, count: int) -> tuple[list[DescribeLogDirsResult], int]:
+    values = []
+    for _ in range(count):
+        value = new(DescribeLogDirsResult)
+        (value.error_code,) = _H.unpack_from(data, at)
+        value.log_dir, at = read_string(data, at + 2)
+        value.topics, at = read_array(data, at, _read_many_describe_log_dirs_topic_v1, 6)
+        value.total_bytes = -1
+        value.usable_bytes = -1
+        value.is_cordoned = False
+        values.append(value)
+    return values, at
 
 
 def _write_describe_log_dirs_response_v1(out: bytearray, value: DescribeLogDirsResponse) -> None:
@@ -180,11 +227,12 @@ def _write_describe_log_dirs_response_v1(out: bytearray, value: DescribeLogDirsR
     write_array(out, value.results, _write_describe_log_dirs_result_v1)
 
 
-def _read_describe_log_dirs_partition_v2(data: bytes, at: int) -> tuple[DescribeLogDirsPartition, int]:
-    value = new(DescribeLogDirsPartition)
-    value.partition_index, value.partition_size, value.offset_lag, value.is_future_key = _I_Q2_T.unpack_from(data, at)
-    at += 21
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_describe_log_dirs_response_v1(data: bytes, at: int) -> tuple[DescribeLogDirsResponse, int]:
+    value = new(DescribeLogDirsResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.results, at = read_array(data, at + 4, _read_many_describe_log_dirs_result_v1, 8)
+    value.error_code = 0
+    return value, at
 
 
 def _write_describe_log_dirs_partition_v2(out: bytearray, value: DescribeLogDirsPartition) -> None:
@@ -192,11 +240,22 @@ def _write_describe_log_dirs_partition_v2(out: bytearray, value: DescribeLogDirs
     out.append(0)
 
 
-def _read_describe_log_dirs_topic_v2(data: bytes, at: int) -> tuple[DescribeLogDirsTopic, int]:
-    value = new(DescribeLogDirsTopic)
-    value.name, at = read_compact_string(data, at)
-    value.partitions, at = read_compact_array(data, at, _read_describe_log_dirs_partition_v2, 22)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_describe_log_dirs_partition_v2(
+    data: bytes, at: int, count: int
+) -> tuple[list[DescribeLogDirsPartition], int]:
+    values = []
+    for _ in range(count):
+        value = new(DescribeLogDirsPartition)
+        (
+            value.partition_index,
+            value.partition_size,
+            value.offset_lag,
+            value.is_future_key,
+            tags,
+        ) = _I_Q2_T_U8.unpack_from(data, at)
+        at = at + 22 if tags == 0 else skip_tagged_fields(data, at + 21)
+        values.append(value)
+    return values, at
 
 
 def _write_describe_log_dirs_topic_v2(out: bytearray, value: DescribeLogDirsTopic) -> None:
@@ -205,15 +264,26 @@ def _write_describe_log_dirs_topic_v2(out: bytearray, value: DescribeLogDirsTopi
     out.append(0)
 
 
-def _read_describe_log_dirs_result_v2(data: bytes, at: int) -> tuple[DescribeLogDirsResult, int]:
-    value = new(DescribeLogDirsResult)
-    (value.error_code,) = _H.unpack_from(data, at)
-    value.log_dir, at = read_compact_string(data, at + 2)
-    value.topics, at = read_compact_array(data, at, _read_describe_log_dirs_topic_v2, 3)
-    value.total_bytes = -1
-    value.usable_bytes = -1
-    value.is_cordoned = False
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_describe_log_dirs_topic_v2(data: bytes, at: int, count: int) -> tuple[list[DescribeLogDirsTopic], int]:
+    values = []
+    for _ in range(count):
+        value = new(DescribeLogDirsTopic)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.name, at = data[at + 1 : end].decode(), end
+        else:
+            value.name, at = read_compact_string(data, at)
+        size = data[at]
+        if 1 < size < 0x80:
+            value.partitions, at = _read_many_describe_log_dirs_partition_v2(data, at + 1, size - 1)
+        elif size == 1:
+            value.partitions, at = [], at + 1
+        else:
+            value.partitions, at = read_compact_array(data, at, _read_many_describe_log_dirs_partition_v2, 22)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_describe_log_dirs_result_v2(out: bytearray, value: DescribeLogDirsResult) -> None:
@@ -223,12 +293,29 @@ def _write_describe_log_dirs_result_v2(out: bytearray, value: DescribeLogDirsRes
     out.append(0)
 
 
-def _read_describe_log_dirs_response_v2(data: bytes, at: int) -> tuple[DescribeLogDirsResponse, int]:
-    value = new(DescribeLogDirsResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.results, at = read_compact_array(data, at + 4, _read_describe_log_dirs_result_v2, 5)
-    value.error_code = 0
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_describe_log_dirs_result_v2(data: bytes, at: int, count: int) -> tuple[list[DescribeLogDirsResult], int]:
+    values = []
+    for _ in range(count):
+        value = new(DescribeLogDirsResult)
+        value.error_code, size = _H_U8.unpack_from(data, at)
+        if 0 < size < 0x80:
+            end = at + 2 + size
+            value.log_dir, at = data[at + 3 : end].decode(), end
+        else:
+            value.log_dir, at = read_compact_string(data, at + 2)
+        size = data[at]
+        if 1 < size < 0x80:
+            value.topics, at = _read_many_describe_log_dirs_topic_v2(data, at + 1, size - 1)
+        elif size == 1:
+            value.topics, at = [], at + 1
+        else:
+            value.topics, at = read_compact_array(data, at, _read_many_describe_log_dirs_topic_v2, 3)
+        value.total_bytes = -1
+        value.usable_bytes = -1
+        value.is_cordoned = False
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_describe_log_dirs_response_v2(out: bytearray, value: DescribeLogDirsResponse) -> None:
@@ -237,11 +324,18 @@ def _write_describe_log_dirs_response_v2(out: bytearray, value: DescribeLogDirsR
     out.append(0)
 
 
-def _read_describe_log_dirs_response_v3(data: bytes, at: int) -> tuple[DescribeLogDirsResponse, int]:
+def _read_describe_log_dirs_response_v2(data: bytes, at: int) -> tuple[DescribeLogDirsResponse, int]:
     value = new(DescribeLogDirsResponse)
-    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
-    value.results, at = read_compact_array(data, at + 6, _read_describe_log_dirs_result_v2, 5)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    value.throttle_time_ms, size = _I_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.results, at = _read_many_describe_log_dirs_result_v2(data, at + 5, size - 1)
+    elif size == 1:
+        value.results, at = [], at + 5
+    else:
+        value.results, at = read_compact_array(data, at + 4, _read_many_describe_log_dirs_result_v2, 5)
+    value.error_code = 0
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_describe_log_dirs_response_v3(out: bytearray, value: DescribeLogDirsResponse) -> None:
@@ -250,15 +344,17 @@ def _write_describe_log_dirs_response_v3(out: bytearray, value: DescribeLogDirsR
     out.append(0)
 
 
-def _read_describe_log_dirs_result_v4(data: bytes, at: int) -> tuple[DescribeLogDirsResult, int]:
-    value = new(DescribeLogDirsResult)
-    (value.error_code,) = _H.unpack_from(data, at)
-    value.log_dir, at = read_compact_string(data, at + 2)
-    value.topics, at = read_compact_array(data, at, _read_describe_log_dirs_topic_v2, 3)
-    value.total_bytes, value.usable_bytes = _Q2.unpack_from(data, at)
-    value.is_cordoned = False
-    at += 16
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_describe_log_dirs_response_v3(data: bytes, at: int) -> tuple[DescribeLogDirsResponse, int]:
+    value = new(DescribeLogDirsResponse)
+    value.throttle_time_ms, value.error_code, size = _I_H_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.results, at = _read_many_describe_log_dirs_result_v2(data, at + 7, size - 1)
+    elif size == 1:
+        value.results, at = [], at + 7
+    else:
+        value.results, at = read_compact_array(data, at + 6, _read_many_describe_log_dirs_result_v2, 5)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_describe_log_dirs_result_v4(out: bytearray, value: DescribeLogDirsResult) -> None:
@@ -269,11 +365,28 @@ def _write_describe_log_dirs_result_v4(out: bytearray, value: DescribeLogDirsRes
     out.append(0)
 
 
-def _read_describe_log_dirs_response_v4(data: bytes, at: int) -> tuple[DescribeLogDirsResponse, int]:
-    value = new(DescribeLogDirsResponse)
-    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
-    value.results, at = read_compact_array(data, at + 6, _read_describe_log_dirs_result_v4, 21)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_describe_log_dirs_result_v4(data: bytes, at: int, count: int) -> tuple[list[DescribeLogDirsResult], int]:
+    values = []
+    for _ in range(count):
+        value = new(DescribeLogDirsResult)
+        value.error_code, size = _H_U8.unpack_from(data, at)
+        if 0 < size < 0x80:
+            end = at + 2 + size
+            value.log_dir, at = data[at + 3 : end].decode(), end
+        else:
+            value.log_dir, at = read_compact_string(data, at + 2)
+        size = data[at]
+        if 1 < size < 0x80:
+            value.topics, at = _read_many_describe_log_dirs_topic_v2(data, at + 1, size - 1)
+        elif size == 1:
+            value.topics, at = [], at + 1
+        else:
+            value.topics, at = read_compact_array(data, at, _read_many_describe_log_dirs_topic_v2, 3)
+        value.total_bytes, value.usable_bytes, tags = _Q2_U8.unpack_from(data, at)
+        value.is_cordoned = False
+        at = at + 17 if tags == 0 else skip_tagged_fields(data, at + 16)
+        values.append(value)
+    return values, at
 
 
 def _write_describe_log_dirs_response_v4(out: bytearray, value: DescribeLogDirsResponse) -> None:
@@ -282,14 +395,17 @@ def _write_describe_log_dirs_response_v4(out: bytearray, value: DescribeLogDirsR
     out.append(0)
 
 
-def _read_describe_log_dirs_result_v5(data: bytes, at: int) -> tuple[DescribeLogDirsResult, int]:
-    value = new(DescribeLogDirsResult)
-    (value.error_code,) = _H.unpack_from(data, at)
-    value.log_dir, at = read_compact_string(data, at + 2)
-    value.topics, at = read_compact_array(data, at, _read_describe_log_dirs_topic_v2, 3)
-    value.total_bytes, value.usable_bytes, value.is_cordoned = _Q2_T.unpack_from(data, at)
-    at += 17
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_describe_log_dirs_response_v4(data: bytes, at: int) -> tuple[DescribeLogDirsResponse, int]:
+    value = new(DescribeLogDirsResponse)
+    value.throttle_time_ms, value.error_code, size = _I_H_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.results, at = _read_many_describe_log_dirs_result_v4(data, at + 7, size - 1)
+    elif size == 1:
+        value.results, at = [], at + 7
+    else:
+        value.results, at = read_compact_array(data, at + 6, _read_many_describe_log_dirs_result_v4, 21)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_describe_log_dirs_result_v5(out: bytearray, value: DescribeLogDirsResult) -> None:
@@ -300,17 +416,46 @@ def _write_describe_log_dirs_result_v5(out: bytearray, value: DescribeLogDirsRes
     out.append(0)
 
 
-def _read_describe_log_dirs_response_v5(data: bytes, at: int) -> tuple[DescribeLogDirsResponse, int]:
-    value = new(DescribeLogDirsResponse)
-    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
-    value.results, at = read_compact_array(data, at + 6, _read_describe_log_dirs_result_v5, 22)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_describe_log_dirs_result_v5(data: bytes, at: int, count: int) -> tuple[list[DescribeLogDirsResult], int]:
+    values = []
+    for _ in range(count):
+        value = new(DescribeLogDirsResult)
+        value.error_code, size = _H_U8.unpack_from(data, at)
+        if 0 < size < 0x80:
+            end = at + 2 + size
+            value.log_dir, at = data[at + 3 : end].decode(), end
+        else:
+            value.log_dir, at = read_compact_string(data, at + 2)
+        size = data[at]
+        if 1 < size < 0x80:
+            value.topics, at = _read_many_describe_log_dirs_topic_v2(data, at + 1, size - 1)
+        elif size == 1:
+            value.topics, at = [], at + 1
+        else:
+            value.topics, at = read_compact_array(data, at, _read_many_describe_log_dirs_topic_v2, 3)
+        value.total_bytes, value.usable_bytes, value.is_cordoned, tags = _Q2_T_U8.unpack_from(data, at)
+        at = at + 18 if tags == 0 else skip_tagged_fields(data, at + 17)
+        values.append(value)
+    return values, at
 
 
 def _write_describe_log_dirs_response_v5(out: bytearray, value: DescribeLogDirsResponse) -> None:
     out += _I_H.pack(value.throttle_time_ms, value.error_code)
     write_compact_array(out, value.results, _write_describe_log_dirs_result_v5)
     out.append(0)
+
+
+def _read_describe_log_dirs_response_v5(data: bytes, at: int) -> tuple[DescribeLogDirsResponse, int]:
+    value = new(DescribeLogDirsResponse)
+    value.throttle_time_ms, value.error_code, size = _I_H_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.results, at = _read_many_describe_log_dirs_result_v5(data, at + 7, size - 1)
+    elif size == 1:
+        value.results, at = [], at + 7
+    else:
+        value.results, at = read_compact_array(data, at + 6, _read_many_describe_log_dirs_result_v5, 22)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 REQUEST: Codec[DescribeLogDirsRequest] = {

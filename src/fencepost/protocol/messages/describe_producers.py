@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from fencepost.protocol.wire import (
     Codec,
+    UNPACK_INT32S,
     new,
     read_compact_array,
     read_compact_int32s,
@@ -67,14 +68,10 @@ class DescribeProducersResponse:
 
 _I = Struct(">i")
 _I_H = Struct(">ih")
+_I_H_U8 = Struct(">ihB")
+_I_U8 = Struct(">iB")
 _Q_I2_Q_I_Q = Struct(">qiiqiq")
-
-
-def _read_topic_request_v0(data: bytes, at: int) -> tuple[TopicRequest, int]:
-    value = new(TopicRequest)
-    value.name, at = read_compact_string(data, at)
-    value.partition_indexes, at = read_compact_int32s(data, at)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+_Q_I2_Q_I_Q_U8 = Struct(">qiiqiqB")
 
 
 def _write_topic_request_v0(out: bytearray, value: TopicRequest) -> None:
@@ -83,10 +80,26 @@ def _write_topic_request_v0(out: bytearray, value: TopicRequest) -> None:
     out.append(0)
 
 
-def _read_describe_producers_request_v0(data: bytes, at: int) -> tuple[DescribeProducersRequest, int]:
-    value = new(DescribeProducersRequest)
-    value.topics, at = read_compact_array(data, at, _read_topic_request_v0, 3)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_topic_request_v0(data: bytes, at: int, count: int) -> tuple[list[TopicRequest], int]:
+    values = []
+    for _ in range(count):
+        value = new(TopicRequest)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.name, at = data[at + 1 : end].decode(), end
+        else:
+            value.name, at = read_compact_string(data, at)
+        size = data[at]
+        if 1 < size < 0x80:
+            value.partition_indexes, at = UNPACK_INT32S[size](data, at + 1), at - 3 + 4 * size
+        elif size == 1:
+            value.partition_indexes, at = (), at + 1
+        else:
+            value.partition_indexes, at = read_compact_int32s(data, at)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_describe_producers_request_v0(out: bytearray, value: DescribeProducersRequest) -> None:
@@ -94,18 +107,17 @@ def _write_describe_producers_request_v0(out: bytearray, value: DescribeProducer
     out.append(0)
 
 
-def _read_producer_state_v0(data: bytes, at: int) -> tuple[ProducerState, int]:
-    value = new(ProducerState)
-    (
-        value.producer_id,
-        value.producer_epoch,
-        value.last_sequence,
-        value.last_timestamp,
-        value.coordinator_epoch,
-        value.current_txn_start_offset,
-    ) = _Q_I2_Q_I_Q.unpack_from(data, at)
-    at += 36
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_describe_producers_request_v0(data: bytes, at: int) -> tuple[DescribeProducersRequest, int]:
+    value = new(DescribeProducersRequest)
+    size = data[at]
+    if 1 < size < 0x80:
+        value.topics, at = _read_many_topic_request_v0(data, at + 1, size - 1)
+    elif size == 1:
+        value.topics, at = [], at + 1
+    else:
+        value.topics, at = read_compact_array(data, at, _read_many_topic_request_v0, 3)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_producer_state_v0(out: bytearray, value: ProducerState) -> None:
@@ -120,12 +132,22 @@ def _write_producer_state_v0(out: bytearray, value: ProducerState) -> None:
     out.append(0)
 
 
-def _read_partition_response_v0(data: bytes, at: int) -> tuple[PartitionResponse, int]:
-    value = new(PartitionResponse)
-    value.partition_index, value.error_code = _I_H.unpack_from(data, at)
-    value.error_message, at = read_compact_nullable_string(data, at + 6)
-    value.active_producers, at = read_compact_array(data, at, _read_producer_state_v0, 37)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_producer_state_v0(data: bytes, at: int, count: int) -> tuple[list[ProducerState], int]:
+    values = []
+    for _ in range(count):
+        value = new(ProducerState)
+        (
+            value.producer_id,
+            value.producer_epoch,
+            value.last_sequence,
+            value.last_timestamp,
+            value.coordinator_epoch,
+            value.current_txn_start_offset,
+            tags,
+        ) = _Q_I2_Q_I_Q_U8.unpack_from(data, at)
+        at = at + 37 if tags == 0 else skip_tagged_fields(data, at + 36)
+        values.append(value)
+    return values, at
 
 
 def _write_partition_response_v0(out: bytearray, value: PartitionResponse) -> None:
@@ -135,11 +157,28 @@ def _write_partition_response_v0(out: bytearray, value: PartitionResponse) -> No
     out.append(0)
 
 
-def _read_topic_response_v0(data: bytes, at: int) -> tuple[TopicResponse, int]:
-    value = new(TopicResponse)
-    value.name, at = read_compact_string(data, at)
-    value.partitions, at = read_compact_array(data, at, _read_partition_response_v0, 9)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_partition_response_v0(data: bytes, at: int, count: int) -> tuple[list[PartitionResponse], int]:
+    values = []
+    for _ in range(count):
+        value = new(PartitionResponse)
+        value.partition_index, value.error_code, size = _I_H_U8.unpack_from(data, at)
+        if 0 < size < 0x80:
+            end = at + 6 + size
+            value.error_message, at = data[at + 7 : end].decode(), end
+        elif size == 0:
+            value.error_message, at = None, at + 7
+        else:
+            value.error_message, at = read_compact_nullable_string(data, at + 6)
+        size = data[at]
+        if 1 < size < 0x80:
+            value.active_producers, at = _read_many_producer_state_v0(data, at + 1, size - 1)
+        elif size == 1:
+            value.active_producers, at = [], at + 1
+        else:
+            value.active_producers, at = read_compact_array(data, at, _read_many_producer_state_v0, 37)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_topic_response_v0(out: bytearray, value: TopicResponse) -> None:
@@ -148,17 +187,45 @@ def _write_topic_response_v0(out: bytearray, value: TopicResponse) -> None:
     out.append(0)
 
 
-def _read_describe_producers_response_v0(data: bytes, at: int) -> tuple[DescribeProducersResponse, int]:
-    value = new(DescribeProducersResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.topics, at = read_compact_array(data, at + 4, _read_topic_response_v0, 3)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_topic_response_v0(data: bytes, at: int, count: int) -> tuple[list[TopicResponse], int]:
+    values = []
+    for _ in range(count):
+        value = new(TopicResponse)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.name, at = data[at + 1 : end].decode(), end
+        else:
+            value.name, at = read_compact_string(data, at)
+        size = data[at]
+        if 1 < size < 0x80:
+            value.partitions, at = _read_many_partition_response_v0(data, at + 1, size - 1)
+        elif size == 1:
+            value.partitions, at = [], at + 1
+        else:
+            value.partitions, at = read_compact_array(data, at, _read_many_partition_response_v0, 9)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_describe_producers_response_v0(out: bytearray, value: DescribeProducersResponse) -> None:
     out += _I.pack(value.throttle_time_ms)
     write_compact_array(out, value.topics, _write_topic_response_v0)
     out.append(0)
+
+
+def _read_describe_producers_response_v0(data: bytes, at: int) -> tuple[DescribeProducersResponse, int]:
+    value = new(DescribeProducersResponse)
+    value.throttle_time_ms, size = _I_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.topics, at = _read_many_topic_response_v0(data, at + 5, size - 1)
+    elif size == 1:
+        value.topics, at = [], at + 5
+    else:
+        value.topics, at = read_compact_array(data, at + 4, _read_many_topic_response_v0, 3)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 REQUEST: Codec[DescribeProducersRequest] = {

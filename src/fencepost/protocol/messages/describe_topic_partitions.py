@@ -10,6 +10,7 @@ from uuid import UUID
 
 from fencepost.protocol.wire import (
     Codec,
+    UNPACK_INT32S,
     new,
     read_compact_array,
     read_compact_int32s,
@@ -17,8 +18,8 @@ from fencepost.protocol.wire import (
     read_compact_nullable_string,
     read_compact_string,
     read_nullable,
-    read_uuid,
     skip_tagged_fields,
+    uuid_of,
     write_compact_array,
     write_compact_int32s,
     write_compact_nullable_int32s,
@@ -85,16 +86,14 @@ class DescribeTopicPartitionsResponse:
     next_cursor: ResponseCursor | None = None
 
 
-_T = Struct(">?")
 _H = Struct(">h")
 _H_I3 = Struct(">hiii")
+_H_I3_U8 = Struct(">hiiiB")
+_H_U8 = Struct(">hB")
 _I = Struct(">i")
-
-
-def _read_topic_request_v0(data: bytes, at: int) -> tuple[TopicRequest, int]:
-    value = new(TopicRequest)
-    value.name, at = read_compact_string(data, at)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+_I_U8 = Struct(">iB")
+_T = Struct(">?")
+_T_U8 = Struct(">?B")
 
 
 def _write_topic_request_v0(out: bytearray, value: TopicRequest) -> None:
@@ -102,12 +101,19 @@ def _write_topic_request_v0(out: bytearray, value: TopicRequest) -> None:
     out.append(0)
 
 
-def _read_cursor_v0(data: bytes, at: int) -> tuple[Cursor, int]:
-    value = new(Cursor)
-    value.topic_name, at = read_compact_string(data, at)
-    (value.partition_index,) = _I.unpack_from(data, at)
-    at += 4
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_topic_request_v0(data: bytes, at: int, count: int) -> tuple[list[TopicRequest], int]:
+    values = []
+    for _ in range(count):
+        value = new(TopicRequest)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.name, at = data[at + 1 : end].decode(), end
+        else:
+            value.name, at = read_compact_string(data, at)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_cursor_v0(out: bytearray, value: Cursor) -> None:
@@ -116,12 +122,17 @@ def _write_cursor_v0(out: bytearray, value: Cursor) -> None:
     out.append(0)
 
 
-def _read_describe_topic_partitions_request_v0(data: bytes, at: int) -> tuple[DescribeTopicPartitionsRequest, int]:
-    value = new(DescribeTopicPartitionsRequest)
-    value.topics, at = read_compact_array(data, at, _read_topic_request_v0, 2)
-    (value.response_partition_limit,) = _I.unpack_from(data, at)
-    value.cursor, at = read_nullable(data, at + 4, _read_cursor_v0)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_cursor_v0(data: bytes, at: int) -> tuple[Cursor, int]:
+    value = new(Cursor)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.topic_name, at = data[at + 1 : end].decode(), end
+    else:
+        value.topic_name, at = read_compact_string(data, at)
+    value.partition_index, tags = _I_U8.unpack_from(data, at)
+    at = at + 5 if tags == 0 else skip_tagged_fields(data, at + 4)
+    return value, at
 
 
 def _write_describe_topic_partitions_request_v0(out: bytearray, value: DescribeTopicPartitionsRequest) -> None:
@@ -131,17 +142,19 @@ def _write_describe_topic_partitions_request_v0(out: bytearray, value: DescribeT
     out.append(0)
 
 
-def _read_describe_topic_partitions_response_partition_v0(
-    data: bytes, at: int
-) -> tuple[DescribeTopicPartitionsResponsePartition, int]:
-    value = new(DescribeTopicPartitionsResponsePartition)
-    value.error_code, value.partition_index, value.leader_id, value.leader_epoch = _H_I3.unpack_from(data, at)
-    value.replica_nodes, at = read_compact_int32s(data, at + 14)
-    value.isr_nodes, at = read_compact_int32s(data, at)
-    value.eligible_leader_replicas, at = read_compact_nullable_int32s(data, at)
-    value.last_known_elr, at = read_compact_nullable_int32s(data, at)
-    value.offline_replicas, at = read_compact_int32s(data, at)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_describe_topic_partitions_request_v0(data: bytes, at: int) -> tuple[DescribeTopicPartitionsRequest, int]:
+    value = new(DescribeTopicPartitionsRequest)
+    size = data[at]
+    if 1 < size < 0x80:
+        value.topics, at = _read_many_topic_request_v0(data, at + 1, size - 1)
+    elif size == 1:
+        value.topics, at = [], at + 1
+    else:
+        value.topics, at = read_compact_array(data, at, _read_many_topic_request_v0, 2)
+    (value.response_partition_limit,) = _I.unpack_from(data, at)
+    value.cursor, at = read_nullable(data, at + 4, _read_cursor_v0)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_describe_topic_partitions_response_partition_v0(
@@ -156,18 +169,60 @@ def _write_describe_topic_partitions_response_partition_v0(
     out.append(0)
 
 
-def _read_describe_topic_partitions_response_topic_v0(
-    data: bytes, at: int
-) -> tuple[DescribeTopicPartitionsResponseTopic, int]:
-    value = new(DescribeTopicPartitionsResponseTopic)
-    (value.error_code,) = _H.unpack_from(data, at)
-    value.name, at = read_compact_nullable_string(data, at + 2)
-    value.topic_id, at = read_uuid(data, at)
-    (value.is_internal,) = _T.unpack_from(data, at)
-    value.partitions, at = read_compact_array(data, at + 1, _read_describe_topic_partitions_response_partition_v0, 20)
-    (value.topic_authorized_operations,) = _I.unpack_from(data, at)
-    at += 4
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_describe_topic_partitions_response_partition_v0(
+    data: bytes, at: int, count: int
+) -> tuple[list[DescribeTopicPartitionsResponsePartition], int]:
+    values = []
+    for _ in range(count):
+        value = new(DescribeTopicPartitionsResponsePartition)
+        (
+            value.error_code,
+            value.partition_index,
+            value.leader_id,
+            value.leader_epoch,
+            size,
+        ) = _H_I3_U8.unpack_from(data, at)
+        if 1 < size < 0x80:
+            value.replica_nodes, at = UNPACK_INT32S[size](data, at + 15), at + 11 + 4 * size
+        elif size == 1:
+            value.replica_nodes, at = (), at + 15
+        else:
+            value.replica_nodes, at = read_compact_int32s(data, at + 14)
+        size = data[at]
+        if 1 < size < 0x80:
+            value.isr_nodes, at = UNPACK_INT32S[size](data, at + 1), at - 3 + 4 * size
+        elif size == 1:
+            value.isr_nodes, at = (), at + 1
+        else:
+            value.isr_nodes, at = read_compact_int32s(data, at)
+        size = data[at]
+        if 1 < size < 0x80:
+            value.eligible_leader_replicas, at = UNPACK_INT32S[size](data, at + 1), at - 3 + 4 * size
+        elif size == 1:
+            value.eligible_leader_replicas, at = (), at + 1
+        elif size == 0:
+            value.eligible_leader_replicas, at = None, at + 1
+        else:
+            value.eligible_leader_replicas, at = read_compact_nullable_int32s(data, at)
+        size = data[at]
+        if 1 < size < 0x80:
+            value.last_known_elr, at = UNPACK_INT32S[size](data, at + 1), at - 3 + 4 * size
+        elif size == 1:
+            value.last_known_elr, at = (), at + 1
+        elif size == 0:
+            value.last_known_elr, at = None, at + 1
+        else:
+            value.last_known_elr, at = read_compact_nullable_int32s(data, at)
+        size = data[at]
+        if 1 < size < 0x80:
+            value.offline_replicas, at = UNPACK_INT32S[size](data, at + 1), at - 3 + 4 * size
+        elif size == 1:
+            value.offline_replicas, at = (), at + 1
+        else:
+            value.offline_replicas, at = read_compact_int32s(data, at)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_describe_topic_partitions_response_topic_v0(
@@ -182,12 +237,35 @@ def _write_describe_topic_partitions_response_topic_v0(
     out.append(0)
 
 
-def _read_response_cursor_v0(data: bytes, at: int) -> tuple[ResponseCursor, int]:
-    value = new(ResponseCursor)
-    value.topic_name, at = read_compact_string(data, at)
-    (value.partition_index,) = _I.unpack_from(data, at)
-    at += 4
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_describe_topic_partitions_response_topic_v0(
+    data: bytes, at: int, count: int
+) -> tuple[list[DescribeTopicPartitionsResponseTopic], int]:
+    values = []
+    for _ in range(count):
+        value = new(DescribeTopicPartitionsResponseTopic)
+        value.error_code, size = _H_U8.unpack_from(data, at)
+        if 0 < size < 0x80:
+            end = at + 2 + size
+            value.name, at = data[at + 3 : end].decode(), end
+        elif size == 0:
+            value.name, at = None, at + 3
+        else:
+            value.name, at = read_compact_nullable_string(data, at + 2)
+        value.topic_id, at = uuid_of(data[at : at + 16]), at + 16
+        value.is_internal, size = _T_U8.unpack_from(data, at)
+        if 1 < size < 0x80:
+            value.partitions, at = _read_many_describe_topic_partitions_response_partition_v0(data, at + 2, size - 1)
+        elif size == 1:
+            value.partitions, at = [], at + 2
+        else:
+            (
+                value.partitions,
+                at,
+            ) = read_compact_array(data, at + 1, _read_many_describe_topic_partitions_response_partition_v0, 20)
+        value.topic_authorized_operations, tags = _I_U8.unpack_from(data, at)
+        at = at + 5 if tags == 0 else skip_tagged_fields(data, at + 4)
+        values.append(value)
+    return values, at
 
 
 def _write_response_cursor_v0(out: bytearray, value: ResponseCursor) -> None:
@@ -196,12 +274,17 @@ def _write_response_cursor_v0(out: bytearray, value: ResponseCursor) -> None:
     out.append(0)
 
 
-def _read_describe_topic_partitions_response_v0(data: bytes, at: int) -> tuple[DescribeTopicPartitionsResponse, int]:
-    value = new(DescribeTopicPartitionsResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.topics, at = read_compact_array(data, at + 4, _read_describe_topic_partitions_response_topic_v0, 26)
-    value.next_cursor, at = read_nullable(data, at, _read_response_cursor_v0)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_response_cursor_v0(data: bytes, at: int) -> tuple[ResponseCursor, int]:
+    value = new(ResponseCursor)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.topic_name, at = data[at + 1 : end].decode(), end
+    else:
+        value.topic_name, at = read_compact_string(data, at)
+    value.partition_index, tags = _I_U8.unpack_from(data, at)
+    at = at + 5 if tags == 0 else skip_tagged_fields(data, at + 4)
+    return value, at
 
 
 def _write_describe_topic_partitions_response_v0(out: bytearray, value: DescribeTopicPartitionsResponse) -> None:
@@ -209,6 +292,20 @@ def _write_describe_topic_partitions_response_v0(out: bytearray, value: Describe
     write_compact_array(out, value.topics, _write_describe_topic_partitions_response_topic_v0)
     write_nullable(out, value.next_cursor, _write_response_cursor_v0)
     out.append(0)
+
+
+def _read_describe_topic_partitions_response_v0(data: bytes, at: int) -> tuple[DescribeTopicPartitionsResponse, int]:
+    value = new(DescribeTopicPartitionsResponse)
+    value.throttle_time_ms, size = _I_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.topics, at = _read_many_describe_topic_partitions_response_topic_v0(data, at + 5, size - 1)
+    elif size == 1:
+        value.topics, at = [], at + 5
+    else:
+        value.topics, at = read_compact_array(data, at + 4, _read_many_describe_topic_partitions_response_topic_v0, 26)
+    value.next_cursor, at = read_nullable(data, at, _read_response_cursor_v0)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 REQUEST: Codec[DescribeTopicPartitionsRequest] = {

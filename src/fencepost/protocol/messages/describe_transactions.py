@@ -9,10 +9,12 @@ from typing import ClassVar
 
 from fencepost.protocol.wire import (
     Codec,
+    UNPACK_INT32S,
     new,
     read_compact_array,
     read_compact_int32s,
     read_compact_string,
+    read_compact_strings,
     skip_tagged_fields,
     write_compact_array,
     write_compact_int32s,
@@ -52,14 +54,11 @@ class DescribeTransactionsResponse:
 
 
 _H = Struct(">h")
+_H_U8 = Struct(">hB")
 _I = Struct(">i")
 _I_Q2_H = Struct(">iqqh")
-
-
-def _read_describe_transactions_request_v0(data: bytes, at: int) -> tuple[DescribeTransactionsRequest, int]:
-    value = new(DescribeTransactionsRequest)
-    value.transactional_ids, at = read_compact_array(data, at, read_compact_string, 1)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+_I_Q2_H_U8 = Struct(">iqqhB")
+_I_U8 = Struct(">iB")
 
 
 def _write_describe_transactions_request_v0(out: bytearray, value: DescribeTransactionsRequest) -> None:
@@ -67,11 +66,17 @@ def _write_describe_transactions_request_v0(out: bytearray, value: DescribeTrans
     out.append(0)
 
 
-def _read_topic_data_v0(data: bytes, at: int) -> tuple[TopicData, int]:
-    value = new(TopicData)
-    value.topic, at = read_compact_string(data, at)
-    value.partitions, at = read_compact_int32s(data, at)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_describe_transactions_request_v0(data: bytes, at: int) -> tuple[DescribeTransactionsRequest, int]:
+    value = new(DescribeTransactionsRequest)
+    size = data[at]
+    if 1 < size < 0x80:
+        value.transactional_ids, at = read_compact_strings(data, at + 1, size - 1)
+    elif size == 1:
+        value.transactional_ids, at = [], at + 1
+    else:
+        value.transactional_ids, at = read_compact_array(data, at, read_compact_strings, 1)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_topic_data_v0(out: bytearray, value: TopicData) -> None:
@@ -80,19 +85,26 @@ def _write_topic_data_v0(out: bytearray, value: TopicData) -> None:
     out.append(0)
 
 
-def _read_transaction_state_v0(data: bytes, at: int) -> tuple[TransactionState, int]:
-    value = new(TransactionState)
-    (value.error_code,) = _H.unpack_from(data, at)
-    value.transactional_id, at = read_compact_string(data, at + 2)
-    value.transaction_state, at = read_compact_string(data, at)
-    (
-        value.transaction_timeout_ms,
-        value.transaction_start_time_ms,
-        value.producer_id,
-        value.producer_epoch,
-    ) = _I_Q2_H.unpack_from(data, at)
-    value.topics, at = read_compact_array(data, at + 22, _read_topic_data_v0, 3)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_topic_data_v0(data: bytes, at: int, count: int) -> tuple[list[TopicData], int]:
+    values = []
+    for _ in range(count):
+        value = new(TopicData)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.topic, at = data[at + 1 : end].decode(), end
+        else:
+            value.topic, at = read_compact_string(data, at)
+        size = data[at]
+        if 1 < size < 0x80:
+            value.partitions, at = UNPACK_INT32S[size](data, at + 1), at - 3 + 4 * size
+        elif size == 1:
+            value.partitions, at = (), at + 1
+        else:
+            value.partitions, at = read_compact_int32s(data, at)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_transaction_state_v0(out: bytearray, value: TransactionState) -> None:
@@ -109,17 +121,57 @@ def _write_transaction_state_v0(out: bytearray, value: TransactionState) -> None
     out.append(0)
 
 
-def _read_describe_transactions_response_v0(data: bytes, at: int) -> tuple[DescribeTransactionsResponse, int]:
-    value = new(DescribeTransactionsResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.transaction_states, at = read_compact_array(data, at + 4, _read_transaction_state_v0, 28)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_transaction_state_v0(data: bytes, at: int, count: int) -> tuple[list[TransactionState], int]:
+    values = []
+    for _ in range(count):
+        value = new(TransactionState)
+        value.error_code, size = _H_U8.unpack_from(data, at)
+        if 0 < size < 0x80:
+            end = at + 2 + size
+            value.transactional_id, at = data[at + 3 : end].decode(), end
+        else:
+            value.transactional_id, at = read_compact_string(data, at + 2)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.transaction_state, at = data[at + 1 : end].decode(), end
+        else:
+            value.transaction_state, at = read_compact_string(data, at)
+        (
+            value.transaction_timeout_ms,
+            value.transaction_start_time_ms,
+            value.producer_id,
+            value.producer_epoch,
+            size,
+        ) = _I_Q2_H_U8.unpack_from(data, at)
+        if 1 < size < 0x80:
+            value.topics, at = _read_many_topic_data_v0(data, at + 23, size - 1)
+        elif size == 1:
+            value.topics, at = [], at + 23
+        else:
+            value.topics, at = read_compact_array(data, at + 22, _read_many_topic_data_v0, 3)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_describe_transactions_response_v0(out: bytearray, value: DescribeTransactionsResponse) -> None:
     out += _I.pack(value.throttle_time_ms)
     write_compact_array(out, value.transaction_states, _write_transaction_state_v0)
     out.append(0)
+
+
+def _read_describe_transactions_response_v0(data: bytes, at: int) -> tuple[DescribeTransactionsResponse, int]:
+    value = new(DescribeTransactionsResponse)
+    value.throttle_time_ms, size = _I_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.transaction_states, at = _read_many_transaction_state_v0(data, at + 5, size - 1)
+    elif size == 1:
+        value.transaction_states, at = [], at + 5
+    else:
+        value.transaction_states, at = read_compact_array(data, at + 4, _read_many_transaction_state_v0, 28)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 REQUEST: Codec[DescribeTransactionsRequest] = {

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from fencepost.protocol.wire import (
     Codec,
+    UNPACK_INT32S,
     new,
     read_array,
     read_compact_array,
@@ -70,15 +71,11 @@ class ElectLeadersResponse:
 
 
 _B = Struct(">b")
+_B_U8 = Struct(">bB")
 _I = Struct(">i")
 _I_H = Struct(">ih")
-
-
-def _read_topic_partitions_v0(data: bytes, at: int) -> tuple[TopicPartitions, int]:
-    value = new(TopicPartitions)
-    value.topic, at = read_string(data, at)
-    value.partitions, at = read_int32s(data, at)
-    return value, at
+_I_H_U8 = Struct(">ihB")
+_I_U8 = Struct(">iB")
 
 
 def _write_topic_partitions_v0(out: bytearray, value: TopicPartitions) -> None:
@@ -86,12 +83,14 @@ def _write_topic_partitions_v0(out: bytearray, value: TopicPartitions) -> None:
     write_int32s(out, value.partitions)
 
 
-def _read_elect_leaders_request_v0(data: bytes, at: int) -> tuple[ElectLeadersRequest, int]:
-    value = new(ElectLeadersRequest)
-    value.topic_partitions, at = read_nullable_array(data, at, _read_topic_partitions_v0, 6)
-    (value.timeout_ms,) = _I.unpack_from(data, at)
-    value.election_type = 0
-    return value, at + 4
+def _read_many_topic_partitions_v0(data: bytes, at: int, count: int) -> tuple[list[TopicPartitions], int]:
+    values = []
+    for _ in range(count):
+        value = new(TopicPartitions)
+        value.topic, at = read_string(data, at)
+        value.partitions, at = read_int32s(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_elect_leaders_request_v0(out: bytearray, value: ElectLeadersRequest) -> None:
@@ -99,12 +98,13 @@ def _write_elect_leaders_request_v0(out: bytearray, value: ElectLeadersRequest) 
     out += _I.pack(value.timeout_ms)
 
 
-def _read_elect_leaders_request_v1(data: bytes, at: int) -> tuple[ElectLeadersRequest, int]:
+def _read_elect_leaders_request_v0(data: bytes, at: int) -> tuple[ElectLeadersRequest, int]:
     value = new(ElectLeadersRequest)
-    (value.election_type,) = _B.unpack_from(data, at)
-    value.topic_partitions, at = read_nullable_array(data, at + 1, _read_topic_partitions_v0, 6)
+    value.topic_partitions, at = read_nullable_array(data, at, _read_many_topic_partitions_v0, 6)
     (value.timeout_ms,) = _I.unpack_from(data, at)
-    return value, at + 4
+    value.election_type = 0
+    at += 4
+    return value, at
 
 
 def _write_elect_leaders_request_v1(out: bytearray, value: ElectLeadersRequest) -> None:
@@ -113,11 +113,13 @@ def _write_elect_leaders_request_v1(out: bytearray, value: ElectLeadersRequest) 
     out += _I.pack(value.timeout_ms)
 
 
-def _read_topic_partitions_v2(data: bytes, at: int) -> tuple[TopicPartitions, int]:
-    value = new(TopicPartitions)
-    value.topic, at = read_compact_string(data, at)
-    value.partitions, at = read_compact_int32s(data, at)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_elect_leaders_request_v1(data: bytes, at: int) -> tuple[ElectLeadersRequest, int]:
+    value = new(ElectLeadersRequest)
+    (value.election_type,) = _B.unpack_from(data, at)
+    value.topic_partitions, at = read_nullable_array(data, at + 1, _read_many_topic_partitions_v0, 6)
+    (value.timeout_ms,) = _I.unpack_from(data, at)
+    at += 4
+    return value, at
 
 
 def _write_topic_partitions_v2(out: bytearray, value: TopicPartitions) -> None:
@@ -126,13 +128,26 @@ def _write_topic_partitions_v2(out: bytearray, value: TopicPartitions) -> None:
     out.append(0)
 
 
-def _read_elect_leaders_request_v2(data: bytes, at: int) -> tuple[ElectLeadersRequest, int]:
-    value = new(ElectLeadersRequest)
-    (value.election_type,) = _B.unpack_from(data, at)
-    value.topic_partitions, at = read_compact_nullable_array(data, at + 1, _read_topic_partitions_v2, 3)
-    (value.timeout_ms,) = _I.unpack_from(data, at)
-    at += 4
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_topic_partitions_v2(data: bytes, at: int, count: int) -> tuple[list[TopicPartitions], int]:
+    values = []
+    for _ in range(count):
+        value = new(TopicPartitions)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.topic, at = data[at + 1 : end].decode(), end
+        else:
+            value.topic, at = read_compact_string(data, at)
+        size = data[at]
+        if 1 < size < 0x80:
+            value.partitions, at = UNPACK_INT32S[size](data, at + 1), at - 3 + 4 * size
+        elif size == 1:
+            value.partitions, at = (), at + 1
+        else:
+            value.partitions, at = read_compact_int32s(data, at)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_elect_leaders_request_v2(out: bytearray, value: ElectLeadersRequest) -> None:
@@ -142,10 +157,19 @@ def _write_elect_leaders_request_v2(out: bytearray, value: ElectLeadersRequest) 
     out.append(0)
 
 
-def _read_partition_result_v0(data: bytes, at: int) -> tuple[PartitionResult, int]:
-    value = new(PartitionResult)
-    value.partition_id, value.error_code = _I_H.unpack_from(data, at)
-    value.error_message, at = read_nullable_string(data, at + 6)
+def _read_elect_leaders_request_v2(data: bytes, at: int) -> tuple[ElectLeadersRequest, int]:
+    value = new(ElectLeadersRequest)
+    value.election_type, size = _B_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.topic_partitions, at = _read_many_topic_partitions_v2(data, at + 2, size - 1)
+    elif size == 1:
+        value.topic_partitions, at = [], at + 2
+    elif size == 0:
+        value.topic_partitions, at = None, at + 2
+    else:
+        value.topic_partitions, at = read_compact_nullable_array(data, at + 1, _read_many_topic_partitions_v2, 3)
+    value.timeout_ms, tags = _I_U8.unpack_from(data, at)
+    at = at + 5 if tags == 0 else skip_tagged_fields(data, at + 4)
     return value, at
 
 
@@ -154,11 +178,14 @@ def _write_partition_result_v0(out: bytearray, value: PartitionResult) -> None:
     write_nullable_string(out, value.error_message)
 
 
-def _read_replica_election_result_v0(data: bytes, at: int) -> tuple[ReplicaElectionResult, int]:
-    value = new(ReplicaElectionResult)
-    value.topic, at = read_string(data, at)
-    value.partition_result, at = read_array(data, at, _read_partition_result_v0, 8)
-    return value, at
+def _read_many_partition_result_v0(data: bytes, at: int, count: int) -> tuple[list[PartitionResult], int]:
+    values = []
+    for _ in range(count):
+        value = new(PartitionResult)
+        value.partition_id, value.error_code = _I_H.unpack_from(data, at)
+        value.error_message, at = read_nullable_string(data, at + 6)
+        values.append(value)
+    return values, at
 
 
 def _write_replica_election_result_v0(out: bytearray, value: ReplicaElectionResult) -> None:
@@ -166,12 +193,14 @@ def _write_replica_election_result_v0(out: bytearray, value: ReplicaElectionResu
     write_array(out, value.partition_result, _write_partition_result_v0)
 
 
-def _read_elect_leaders_response_v0(data: bytes, at: int) -> tuple[ElectLeadersResponse, int]:
-    value = new(ElectLeadersResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.replica_election_results, at = read_array(data, at + 4, _read_replica_election_result_v0, 6)
-    value.error_code = 0
-    return value, at
+def _read_many_replica_election_result_v0(data: bytes, at: int, count: int) -> tuple[list[ReplicaElectionResult], int]:
+    values = []
+    for _ in range(count):
+        value = new(ReplicaElectionResult)
+        value.topic, at = read_string(data, at)
+        value.partition_result, at = read_array(data, at, _read_many_partition_result_v0, 8)
+        values.append(value)
+    return values, at
 
 
 def _write_elect_leaders_response_v0(out: bytearray, value: ElectLeadersResponse) -> None:
@@ -179,10 +208,11 @@ def _write_elect_leaders_response_v0(out: bytearray, value: ElectLeadersResponse
     write_array(out, value.replica_election_results, _write_replica_election_result_v0)
 
 
-def _read_elect_leaders_response_v1(data: bytes, at: int) -> tuple[ElectLeadersResponse, int]:
+def _read_elect_leaders_response_v0(data: bytes, at: int) -> tuple[ElectLeadersResponse, int]:
     value = new(ElectLeadersResponse)
-    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
-    value.replica_election_results, at = read_array(data, at + 6, _read_replica_election_result_v0, 6)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.replica_election_results, at = read_array(data, at + 4, _read_many_replica_election_result_v0, 6)
+    value.error_code = 0
     return value, at
 
 
@@ -191,11 +221,11 @@ def _write_elect_leaders_response_v1(out: bytearray, value: ElectLeadersResponse
     write_array(out, value.replica_election_results, _write_replica_election_result_v0)
 
 
-def _read_partition_result_v2(data: bytes, at: int) -> tuple[PartitionResult, int]:
-    value = new(PartitionResult)
-    value.partition_id, value.error_code = _I_H.unpack_from(data, at)
-    value.error_message, at = read_compact_nullable_string(data, at + 6)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_elect_leaders_response_v1(data: bytes, at: int) -> tuple[ElectLeadersResponse, int]:
+    value = new(ElectLeadersResponse)
+    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
+    value.replica_election_results, at = read_array(data, at + 6, _read_many_replica_election_result_v0, 6)
+    return value, at
 
 
 def _write_partition_result_v2(out: bytearray, value: PartitionResult) -> None:
@@ -204,11 +234,21 @@ def _write_partition_result_v2(out: bytearray, value: PartitionResult) -> None:
     out.append(0)
 
 
-def _read_replica_election_result_v2(data: bytes, at: int) -> tuple[ReplicaElectionResult, int]:
-    value = new(ReplicaElectionResult)
-    value.topic, at = read_compact_string(data, at)
-    value.partition_result, at = read_compact_array(data, at, _read_partition_result_v2, 8)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_partition_result_v2(data: bytes, at: int, count: int) -> tuple[list[PartitionResult], int]:
+    values = []
+    for _ in range(count):
+        value = new(PartitionResult)
+        value.partition_id, value.error_code, size = _I_H_U8.unpack_from(data, at)
+        if 0 < size < 0x80:
+            end = at + 6 + size
+            value.error_message, at = data[at + 7 : end].decode(), end
+        elif size == 0:
+            value.error_message, at = None, at + 7
+        else:
+            value.error_message, at = read_compact_nullable_string(data, at + 6)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_replica_election_result_v2(out: bytearray, value: ReplicaElectionResult) -> None:
@@ -217,17 +257,45 @@ def _write_replica_election_result_v2(out: bytearray, value: ReplicaElectionResu
     out.append(0)
 
 
-def _read_elect_leaders_response_v2(data: bytes, at: int) -> tuple[ElectLeadersResponse, int]:
-    value = new(ElectLeadersResponse)
-    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
-    value.replica_election_results, at = read_compact_array(data, at + 6, _read_replica_election_result_v2, 3)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_replica_election_result_v2(data: bytes, at: int, count: int) -> tuple[list[ReplicaElectionResult], int]:
+    values = []
+    for _ in range(count):
+        value = new(ReplicaElectionResult)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.topic, at = data[at + 1 : end].decode(), end
+        else:
+            value.topic, at = read_compact_string(data, at)
+        size = data[at]
+        if 1 < size < 0x80:
+            value.partition_result, at = _read_many_partition_result_v2(data, at + 1, size - 1)
+        elif size == 1:
+            value.partition_result, at = [], at + 1
+        else:
+            value.partition_result, at = read_compact_array(data, at, _read_many_partition_result_v2, 8)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_elect_leaders_response_v2(out: bytearray, value: ElectLeadersResponse) -> None:
     out += _I_H.pack(value.throttle_time_ms, value.error_code)
     write_compact_array(out, value.replica_election_results, _write_replica_election_result_v2)
     out.append(0)
+
+
+def _read_elect_leaders_response_v2(data: bytes, at: int) -> tuple[ElectLeadersResponse, int]:
+    value = new(ElectLeadersResponse)
+    value.throttle_time_ms, value.error_code, size = _I_H_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.replica_election_results, at = _read_many_replica_election_result_v2(data, at + 7, size - 1)
+    elif size == 1:
+        value.replica_election_results, at = [], at + 7
+    else:
+        value.replica_election_results, at = read_compact_array(data, at + 6, _read_many_replica_election_result_v2, 3)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 REQUEST: Codec[ElectLeadersRequest] = {

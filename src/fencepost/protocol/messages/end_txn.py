@@ -37,14 +37,10 @@ class EndTxnResponse:
 
 _I_H = Struct(">ih")
 _I_H_Q_H = Struct(">ihqh")
+_I_H_Q_H_U8 = Struct(">ihqhB")
+_I_H_U8 = Struct(">ihB")
 _Q_H_T = Struct(">qh?")
-
-
-def _read_end_txn_request_v0(data: bytes, at: int) -> tuple[EndTxnRequest, int]:
-    value = new(EndTxnRequest)
-    value.transactional_id, at = read_string(data, at)
-    value.producer_id, value.producer_epoch, value.committed = _Q_H_T.unpack_from(data, at)
-    return value, at + 11
+_Q_H_T_U8 = Struct(">qh?B")
 
 
 def _write_end_txn_request_v0(out: bytearray, value: EndTxnRequest) -> None:
@@ -52,12 +48,12 @@ def _write_end_txn_request_v0(out: bytearray, value: EndTxnRequest) -> None:
     out += _Q_H_T.pack(value.producer_id, value.producer_epoch, value.committed)
 
 
-def _read_end_txn_request_v3(data: bytes, at: int) -> tuple[EndTxnRequest, int]:
+def _read_end_txn_request_v0(data: bytes, at: int) -> tuple[EndTxnRequest, int]:
     value = new(EndTxnRequest)
-    value.transactional_id, at = read_compact_string(data, at)
+    value.transactional_id, at = read_string(data, at)
     value.producer_id, value.producer_epoch, value.committed = _Q_H_T.unpack_from(data, at)
     at += 11
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_end_txn_request_v3(out: bytearray, value: EndTxnRequest) -> None:
@@ -66,25 +62,30 @@ def _write_end_txn_request_v3(out: bytearray, value: EndTxnRequest) -> None:
     out.append(0)
 
 
-def _read_end_txn_response_v0(data: bytes, at: int) -> tuple[EndTxnResponse, int]:
-    value = new(EndTxnResponse)
-    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
-    value.producer_id = -1
-    value.producer_epoch = -1
-    return value, at + 6
+def _read_end_txn_request_v3(data: bytes, at: int) -> tuple[EndTxnRequest, int]:
+    value = new(EndTxnRequest)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.transactional_id, at = data[at + 1 : end].decode(), end
+    else:
+        value.transactional_id, at = read_compact_string(data, at)
+    value.producer_id, value.producer_epoch, value.committed, tags = _Q_H_T_U8.unpack_from(data, at)
+    at = at + 12 if tags == 0 else skip_tagged_fields(data, at + 11)
+    return value, at
 
 
 def _write_end_txn_response_v0(out: bytearray, value: EndTxnResponse) -> None:
     out += _I_H.pack(value.throttle_time_ms, value.error_code)
 
 
-def _read_end_txn_response_v3(data: bytes, at: int) -> tuple[EndTxnResponse, int]:
+def _read_end_txn_response_v0(data: bytes, at: int) -> tuple[EndTxnResponse, int]:
     value = new(EndTxnResponse)
     value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
     value.producer_id = -1
     value.producer_epoch = -1
     at += 6
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_end_txn_response_v3(out: bytearray, value: EndTxnResponse) -> None:
@@ -92,16 +93,31 @@ def _write_end_txn_response_v3(out: bytearray, value: EndTxnResponse) -> None:
     out.append(0)
 
 
-def _read_end_txn_response_v5(data: bytes, at: int) -> tuple[EndTxnResponse, int]:
+def _read_end_txn_response_v3(data: bytes, at: int) -> tuple[EndTxnResponse, int]:
     value = new(EndTxnResponse)
-    value.throttle_time_ms, value.error_code, value.producer_id, value.producer_epoch = _I_H_Q_H.unpack_from(data, at)
-    at += 16
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    value.throttle_time_ms, value.error_code, tags = _I_H_U8.unpack_from(data, at)
+    value.producer_id = -1
+    value.producer_epoch = -1
+    at = at + 7 if tags == 0 else skip_tagged_fields(data, at + 6)
+    return value, at
 
 
 def _write_end_txn_response_v5(out: bytearray, value: EndTxnResponse) -> None:
     out += _I_H_Q_H.pack(value.throttle_time_ms, value.error_code, value.producer_id, value.producer_epoch)
     out.append(0)
+
+
+def _read_end_txn_response_v5(data: bytes, at: int) -> tuple[EndTxnResponse, int]:
+    value = new(EndTxnResponse)
+    (
+        value.throttle_time_ms,
+        value.error_code,
+        value.producer_id,
+        value.producer_epoch,
+        tags,
+    ) = _I_H_Q_H_U8.unpack_from(data, at)
+    at = at + 17 if tags == 0 else skip_tagged_fields(data, at + 16)
+    return value, at
 
 
 REQUEST: Codec[EndTxnRequest] = {

@@ -13,6 +13,7 @@ from fencepost.protocol.wire import (
     read_compact_array,
     read_compact_nullable_string,
     read_compact_string,
+    read_compact_strings,
     read_nullable_string,
     read_string,
     skip_tagged_fields,
@@ -55,9 +56,16 @@ class FindCoordinatorResponse:
 
 
 _B = Struct(">b")
+_B_U8 = Struct(">bB")
 _H_I = Struct(">hi")
 _I = Struct(">i")
 _I_H = Struct(">ih")
+_I_H_U8 = Struct(">ihB")
+_I_U8 = Struct(">iB")
+
+
+def _write_find_coordinator_request_v0(out: bytearray, value: FindCoordinatorRequest) -> None:
+    write_string(out, value.key)
 
 
 def _read_find_coordinator_request_v0(data: bytes, at: int) -> tuple[FindCoordinatorRequest, int]:
@@ -68,8 +76,9 @@ def _read_find_coordinator_request_v0(data: bytes, at: int) -> tuple[FindCoordin
     return value, at
 
 
-def _write_find_coordinator_request_v0(out: bytearray, value: FindCoordinatorRequest) -> None:
+def _write_find_coordinator_request_v1(out: bytearray, value: FindCoordinatorRequest) -> None:
     write_string(out, value.key)
+    out += _B.pack(value.key_type)
 
 
 def _read_find_coordinator_request_v1(data: bytes, at: int) -> tuple[FindCoordinatorRequest, int]:
@@ -77,21 +86,8 @@ def _read_find_coordinator_request_v1(data: bytes, at: int) -> tuple[FindCoordin
     value.key, at = read_string(data, at)
     (value.key_type,) = _B.unpack_from(data, at)
     value.coordinator_keys = ()
-    return value, at + 1
-
-
-def _write_find_coordinator_request_v1(out: bytearray, value: FindCoordinatorRequest) -> None:
-    write_string(out, value.key)
-    out += _B.pack(value.key_type)
-
-
-def _read_find_coordinator_request_v3(data: bytes, at: int) -> tuple[FindCoordinatorRequest, int]:
-    value = new(FindCoordinatorRequest)
-    value.key, at = read_compact_string(data, at)
-    (value.key_type,) = _B.unpack_from(data, at)
-    value.coordinator_keys = ()
     at += 1
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_find_coordinator_request_v3(out: bytearray, value: FindCoordinatorRequest) -> None:
@@ -100,18 +96,44 @@ def _write_find_coordinator_request_v3(out: bytearray, value: FindCoordinatorReq
     out.append(0)
 
 
-def _read_find_coordinator_request_v4(data: bytes, at: int) -> tuple[FindCoordinatorRequest, int]:
+def _read_find_coordinator_request_v3(data: bytes, at: int) -> tuple[FindCoordinatorRequest, int]:
     value = new(FindCoordinatorRequest)
-    (value.key_type,) = _B.unpack_from(data, at)
-    value.coordinator_keys, at = read_compact_array(data, at + 1, read_compact_string, 1)
-    value.key = ""
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.key, at = data[at + 1 : end].decode(), end
+    else:
+        value.key, at = read_compact_string(data, at)
+    value.key_type, tags = _B_U8.unpack_from(data, at)
+    value.coordinator_keys = ()
+    at = at + 2 if tags == 0 else skip_tagged_fields(data, at + 1)
+    return value, at
 
 
 def _write_find_coordinator_request_v4(out: bytearray, value: FindCoordinatorRequest) -> None:
     out += _B.pack(value.key_type)
     write_compact_array(out, value.coordinator_keys, write_compact_string)
     out.append(0)
+
+
+def _read_find_coordinator_request_v4(data: bytes, at: int) -> tuple[FindCoordinatorRequest, int]:
+    value = new(FindCoordinatorRequest)
+    value.key_type, size = _B_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.coordinator_keys, at = read_compact_strings(data, at + 2, size - 1)
+    elif size == 1:
+        value.coordinator_keys, at = [], at + 2
+    else:
+        value.coordinator_keys, at = read_compact_array(data, at + 1, read_compact_strings, 1)
+    value.key = ""
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
+
+
+def _write_find_coordinator_response_v0(out: bytearray, value: FindCoordinatorResponse) -> None:
+    out += _H_I.pack(value.error_code, value.node_id)
+    write_string(out, value.host)
+    out += _I.pack(value.port)
 
 
 def _read_find_coordinator_response_v0(data: bytes, at: int) -> tuple[FindCoordinatorResponse, int]:
@@ -122,11 +144,14 @@ def _read_find_coordinator_response_v0(data: bytes, at: int) -> tuple[FindCoordi
     value.throttle_time_ms = 0
     value.coordinators = ()
     value.error_message = None
-    return value, at + 4
+    at += 4
+    return value, at
 
 
-def _write_find_coordinator_response_v0(out: bytearray, value: FindCoordinatorResponse) -> None:
-    out += _H_I.pack(value.error_code, value.node_id)
+def _write_find_coordinator_response_v1(out: bytearray, value: FindCoordinatorResponse) -> None:
+    out += _I_H.pack(value.throttle_time_ms, value.error_code)
+    write_nullable_string(out, value.error_message)
+    out += _I.pack(value.node_id)
     write_string(out, value.host)
     out += _I.pack(value.port)
 
@@ -139,27 +164,8 @@ def _read_find_coordinator_response_v1(data: bytes, at: int) -> tuple[FindCoordi
     value.host, at = read_string(data, at + 4)
     (value.port,) = _I.unpack_from(data, at)
     value.coordinators = ()
-    return value, at + 4
-
-
-def _write_find_coordinator_response_v1(out: bytearray, value: FindCoordinatorResponse) -> None:
-    out += _I_H.pack(value.throttle_time_ms, value.error_code)
-    write_nullable_string(out, value.error_message)
-    out += _I.pack(value.node_id)
-    write_string(out, value.host)
-    out += _I.pack(value.port)
-
-
-def _read_find_coordinator_response_v3(data: bytes, at: int) -> tuple[FindCoordinatorResponse, int]:
-    value = new(FindCoordinatorResponse)
-    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
-    value.error_message, at = read_compact_nullable_string(data, at + 6)
-    (value.node_id,) = _I.unpack_from(data, at)
-    value.host, at = read_compact_string(data, at + 4)
-    (value.port,) = _I.unpack_from(data, at)
-    value.coordinators = ()
     at += 4
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_find_coordinator_response_v3(out: bytearray, value: FindCoordinatorResponse) -> None:
@@ -171,14 +177,26 @@ def _write_find_coordinator_response_v3(out: bytearray, value: FindCoordinatorRe
     out.append(0)
 
 
-def _read_coordinator_v4(data: bytes, at: int) -> tuple[Coordinator, int]:
-    value = new(Coordinator)
-    value.key, at = read_compact_string(data, at)
-    (value.node_id,) = _I.unpack_from(data, at)
-    value.host, at = read_compact_string(data, at + 4)
-    value.port, value.error_code = _I_H.unpack_from(data, at)
-    value.error_message, at = read_compact_nullable_string(data, at + 6)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_find_coordinator_response_v3(data: bytes, at: int) -> tuple[FindCoordinatorResponse, int]:
+    value = new(FindCoordinatorResponse)
+    value.throttle_time_ms, value.error_code, size = _I_H_U8.unpack_from(data, at)
+    if 0 < size < 0x80:
+        end = at + 6 + size
+        value.error_message, at = data[at + 7 : end].decode(), end
+    elif size == 0:
+        value.error_message, at = None, at + 7
+    else:
+        value.error_message, at = read_compact_nullable_string(data, at + 6)
+    value.node_id, size = _I_U8.unpack_from(data, at)
+    if 0 < size < 0x80:
+        end = at + 4 + size
+        value.host, at = data[at + 5 : end].decode(), end
+    else:
+        value.host, at = read_compact_string(data, at + 4)
+    value.port, tags = _I_U8.unpack_from(data, at)
+    value.coordinators = ()
+    at = at + 5 if tags == 0 else skip_tagged_fields(data, at + 4)
+    return value, at
 
 
 def _write_coordinator_v4(out: bytearray, value: Coordinator) -> None:
@@ -190,22 +208,57 @@ def _write_coordinator_v4(out: bytearray, value: Coordinator) -> None:
     out.append(0)
 
 
-def _read_find_coordinator_response_v4(data: bytes, at: int) -> tuple[FindCoordinatorResponse, int]:
-    value = new(FindCoordinatorResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.coordinators, at = read_compact_array(data, at + 4, _read_coordinator_v4, 14)
-    value.error_code = 0
-    value.error_message = None
-    value.node_id = 0
-    value.host = ""
-    value.port = 0
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_coordinator_v4(data: bytes, at: int, count: int) -> tuple[list[Coordinator], int]:
+    values = []
+    for _ in range(count):
+        value = new(Coordinator)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.key, at = data[at + 1 : end].decode(), end
+        else:
+            value.key, at = read_compact_string(data, at)
+        value.node_id, size = _I_U8.unpack_from(data, at)
+        if 0 < size < 0x80:
+            end = at + 4 + size
+            value.host, at = data[at + 5 : end].decode(), end
+        else:
+            value.host, at = read_compact_string(data, at + 4)
+        value.port, value.error_code, size = _I_H_U8.unpack_from(data, at)
+        if 0 < size < 0x80:
+            end = at + 6 + size
+            value.error_message, at = data[at + 7 : end].decode(), end
+        elif size == 0:
+            value.error_message, at = None, at + 7
+        else:
+            value.error_message, at = read_compact_nullable_string(data, at + 6)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_find_coordinator_response_v4(out: bytearray, value: FindCoordinatorResponse) -> None:
     out += _I.pack(value.throttle_time_ms)
     write_compact_array(out, value.coordinators, _write_coordinator_v4)
     out.append(0)
+
+
+def _read_find_coordinator_response_v4(data: bytes, at: int) -> tuple[FindCoordinatorResponse, int]:
+    value = new(FindCoordinatorResponse)
+    value.throttle_time_ms, size = _I_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.coordinators, at = _read_many_coordinator_v4(data, at + 5, size - 1)
+    elif size == 1:
+        value.coordinators, at = [], at + 5
+    else:
+        value.coordinators, at = read_compact_array(data, at + 4, _read_many_coordinator_v4, 14)
+    value.error_code = 0
+    value.error_message = None
+    value.node_id = 0
+    value.host = ""
+    value.port = 0
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 REQUEST: Codec[FindCoordinatorRequest] = {

@@ -40,6 +40,14 @@ class HeartbeatResponse:
 _H = Struct(">h")
 _I = Struct(">i")
 _I_H = Struct(">ih")
+_I_H_U8 = Struct(">ihB")
+_I_U8 = Struct(">iB")
+
+
+def _write_heartbeat_request_v0(out: bytearray, value: HeartbeatRequest) -> None:
+    write_string(out, value.group_id)
+    out += _I.pack(value.generation_id)
+    write_string(out, value.member_id)
 
 
 def _read_heartbeat_request_v0(data: bytes, at: int) -> tuple[HeartbeatRequest, int]:
@@ -51,10 +59,11 @@ def _read_heartbeat_request_v0(data: bytes, at: int) -> tuple[HeartbeatRequest, 
     return value, at
 
 
-def _write_heartbeat_request_v0(out: bytearray, value: HeartbeatRequest) -> None:
+def _write_heartbeat_request_v3(out: bytearray, value: HeartbeatRequest) -> None:
     write_string(out, value.group_id)
     out += _I.pack(value.generation_id)
     write_string(out, value.member_id)
+    write_nullable_string(out, value.group_instance_id)
 
 
 def _read_heartbeat_request_v3(data: bytes, at: int) -> tuple[HeartbeatRequest, int]:
@@ -66,22 +75,6 @@ def _read_heartbeat_request_v3(data: bytes, at: int) -> tuple[HeartbeatRequest, 
     return value, at
 
 
-def _write_heartbeat_request_v3(out: bytearray, value: HeartbeatRequest) -> None:
-    write_string(out, value.group_id)
-    out += _I.pack(value.generation_id)
-    write_string(out, value.member_id)
-    write_nullable_string(out, value.group_instance_id)
-
-
-def _read_heartbeat_request_v4(data: bytes, at: int) -> tuple[HeartbeatRequest, int]:
-    value = new(HeartbeatRequest)
-    value.group_id, at = read_compact_string(data, at)
-    (value.generation_id,) = _I.unpack_from(data, at)
-    value.member_id, at = read_compact_string(data, at + 4)
-    value.group_instance_id, at = read_compact_nullable_string(data, at)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
-
-
 def _write_heartbeat_request_v4(out: bytearray, value: HeartbeatRequest) -> None:
     write_compact_string(out, value.group_id)
     out += _I.pack(value.generation_id)
@@ -90,37 +83,65 @@ def _write_heartbeat_request_v4(out: bytearray, value: HeartbeatRequest) -> None
     out.append(0)
 
 
-def _read_heartbeat_response_v0(data: bytes, at: int) -> tuple[HeartbeatResponse, int]:
-    value = new(HeartbeatResponse)
-    (value.error_code,) = _H.unpack_from(data, at)
-    value.throttle_time_ms = 0
-    return value, at + 2
+def _read_heartbeat_request_v4(data: bytes, at: int) -> tuple[HeartbeatRequest, int]:
+    value = new(HeartbeatRequest)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.group_id, at = data[at + 1 : end].decode(), end
+    else:
+        value.group_id, at = read_compact_string(data, at)
+    value.generation_id, size = _I_U8.unpack_from(data, at)
+    if 0 < size < 0x80:
+        end = at + 4 + size
+        value.member_id, at = data[at + 5 : end].decode(), end
+    else:
+        value.member_id, at = read_compact_string(data, at + 4)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.group_instance_id, at = data[at + 1 : end].decode(), end
+    elif size == 0:
+        value.group_instance_id, at = None, at + 1
+    else:
+        value.group_instance_id, at = read_compact_nullable_string(data, at)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_heartbeat_response_v0(out: bytearray, value: HeartbeatResponse) -> None:
     out += _H.pack(value.error_code)
 
 
-def _read_heartbeat_response_v1(data: bytes, at: int) -> tuple[HeartbeatResponse, int]:
+def _read_heartbeat_response_v0(data: bytes, at: int) -> tuple[HeartbeatResponse, int]:
     value = new(HeartbeatResponse)
-    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
-    return value, at + 6
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.throttle_time_ms = 0
+    at += 2
+    return value, at
 
 
 def _write_heartbeat_response_v1(out: bytearray, value: HeartbeatResponse) -> None:
     out += _I_H.pack(value.throttle_time_ms, value.error_code)
 
 
-def _read_heartbeat_response_v4(data: bytes, at: int) -> tuple[HeartbeatResponse, int]:
+def _read_heartbeat_response_v1(data: bytes, at: int) -> tuple[HeartbeatResponse, int]:
     value = new(HeartbeatResponse)
     value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
     at += 6
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_heartbeat_response_v4(out: bytearray, value: HeartbeatResponse) -> None:
     out += _I_H.pack(value.throttle_time_ms, value.error_code)
     out.append(0)
+
+
+def _read_heartbeat_response_v4(data: bytes, at: int) -> tuple[HeartbeatResponse, int]:
+    value = new(HeartbeatResponse)
+    value.throttle_time_ms, value.error_code, tags = _I_H_U8.unpack_from(data, at)
+    at = at + 7 if tags == 0 else skip_tagged_fields(data, at + 6)
+    return value, at
 
 
 REQUEST: Codec[HeartbeatRequest] = {

@@ -42,8 +42,18 @@ class InitProducerIdResponse:
 _I = Struct(">i")
 _I_H_Q_H = Struct(">ihqh")
 _I_H_Q_H_Q_H = Struct(">ihqhqh")
+_I_H_Q_H_Q_H_U8 = Struct(">ihqhqhB")
+_I_H_Q_H_U8 = Struct(">ihqhB")
 _I_Q_H = Struct(">iqh")
 _I_Q_H_T2 = Struct(">iqh??")
+_I_Q_H_T2_U8 = Struct(">iqh??B")
+_I_Q_H_U8 = Struct(">iqhB")
+_I_U8 = Struct(">iB")
+
+
+def _write_init_producer_id_request_v0(out: bytearray, value: InitProducerIdRequest) -> None:
+    write_nullable_string(out, value.transactional_id)
+    out += _I.pack(value.transaction_timeout_ms)
 
 
 def _read_init_producer_id_request_v0(data: bytes, at: int) -> tuple[InitProducerIdRequest, int]:
@@ -54,24 +64,8 @@ def _read_init_producer_id_request_v0(data: bytes, at: int) -> tuple[InitProduce
     value.producer_epoch = -1
     value.enable2_pc = False
     value.keep_prepared_txn = False
-    return value, at + 4
-
-
-def _write_init_producer_id_request_v0(out: bytearray, value: InitProducerIdRequest) -> None:
-    write_nullable_string(out, value.transactional_id)
-    out += _I.pack(value.transaction_timeout_ms)
-
-
-def _read_init_producer_id_request_v2(data: bytes, at: int) -> tuple[InitProducerIdRequest, int]:
-    value = new(InitProducerIdRequest)
-    value.transactional_id, at = read_compact_nullable_string(data, at)
-    (value.transaction_timeout_ms,) = _I.unpack_from(data, at)
-    value.producer_id = -1
-    value.producer_epoch = -1
-    value.enable2_pc = False
-    value.keep_prepared_txn = False
     at += 4
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_init_producer_id_request_v2(out: bytearray, value: InitProducerIdRequest) -> None:
@@ -80,14 +74,23 @@ def _write_init_producer_id_request_v2(out: bytearray, value: InitProducerIdRequ
     out.append(0)
 
 
-def _read_init_producer_id_request_v3(data: bytes, at: int) -> tuple[InitProducerIdRequest, int]:
+def _read_init_producer_id_request_v2(data: bytes, at: int) -> tuple[InitProducerIdRequest, int]:
     value = new(InitProducerIdRequest)
-    value.transactional_id, at = read_compact_nullable_string(data, at)
-    value.transaction_timeout_ms, value.producer_id, value.producer_epoch = _I_Q_H.unpack_from(data, at)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.transactional_id, at = data[at + 1 : end].decode(), end
+    elif size == 0:
+        value.transactional_id, at = None, at + 1
+    else:
+        value.transactional_id, at = read_compact_nullable_string(data, at)
+    value.transaction_timeout_ms, tags = _I_U8.unpack_from(data, at)
+    value.producer_id = -1
+    value.producer_epoch = -1
     value.enable2_pc = False
     value.keep_prepared_txn = False
-    at += 14
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    at = at + 5 if tags == 0 else skip_tagged_fields(data, at + 4)
+    return value, at
 
 
 def _write_init_producer_id_request_v3(out: bytearray, value: InitProducerIdRequest) -> None:
@@ -96,18 +99,21 @@ def _write_init_producer_id_request_v3(out: bytearray, value: InitProducerIdRequ
     out.append(0)
 
 
-def _read_init_producer_id_request_v6(data: bytes, at: int) -> tuple[InitProducerIdRequest, int]:
+def _read_init_producer_id_request_v3(data: bytes, at: int) -> tuple[InitProducerIdRequest, int]:
     value = new(InitProducerIdRequest)
-    value.transactional_id, at = read_compact_nullable_string(data, at)
-    (
-        value.transaction_timeout_ms,
-        value.producer_id,
-        value.producer_epoch,
-        value.enable2_pc,
-        value.keep_prepared_txn,
-    ) = _I_Q_H_T2.unpack_from(data, at)
-    at += 16
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.transactional_id, at = data[at + 1 : end].decode(), end
+    elif size == 0:
+        value.transactional_id, at = None, at + 1
+    else:
+        value.transactional_id, at = read_compact_nullable_string(data, at)
+    value.transaction_timeout_ms, value.producer_id, value.producer_epoch, tags = _I_Q_H_U8.unpack_from(data, at)
+    value.enable2_pc = False
+    value.keep_prepared_txn = False
+    at = at + 15 if tags == 0 else skip_tagged_fields(data, at + 14)
+    return value, at
 
 
 def _write_init_producer_id_request_v6(out: bytearray, value: InitProducerIdRequest) -> None:
@@ -122,25 +128,39 @@ def _write_init_producer_id_request_v6(out: bytearray, value: InitProducerIdRequ
     out.append(0)
 
 
-def _read_init_producer_id_response_v0(data: bytes, at: int) -> tuple[InitProducerIdResponse, int]:
-    value = new(InitProducerIdResponse)
-    value.throttle_time_ms, value.error_code, value.producer_id, value.producer_epoch = _I_H_Q_H.unpack_from(data, at)
-    value.ongoing_txn_producer_id = -1
-    value.ongoing_txn_producer_epoch = -1
-    return value, at + 16
+def _read_init_producer_id_request_v6(data: bytes, at: int) -> tuple[InitProducerIdRequest, int]:
+    value = new(InitProducerIdRequest)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.transactional_id, at = data[at + 1 : end].decode(), end
+    elif size == 0:
+        value.transactional_id, at = None, at + 1
+    else:
+        value.transactional_id, at = read_compact_nullable_string(data, at)
+    (
+        value.transaction_timeout_ms,
+        value.producer_id,
+        value.producer_epoch,
+        value.enable2_pc,
+        value.keep_prepared_txn,
+        tags,
+    ) = _I_Q_H_T2_U8.unpack_from(data, at)
+    at = at + 17 if tags == 0 else skip_tagged_fields(data, at + 16)
+    return value, at
 
 
 def _write_init_producer_id_response_v0(out: bytearray, value: InitProducerIdResponse) -> None:
     out += _I_H_Q_H.pack(value.throttle_time_ms, value.error_code, value.producer_id, value.producer_epoch)
 
 
-def _read_init_producer_id_response_v2(data: bytes, at: int) -> tuple[InitProducerIdResponse, int]:
+def _read_init_producer_id_response_v0(data: bytes, at: int) -> tuple[InitProducerIdResponse, int]:
     value = new(InitProducerIdResponse)
     value.throttle_time_ms, value.error_code, value.producer_id, value.producer_epoch = _I_H_Q_H.unpack_from(data, at)
     value.ongoing_txn_producer_id = -1
     value.ongoing_txn_producer_epoch = -1
     at += 16
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_init_producer_id_response_v2(out: bytearray, value: InitProducerIdResponse) -> None:
@@ -148,18 +168,19 @@ def _write_init_producer_id_response_v2(out: bytearray, value: InitProducerIdRes
     out.append(0)
 
 
-def _read_init_producer_id_response_v6(data: bytes, at: int) -> tuple[InitProducerIdResponse, int]:
+def _read_init_producer_id_response_v2(data: bytes, at: int) -> tuple[InitProducerIdResponse, int]:
     value = new(InitProducerIdResponse)
     (
         value.throttle_time_ms,
         value.error_code,
         value.producer_id,
         value.producer_epoch,
-        value.ongoing_txn_producer_id,
-        value.ongoing_txn_producer_epoch,
-    ) = _I_H_Q_H_Q_H.unpack_from(data, at)
-    at += 26
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        tags,
+    ) = _I_H_Q_H_U8.unpack_from(data, at)
+    value.ongoing_txn_producer_id = -1
+    value.ongoing_txn_producer_epoch = -1
+    at = at + 17 if tags == 0 else skip_tagged_fields(data, at + 16)
+    return value, at
 
 
 def _write_init_producer_id_response_v6(out: bytearray, value: InitProducerIdResponse) -> None:
@@ -172,6 +193,21 @@ def _write_init_producer_id_response_v6(out: bytearray, value: InitProducerIdRes
         value.ongoing_txn_producer_epoch,
     )
     out.append(0)
+
+
+def _read_init_producer_id_response_v6(data: bytes, at: int) -> tuple[InitProducerIdResponse, int]:
+    value = new(InitProducerIdResponse)
+    (
+        value.throttle_time_ms,
+        value.error_code,
+        value.producer_id,
+        value.producer_epoch,
+        value.ongoing_txn_producer_id,
+        value.ongoing_txn_producer_epoch,
+        tags,
+    ) = _I_H_Q_H_Q_H_U8.unpack_from(data, at)
+    at = at + 27 if tags == 0 else skip_tagged_fields(data, at + 26)
+    return value, at
 
 
 REQUEST: Codec[InitProducerIdRequest] = {

@@ -70,18 +70,14 @@ class JoinGroupResponse:
     members: Sequence[JoinGroupResponseMember] = ()
 
 
-_T = Struct(">?")
 _H_I = Struct(">hi")
 _I = Struct(">i")
-_I_H_I = Struct(">ihi")
 _I2 = Struct(">ii")
-
-
-def _read_join_group_request_protocol_v0(data: bytes, at: int) -> tuple[JoinGroupRequestProtocol, int]:
-    value = new(JoinGroupRequestProtocol)
-    value.name, at = read_string(data, at)
-    value.metadata, at = read_bytes(data, at)
-    return value, at
+_I2_U8 = Struct(">iiB")
+_I_H_I = Struct(">ihi")
+_I_H_I_U8 = Struct(">ihiB")
+_T = Struct(">?")
+_T_U8 = Struct(">?B")
 
 
 def _write_join_group_request_protocol_v0(out: bytearray, value: JoinGroupRequestProtocol) -> None:
@@ -89,17 +85,16 @@ def _write_join_group_request_protocol_v0(out: bytearray, value: JoinGroupReques
     write_bytes(out, value.metadata)
 
 
-def _read_join_group_request_v0(data: bytes, at: int) -> tuple[JoinGroupRequest, int]:
-    value = new(JoinGroupRequest)
-    value.group_id, at = read_string(data, at)
-    (value.session_timeout_ms,) = _I.unpack_from(data, at)
-    value.member_id, at = read_string(data, at + 4)
-    value.protocol_type, at = read_string(data, at)
-    value.protocols, at = read_array(data, at, _read_join_group_request_protocol_v0, 6)
-    value.rebalance_timeout_ms = -1
-    value.group_instance_id = None
-    value.reason = None
-    return value, at
+def _read_many_join_group_request_protocol_v0(
+    data: bytes, at: int, count: int
+) -> tuple[list[JoinGroupRequestProtocol], int]:
+    values = []
+    for _ in range(count):
+        value = new(JoinGroupRequestProtocol)
+        value.name, at = read_string(data, at)
+        value.metadata, at = read_bytes(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_join_group_request_v0(out: bytearray, value: JoinGroupRequest) -> None:
@@ -110,13 +105,14 @@ def _write_join_group_request_v0(out: bytearray, value: JoinGroupRequest) -> Non
     write_array(out, value.protocols, _write_join_group_request_protocol_v0)
 
 
-def _read_join_group_request_v1(data: bytes, at: int) -> tuple[JoinGroupRequest, int]:
+def _read_join_group_request_v0(data: bytes, at: int) -> tuple[JoinGroupRequest, int]:
     value = new(JoinGroupRequest)
     value.group_id, at = read_string(data, at)
-    value.session_timeout_ms, value.rebalance_timeout_ms = _I2.unpack_from(data, at)
-    value.member_id, at = read_string(data, at + 8)
+    (value.session_timeout_ms,) = _I.unpack_from(data, at)
+    value.member_id, at = read_string(data, at + 4)
     value.protocol_type, at = read_string(data, at)
-    value.protocols, at = read_array(data, at, _read_join_group_request_protocol_v0, 6)
+    value.protocols, at = read_array(data, at, _read_many_join_group_request_protocol_v0, 6)
+    value.rebalance_timeout_ms = -1
     value.group_instance_id = None
     value.reason = None
     return value, at
@@ -130,14 +126,14 @@ def _write_join_group_request_v1(out: bytearray, value: JoinGroupRequest) -> Non
     write_array(out, value.protocols, _write_join_group_request_protocol_v0)
 
 
-def _read_join_group_request_v5(data: bytes, at: int) -> tuple[JoinGroupRequest, int]:
+def _read_join_group_request_v1(data: bytes, at: int) -> tuple[JoinGroupRequest, int]:
     value = new(JoinGroupRequest)
     value.group_id, at = read_string(data, at)
     value.session_timeout_ms, value.rebalance_timeout_ms = _I2.unpack_from(data, at)
     value.member_id, at = read_string(data, at + 8)
-    value.group_instance_id, at = read_nullable_string(data, at)
     value.protocol_type, at = read_string(data, at)
-    value.protocols, at = read_array(data, at, _read_join_group_request_protocol_v0, 6)
+    value.protocols, at = read_array(data, at, _read_many_join_group_request_protocol_v0, 6)
+    value.group_instance_id = None
     value.reason = None
     return value, at
 
@@ -151,11 +147,16 @@ def _write_join_group_request_v5(out: bytearray, value: JoinGroupRequest) -> Non
     write_array(out, value.protocols, _write_join_group_request_protocol_v0)
 
 
-def _read_join_group_request_protocol_v6(data: bytes, at: int) -> tuple[JoinGroupRequestProtocol, int]:
-    value = new(JoinGroupRequestProtocol)
-    value.name, at = read_compact_string(data, at)
-    value.metadata, at = read_compact_bytes(data, at)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_join_group_request_v5(data: bytes, at: int) -> tuple[JoinGroupRequest, int]:
+    value = new(JoinGroupRequest)
+    value.group_id, at = read_string(data, at)
+    value.session_timeout_ms, value.rebalance_timeout_ms = _I2.unpack_from(data, at)
+    value.member_id, at = read_string(data, at + 8)
+    value.group_instance_id, at = read_nullable_string(data, at)
+    value.protocol_type, at = read_string(data, at)
+    value.protocols, at = read_array(data, at, _read_many_join_group_request_protocol_v0, 6)
+    value.reason = None
+    return value, at
 
 
 def _write_join_group_request_protocol_v6(out: bytearray, value: JoinGroupRequestProtocol) -> None:
@@ -164,16 +165,27 @@ def _write_join_group_request_protocol_v6(out: bytearray, value: JoinGroupReques
     out.append(0)
 
 
-def _read_join_group_request_v6(data: bytes, at: int) -> tuple[JoinGroupRequest, int]:
-    value = new(JoinGroupRequest)
-    value.group_id, at = read_compact_string(data, at)
-    value.session_timeout_ms, value.rebalance_timeout_ms = _I2.unpack_from(data, at)
-    value.member_id, at = read_compact_string(data, at + 8)
-    value.group_instance_id, at = read_compact_nullable_string(data, at)
-    value.protocol_type, at = read_compact_string(data, at)
-    value.protocols, at = read_compact_array(data, at, _read_join_group_request_protocol_v6, 3)
-    value.reason = None
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_join_group_request_protocol_v6(
+    data: bytes, at: int, count: int
+) -> tuple[list[JoinGroupRequestProtocol], int]:
+    values = []
+    for _ in range(count):
+        value = new(JoinGroupRequestProtocol)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.name, at = data[at + 1 : end].decode(), end
+        else:
+            value.name, at = read_compact_string(data, at)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.metadata, at = data[at + 1 : end], end
+        else:
+            value.metadata, at = read_compact_bytes(data, at)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_join_group_request_v6(out: bytearray, value: JoinGroupRequest) -> None:
@@ -186,16 +198,44 @@ def _write_join_group_request_v6(out: bytearray, value: JoinGroupRequest) -> Non
     out.append(0)
 
 
-def _read_join_group_request_v8(data: bytes, at: int) -> tuple[JoinGroupRequest, int]:
+def _read_join_group_request_v6(data: bytes, at: int) -> tuple[JoinGroupRequest, int]:
     value = new(JoinGroupRequest)
-    value.group_id, at = read_compact_string(data, at)
-    value.session_timeout_ms, value.rebalance_timeout_ms = _I2.unpack_from(data, at)
-    value.member_id, at = read_compact_string(data, at + 8)
-    value.group_instance_id, at = read_compact_nullable_string(data, at)
-    value.protocol_type, at = read_compact_string(data, at)
-    value.protocols, at = read_compact_array(data, at, _read_join_group_request_protocol_v6, 3)
-    value.reason, at = read_compact_nullable_string(data, at)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.group_id, at = data[at + 1 : end].decode(), end
+    else:
+        value.group_id, at = read_compact_string(data, at)
+    value.session_timeout_ms, value.rebalance_timeout_ms, size = _I2_U8.unpack_from(data, at)
+    if 0 < size < 0x80:
+        end = at + 8 + size
+        value.member_id, at = data[at + 9 : end].decode(), end
+    else:
+        value.member_id, at = read_compact_string(data, at + 8)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.group_instance_id, at = data[at + 1 : end].decode(), end
+    elif size == 0:
+        value.group_instance_id, at = None, at + 1
+    else:
+        value.group_instance_id, at = read_compact_nullable_string(data, at)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.protocol_type, at = data[at + 1 : end].decode(), end
+    else:
+        value.protocol_type, at = read_compact_string(data, at)
+    size = data[at]
+    if 1 < size < 0x80:
+        value.protocols, at = _read_many_join_group_request_protocol_v6(data, at + 1, size - 1)
+    elif size == 1:
+        value.protocols, at = [], at + 1
+    else:
+        value.protocols, at = read_compact_array(data, at, _read_many_join_group_request_protocol_v6, 3)
+    value.reason = None
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_join_group_request_v8(out: bytearray, value: JoinGroupRequest) -> None:
@@ -209,11 +249,50 @@ def _write_join_group_request_v8(out: bytearray, value: JoinGroupRequest) -> Non
     out.append(0)
 
 
-def _read_join_group_response_member_v0(data: bytes, at: int) -> tuple[JoinGroupResponseMember, int]:
-    value = new(JoinGroupResponseMember)
-    value.member_id, at = read_string(data, at)
-    value.metadata, at = read_bytes(data, at)
-    value.group_instance_id = None
+def _read_join_group_request_v8(data: bytes, at: int) -> tuple[JoinGroupRequest, int]:
+    value = new(JoinGroupRequest)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.group_id, at = data[at + 1 : end].decode(), end
+    else:
+        value.group_id, at = read_compact_string(data, at)
+    value.session_timeout_ms, value.rebalance_timeout_ms, size = _I2_U8.unpack_from(data, at)
+    if 0 < size < 0x80:
+        end = at + 8 + size
+        value.member_id, at = data[at + 9 : end].decode(), end
+    else:
+        value.member_id, at = read_compact_string(data, at + 8)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.group_instance_id, at = data[at + 1 : end].decode(), end
+    elif size == 0:
+        value.group_instance_id, at = None, at + 1
+    else:
+        value.group_instance_id, at = read_compact_nullable_string(data, at)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.protocol_type, at = data[at + 1 : end].decode(), end
+    else:
+        value.protocol_type, at = read_compact_string(data, at)
+    size = data[at]
+    if 1 < size < 0x80:
+        value.protocols, at = _read_many_join_group_request_protocol_v6(data, at + 1, size - 1)
+    elif size == 1:
+        value.protocols, at = [], at + 1
+    else:
+        value.protocols, at = read_compact_array(data, at, _read_many_join_group_request_protocol_v6, 3)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.reason, at = data[at + 1 : end].decode(), end
+    elif size == 0:
+        value.reason, at = None, at + 1
+    else:
+        value.reason, at = read_compact_nullable_string(data, at)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
     return value, at
 
 
@@ -222,17 +301,17 @@ def _write_join_group_response_member_v0(out: bytearray, value: JoinGroupRespons
     write_bytes(out, value.metadata)
 
 
-def _read_join_group_response_v0(data: bytes, at: int) -> tuple[JoinGroupResponse, int]:
-    value = new(JoinGroupResponse)
-    value.error_code, value.generation_id = _H_I.unpack_from(data, at)
-    value.protocol_name, at = read_string(data, at + 6)
-    value.leader, at = read_string(data, at)
-    value.member_id, at = read_string(data, at)
-    value.members, at = read_array(data, at, _read_join_group_response_member_v0, 6)
-    value.throttle_time_ms = 0
-    value.protocol_type = None
-    value.skip_assignment = False
-    return value, at
+def _read_many_join_group_response_member_v0(
+    data: bytes, at: int, count: int
+) -> tuple[list[JoinGroupResponseMember], int]:
+    values = []
+    for _ in range(count):
+        value = new(JoinGroupResponseMember)
+        value.member_id, at = read_string(data, at)
+        value.metadata, at = read_bytes(data, at)
+        value.group_instance_id = None
+        values.append(value)
+    return values, at
 
 
 def _write_join_group_response_v0(out: bytearray, value: JoinGroupResponse) -> None:
@@ -243,13 +322,14 @@ def _write_join_group_response_v0(out: bytearray, value: JoinGroupResponse) -> N
     write_array(out, value.members, _write_join_group_response_member_v0)
 
 
-def _read_join_group_response_v2(data: bytes, at: int) -> tuple[JoinGroupResponse, int]:
+def _read_join_group_response_v0(data: bytes, at: int) -> tuple[JoinGroupResponse, int]:
     value = new(JoinGroupResponse)
-    value.throttle_time_ms, value.error_code, value.generation_id = _I_H_I.unpack_from(data, at)
-    value.protocol_name, at = read_string(data, at + 10)
+    value.error_code, value.generation_id = _H_I.unpack_from(data, at)
+    value.protocol_name, at = read_string(data, at + 6)
     value.leader, at = read_string(data, at)
     value.member_id, at = read_string(data, at)
-    value.members, at = read_array(data, at, _read_join_group_response_member_v0, 6)
+    value.members, at = read_array(data, at, _read_many_join_group_response_member_v0, 6)
+    value.throttle_time_ms = 0
     value.protocol_type = None
     value.skip_assignment = False
     return value, at
@@ -263,11 +343,15 @@ def _write_join_group_response_v2(out: bytearray, value: JoinGroupResponse) -> N
     write_array(out, value.members, _write_join_group_response_member_v0)
 
 
-def _read_join_group_response_member_v5(data: bytes, at: int) -> tuple[JoinGroupResponseMember, int]:
-    value = new(JoinGroupResponseMember)
+def _read_join_group_response_v2(data: bytes, at: int) -> tuple[JoinGroupResponse, int]:
+    value = new(JoinGroupResponse)
+    value.throttle_time_ms, value.error_code, value.generation_id = _I_H_I.unpack_from(data, at)
+    value.protocol_name, at = read_string(data, at + 10)
+    value.leader, at = read_string(data, at)
     value.member_id, at = read_string(data, at)
-    value.group_instance_id, at = read_nullable_string(data, at)
-    value.metadata, at = read_bytes(data, at)
+    value.members, at = read_array(data, at, _read_many_join_group_response_member_v0, 6)
+    value.protocol_type = None
+    value.skip_assignment = False
     return value, at
 
 
@@ -277,16 +361,17 @@ def _write_join_group_response_member_v5(out: bytearray, value: JoinGroupRespons
     write_bytes(out, value.metadata)
 
 
-def _read_join_group_response_v5(data: bytes, at: int) -> tuple[JoinGroupResponse, int]:
-    value = new(JoinGroupResponse)
-    value.throttle_time_ms, value.error_code, value.generation_id = _I_H_I.unpack_from(data, at)
-    value.protocol_name, at = read_string(data, at + 10)
-    value.leader, at = read_string(data, at)
-    value.member_id, at = read_string(data, at)
-    value.members, at = read_array(data, at, _read_join_group_response_member_v5, 8)
-    value.protocol_type = None
-    value.skip_assignment = False
-    return value, at
+def _read_many_join_group_response_member_v5(
+    data: bytes, at: int, count: int
+) -> tuple[list[JoinGroupResponseMember], int]:
+    values = []
+    for _ in range(count):
+        value = new(JoinGroupResponseMember)
+        value.member_id, at = read_string(data, at)
+        value.group_instance_id, at = read_nullable_string(data, at)
+        value.metadata, at = read_bytes(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_join_group_response_v5(out: bytearray, value: JoinGroupResponse) -> None:
@@ -297,12 +382,16 @@ def _write_join_group_response_v5(out: bytearray, value: JoinGroupResponse) -> N
     write_array(out, value.members, _write_join_group_response_member_v5)
 
 
-def _read_join_group_response_member_v6(data: bytes, at: int) -> tuple[JoinGroupResponseMember, int]:
-    value = new(JoinGroupResponseMember)
-    value.member_id, at = read_compact_string(data, at)
-    value.group_instance_id, at = read_compact_nullable_string(data, at)
-    value.metadata, at = read_compact_bytes(data, at)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_join_group_response_v5(data: bytes, at: int) -> tuple[JoinGroupResponse, int]:
+    value = new(JoinGroupResponse)
+    value.throttle_time_ms, value.error_code, value.generation_id = _I_H_I.unpack_from(data, at)
+    value.protocol_name, at = read_string(data, at + 10)
+    value.leader, at = read_string(data, at)
+    value.member_id, at = read_string(data, at)
+    value.members, at = read_array(data, at, _read_many_join_group_response_member_v5, 8)
+    value.protocol_type = None
+    value.skip_assignment = False
+    return value, at
 
 
 def _write_join_group_response_member_v6(out: bytearray, value: JoinGroupResponseMember) -> None:
@@ -312,16 +401,35 @@ def _write_join_group_response_member_v6(out: bytearray, value: JoinGroupRespons
     out.append(0)
 
 
-def _read_join_group_response_v6(data: bytes, at: int) -> tuple[JoinGroupResponse, int]:
-    value = new(JoinGroupResponse)
-    value.throttle_time_ms, value.error_code, value.generation_id = _I_H_I.unpack_from(data, at)
-    value.protocol_name, at = read_compact_string(data, at + 10)
-    value.leader, at = read_compact_string(data, at)
-    value.member_id, at = read_compact_string(data, at)
-    value.members, at = read_compact_array(data, at, _read_join_group_response_member_v6, 4)
-    value.protocol_type = None
-    value.skip_assignment = False
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_join_group_response_member_v6(
+    data: bytes, at: int, count: int
+) -> tuple[list[JoinGroupResponseMember], int]:
+    values = []
+    for _ in range(count):
+        value = new(JoinGroupResponseMember)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.member_id, at = data[at + 1 : end].decode(), end
+        else:
+            value.member_id, at = read_compact_string(data, at)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.group_instance_id, at = data[at + 1 : end].decode(), end
+        elif size == 0:
+            value.group_instance_id, at = None, at + 1
+        else:
+            value.group_instance_id, at = read_compact_nullable_string(data, at)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.metadata, at = data[at + 1 : end], end
+        else:
+            value.metadata, at = read_compact_bytes(data, at)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_join_group_response_v6(out: bytearray, value: JoinGroupResponse) -> None:
@@ -333,16 +441,37 @@ def _write_join_group_response_v6(out: bytearray, value: JoinGroupResponse) -> N
     out.append(0)
 
 
-def _read_join_group_response_v7(data: bytes, at: int) -> tuple[JoinGroupResponse, int]:
+def _read_join_group_response_v6(data: bytes, at: int) -> tuple[JoinGroupResponse, int]:
     value = new(JoinGroupResponse)
-    value.throttle_time_ms, value.error_code, value.generation_id = _I_H_I.unpack_from(data, at)
-    value.protocol_type, at = read_compact_nullable_string(data, at + 10)
-    value.protocol_name, at = read_compact_nullable_string(data, at)
-    value.leader, at = read_compact_string(data, at)
-    value.member_id, at = read_compact_string(data, at)
-    value.members, at = read_compact_array(data, at, _read_join_group_response_member_v6, 4)
+    value.throttle_time_ms, value.error_code, value.generation_id, size = _I_H_I_U8.unpack_from(data, at)
+    if 0 < size < 0x80:
+        end = at + 10 + size
+        value.protocol_name, at = data[at + 11 : end].decode(), end
+    else:
+        value.protocol_name, at = read_compact_string(data, at + 10)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.leader, at = data[at + 1 : end].decode(), end
+    else:
+        value.leader, at = read_compact_string(data, at)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.member_id, at = data[at + 1 : end].decode(), end
+    else:
+        value.member_id, at = read_compact_string(data, at)
+    size = data[at]
+    if 1 < size < 0x80:
+        value.members, at = _read_many_join_group_response_member_v6(data, at + 1, size - 1)
+    elif size == 1:
+        value.members, at = [], at + 1
+    else:
+        value.members, at = read_compact_array(data, at, _read_many_join_group_response_member_v6, 4)
+    value.protocol_type = None
     value.skip_assignment = False
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_join_group_response_v7(out: bytearray, value: JoinGroupResponse) -> None:
@@ -355,16 +484,46 @@ def _write_join_group_response_v7(out: bytearray, value: JoinGroupResponse) -> N
     out.append(0)
 
 
-def _read_join_group_response_v9(data: bytes, at: int) -> tuple[JoinGroupResponse, int]:
+def _read_join_group_response_v7(data: bytes, at: int) -> tuple[JoinGroupResponse, int]:
     value = new(JoinGroupResponse)
-    value.throttle_time_ms, value.error_code, value.generation_id = _I_H_I.unpack_from(data, at)
-    value.protocol_type, at = read_compact_nullable_string(data, at + 10)
-    value.protocol_name, at = read_compact_nullable_string(data, at)
-    value.leader, at = read_compact_string(data, at)
-    (value.skip_assignment,) = _T.unpack_from(data, at)
-    value.member_id, at = read_compact_string(data, at + 1)
-    value.members, at = read_compact_array(data, at, _read_join_group_response_member_v6, 4)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    value.throttle_time_ms, value.error_code, value.generation_id, size = _I_H_I_U8.unpack_from(data, at)
+    if 0 < size < 0x80:
+        end = at + 10 + size
+        value.protocol_type, at = data[at + 11 : end].decode(), end
+    elif size == 0:
+        value.protocol_type, at = None, at + 11
+    else:
+        value.protocol_type, at = read_compact_nullable_string(data, at + 10)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.protocol_name, at = data[at + 1 : end].decode(), end
+    elif size == 0:
+        value.protocol_name, at = None, at + 1
+    else:
+        value.protocol_name, at = read_compact_nullable_string(data, at)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.leader, at = data[at + 1 : end].decode(), end
+    else:
+        value.leader, at = read_compact_string(data, at)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.member_id, at = data[at + 1 : end].decode(), end
+    else:
+        value.member_id, at = read_compact_string(data, at)
+    size = data[at]
+    if 1 < size < 0x80:
+        value.members, at = _read_many_join_group_response_member_v6(data, at + 1, size - 1)
+    elif size == 1:
+        value.members, at = [], at + 1
+    else:
+        value.members, at = read_compact_array(data, at, _read_many_join_group_response_member_v6, 4)
+    value.skip_assignment = False
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_join_group_response_v9(out: bytearray, value: JoinGroupResponse) -> None:
@@ -376,6 +535,47 @@ def _write_join_group_response_v9(out: bytearray, value: JoinGroupResponse) -> N
     write_compact_string(out, value.member_id)
     write_compact_array(out, value.members, _write_join_group_response_member_v6)
     out.append(0)
+
+
+def _read_join_group_response_v9(data: bytes, at: int) -> tuple[JoinGroupResponse, int]:
+    value = new(JoinGroupResponse)
+    value.throttle_time_ms, value.error_code, value.generation_id, size = _I_H_I_U8.unpack_from(data, at)
+    if 0 < size < 0x80:
+        end = at + 10 + size
+        value.protocol_type, at = data[at + 11 : end].decode(), end
+    elif size == 0:
+        value.protocol_type, at = None, at + 11
+    else:
+        value.protocol_type, at = read_compact_nullable_string(data, at + 10)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.protocol_name, at = data[at + 1 : end].decode(), end
+    elif size == 0:
+        value.protocol_name, at = None, at + 1
+    else:
+        value.protocol_name, at = read_compact_nullable_string(data, at)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.leader, at = data[at + 1 : end].decode(), end
+    else:
+        value.leader, at = read_compact_string(data, at)
+    value.skip_assignment, size = _T_U8.unpack_from(data, at)
+    if 0 < size < 0x80:
+        end = at + 1 + size
+        value.member_id, at = data[at + 2 : end].decode(), end
+    else:
+        value.member_id, at = read_compact_string(data, at + 1)
+    size = data[at]
+    if 1 < size < 0x80:
+        value.members, at = _read_many_join_group_response_member_v6(data, at + 1, size - 1)
+    elif size == 1:
+        value.members, at = [], at + 1
+    else:
+        value.members, at = read_compact_array(data, at, _read_many_join_group_response_member_v6, 4)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 REQUEST: Codec[JoinGroupRequest] = {

@@ -57,7 +57,14 @@ class LeaveGroupResponse:
 
 
 _H = Struct(">h")
+_H_U8 = Struct(">hB")
 _I_H = Struct(">ih")
+_I_H_U8 = Struct(">ihB")
+
+
+def _write_leave_group_request_v0(out: bytearray, value: LeaveGroupRequest) -> None:
+    write_string(out, value.group_id)
+    write_string(out, value.member_id)
 
 
 def _read_leave_group_request_v0(data: bytes, at: int) -> tuple[LeaveGroupRequest, int]:
@@ -68,30 +75,20 @@ def _read_leave_group_request_v0(data: bytes, at: int) -> tuple[LeaveGroupReques
     return value, at
 
 
-def _write_leave_group_request_v0(out: bytearray, value: LeaveGroupRequest) -> None:
-    write_string(out, value.group_id)
-    write_string(out, value.member_id)
-
-
-def _read_member_identity_v3(data: bytes, at: int) -> tuple[MemberIdentity, int]:
-    value = new(MemberIdentity)
-    value.member_id, at = read_string(data, at)
-    value.group_instance_id, at = read_nullable_string(data, at)
-    value.reason = None
-    return value, at
-
-
 def _write_member_identity_v3(out: bytearray, value: MemberIdentity) -> None:
     write_string(out, value.member_id)
     write_nullable_string(out, value.group_instance_id)
 
 
-def _read_leave_group_request_v3(data: bytes, at: int) -> tuple[LeaveGroupRequest, int]:
-    value = new(LeaveGroupRequest)
-    value.group_id, at = read_string(data, at)
-    value.members, at = read_array(data, at, _read_member_identity_v3, 4)
-    value.member_id = ""
-    return value, at
+def _read_many_member_identity_v3(data: bytes, at: int, count: int) -> tuple[list[MemberIdentity], int]:
+    values = []
+    for _ in range(count):
+        value = new(MemberIdentity)
+        value.member_id, at = read_string(data, at)
+        value.group_instance_id, at = read_nullable_string(data, at)
+        value.reason = None
+        values.append(value)
+    return values, at
 
 
 def _write_leave_group_request_v3(out: bytearray, value: LeaveGroupRequest) -> None:
@@ -99,12 +96,12 @@ def _write_leave_group_request_v3(out: bytearray, value: LeaveGroupRequest) -> N
     write_array(out, value.members, _write_member_identity_v3)
 
 
-def _read_member_identity_v4(data: bytes, at: int) -> tuple[MemberIdentity, int]:
-    value = new(MemberIdentity)
-    value.member_id, at = read_compact_string(data, at)
-    value.group_instance_id, at = read_compact_nullable_string(data, at)
-    value.reason = None
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_leave_group_request_v3(data: bytes, at: int) -> tuple[LeaveGroupRequest, int]:
+    value = new(LeaveGroupRequest)
+    value.group_id, at = read_string(data, at)
+    value.members, at = read_array(data, at, _read_many_member_identity_v3, 4)
+    value.member_id = ""
+    return value, at
 
 
 def _write_member_identity_v4(out: bytearray, value: MemberIdentity) -> None:
@@ -113,12 +110,28 @@ def _write_member_identity_v4(out: bytearray, value: MemberIdentity) -> None:
     out.append(0)
 
 
-def _read_leave_group_request_v4(data: bytes, at: int) -> tuple[LeaveGroupRequest, int]:
-    value = new(LeaveGroupRequest)
-    value.group_id, at = read_compact_string(data, at)
-    value.members, at = read_compact_array(data, at, _read_member_identity_v4, 3)
-    value.member_id = ""
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_member_identity_v4(data: bytes, at: int, count: int) -> tuple[list[MemberIdentity], int]:
+    values = []
+    for _ in range(count):
+        value = new(MemberIdentity)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.member_id, at = data[at + 1 : end].decode(), end
+        else:
+            value.member_id, at = read_compact_string(data, at)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.group_instance_id, at = data[at + 1 : end].decode(), end
+        elif size == 0:
+            value.group_instance_id, at = None, at + 1
+        else:
+            value.group_instance_id, at = read_compact_nullable_string(data, at)
+        value.reason = None
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_leave_group_request_v4(out: bytearray, value: LeaveGroupRequest) -> None:
@@ -127,12 +140,24 @@ def _write_leave_group_request_v4(out: bytearray, value: LeaveGroupRequest) -> N
     out.append(0)
 
 
-def _read_member_identity_v5(data: bytes, at: int) -> tuple[MemberIdentity, int]:
-    value = new(MemberIdentity)
-    value.member_id, at = read_compact_string(data, at)
-    value.group_instance_id, at = read_compact_nullable_string(data, at)
-    value.reason, at = read_compact_nullable_string(data, at)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_leave_group_request_v4(data: bytes, at: int) -> tuple[LeaveGroupRequest, int]:
+    value = new(LeaveGroupRequest)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.group_id, at = data[at + 1 : end].decode(), end
+    else:
+        value.group_id, at = read_compact_string(data, at)
+    size = data[at]
+    if 1 < size < 0x80:
+        value.members, at = _read_many_member_identity_v4(data, at + 1, size - 1)
+    elif size == 1:
+        value.members, at = [], at + 1
+    else:
+        value.members, at = read_compact_array(data, at, _read_many_member_identity_v4, 3)
+    value.member_id = ""
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_member_identity_v5(out: bytearray, value: MemberIdentity) -> None:
@@ -142,12 +167,35 @@ def _write_member_identity_v5(out: bytearray, value: MemberIdentity) -> None:
     out.append(0)
 
 
-def _read_leave_group_request_v5(data: bytes, at: int) -> tuple[LeaveGroupRequest, int]:
-    value = new(LeaveGroupRequest)
-    value.group_id, at = read_compact_string(data, at)
-    value.members, at = read_compact_array(data, at, _read_member_identity_v5, 4)
-    value.member_id = ""
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_member_identity_v5(data: bytes, at: int, count: int) -> tuple[list[MemberIdentity], int]:
+    values = []
+    for _ in range(count):
+        value = new(MemberIdentity)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.member_id, at = data[at + 1 : end].decode(), end
+        else:
+            value.member_id, at = read_compact_string(data, at)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.group_instance_id, at = data[at + 1 : end].decode(), end
+        elif size == 0:
+            value.group_instance_id, at = None, at + 1
+        else:
+            value.group_instance_id, at = read_compact_nullable_string(data, at)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.reason, at = data[at + 1 : end].decode(), end
+        elif size == 0:
+            value.reason, at = None, at + 1
+        else:
+            value.reason, at = read_compact_nullable_string(data, at)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_leave_group_request_v5(out: bytearray, value: LeaveGroupRequest) -> None:
@@ -156,35 +204,49 @@ def _write_leave_group_request_v5(out: bytearray, value: LeaveGroupRequest) -> N
     out.append(0)
 
 
-def _read_leave_group_response_v0(data: bytes, at: int) -> tuple[LeaveGroupResponse, int]:
-    value = new(LeaveGroupResponse)
-    (value.error_code,) = _H.unpack_from(data, at)
-    value.throttle_time_ms = 0
-    value.members = ()
-    return value, at + 2
+def _read_leave_group_request_v5(data: bytes, at: int) -> tuple[LeaveGroupRequest, int]:
+    value = new(LeaveGroupRequest)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.group_id, at = data[at + 1 : end].decode(), end
+    else:
+        value.group_id, at = read_compact_string(data, at)
+    size = data[at]
+    if 1 < size < 0x80:
+        value.members, at = _read_many_member_identity_v5(data, at + 1, size - 1)
+    elif size == 1:
+        value.members, at = [], at + 1
+    else:
+        value.members, at = read_compact_array(data, at, _read_many_member_identity_v5, 4)
+    value.member_id = ""
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_leave_group_response_v0(out: bytearray, value: LeaveGroupResponse) -> None:
     out += _H.pack(value.error_code)
 
 
-def _read_leave_group_response_v1(data: bytes, at: int) -> tuple[LeaveGroupResponse, int]:
+def _read_leave_group_response_v0(data: bytes, at: int) -> tuple[LeaveGroupResponse, int]:
     value = new(LeaveGroupResponse)
-    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.throttle_time_ms = 0
     value.members = ()
-    return value, at + 6
+    at += 2
+    return value, at
 
 
 def _write_leave_group_response_v1(out: bytearray, value: LeaveGroupResponse) -> None:
     out += _I_H.pack(value.throttle_time_ms, value.error_code)
 
 
-def _read_member_response_v3(data: bytes, at: int) -> tuple[MemberResponse, int]:
-    value = new(MemberResponse)
-    value.member_id, at = read_string(data, at)
-    value.group_instance_id, at = read_nullable_string(data, at)
-    (value.error_code,) = _H.unpack_from(data, at)
-    return value, at + 2
+def _read_leave_group_response_v1(data: bytes, at: int) -> tuple[LeaveGroupResponse, int]:
+    value = new(LeaveGroupResponse)
+    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
+    value.members = ()
+    at += 6
+    return value, at
 
 
 def _write_member_response_v3(out: bytearray, value: MemberResponse) -> None:
@@ -193,11 +255,16 @@ def _write_member_response_v3(out: bytearray, value: MemberResponse) -> None:
     out += _H.pack(value.error_code)
 
 
-def _read_leave_group_response_v3(data: bytes, at: int) -> tuple[LeaveGroupResponse, int]:
-    value = new(LeaveGroupResponse)
-    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
-    value.members, at = read_array(data, at + 6, _read_member_response_v3, 6)
-    return value, at
+def _read_many_member_response_v3(data: bytes, at: int, count: int) -> tuple[list[MemberResponse], int]:
+    values = []
+    for _ in range(count):
+        value = new(MemberResponse)
+        value.member_id, at = read_string(data, at)
+        value.group_instance_id, at = read_nullable_string(data, at)
+        (value.error_code,) = _H.unpack_from(data, at)
+        at += 2
+        values.append(value)
+    return values, at
 
 
 def _write_leave_group_response_v3(out: bytearray, value: LeaveGroupResponse) -> None:
@@ -205,13 +272,11 @@ def _write_leave_group_response_v3(out: bytearray, value: LeaveGroupResponse) ->
     write_array(out, value.members, _write_member_response_v3)
 
 
-def _read_member_response_v4(data: bytes, at: int) -> tuple[MemberResponse, int]:
-    value = new(MemberResponse)
-    value.member_id, at = read_compact_string(data, at)
-    value.group_instance_id, at = read_compact_nullable_string(data, at)
-    (value.error_code,) = _H.unpack_from(data, at)
-    at += 2
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_leave_group_response_v3(data: bytes, at: int) -> tuple[LeaveGroupResponse, int]:
+    value = new(LeaveGroupResponse)
+    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
+    value.members, at = read_array(data, at + 6, _read_many_member_response_v3, 6)
+    return value, at
 
 
 def _write_member_response_v4(out: bytearray, value: MemberResponse) -> None:
@@ -221,17 +286,47 @@ def _write_member_response_v4(out: bytearray, value: MemberResponse) -> None:
     out.append(0)
 
 
-def _read_leave_group_response_v4(data: bytes, at: int) -> tuple[LeaveGroupResponse, int]:
-    value = new(LeaveGroupResponse)
-    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
-    value.members, at = read_compact_array(data, at + 6, _read_member_response_v4, 5)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_member_response_v4(data: bytes, at: int, count: int) -> tuple[list[MemberResponse], int]:
+    values = []
+    for _ in range(count):
+        value = new(MemberResponse)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.member_id, at = data[at + 1 : end].decode(), end
+        else:
+            value.member_id, at = read_compact_string(data, at)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.group_instance_id, at = data[at + 1 : end].decode(), end
+        elif size == 0:
+            value.group_instance_id, at = None, at + 1
+        else:
+            value.group_instance_id, at = read_compact_nullable_string(data, at)
+        value.error_code, tags = _H_U8.unpack_from(data, at)
+        at = at + 3 if tags == 0 else skip_tagged_fields(data, at + 2)
+        values.append(value)
+    return values, at
 
 
 def _write_leave_group_response_v4(out: bytearray, value: LeaveGroupResponse) -> None:
     out += _I_H.pack(value.throttle_time_ms, value.error_code)
     write_compact_array(out, value.members, _write_member_response_v4)
     out.append(0)
+
+
+def _read_leave_group_response_v4(data: bytes, at: int) -> tuple[LeaveGroupResponse, int]:
+    value = new(LeaveGroupResponse)
+    value.throttle_time_ms, value.error_code, size = _I_H_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.members, at = _read_many_member_response_v4(data, at + 7, size - 1)
+    elif size == 1:
+        value.members, at = [], at + 7
+    else:
+        value.members, at = read_compact_array(data, at + 6, _read_many_member_response_v4, 5)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 REQUEST: Codec[LeaveGroupRequest] = {

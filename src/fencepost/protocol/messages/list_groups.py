@@ -13,6 +13,7 @@ from fencepost.protocol.wire import (
     read_array,
     read_compact_array,
     read_compact_string,
+    read_compact_strings,
     read_string,
     skip_tagged_fields,
     write_array,
@@ -47,6 +48,11 @@ class ListGroupsResponse:
 
 _H = Struct(">h")
 _I_H = Struct(">ih")
+_I_H_U8 = Struct(">ihB")
+
+
+def _write_list_groups_request_v0(out: bytearray, _: ListGroupsRequest) -> None:
+    pass
 
 
 def _read_list_groups_request_v0(data: bytes, at: int) -> tuple[ListGroupsRequest, int]:
@@ -56,26 +62,16 @@ def _read_list_groups_request_v0(data: bytes, at: int) -> tuple[ListGroupsReques
     return value, at
 
 
-def _write_list_groups_request_v0(out: bytearray, _: ListGroupsRequest) -> None:
-    pass
+def _write_list_groups_request_v3(out: bytearray, _: ListGroupsRequest) -> None:
+    out.append(0)
 
 
 def _read_list_groups_request_v3(data: bytes, at: int) -> tuple[ListGroupsRequest, int]:
     value = new(ListGroupsRequest)
     value.states_filter = ()
     value.types_filter = ()
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
-
-
-def _write_list_groups_request_v3(out: bytearray, _: ListGroupsRequest) -> None:
-    out.append(0)
-
-
-def _read_list_groups_request_v4(data: bytes, at: int) -> tuple[ListGroupsRequest, int]:
-    value = new(ListGroupsRequest)
-    value.states_filter, at = read_compact_array(data, at, read_compact_string, 1)
-    value.types_filter = ()
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_list_groups_request_v4(out: bytearray, value: ListGroupsRequest) -> None:
@@ -83,11 +79,18 @@ def _write_list_groups_request_v4(out: bytearray, value: ListGroupsRequest) -> N
     out.append(0)
 
 
-def _read_list_groups_request_v5(data: bytes, at: int) -> tuple[ListGroupsRequest, int]:
+def _read_list_groups_request_v4(data: bytes, at: int) -> tuple[ListGroupsRequest, int]:
     value = new(ListGroupsRequest)
-    value.states_filter, at = read_compact_array(data, at, read_compact_string, 1)
-    value.types_filter, at = read_compact_array(data, at, read_compact_string, 1)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    size = data[at]
+    if 1 < size < 0x80:
+        value.states_filter, at = read_compact_strings(data, at + 1, size - 1)
+    elif size == 1:
+        value.states_filter, at = [], at + 1
+    else:
+        value.states_filter, at = read_compact_array(data, at, read_compact_strings, 1)
+    value.types_filter = ()
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_list_groups_request_v5(out: bytearray, value: ListGroupsRequest) -> None:
@@ -96,12 +99,23 @@ def _write_list_groups_request_v5(out: bytearray, value: ListGroupsRequest) -> N
     out.append(0)
 
 
-def _read_listed_group_v0(data: bytes, at: int) -> tuple[ListedGroup, int]:
-    value = new(ListedGroup)
-    value.group_id, at = read_string(data, at)
-    value.protocol_type, at = read_string(data, at)
-    value.group_state = ""
-    value.group_type = ""
+def _read_list_groups_request_v5(data: bytes, at: int) -> tuple[ListGroupsRequest, int]:
+    value = new(ListGroupsRequest)
+    size = data[at]
+    if 1 < size < 0x80:
+        value.states_filter, at = read_compact_strings(data, at + 1, size - 1)
+    elif size == 1:
+        value.states_filter, at = [], at + 1
+    else:
+        value.states_filter, at = read_compact_array(data, at, read_compact_strings, 1)
+    size = data[at]
+    if 1 < size < 0x80:
+        value.types_filter, at = read_compact_strings(data, at + 1, size - 1)
+    elif size == 1:
+        value.types_filter, at = [], at + 1
+    else:
+        value.types_filter, at = read_compact_array(data, at, read_compact_strings, 1)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
     return value, at
 
 
@@ -110,12 +124,16 @@ def _write_listed_group_v0(out: bytearray, value: ListedGroup) -> None:
     write_string(out, value.protocol_type)
 
 
-def _read_list_groups_response_v0(data: bytes, at: int) -> tuple[ListGroupsResponse, int]:
-    value = new(ListGroupsResponse)
-    (value.error_code,) = _H.unpack_from(data, at)
-    value.groups, at = read_array(data, at + 2, _read_listed_group_v0, 4)
-    value.throttle_time_ms = 0
-    return value, at
+def _read_many_listed_group_v0(data: bytes, at: int, count: int) -> tuple[list[ListedGroup], int]:
+    values = []
+    for _ in range(count):
+        value = new(ListedGroup)
+        value.group_id, at = read_string(data, at)
+        value.protocol_type, at = read_string(data, at)
+        value.group_state = ""
+        value.group_type = ""
+        values.append(value)
+    return values, at
 
 
 def _write_list_groups_response_v0(out: bytearray, value: ListGroupsResponse) -> None:
@@ -123,10 +141,11 @@ def _write_list_groups_response_v0(out: bytearray, value: ListGroupsResponse) ->
     write_array(out, value.groups, _write_listed_group_v0)
 
 
-def _read_list_groups_response_v1(data: bytes, at: int) -> tuple[ListGroupsResponse, int]:
+def _read_list_groups_response_v0(data: bytes, at: int) -> tuple[ListGroupsResponse, int]:
     value = new(ListGroupsResponse)
-    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
-    value.groups, at = read_array(data, at + 6, _read_listed_group_v0, 4)
+    (value.error_code,) = _H.unpack_from(data, at)
+    value.groups, at = read_array(data, at + 2, _read_many_listed_group_v0, 4)
+    value.throttle_time_ms = 0
     return value, at
 
 
@@ -135,13 +154,11 @@ def _write_list_groups_response_v1(out: bytearray, value: ListGroupsResponse) ->
     write_array(out, value.groups, _write_listed_group_v0)
 
 
-def _read_listed_group_v3(data: bytes, at: int) -> tuple[ListedGroup, int]:
-    value = new(ListedGroup)
-    value.group_id, at = read_compact_string(data, at)
-    value.protocol_type, at = read_compact_string(data, at)
-    value.group_state = ""
-    value.group_type = ""
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_list_groups_response_v1(data: bytes, at: int) -> tuple[ListGroupsResponse, int]:
+    value = new(ListGroupsResponse)
+    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
+    value.groups, at = read_array(data, at + 6, _read_many_listed_group_v0, 4)
+    return value, at
 
 
 def _write_listed_group_v3(out: bytearray, value: ListedGroup) -> None:
@@ -150,11 +167,27 @@ def _write_listed_group_v3(out: bytearray, value: ListedGroup) -> None:
     out.append(0)
 
 
-def _read_list_groups_response_v3(data: bytes, at: int) -> tuple[ListGroupsResponse, int]:
-    value = new(ListGroupsResponse)
-    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
-    value.groups, at = read_compact_array(data, at + 6, _read_listed_group_v3, 3)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_listed_group_v3(data: bytes, at: int, count: int) -> tuple[list[ListedGroup], int]:
+    values = []
+    for _ in range(count):
+        value = new(ListedGroup)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.group_id, at = data[at + 1 : end].decode(), end
+        else:
+            value.group_id, at = read_compact_string(data, at)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.protocol_type, at = data[at + 1 : end].decode(), end
+        else:
+            value.protocol_type, at = read_compact_string(data, at)
+        value.group_state = ""
+        value.group_type = ""
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_list_groups_response_v3(out: bytearray, value: ListGroupsResponse) -> None:
@@ -163,13 +196,17 @@ def _write_list_groups_response_v3(out: bytearray, value: ListGroupsResponse) ->
     out.append(0)
 
 
-def _read_listed_group_v4(data: bytes, at: int) -> tuple[ListedGroup, int]:
-    value = new(ListedGroup)
-    value.group_id, at = read_compact_string(data, at)
-    value.protocol_type, at = read_compact_string(data, at)
-    value.group_state, at = read_compact_string(data, at)
-    value.group_type = ""
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_list_groups_response_v3(data: bytes, at: int) -> tuple[ListGroupsResponse, int]:
+    value = new(ListGroupsResponse)
+    value.throttle_time_ms, value.error_code, size = _I_H_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.groups, at = _read_many_listed_group_v3(data, at + 7, size - 1)
+    elif size == 1:
+        value.groups, at = [], at + 7
+    else:
+        value.groups, at = read_compact_array(data, at + 6, _read_many_listed_group_v3, 3)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_listed_group_v4(out: bytearray, value: ListedGroup) -> None:
@@ -179,11 +216,32 @@ def _write_listed_group_v4(out: bytearray, value: ListedGroup) -> None:
     out.append(0)
 
 
-def _read_list_groups_response_v4(data: bytes, at: int) -> tuple[ListGroupsResponse, int]:
-    value = new(ListGroupsResponse)
-    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
-    value.groups, at = read_compact_array(data, at + 6, _read_listed_group_v4, 4)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_listed_group_v4(data: bytes, at: int, count: int) -> tuple[list[ListedGroup], int]:
+    values = []
+    for _ in range(count):
+        value = new(ListedGroup)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.group_id, at = data[at + 1 : end].decode(), end
+        else:
+            value.group_id, at = read_compact_string(data, at)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.protocol_type, at = data[at + 1 : end].decode(), end
+        else:
+            value.protocol_type, at = read_compact_string(data, at)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.group_state, at = data[at + 1 : end].decode(), end
+        else:
+            value.group_state, at = read_compact_string(data, at)
+        value.group_type = ""
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_list_groups_response_v4(out: bytearray, value: ListGroupsResponse) -> None:
@@ -192,13 +250,17 @@ def _write_list_groups_response_v4(out: bytearray, value: ListGroupsResponse) ->
     out.append(0)
 
 
-def _read_listed_group_v5(data: bytes, at: int) -> tuple[ListedGroup, int]:
-    value = new(ListedGroup)
-    value.group_id, at = read_compact_string(data, at)
-    value.protocol_type, at = read_compact_string(data, at)
-    value.group_state, at = read_compact_string(data, at)
-    value.group_type, at = read_compact_string(data, at)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_list_groups_response_v4(data: bytes, at: int) -> tuple[ListGroupsResponse, int]:
+    value = new(ListGroupsResponse)
+    value.throttle_time_ms, value.error_code, size = _I_H_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.groups, at = _read_many_listed_group_v4(data, at + 7, size - 1)
+    elif size == 1:
+        value.groups, at = [], at + 7
+    else:
+        value.groups, at = read_compact_array(data, at + 6, _read_many_listed_group_v4, 4)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_listed_group_v5(out: bytearray, value: ListedGroup) -> None:
@@ -209,17 +271,56 @@ def _write_listed_group_v5(out: bytearray, value: ListedGroup) -> None:
     out.append(0)
 
 
-def _read_list_groups_response_v5(data: bytes, at: int) -> tuple[ListGroupsResponse, int]:
-    value = new(ListGroupsResponse)
-    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
-    value.groups, at = read_compact_array(data, at + 6, _read_listed_group_v5, 5)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_listed_group_v5(data: bytes, at: int, count: int) -> tuple[list[ListedGroup], int]:
+    values = []
+    for _ in range(count):
+        value = new(ListedGroup)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.group_id, at = data[at + 1 : end].decode(), end
+        else:
+            value.group_id, at = read_compact_string(data, at)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.protocol_type, at = data[at + 1 : end].decode(), end
+        else:
+            value.protocol_type, at = read_compact_string(data, at)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.group_state, at = data[at + 1 : end].decode(), end
+        else:
+            value.group_state, at = read_compact_string(data, at)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.group_type, at = data[at + 1 : end].decode(), end
+        else:
+            value.group_type, at = read_compact_string(data, at)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_list_groups_response_v5(out: bytearray, value: ListGroupsResponse) -> None:
     out += _I_H.pack(value.throttle_time_ms, value.error_code)
     write_compact_array(out, value.groups, _write_listed_group_v5)
     out.append(0)
+
+
+def _read_list_groups_response_v5(data: bytes, at: int) -> tuple[ListGroupsResponse, int]:
+    value = new(ListGroupsResponse)
+    value.throttle_time_ms, value.error_code, size = _I_H_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.groups, at = _read_many_listed_group_v5(data, at + 7, size - 1)
+    elif size == 1:
+        value.groups, at = [], at + 7
+    else:
+        value.groups, at = read_compact_array(data, at + 6, _read_many_listed_group_v5, 5)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 REQUEST: Codec[ListGroupsRequest] = {

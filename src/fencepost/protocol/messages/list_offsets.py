@@ -67,29 +67,30 @@ class ListOffsetsResponse:
 
 
 _I = Struct(">i")
+_I2_Q = Struct(">iiq")
+_I2_Q_U8 = Struct(">iiqB")
 _I_B = Struct(">ib")
+_I_B_U8 = Struct(">ibB")
 _I_H_Q2 = Struct(">ihqq")
 _I_H_Q2_I = Struct(">ihqqi")
-_I2_Q = Struct(">iiq")
+_I_H_Q2_I_U8 = Struct(">ihqqiB")
 _I_Q = Struct(">iq")
-
-
-def _read_list_offsets_partition_v1(data: bytes, at: int) -> tuple[ListOffsetsPartition, int]:
-    value = new(ListOffsetsPartition)
-    value.partition_index, value.timestamp = _I_Q.unpack_from(data, at)
-    value.current_leader_epoch = -1
-    return value, at + 12
+_I_U8 = Struct(">iB")
 
 
 def _write_list_offsets_partition_v1(out: bytearray, value: ListOffsetsPartition) -> None:
     out += _I_Q.pack(value.partition_index, value.timestamp)
 
 
-def _read_list_offsets_topic_v1(data: bytes, at: int) -> tuple[ListOffsetsTopic, int]:
-    value = new(ListOffsetsTopic)
-    value.name, at = read_string(data, at)
-    value.partitions, at = read_array(data, at, _read_list_offsets_partition_v1, 12)
-    return value, at
+def _read_many_list_offsets_partition_v1(data: bytes, at: int, count: int) -> tuple[list[ListOffsetsPartition], int]:
+    values = []
+    for _ in range(count):
+        value = new(ListOffsetsPartition)
+        value.partition_index, value.timestamp = _I_Q.unpack_from(data, at)
+        value.current_leader_epoch = -1
+        at += 12
+        values.append(value)
+    return values, at
 
 
 def _write_list_offsets_topic_v1(out: bytearray, value: ListOffsetsTopic) -> None:
@@ -97,13 +98,14 @@ def _write_list_offsets_topic_v1(out: bytearray, value: ListOffsetsTopic) -> Non
     write_array(out, value.partitions, _write_list_offsets_partition_v1)
 
 
-def _read_list_offsets_request_v1(data: bytes, at: int) -> tuple[ListOffsetsRequest, int]:
-    value = new(ListOffsetsRequest)
-    (value.replica_id,) = _I.unpack_from(data, at)
-    value.topics, at = read_array(data, at + 4, _read_list_offsets_topic_v1, 6)
-    value.isolation_level = 0
-    value.timeout_ms = 0
-    return value, at
+def _read_many_list_offsets_topic_v1(data: bytes, at: int, count: int) -> tuple[list[ListOffsetsTopic], int]:
+    values = []
+    for _ in range(count):
+        value = new(ListOffsetsTopic)
+        value.name, at = read_string(data, at)
+        value.partitions, at = read_array(data, at, _read_many_list_offsets_partition_v1, 12)
+        values.append(value)
+    return values, at
 
 
 def _write_list_offsets_request_v1(out: bytearray, value: ListOffsetsRequest) -> None:
@@ -111,10 +113,11 @@ def _write_list_offsets_request_v1(out: bytearray, value: ListOffsetsRequest) ->
     write_array(out, value.topics, _write_list_offsets_topic_v1)
 
 
-def _read_list_offsets_request_v2(data: bytes, at: int) -> tuple[ListOffsetsRequest, int]:
+def _read_list_offsets_request_v1(data: bytes, at: int) -> tuple[ListOffsetsRequest, int]:
     value = new(ListOffsetsRequest)
-    value.replica_id, value.isolation_level = _I_B.unpack_from(data, at)
-    value.topics, at = read_array(data, at + 5, _read_list_offsets_topic_v1, 6)
+    (value.replica_id,) = _I.unpack_from(data, at)
+    value.topics, at = read_array(data, at + 4, _read_many_list_offsets_topic_v1, 6)
+    value.isolation_level = 0
     value.timeout_ms = 0
     return value, at
 
@@ -124,21 +127,26 @@ def _write_list_offsets_request_v2(out: bytearray, value: ListOffsetsRequest) ->
     write_array(out, value.topics, _write_list_offsets_topic_v1)
 
 
-def _read_list_offsets_partition_v4(data: bytes, at: int) -> tuple[ListOffsetsPartition, int]:
-    value = new(ListOffsetsPartition)
-    value.partition_index, value.current_leader_epoch, value.timestamp = _I2_Q.unpack_from(data, at)
-    return value, at + 16
+def _read_list_offsets_request_v2(data: bytes, at: int) -> tuple[ListOffsetsRequest, int]:
+    value = new(ListOffsetsRequest)
+    value.replica_id, value.isolation_level = _I_B.unpack_from(data, at)
+    value.topics, at = read_array(data, at + 5, _read_many_list_offsets_topic_v1, 6)
+    value.timeout_ms = 0
+    return value, at
 
 
 def _write_list_offsets_partition_v4(out: bytearray, value: ListOffsetsPartition) -> None:
     out += _I2_Q.pack(value.partition_index, value.current_leader_epoch, value.timestamp)
 
 
-def _read_list_offsets_topic_v4(data: bytes, at: int) -> tuple[ListOffsetsTopic, int]:
-    value = new(ListOffsetsTopic)
-    value.name, at = read_string(data, at)
-    value.partitions, at = read_array(data, at, _read_list_offsets_partition_v4, 16)
-    return value, at
+def _read_many_list_offsets_partition_v4(data: bytes, at: int, count: int) -> tuple[list[ListOffsetsPartition], int]:
+    values = []
+    for _ in range(count):
+        value = new(ListOffsetsPartition)
+        value.partition_index, value.current_leader_epoch, value.timestamp = _I2_Q.unpack_from(data, at)
+        at += 16
+        values.append(value)
+    return values, at
 
 
 def _write_list_offsets_topic_v4(out: bytearray, value: ListOffsetsTopic) -> None:
@@ -146,12 +154,14 @@ def _write_list_offsets_topic_v4(out: bytearray, value: ListOffsetsTopic) -> Non
     write_array(out, value.partitions, _write_list_offsets_partition_v4)
 
 
-def _read_list_offsets_request_v4(data: bytes, at: int) -> tuple[ListOffsetsRequest, int]:
-    value = new(ListOffsetsRequest)
-    value.replica_id, value.isolation_level = _I_B.unpack_from(data, at)
-    value.topics, at = read_array(data, at + 5, _read_list_offsets_topic_v4, 6)
-    value.timeout_ms = 0
-    return value, at
+def _read_many_list_offsets_topic_v4(data: bytes, at: int, count: int) -> tuple[list[ListOffsetsTopic], int]:
+    values = []
+    for _ in range(count):
+        value = new(ListOffsetsTopic)
+        value.name, at = read_string(data, at)
+        value.partitions, at = read_array(data, at, _read_many_list_offsets_partition_v4, 16)
+        values.append(value)
+    return values, at
 
 
 def _write_list_offsets_request_v4(out: bytearray, value: ListOffsetsRequest) -> None:
@@ -159,11 +169,12 @@ def _write_list_offsets_request_v4(out: bytearray, value: ListOffsetsRequest) ->
     write_array(out, value.topics, _write_list_offsets_topic_v4)
 
 
-def _read_list_offsets_partition_v6(data: bytes, at: int) -> tuple[ListOffsetsPartition, int]:
-    value = new(ListOffsetsPartition)
-    value.partition_index, value.current_leader_epoch, value.timestamp = _I2_Q.unpack_from(data, at)
-    at += 16
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_list_offsets_request_v4(data: bytes, at: int) -> tuple[ListOffsetsRequest, int]:
+    value = new(ListOffsetsRequest)
+    value.replica_id, value.isolation_level = _I_B.unpack_from(data, at)
+    value.topics, at = read_array(data, at + 5, _read_many_list_offsets_topic_v4, 6)
+    value.timeout_ms = 0
+    return value, at
 
 
 def _write_list_offsets_partition_v6(out: bytearray, value: ListOffsetsPartition) -> None:
@@ -171,11 +182,14 @@ def _write_list_offsets_partition_v6(out: bytearray, value: ListOffsetsPartition
     out.append(0)
 
 
-def _read_list_offsets_topic_v6(data: bytes, at: int) -> tuple[ListOffsetsTopic, int]:
-    value = new(ListOffsetsTopic)
-    value.name, at = read_compact_string(data, at)
-    value.partitions, at = read_compact_array(data, at, _read_list_offsets_partition_v6, 17)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_list_offsets_partition_v6(data: bytes, at: int, count: int) -> tuple[list[ListOffsetsPartition], int]:
+    values = []
+    for _ in range(count):
+        value = new(ListOffsetsPartition)
+        value.partition_index, value.current_leader_epoch, value.timestamp, tags = _I2_Q_U8.unpack_from(data, at)
+        at = at + 17 if tags == 0 else skip_tagged_fields(data, at + 16)
+        values.append(value)
+    return values, at
 
 
 def _write_list_offsets_topic_v6(out: bytearray, value: ListOffsetsTopic) -> None:
@@ -184,12 +198,26 @@ def _write_list_offsets_topic_v6(out: bytearray, value: ListOffsetsTopic) -> Non
     out.append(0)
 
 
-def _read_list_offsets_request_v6(data: bytes, at: int) -> tuple[ListOffsetsRequest, int]:
-    value = new(ListOffsetsRequest)
-    value.replica_id, value.isolation_level = _I_B.unpack_from(data, at)
-    value.topics, at = read_compact_array(data, at + 5, _read_list_offsets_topic_v6, 3)
-    value.timeout_ms = 0
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_list_offsets_topic_v6(data: bytes, at: int, count: int) -> tuple[list[ListOffsetsTopic], int]:
+    values = []
+    for _ in range(count):
+        value = new(ListOffsetsTopic)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.name, at = data[at + 1 : end].decode(), end
+        else:
+            value.name, at = read_compact_string(data, at)
+        size = data[at]
+        if 1 < size < 0x80:
+            value.partitions, at = _read_many_list_offsets_partition_v6(data, at + 1, size - 1)
+        elif size == 1:
+            value.partitions, at = [], at + 1
+        else:
+            value.partitions, at = read_compact_array(data, at, _read_many_list_offsets_partition_v6, 17)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_list_offsets_request_v6(out: bytearray, value: ListOffsetsRequest) -> None:
@@ -198,13 +226,18 @@ def _write_list_offsets_request_v6(out: bytearray, value: ListOffsetsRequest) ->
     out.append(0)
 
 
-def _read_list_offsets_request_v10(data: bytes, at: int) -> tuple[ListOffsetsRequest, int]:
+def _read_list_offsets_request_v6(data: bytes, at: int) -> tuple[ListOffsetsRequest, int]:
     value = new(ListOffsetsRequest)
-    value.replica_id, value.isolation_level = _I_B.unpack_from(data, at)
-    value.topics, at = read_compact_array(data, at + 5, _read_list_offsets_topic_v6, 3)
-    (value.timeout_ms,) = _I.unpack_from(data, at)
-    at += 4
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    value.replica_id, value.isolation_level, size = _I_B_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.topics, at = _read_many_list_offsets_topic_v6(data, at + 6, size - 1)
+    elif size == 1:
+        value.topics, at = [], at + 6
+    else:
+        value.topics, at = read_compact_array(data, at + 5, _read_many_list_offsets_topic_v6, 3)
+    value.timeout_ms = 0
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_list_offsets_request_v10(out: bytearray, value: ListOffsetsRequest) -> None:
@@ -214,22 +247,35 @@ def _write_list_offsets_request_v10(out: bytearray, value: ListOffsetsRequest) -
     out.append(0)
 
 
-def _read_list_offsets_partition_response_v1(data: bytes, at: int) -> tuple[ListOffsetsPartitionResponse, int]:
-    value = new(ListOffsetsPartitionResponse)
-    value.partition_index, value.error_code, value.timestamp, value.offset = _I_H_Q2.unpack_from(data, at)
-    value.leader_epoch = -1
-    return value, at + 22
+def _read_list_offsets_request_v10(data: bytes, at: int) -> tuple[ListOffsetsRequest, int]:
+    value = new(ListOffsetsRequest)
+    value.replica_id, value.isolation_level, size = _I_B_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.topics, at = _read_many_list_offsets_topic_v6(data, at + 6, size - 1)
+    elif size == 1:
+        value.topics, at = [], at + 6
+    else:
+        value.topics, at = read_compact_array(data, at + 5, _read_many_list_offsets_topic_v6, 3)
+    value.timeout_ms, tags = _I_U8.unpack_from(data, at)
+    at = at + 5 if tags == 0 else skip_tagged_fields(data, at + 4)
+    return value, at
 
 
 def _write_list_offsets_partition_response_v1(out: bytearray, value: ListOffsetsPartitionResponse) -> None:
     out += _I_H_Q2.pack(value.partition_index, value.error_code, value.timestamp, value.offset)
 
 
-def _read_list_offsets_topic_response_v1(data: bytes, at: int) -> tuple[ListOffsetsTopicResponse, int]:
-    value = new(ListOffsetsTopicResponse)
-    value.name, at = read_string(data, at)
-    value.partitions, at = read_array(data, at, _read_list_offsets_partition_response_v1, 22)
-    return value, at
+def _read_many_list_offsets_partition_response_v1(
+    data: bytes, at: int, count: int
+) -> tuple[list[ListOffsetsPartitionResponse], int]:
+    values = []
+    for _ in range(count):
+        value = new(ListOffsetsPartitionResponse)
+        value.partition_index, value.error_code, value.timestamp, value.offset = _I_H_Q2.unpack_from(data, at)
+        value.leader_epoch = -1
+        at += 22
+        values.append(value)
+    return values, at
 
 
 def _write_list_offsets_topic_response_v1(out: bytearray, value: ListOffsetsTopicResponse) -> None:
@@ -237,21 +283,26 @@ def _write_list_offsets_topic_response_v1(out: bytearray, value: ListOffsetsTopi
     write_array(out, value.partitions, _write_list_offsets_partition_response_v1)
 
 
-def _read_list_offsets_response_v1(data: bytes, at: int) -> tuple[ListOffsetsResponse, int]:
-    value = new(ListOffsetsResponse)
-    value.topics, at = read_array(data, at, _read_list_offsets_topic_response_v1, 6)
-    value.throttle_time_ms = 0
-    return value, at
+def _read_many_list_offsets_topic_response_v1(
+    data: bytes, at: int, count: int
+) -> tuple[list[ListOffsetsTopicResponse], int]:
+    values = []
+    for _ in range(count):
+        value = new(ListOffsetsTopicResponse)
+        value.name, at = read_string(data, at)
+        value.partitions, at = read_array(data, at, _read_many_list_offsets_partition_response_v1, 22)
+        values.append(value)
+    return values, at
 
 
 def _write_list_offsets_response_v1(out: bytearray, value: ListOffsetsResponse) -> None:
     write_array(out, value.topics, _write_list_offsets_topic_response_v1)
 
 
-def _read_list_offsets_response_v2(data: bytes, at: int) -> tuple[ListOffsetsResponse, int]:
+def _read_list_offsets_response_v1(data: bytes, at: int) -> tuple[ListOffsetsResponse, int]:
     value = new(ListOffsetsResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.topics, at = read_array(data, at + 4, _read_list_offsets_topic_response_v1, 6)
+    value.topics, at = read_array(data, at, _read_many_list_offsets_topic_response_v1, 6)
+    value.throttle_time_ms = 0
     return value, at
 
 
@@ -260,27 +311,33 @@ def _write_list_offsets_response_v2(out: bytearray, value: ListOffsetsResponse) 
     write_array(out, value.topics, _write_list_offsets_topic_response_v1)
 
 
-def _read_list_offsets_partition_response_v4(data: bytes, at: int) -> tuple[ListOffsetsPartitionResponse, int]:
-    value = new(ListOffsetsPartitionResponse)
-    (
-        value.partition_index,
-        value.error_code,
-        value.timestamp,
-        value.offset,
-        value.leader_epoch,
-    ) = _I_H_Q2_I.unpack_from(data, at)
-    return value, at + 26
+def _read_list_offsets_response_v2(data: bytes, at: int) -> tuple[ListOffsetsResponse, int]:
+    value = new(ListOffsetsResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.topics, at = read_array(data, at + 4, _read_many_list_offsets_topic_response_v1, 6)
+    return value, at
 
 
 def _write_list_offsets_partition_response_v4(out: bytearray, value: ListOffsetsPartitionResponse) -> None:
     out += _I_H_Q2_I.pack(value.partition_index, value.error_code, value.timestamp, value.offset, value.leader_epoch)
 
 
-def _read_list_offsets_topic_response_v4(data: bytes, at: int) -> tuple[ListOffsetsTopicResponse, int]:
-    value = new(ListOffsetsTopicResponse)
-    value.name, at = read_string(data, at)
-    value.partitions, at = read_array(data, at, _read_list_offsets_partition_response_v4, 26)
-    return value, at
+def _read_many_list_offsets_partition_response_v4(
+    data: bytes, at: int, count: int
+) -> tuple[list[ListOffsetsPartitionResponse], int]:
+    values = []
+    for _ in range(count):
+        value = new(ListOffsetsPartitionResponse)
+        (
+            value.partition_index,
+            value.error_code,
+            value.timestamp,
+            value.offset,
+            value.leader_epoch,
+        ) = _I_H_Q2_I.unpack_from(data, at)
+        at += 26
+        values.append(value)
+    return values, at
 
 
 def _write_list_offsets_topic_response_v4(out: bytearray, value: ListOffsetsTopicResponse) -> None:
@@ -288,11 +345,16 @@ def _write_list_offsets_topic_response_v4(out: bytearray, value: ListOffsetsTopi
     write_array(out, value.partitions, _write_list_offsets_partition_response_v4)
 
 
-def _read_list_offsets_response_v4(data: bytes, at: int) -> tuple[ListOffsetsResponse, int]:
-    value = new(ListOffsetsResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.topics, at = read_array(data, at + 4, _read_list_offsets_topic_response_v4, 6)
-    return value, at
+def _read_many_list_offsets_topic_response_v4(
+    data: bytes, at: int, count: int
+) -> tuple[list[ListOffsetsTopicResponse], int]:
+    values = []
+    for _ in range(count):
+        value = new(ListOffsetsTopicResponse)
+        value.name, at = read_string(data, at)
+        value.partitions, at = read_array(data, at, _read_many_list_offsets_partition_response_v4, 26)
+        values.append(value)
+    return values, at
 
 
 def _write_list_offsets_response_v4(out: bytearray, value: ListOffsetsResponse) -> None:
@@ -300,17 +362,11 @@ def _write_list_offsets_response_v4(out: bytearray, value: ListOffsetsResponse) 
     write_array(out, value.topics, _write_list_offsets_topic_response_v4)
 
 
-def _read_list_offsets_partition_response_v6(data: bytes, at: int) -> tuple[ListOffsetsPartitionResponse, int]:
-    value = new(ListOffsetsPartitionResponse)
-    (
-        value.partition_index,
-        value.error_code,
-        value.timestamp,
-        value.offset,
-        value.leader_epoch,
-    ) = _I_H_Q2_I.unpack_from(data, at)
-    at += 26
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_list_offsets_response_v4(data: bytes, at: int) -> tuple[ListOffsetsResponse, int]:
+    value = new(ListOffsetsResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.topics, at = read_array(data, at + 4, _read_many_list_offsets_topic_response_v4, 6)
+    return value, at
 
 
 def _write_list_offsets_partition_response_v6(out: bytearray, value: ListOffsetsPartitionResponse) -> None:
@@ -318,11 +374,23 @@ def _write_list_offsets_partition_response_v6(out: bytearray, value: ListOffsets
     out.append(0)
 
 
-def _read_list_offsets_topic_response_v6(data: bytes, at: int) -> tuple[ListOffsetsTopicResponse, int]:
-    value = new(ListOffsetsTopicResponse)
-    value.name, at = read_compact_string(data, at)
-    value.partitions, at = read_compact_array(data, at, _read_list_offsets_partition_response_v6, 27)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_list_offsets_partition_response_v6(
+    data: bytes, at: int, count: int
+) -> tuple[list[ListOffsetsPartitionResponse], int]:
+    values = []
+    for _ in range(count):
+        value = new(ListOffsetsPartitionResponse)
+        (
+            value.partition_index,
+            value.error_code,
+            value.timestamp,
+            value.offset,
+            value.leader_epoch,
+            tags,
+        ) = _I_H_Q2_I_U8.unpack_from(data, at)
+        at = at + 27 if tags == 0 else skip_tagged_fields(data, at + 26)
+        values.append(value)
+    return values, at
 
 
 def _write_list_offsets_topic_response_v6(out: bytearray, value: ListOffsetsTopicResponse) -> None:
@@ -331,17 +399,47 @@ def _write_list_offsets_topic_response_v6(out: bytearray, value: ListOffsetsTopi
     out.append(0)
 
 
-def _read_list_offsets_response_v6(data: bytes, at: int) -> tuple[ListOffsetsResponse, int]:
-    value = new(ListOffsetsResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.topics, at = read_compact_array(data, at + 4, _read_list_offsets_topic_response_v6, 3)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_list_offsets_topic_response_v6(
+    data: bytes, at: int, count: int
+) -> tuple[list[ListOffsetsTopicResponse], int]:
+    values = []
+    for _ in range(count):
+        value = new(ListOffsetsTopicResponse)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.name, at = data[at + 1 : end].decode(), end
+        else:
+            value.name, at = read_compact_string(data, at)
+        size = data[at]
+        if 1 < size < 0x80:
+            value.partitions, at = _read_many_list_offsets_partition_response_v6(data, at + 1, size - 1)
+        elif size == 1:
+            value.partitions, at = [], at + 1
+        else:
+            value.partitions, at = read_compact_array(data, at, _read_many_list_offsets_partition_response_v6, 27)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_list_offsets_response_v6(out: bytearray, value: ListOffsetsResponse) -> None:
     out += _I.pack(value.throttle_time_ms)
     write_compact_array(out, value.topics, _write_list_offsets_topic_response_v6)
     out.append(0)
+
+
+def _read_list_offsets_response_v6(data: bytes, at: int) -> tuple[ListOffsetsResponse, int]:
+    value = new(ListOffsetsResponse)
+    value.throttle_time_ms, size = _I_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.topics, at = _read_many_list_offsets_topic_response_v6(data, at + 5, size - 1)
+    elif size == 1:
+        value.topics, at = [], at + 5
+    else:
+        value.topics, at = read_compact_array(data, at + 4, _read_many_list_offsets_topic_response_v6, 3)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 REQUEST: Codec[ListOffsetsRequest] = {

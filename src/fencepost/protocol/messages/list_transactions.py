@@ -14,6 +14,7 @@ from fencepost.protocol.wire import (
     read_compact_int64s,
     read_compact_nullable_string,
     read_compact_string,
+    read_compact_strings,
     skip_tagged_fields,
     write_compact_array,
     write_compact_int64s,
@@ -48,16 +49,9 @@ class ListTransactionsResponse:
 
 
 _I_H = Struct(">ih")
+_I_H_U8 = Struct(">ihB")
 _Q = Struct(">q")
-
-
-def _read_list_transactions_request_v0(data: bytes, at: int) -> tuple[ListTransactionsRequest, int]:
-    value = new(ListTransactionsRequest)
-    value.state_filters, at = read_compact_array(data, at, read_compact_string, 1)
-    value.producer_id_filters, at = read_compact_int64s(data, at)
-    value.duration_filter = -1
-    value.transactional_id_pattern = None
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+_Q_U8 = Struct(">qB")
 
 
 def _write_list_transactions_request_v0(out: bytearray, value: ListTransactionsRequest) -> None:
@@ -66,14 +60,20 @@ def _write_list_transactions_request_v0(out: bytearray, value: ListTransactionsR
     out.append(0)
 
 
-def _read_list_transactions_request_v1(data: bytes, at: int) -> tuple[ListTransactionsRequest, int]:
+def _read_list_transactions_request_v0(data: bytes, at: int) -> tuple[ListTransactionsRequest, int]:
     value = new(ListTransactionsRequest)
-    value.state_filters, at = read_compact_array(data, at, read_compact_string, 1)
+    size = data[at]
+    if 1 < size < 0x80:
+        value.state_filters, at = read_compact_strings(data, at + 1, size - 1)
+    elif size == 1:
+        value.state_filters, at = [], at + 1
+    else:
+        value.state_filters, at = read_compact_array(data, at, read_compact_strings, 1)
     value.producer_id_filters, at = read_compact_int64s(data, at)
-    (value.duration_filter,) = _Q.unpack_from(data, at)
+    value.duration_filter = -1
     value.transactional_id_pattern = None
-    at += 8
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_list_transactions_request_v1(out: bytearray, value: ListTransactionsRequest) -> None:
@@ -83,13 +83,20 @@ def _write_list_transactions_request_v1(out: bytearray, value: ListTransactionsR
     out.append(0)
 
 
-def _read_list_transactions_request_v2(data: bytes, at: int) -> tuple[ListTransactionsRequest, int]:
+def _read_list_transactions_request_v1(data: bytes, at: int) -> tuple[ListTransactionsRequest, int]:
     value = new(ListTransactionsRequest)
-    value.state_filters, at = read_compact_array(data, at, read_compact_string, 1)
+    size = data[at]
+    if 1 < size < 0x80:
+        value.state_filters, at = read_compact_strings(data, at + 1, size - 1)
+    elif size == 1:
+        value.state_filters, at = [], at + 1
+    else:
+        value.state_filters, at = read_compact_array(data, at, read_compact_strings, 1)
     value.producer_id_filters, at = read_compact_int64s(data, at)
-    (value.duration_filter,) = _Q.unpack_from(data, at)
-    value.transactional_id_pattern, at = read_compact_nullable_string(data, at + 8)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    value.duration_filter, tags = _Q_U8.unpack_from(data, at)
+    value.transactional_id_pattern = None
+    at = at + 9 if tags == 0 else skip_tagged_fields(data, at + 8)
+    return value, at
 
 
 def _write_list_transactions_request_v2(out: bytearray, value: ListTransactionsRequest) -> None:
@@ -100,12 +107,26 @@ def _write_list_transactions_request_v2(out: bytearray, value: ListTransactionsR
     out.append(0)
 
 
-def _read_transaction_state_v0(data: bytes, at: int) -> tuple[TransactionState, int]:
-    value = new(TransactionState)
-    value.transactional_id, at = read_compact_string(data, at)
-    (value.producer_id,) = _Q.unpack_from(data, at)
-    value.transaction_state, at = read_compact_string(data, at + 8)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_list_transactions_request_v2(data: bytes, at: int) -> tuple[ListTransactionsRequest, int]:
+    value = new(ListTransactionsRequest)
+    size = data[at]
+    if 1 < size < 0x80:
+        value.state_filters, at = read_compact_strings(data, at + 1, size - 1)
+    elif size == 1:
+        value.state_filters, at = [], at + 1
+    else:
+        value.state_filters, at = read_compact_array(data, at, read_compact_strings, 1)
+    value.producer_id_filters, at = read_compact_int64s(data, at)
+    value.duration_filter, size = _Q_U8.unpack_from(data, at)
+    if 0 < size < 0x80:
+        end = at + 8 + size
+        value.transactional_id_pattern, at = data[at + 9 : end].decode(), end
+    elif size == 0:
+        value.transactional_id_pattern, at = None, at + 9
+    else:
+        value.transactional_id_pattern, at = read_compact_nullable_string(data, at + 8)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_transaction_state_v0(out: bytearray, value: TransactionState) -> None:
@@ -115,12 +136,25 @@ def _write_transaction_state_v0(out: bytearray, value: TransactionState) -> None
     out.append(0)
 
 
-def _read_list_transactions_response_v0(data: bytes, at: int) -> tuple[ListTransactionsResponse, int]:
-    value = new(ListTransactionsResponse)
-    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
-    value.unknown_state_filters, at = read_compact_array(data, at + 6, read_compact_string, 1)
-    value.transaction_states, at = read_compact_array(data, at, _read_transaction_state_v0, 11)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_transaction_state_v0(data: bytes, at: int, count: int) -> tuple[list[TransactionState], int]:
+    values = []
+    for _ in range(count):
+        value = new(TransactionState)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.transactional_id, at = data[at + 1 : end].decode(), end
+        else:
+            value.transactional_id, at = read_compact_string(data, at)
+        value.producer_id, size = _Q_U8.unpack_from(data, at)
+        if 0 < size < 0x80:
+            end = at + 8 + size
+            value.transaction_state, at = data[at + 9 : end].decode(), end
+        else:
+            value.transaction_state, at = read_compact_string(data, at + 8)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_list_transactions_response_v0(out: bytearray, value: ListTransactionsResponse) -> None:
@@ -128,6 +162,26 @@ def _write_list_transactions_response_v0(out: bytearray, value: ListTransactions
     write_compact_array(out, value.unknown_state_filters, write_compact_string)
     write_compact_array(out, value.transaction_states, _write_transaction_state_v0)
     out.append(0)
+
+
+def _read_list_transactions_response_v0(data: bytes, at: int) -> tuple[ListTransactionsResponse, int]:
+    value = new(ListTransactionsResponse)
+    value.throttle_time_ms, value.error_code, size = _I_H_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.unknown_state_filters, at = read_compact_strings(data, at + 7, size - 1)
+    elif size == 1:
+        value.unknown_state_filters, at = [], at + 7
+    else:
+        value.unknown_state_filters, at = read_compact_array(data, at + 6, read_compact_strings, 1)
+    size = data[at]
+    if 1 < size < 0x80:
+        value.transaction_states, at = _read_many_transaction_state_v0(data, at + 1, size - 1)
+    elif size == 1:
+        value.transaction_states, at = [], at + 1
+    else:
+        value.transaction_states, at = read_compact_array(data, at, _read_many_transaction_state_v0, 11)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 REQUEST: Codec[ListTransactionsRequest] = {

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from fencepost.protocol.wire import (
     Codec,
+    UNPACK_INT32S,
     need,
     new,
     read_array,
@@ -22,8 +23,8 @@ from fencepost.protocol.wire import (
     read_nullable_array,
     read_nullable_string,
     read_string,
-    read_uuid,
     skip_tagged_fields,
+    uuid_of,
     write_array,
     write_compact_array,
     write_compact_int32s,
@@ -94,42 +95,42 @@ class MetadataResponse:
     cluster_authorized_operations: int = -2147483648  # v8-10
 
 
-_T = Struct(">?")
-_T2 = Struct(">??")
-_T3 = Struct(">???")
 _H = Struct(">h")
 _H_I2 = Struct(">hii")
 _H_I3 = Struct(">hiii")
+_H_I3_U8 = Struct(">hiiiB")
+_H_U8 = Struct(">hB")
 _I = Struct(">i")
-
-
-def _read_metadata_request_topic_v0(data: bytes, at: int) -> tuple[MetadataRequestTopic, int]:
-    value = new(MetadataRequestTopic)
-    value.name, at = read_string(data, at)
-    value.topic_id = None
-    return value, at
+_I_U8 = Struct(">iB")
+_T = Struct(">?")
+_T2 = Struct(">??")
+_T2_U8 = Struct(">??B")
+_T3 = Struct(">???")
+_T3_U8 = Struct(">???B")
+_T_U8 = Struct(">?B")
 
 
 def _write_metadata_request_topic_v0(out: bytearray, value: MetadataRequestTopic) -> None:
     write_string(out, value.name or "")
 
 
-def _read_metadata_request_v0(data: bytes, at: int) -> tuple[MetadataRequest, int]:
-    value = new(MetadataRequest)
-    value.topics, at = read_array(data, at, _read_metadata_request_topic_v0, 2)
-    value.allow_auto_topic_creation = True
-    value.include_topic_authorized_operations = False
-    value.include_cluster_authorized_operations = False
-    return value, at
+def _read_many_metadata_request_topic_v0(data: bytes, at: int, count: int) -> tuple[list[MetadataRequestTopic], int]:
+    values = []
+    for _ in range(count):
+        value = new(MetadataRequestTopic)
+        value.name, at = read_string(data, at)
+        value.topic_id = None
+        values.append(value)
+    return values, at
 
 
 def _write_metadata_request_v0(out: bytearray, value: MetadataRequest) -> None:
     write_array(out, need(value.topics, "topics"), _write_metadata_request_topic_v0)
 
 
-def _read_metadata_request_v1(data: bytes, at: int) -> tuple[MetadataRequest, int]:
+def _read_metadata_request_v0(data: bytes, at: int) -> tuple[MetadataRequest, int]:
     value = new(MetadataRequest)
-    value.topics, at = read_nullable_array(data, at, _read_metadata_request_topic_v0, 2)
+    value.topics, at = read_array(data, at, _read_many_metadata_request_topic_v0, 2)
     value.allow_auto_topic_creation = True
     value.include_topic_authorized_operations = False
     value.include_cluster_authorized_operations = False
@@ -140,13 +141,13 @@ def _write_metadata_request_v1(out: bytearray, value: MetadataRequest) -> None:
     write_nullable_array(out, value.topics, _write_metadata_request_topic_v0)
 
 
-def _read_metadata_request_v4(data: bytes, at: int) -> tuple[MetadataRequest, int]:
+def _read_metadata_request_v1(data: bytes, at: int) -> tuple[MetadataRequest, int]:
     value = new(MetadataRequest)
-    value.topics, at = read_nullable_array(data, at, _read_metadata_request_topic_v0, 2)
-    (value.allow_auto_topic_creation,) = _T.unpack_from(data, at)
+    value.topics, at = read_nullable_array(data, at, _read_many_metadata_request_topic_v0, 2)
+    value.allow_auto_topic_creation = True
     value.include_topic_authorized_operations = False
     value.include_cluster_authorized_operations = False
-    return value, at + 1
+    return value, at
 
 
 def _write_metadata_request_v4(out: bytearray, value: MetadataRequest) -> None:
@@ -154,15 +155,14 @@ def _write_metadata_request_v4(out: bytearray, value: MetadataRequest) -> None:
     out += _T.pack(value.allow_auto_topic_creation)
 
 
-def _read_metadata_request_v8(data: bytes, at: int) -> tuple[MetadataRequest, int]:
+def _read_metadata_request_v4(data: bytes, at: int) -> tuple[MetadataRequest, int]:
     value = new(MetadataRequest)
-    value.topics, at = read_nullable_array(data, at, _read_metadata_request_topic_v0, 2)
-    (
-        value.allow_auto_topic_creation,
-        value.include_cluster_authorized_operations,
-        value.include_topic_authorized_operations,
-    ) = _T3.unpack_from(data, at)
-    return value, at + 3
+    value.topics, at = read_nullable_array(data, at, _read_many_metadata_request_topic_v0, 2)
+    (value.allow_auto_topic_creation,) = _T.unpack_from(data, at)
+    value.include_topic_authorized_operations = False
+    value.include_cluster_authorized_operations = False
+    at += 1
+    return value, at
 
 
 def _write_metadata_request_v8(out: bytearray, value: MetadataRequest) -> None:
@@ -174,11 +174,16 @@ def _write_metadata_request_v8(out: bytearray, value: MetadataRequest) -> None:
     )
 
 
-def _read_metadata_request_topic_v9(data: bytes, at: int) -> tuple[MetadataRequestTopic, int]:
-    value = new(MetadataRequestTopic)
-    value.name, at = read_compact_string(data, at)
-    value.topic_id = None
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_metadata_request_v8(data: bytes, at: int) -> tuple[MetadataRequest, int]:
+    value = new(MetadataRequest)
+    value.topics, at = read_nullable_array(data, at, _read_many_metadata_request_topic_v0, 2)
+    (
+        value.allow_auto_topic_creation,
+        value.include_cluster_authorized_operations,
+        value.include_topic_authorized_operations,
+    ) = _T3.unpack_from(data, at)
+    at += 3
+    return value, at
 
 
 def _write_metadata_request_topic_v9(out: bytearray, value: MetadataRequestTopic) -> None:
@@ -186,16 +191,20 @@ def _write_metadata_request_topic_v9(out: bytearray, value: MetadataRequestTopic
     out.append(0)
 
 
-def _read_metadata_request_v9(data: bytes, at: int) -> tuple[MetadataRequest, int]:
-    value = new(MetadataRequest)
-    value.topics, at = read_compact_nullable_array(data, at, _read_metadata_request_topic_v9, 2)
-    (
-        value.allow_auto_topic_creation,
-        value.include_cluster_authorized_operations,
-        value.include_topic_authorized_operations,
-    ) = _T3.unpack_from(data, at)
-    at += 3
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_metadata_request_topic_v9(data: bytes, at: int, count: int) -> tuple[list[MetadataRequestTopic], int]:
+    values = []
+    for _ in range(count):
+        value = new(MetadataRequestTopic)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.name, at = data[at + 1 : end].decode(), end
+        else:
+            value.name, at = read_compact_string(data, at)
+        value.topic_id = None
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_metadata_request_v9(out: bytearray, value: MetadataRequest) -> None:
@@ -208,11 +217,25 @@ def _write_metadata_request_v9(out: bytearray, value: MetadataRequest) -> None:
     out.append(0)
 
 
-def _read_metadata_request_topic_v10(data: bytes, at: int) -> tuple[MetadataRequestTopic, int]:
-    value = new(MetadataRequestTopic)
-    value.topic_id, at = read_uuid(data, at)
-    value.name, at = read_compact_nullable_string(data, at)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_metadata_request_v9(data: bytes, at: int) -> tuple[MetadataRequest, int]:
+    value = new(MetadataRequest)
+    size = data[at]
+    if 1 < size < 0x80:
+        value.topics, at = _read_many_metadata_request_topic_v9(data, at + 1, size - 1)
+    elif size == 1:
+        value.topics, at = [], at + 1
+    elif size == 0:
+        value.topics, at = None, at + 1
+    else:
+        value.topics, at = read_compact_nullable_array(data, at, _read_many_metadata_request_topic_v9, 2)
+    (
+        value.allow_auto_topic_creation,
+        value.include_cluster_authorized_operations,
+        value.include_topic_authorized_operations,
+        tags,
+    ) = _T3_U8.unpack_from(data, at)
+    at = at + 4 if tags == 0 else skip_tagged_fields(data, at + 3)
+    return value, at
 
 
 def _write_metadata_request_topic_v10(out: bytearray, value: MetadataRequestTopic) -> None:
@@ -221,16 +244,22 @@ def _write_metadata_request_topic_v10(out: bytearray, value: MetadataRequestTopi
     out.append(0)
 
 
-def _read_metadata_request_v10(data: bytes, at: int) -> tuple[MetadataRequest, int]:
-    value = new(MetadataRequest)
-    value.topics, at = read_compact_nullable_array(data, at, _read_metadata_request_topic_v10, 18)
-    (
-        value.allow_auto_topic_creation,
-        value.include_cluster_authorized_operations,
-        value.include_topic_authorized_operations,
-    ) = _T3.unpack_from(data, at)
-    at += 3
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_metadata_request_topic_v10(data: bytes, at: int, count: int) -> tuple[list[MetadataRequestTopic], int]:
+    values = []
+    for _ in range(count):
+        value = new(MetadataRequestTopic)
+        value.topic_id, at = uuid_of(data[at : at + 16]), at + 16
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.name, at = data[at + 1 : end].decode(), end
+        elif size == 0:
+            value.name, at = None, at + 1
+        else:
+            value.name, at = read_compact_nullable_string(data, at)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_metadata_request_v10(out: bytearray, value: MetadataRequest) -> None:
@@ -243,13 +272,25 @@ def _write_metadata_request_v10(out: bytearray, value: MetadataRequest) -> None:
     out.append(0)
 
 
-def _read_metadata_request_v11(data: bytes, at: int) -> tuple[MetadataRequest, int]:
+def _read_metadata_request_v10(data: bytes, at: int) -> tuple[MetadataRequest, int]:
     value = new(MetadataRequest)
-    value.topics, at = read_compact_nullable_array(data, at, _read_metadata_request_topic_v10, 18)
-    value.allow_auto_topic_creation, value.include_topic_authorized_operations = _T2.unpack_from(data, at)
-    value.include_cluster_authorized_operations = False
-    at += 2
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    size = data[at]
+    if 1 < size < 0x80:
+        value.topics, at = _read_many_metadata_request_topic_v10(data, at + 1, size - 1)
+    elif size == 1:
+        value.topics, at = [], at + 1
+    elif size == 0:
+        value.topics, at = None, at + 1
+    else:
+        value.topics, at = read_compact_nullable_array(data, at, _read_many_metadata_request_topic_v10, 18)
+    (
+        value.allow_auto_topic_creation,
+        value.include_cluster_authorized_operations,
+        value.include_topic_authorized_operations,
+        tags,
+    ) = _T3_U8.unpack_from(data, at)
+    at = at + 4 if tags == 0 else skip_tagged_fields(data, at + 3)
+    return value, at
 
 
 def _write_metadata_request_v11(out: bytearray, value: MetadataRequest) -> None:
@@ -258,13 +299,21 @@ def _write_metadata_request_v11(out: bytearray, value: MetadataRequest) -> None:
     out.append(0)
 
 
-def _read_metadata_response_broker_v0(data: bytes, at: int) -> tuple[MetadataResponseBroker, int]:
-    value = new(MetadataResponseBroker)
-    (value.node_id,) = _I.unpack_from(data, at)
-    value.host, at = read_string(data, at + 4)
-    (value.port,) = _I.unpack_from(data, at)
-    value.rack = None
-    return value, at + 4
+def _read_metadata_request_v11(data: bytes, at: int) -> tuple[MetadataRequest, int]:
+    value = new(MetadataRequest)
+    size = data[at]
+    if 1 < size < 0x80:
+        value.topics, at = _read_many_metadata_request_topic_v10(data, at + 1, size - 1)
+    elif size == 1:
+        value.topics, at = [], at + 1
+    elif size == 0:
+        value.topics, at = None, at + 1
+    else:
+        value.topics, at = read_compact_nullable_array(data, at, _read_many_metadata_request_topic_v10, 18)
+    value.allow_auto_topic_creation, value.include_topic_authorized_operations, tags = _T2_U8.unpack_from(data, at)
+    value.include_cluster_authorized_operations = False
+    at = at + 3 if tags == 0 else skip_tagged_fields(data, at + 2)
+    return value, at
 
 
 def _write_metadata_response_broker_v0(out: bytearray, value: MetadataResponseBroker) -> None:
@@ -273,14 +322,19 @@ def _write_metadata_response_broker_v0(out: bytearray, value: MetadataResponseBr
     out += _I.pack(value.port)
 
 
-def _read_metadata_response_partition_v0(data: bytes, at: int) -> tuple[MetadataResponsePartition, int]:
-    value = new(MetadataResponsePartition)
-    value.error_code, value.partition_index, value.leader_id = _H_I2.unpack_from(data, at)
-    value.replica_nodes, at = read_int32s(data, at + 10)
-    value.isr_nodes, at = read_int32s(data, at)
-    value.leader_epoch = -1
-    value.offline_replicas = ()
-    return value, at
+def _read_many_metadata_response_broker_v0(
+    data: bytes, at: int, count: int
+) -> tuple[list[MetadataResponseBroker], int]:
+    values = []
+    for _ in range(count):
+        value = new(MetadataResponseBroker)
+        (value.node_id,) = _I.unpack_from(data, at)
+        value.host, at = read_string(data, at + 4)
+        (value.port,) = _I.unpack_from(data, at)
+        value.rack = None
+        at += 4
+        values.append(value)
+    return values, at
 
 
 def _write_metadata_response_partition_v0(out: bytearray, value: MetadataResponsePartition) -> None:
@@ -289,15 +343,19 @@ def _write_metadata_response_partition_v0(out: bytearray, value: MetadataRespons
     write_int32s(out, value.isr_nodes)
 
 
-def _read_metadata_response_topic_v0(data: bytes, at: int) -> tuple[MetadataResponseTopic, int]:
-    value = new(MetadataResponseTopic)
-    (value.error_code,) = _H.unpack_from(data, at)
-    value.name, at = read_string(data, at + 2)
-    value.partitions, at = read_array(data, at, _read_metadata_response_partition_v0, 18)
-    value.topic_id = None
-    value.is_internal = False
-    value.topic_authorized_operations = -2147483648
-    return value, at
+def _read_many_metadata_response_partition_v0(
+    data: bytes, at: int, count: int
+) -> tuple[list[MetadataResponsePartition], int]:
+    values = []
+    for _ in range(count):
+        value = new(MetadataResponsePartition)
+        value.error_code, value.partition_index, value.leader_id = _H_I2.unpack_from(data, at)
+        value.replica_nodes, at = read_int32s(data, at + 10)
+        value.isr_nodes, at = read_int32s(data, at)
+        value.leader_epoch = -1
+        value.offline_replicas = ()
+        values.append(value)
+    return values, at
 
 
 def _write_metadata_response_topic_v0(out: bytearray, value: MetadataResponseTopic) -> None:
@@ -306,16 +364,18 @@ def _write_metadata_response_topic_v0(out: bytearray, value: MetadataResponseTop
     write_array(out, value.partitions, _write_metadata_response_partition_v0)
 
 
-def _read_metadata_response_v0(data: bytes, at: int) -> tuple[MetadataResponse, int]:
-    value = new(MetadataResponse)
-    value.brokers, at = read_array(data, at, _read_metadata_response_broker_v0, 10)
-    value.topics, at = read_array(data, at, _read_metadata_response_topic_v0, 8)
-    value.throttle_time_ms = 0
-    value.cluster_id = None
-    value.controller_id = -1
-    value.error_code = 0
-    value.cluster_authorized_operations = -2147483648
-    return value, at
+def _read_many_metadata_response_topic_v0(data: bytes, at: int, count: int) -> tuple[list[MetadataResponseTopic], int]:
+    values = []
+    for _ in range(count):
+        value = new(MetadataResponseTopic)
+        (value.error_code,) = _H.unpack_from(data, at)
+        value.name, at = read_string(data, at + 2)
+        value.partitions, at = read_array(data, at, _read_many_metadata_response_partition_v0, 18)
+        value.topic_id = None
+        value.is_internal = False
+        value.topic_authorized_operations = -2147483648
+        values.append(value)
+    return values, at
 
 
 def _write_metadata_response_v0(out: bytearray, value: MetadataResponse) -> None:
@@ -323,12 +383,15 @@ def _write_metadata_response_v0(out: bytearray, value: MetadataResponse) -> None
     write_array(out, value.topics, _write_metadata_response_topic_v0)
 
 
-def _read_metadata_response_broker_v1(data: bytes, at: int) -> tuple[MetadataResponseBroker, int]:
-    value = new(MetadataResponseBroker)
-    (value.node_id,) = _I.unpack_from(data, at)
-    value.host, at = read_string(data, at + 4)
-    (value.port,) = _I.unpack_from(data, at)
-    value.rack, at = read_nullable_string(data, at + 4)
+def _read_metadata_response_v0(data: bytes, at: int) -> tuple[MetadataResponse, int]:
+    value = new(MetadataResponse)
+    value.brokers, at = read_array(data, at, _read_many_metadata_response_broker_v0, 10)
+    value.topics, at = read_array(data, at, _read_many_metadata_response_topic_v0, 8)
+    value.throttle_time_ms = 0
+    value.cluster_id = None
+    value.controller_id = -1
+    value.error_code = 0
+    value.cluster_authorized_operations = -2147483648
     return value, at
 
 
@@ -339,15 +402,18 @@ def _write_metadata_response_broker_v1(out: bytearray, value: MetadataResponseBr
     write_nullable_string(out, value.rack)
 
 
-def _read_metadata_response_topic_v1(data: bytes, at: int) -> tuple[MetadataResponseTopic, int]:
-    value = new(MetadataResponseTopic)
-    (value.error_code,) = _H.unpack_from(data, at)
-    value.name, at = read_string(data, at + 2)
-    (value.is_internal,) = _T.unpack_from(data, at)
-    value.partitions, at = read_array(data, at + 1, _read_metadata_response_partition_v0, 18)
-    value.topic_id = None
-    value.topic_authorized_operations = -2147483648
-    return value, at
+def _read_many_metadata_response_broker_v1(
+    data: bytes, at: int, count: int
+) -> tuple[list[MetadataResponseBroker], int]:
+    values = []
+    for _ in range(count):
+        value = new(MetadataResponseBroker)
+        (value.node_id,) = _I.unpack_from(data, at)
+        value.host, at = read_string(data, at + 4)
+        (value.port,) = _I.unpack_from(data, at)
+        value.rack, at = read_nullable_string(data, at + 4)
+        values.append(value)
+    return values, at
 
 
 def _write_metadata_response_topic_v1(out: bytearray, value: MetadataResponseTopic) -> None:
@@ -357,16 +423,18 @@ def _write_metadata_response_topic_v1(out: bytearray, value: MetadataResponseTop
     write_array(out, value.partitions, _write_metadata_response_partition_v0)
 
 
-def _read_metadata_response_v1(data: bytes, at: int) -> tuple[MetadataResponse, int]:
-    value = new(MetadataResponse)
-    value.brokers, at = read_array(data, at, _read_metadata_response_broker_v1, 12)
-    (value.controller_id,) = _I.unpack_from(data, at)
-    value.topics, at = read_array(data, at + 4, _read_metadata_response_topic_v1, 9)
-    value.throttle_time_ms = 0
-    value.cluster_id = None
-    value.error_code = 0
-    value.cluster_authorized_operations = -2147483648
-    return value, at
+def _read_many_metadata_response_topic_v1(data: bytes, at: int, count: int) -> tuple[list[MetadataResponseTopic], int]:
+    values = []
+    for _ in range(count):
+        value = new(MetadataResponseTopic)
+        (value.error_code,) = _H.unpack_from(data, at)
+        value.name, at = read_string(data, at + 2)
+        (value.is_internal,) = _T.unpack_from(data, at)
+        value.partitions, at = read_array(data, at + 1, _read_many_metadata_response_partition_v0, 18)
+        value.topic_id = None
+        value.topic_authorized_operations = -2147483648
+        values.append(value)
+    return values, at
 
 
 def _write_metadata_response_v1(out: bytearray, value: MetadataResponse) -> None:
@@ -375,13 +443,13 @@ def _write_metadata_response_v1(out: bytearray, value: MetadataResponse) -> None
     write_array(out, value.topics, _write_metadata_response_topic_v1)
 
 
-def _read_metadata_response_v2(data: bytes, at: int) -> tuple[MetadataResponse, int]:
+def _read_metadata_response_v1(data: bytes, at: int) -> tuple[MetadataResponse, int]:
     value = new(MetadataResponse)
-    value.brokers, at = read_array(data, at, _read_metadata_response_broker_v1, 12)
-    value.cluster_id, at = read_nullable_string(data, at)
+    value.brokers, at = read_array(data, at, _read_many_metadata_response_broker_v1, 12)
     (value.controller_id,) = _I.unpack_from(data, at)
-    value.topics, at = read_array(data, at + 4, _read_metadata_response_topic_v1, 9)
+    value.topics, at = read_array(data, at + 4, _read_many_metadata_response_topic_v1, 9)
     value.throttle_time_ms = 0
+    value.cluster_id = None
     value.error_code = 0
     value.cluster_authorized_operations = -2147483648
     return value, at
@@ -394,13 +462,13 @@ def _write_metadata_response_v2(out: bytearray, value: MetadataResponse) -> None
     write_array(out, value.topics, _write_metadata_response_topic_v1)
 
 
-def _read_metadata_response_v3(data: bytes, at: int) -> tuple[MetadataResponse, int]:
+def _read_metadata_response_v2(data: bytes, at: int) -> tuple[MetadataResponse, int]:
     value = new(MetadataResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.brokers, at = read_array(data, at + 4, _read_metadata_response_broker_v1, 12)
+    value.brokers, at = read_array(data, at, _read_many_metadata_response_broker_v1, 12)
     value.cluster_id, at = read_nullable_string(data, at)
     (value.controller_id,) = _I.unpack_from(data, at)
-    value.topics, at = read_array(data, at + 4, _read_metadata_response_topic_v1, 9)
+    value.topics, at = read_array(data, at + 4, _read_many_metadata_response_topic_v1, 9)
+    value.throttle_time_ms = 0
     value.error_code = 0
     value.cluster_authorized_operations = -2147483648
     return value, at
@@ -414,13 +482,15 @@ def _write_metadata_response_v3(out: bytearray, value: MetadataResponse) -> None
     write_array(out, value.topics, _write_metadata_response_topic_v1)
 
 
-def _read_metadata_response_partition_v5(data: bytes, at: int) -> tuple[MetadataResponsePartition, int]:
-    value = new(MetadataResponsePartition)
-    value.error_code, value.partition_index, value.leader_id = _H_I2.unpack_from(data, at)
-    value.replica_nodes, at = read_int32s(data, at + 10)
-    value.isr_nodes, at = read_int32s(data, at)
-    value.offline_replicas, at = read_int32s(data, at)
-    value.leader_epoch = -1
+def _read_metadata_response_v3(data: bytes, at: int) -> tuple[MetadataResponse, int]:
+    value = new(MetadataResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.brokers, at = read_array(data, at + 4, _read_many_metadata_response_broker_v1, 12)
+    value.cluster_id, at = read_nullable_string(data, at)
+    (value.controller_id,) = _I.unpack_from(data, at)
+    value.topics, at = read_array(data, at + 4, _read_many_metadata_response_topic_v1, 9)
+    value.error_code = 0
+    value.cluster_authorized_operations = -2147483648
     return value, at
 
 
@@ -431,15 +501,19 @@ def _write_metadata_response_partition_v5(out: bytearray, value: MetadataRespons
     write_int32s(out, value.offline_replicas)
 
 
-def _read_metadata_response_topic_v5(data: bytes, at: int) -> tuple[MetadataResponseTopic, int]:
-    value = new(MetadataResponseTopic)
-    (value.error_code,) = _H.unpack_from(data, at)
-    value.name, at = read_string(data, at + 2)
-    (value.is_internal,) = _T.unpack_from(data, at)
-    value.partitions, at = read_array(data, at + 1, _read_metadata_response_partition_v5, 22)
-    value.topic_id = None
-    value.topic_authorized_operations = -2147483648
-    return value, at
+def _read_many_metadata_response_partition_v5(
+    data: bytes, at: int, count: int
+) -> tuple[list[MetadataResponsePartition], int]:
+    values = []
+    for _ in range(count):
+        value = new(MetadataResponsePartition)
+        value.error_code, value.partition_index, value.leader_id = _H_I2.unpack_from(data, at)
+        value.replica_nodes, at = read_int32s(data, at + 10)
+        value.isr_nodes, at = read_int32s(data, at)
+        value.offline_replicas, at = read_int32s(data, at)
+        value.leader_epoch = -1
+        values.append(value)
+    return values, at
 
 
 def _write_metadata_response_topic_v5(out: bytearray, value: MetadataResponseTopic) -> None:
@@ -449,16 +523,18 @@ def _write_metadata_response_topic_v5(out: bytearray, value: MetadataResponseTop
     write_array(out, value.partitions, _write_metadata_response_partition_v5)
 
 
-def _read_metadata_response_v5(data: bytes, at: int) -> tuple[MetadataResponse, int]:
-    value = new(MetadataResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.brokers, at = read_array(data, at + 4, _read_metadata_response_broker_v1, 12)
-    value.cluster_id, at = read_nullable_string(data, at)
-    (value.controller_id,) = _I.unpack_from(data, at)
-    value.topics, at = read_array(data, at + 4, _read_metadata_response_topic_v5, 9)
-    value.error_code = 0
-    value.cluster_authorized_operations = -2147483648
-    return value, at
+def _read_many_metadata_response_topic_v5(data: bytes, at: int, count: int) -> tuple[list[MetadataResponseTopic], int]:
+    values = []
+    for _ in range(count):
+        value = new(MetadataResponseTopic)
+        (value.error_code,) = _H.unpack_from(data, at)
+        value.name, at = read_string(data, at + 2)
+        (value.is_internal,) = _T.unpack_from(data, at)
+        value.partitions, at = read_array(data, at + 1, _read_many_metadata_response_partition_v5, 22)
+        value.topic_id = None
+        value.topic_authorized_operations = -2147483648
+        values.append(value)
+    return values, at
 
 
 def _write_metadata_response_v5(out: bytearray, value: MetadataResponse) -> None:
@@ -469,12 +545,15 @@ def _write_metadata_response_v5(out: bytearray, value: MetadataResponse) -> None
     write_array(out, value.topics, _write_metadata_response_topic_v5)
 
 
-def _read_metadata_response_partition_v7(data: bytes, at: int) -> tuple[MetadataResponsePartition, int]:
-    value = new(MetadataResponsePartition)
-    value.error_code, value.partition_index, value.leader_id, value.leader_epoch = _H_I3.unpack_from(data, at)
-    value.replica_nodes, at = read_int32s(data, at + 14)
-    value.isr_nodes, at = read_int32s(data, at)
-    value.offline_replicas, at = read_int32s(data, at)
+def _read_metadata_response_v5(data: bytes, at: int) -> tuple[MetadataResponse, int]:
+    value = new(MetadataResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.brokers, at = read_array(data, at + 4, _read_many_metadata_response_broker_v1, 12)
+    value.cluster_id, at = read_nullable_string(data, at)
+    (value.controller_id,) = _I.unpack_from(data, at)
+    value.topics, at = read_array(data, at + 4, _read_many_metadata_response_topic_v5, 9)
+    value.error_code = 0
+    value.cluster_authorized_operations = -2147483648
     return value, at
 
 
@@ -485,15 +564,18 @@ def _write_metadata_response_partition_v7(out: bytearray, value: MetadataRespons
     write_int32s(out, value.offline_replicas)
 
 
-def _read_metadata_response_topic_v7(data: bytes, at: int) -> tuple[MetadataResponseTopic, int]:
-    value = new(MetadataResponseTopic)
-    (value.error_code,) = _H.unpack_from(data, at)
-    value.name, at = read_string(data, at + 2)
-    (value.is_internal,) = _T.unpack_from(data, at)
-    value.partitions, at = read_array(data, at + 1, _read_metadata_response_partition_v7, 26)
-    value.topic_id = None
-    value.topic_authorized_operations = -2147483648
-    return value, at
+def _read_many_metadata_response_partition_v7(
+    data: bytes, at: int, count: int
+) -> tuple[list[MetadataResponsePartition], int]:
+    values = []
+    for _ in range(count):
+        value = new(MetadataResponsePartition)
+        value.error_code, value.partition_index, value.leader_id, value.leader_epoch = _H_I3.unpack_from(data, at)
+        value.replica_nodes, at = read_int32s(data, at + 14)
+        value.isr_nodes, at = read_int32s(data, at)
+        value.offline_replicas, at = read_int32s(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_metadata_response_topic_v7(out: bytearray, value: MetadataResponseTopic) -> None:
@@ -503,16 +585,18 @@ def _write_metadata_response_topic_v7(out: bytearray, value: MetadataResponseTop
     write_array(out, value.partitions, _write_metadata_response_partition_v7)
 
 
-def _read_metadata_response_v7(data: bytes, at: int) -> tuple[MetadataResponse, int]:
-    value = new(MetadataResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.brokers, at = read_array(data, at + 4, _read_metadata_response_broker_v1, 12)
-    value.cluster_id, at = read_nullable_string(data, at)
-    (value.controller_id,) = _I.unpack_from(data, at)
-    value.topics, at = read_array(data, at + 4, _read_metadata_response_topic_v7, 9)
-    value.error_code = 0
-    value.cluster_authorized_operations = -2147483648
-    return value, at
+def _read_many_metadata_response_topic_v7(data: bytes, at: int, count: int) -> tuple[list[MetadataResponseTopic], int]:
+    values = []
+    for _ in range(count):
+        value = new(MetadataResponseTopic)
+        (value.error_code,) = _H.unpack_from(data, at)
+        value.name, at = read_string(data, at + 2)
+        (value.is_internal,) = _T.unpack_from(data, at)
+        value.partitions, at = read_array(data, at + 1, _read_many_metadata_response_partition_v7, 26)
+        value.topic_id = None
+        value.topic_authorized_operations = -2147483648
+        values.append(value)
+    return values, at
 
 
 def _write_metadata_response_v7(out: bytearray, value: MetadataResponse) -> None:
@@ -523,15 +607,16 @@ def _write_metadata_response_v7(out: bytearray, value: MetadataResponse) -> None
     write_array(out, value.topics, _write_metadata_response_topic_v7)
 
 
-def _read_metadata_response_topic_v8(data: bytes, at: int) -> tuple[MetadataResponseTopic, int]:
-    value = new(MetadataResponseTopic)
-    (value.error_code,) = _H.unpack_from(data, at)
-    value.name, at = read_string(data, at + 2)
-    (value.is_internal,) = _T.unpack_from(data, at)
-    value.partitions, at = read_array(data, at + 1, _read_metadata_response_partition_v7, 26)
-    (value.topic_authorized_operations,) = _I.unpack_from(data, at)
-    value.topic_id = None
-    return value, at + 4
+def _read_metadata_response_v7(data: bytes, at: int) -> tuple[MetadataResponse, int]:
+    value = new(MetadataResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.brokers, at = read_array(data, at + 4, _read_many_metadata_response_broker_v1, 12)
+    value.cluster_id, at = read_nullable_string(data, at)
+    (value.controller_id,) = _I.unpack_from(data, at)
+    value.topics, at = read_array(data, at + 4, _read_many_metadata_response_topic_v7, 9)
+    value.error_code = 0
+    value.cluster_authorized_operations = -2147483648
+    return value, at
 
 
 def _write_metadata_response_topic_v8(out: bytearray, value: MetadataResponseTopic) -> None:
@@ -542,16 +627,19 @@ def _write_metadata_response_topic_v8(out: bytearray, value: MetadataResponseTop
     out += _I.pack(value.topic_authorized_operations)
 
 
-def _read_metadata_response_v8(data: bytes, at: int) -> tuple[MetadataResponse, int]:
-    value = new(MetadataResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.brokers, at = read_array(data, at + 4, _read_metadata_response_broker_v1, 12)
-    value.cluster_id, at = read_nullable_string(data, at)
-    (value.controller_id,) = _I.unpack_from(data, at)
-    value.topics, at = read_array(data, at + 4, _read_metadata_response_topic_v8, 13)
-    (value.cluster_authorized_operations,) = _I.unpack_from(data, at)
-    value.error_code = 0
-    return value, at + 4
+def _read_many_metadata_response_topic_v8(data: bytes, at: int, count: int) -> tuple[list[MetadataResponseTopic], int]:
+    values = []
+    for _ in range(count):
+        value = new(MetadataResponseTopic)
+        (value.error_code,) = _H.unpack_from(data, at)
+        value.name, at = read_string(data, at + 2)
+        (value.is_internal,) = _T.unpack_from(data, at)
+        value.partitions, at = read_array(data, at + 1, _read_many_metadata_response_partition_v7, 26)
+        (value.topic_authorized_operations,) = _I.unpack_from(data, at)
+        value.topic_id = None
+        at += 4
+        values.append(value)
+    return values, at
 
 
 def _write_metadata_response_v8(out: bytearray, value: MetadataResponse) -> None:
@@ -563,13 +651,17 @@ def _write_metadata_response_v8(out: bytearray, value: MetadataResponse) -> None
     out += _I.pack(value.cluster_authorized_operations)
 
 
-def _read_metadata_response_broker_v9(data: bytes, at: int) -> tuple[MetadataResponseBroker, int]:
-    value = new(MetadataResponseBroker)
-    (value.node_id,) = _I.unpack_from(data, at)
-    value.host, at = read_compact_string(data, at + 4)
-    (value.port,) = _I.unpack_from(data, at)
-    value.rack, at = read_compact_nullable_string(data, at + 4)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_metadata_response_v8(data: bytes, at: int) -> tuple[MetadataResponse, int]:
+    value = new(MetadataResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.brokers, at = read_array(data, at + 4, _read_many_metadata_response_broker_v1, 12)
+    value.cluster_id, at = read_nullable_string(data, at)
+    (value.controller_id,) = _I.unpack_from(data, at)
+    value.topics, at = read_array(data, at + 4, _read_many_metadata_response_topic_v8, 13)
+    (value.cluster_authorized_operations,) = _I.unpack_from(data, at)
+    value.error_code = 0
+    at += 4
+    return value, at
 
 
 def _write_metadata_response_broker_v9(out: bytearray, value: MetadataResponseBroker) -> None:
@@ -580,13 +672,29 @@ def _write_metadata_response_broker_v9(out: bytearray, value: MetadataResponseBr
     out.append(0)
 
 
-def _read_metadata_response_partition_v9(data: bytes, at: int) -> tuple[MetadataResponsePartition, int]:
-    value = new(MetadataResponsePartition)
-    value.error_code, value.partition_index, value.leader_id, value.leader_epoch = _H_I3.unpack_from(data, at)
-    value.replica_nodes, at = read_compact_int32s(data, at + 14)
-    value.isr_nodes, at = read_compact_int32s(data, at)
-    value.offline_replicas, at = read_compact_int32s(data, at)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_metadata_response_broker_v9(
+    data: bytes, at: int, count: int
+) -> tuple[list[MetadataResponseBroker], int]:
+    values = []
+    for _ in range(count):
+        value = new(MetadataResponseBroker)
+        value.node_id, size = _I_U8.unpack_from(data, at)
+        if 0 < size < 0x80:
+            end = at + 4 + size
+            value.host, at = data[at + 5 : end].decode(), end
+        else:
+            value.host, at = read_compact_string(data, at + 4)
+        value.port, size = _I_U8.unpack_from(data, at)
+        if 0 < size < 0x80:
+            end = at + 4 + size
+            value.rack, at = data[at + 5 : end].decode(), end
+        elif size == 0:
+            value.rack, at = None, at + 5
+        else:
+            value.rack, at = read_compact_nullable_string(data, at + 4)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_metadata_response_partition_v9(out: bytearray, value: MetadataResponsePartition) -> None:
@@ -597,16 +705,42 @@ def _write_metadata_response_partition_v9(out: bytearray, value: MetadataRespons
     out.append(0)
 
 
-def _read_metadata_response_topic_v9(data: bytes, at: int) -> tuple[MetadataResponseTopic, int]:
-    value = new(MetadataResponseTopic)
-    (value.error_code,) = _H.unpack_from(data, at)
-    value.name, at = read_compact_string(data, at + 2)
-    (value.is_internal,) = _T.unpack_from(data, at)
-    value.partitions, at = read_compact_array(data, at + 1, _read_metadata_response_partition_v9, 18)
-    (value.topic_authorized_operations,) = _I.unpack_from(data, at)
-    value.topic_id = None
-    at += 4
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_metadata_response_partition_v9(
+    data: bytes, at: int, count: int
+) -> tuple[list[MetadataResponsePartition], int]:
+    values = []
+    for _ in range(count):
+        value = new(MetadataResponsePartition)
+        (
+            value.error_code,
+            value.partition_index,
+            value.leader_id,
+            value.leader_epoch,
+            size,
+        ) = _H_I3_U8.unpack_from(data, at)
+        if 1 < size < 0x80:
+            value.replica_nodes, at = UNPACK_INT32S[size](data, at + 15), at + 11 + 4 * size
+        elif size == 1:
+            value.replica_nodes, at = (), at + 15
+        else:
+            value.replica_nodes, at = read_compact_int32s(data, at + 14)
+        size = data[at]
+        if 1 < size < 0x80:
+            value.isr_nodes, at = UNPACK_INT32S[size](data, at + 1), at - 3 + 4 * size
+        elif size == 1:
+            value.isr_nodes, at = (), at + 1
+        else:
+            value.isr_nodes, at = read_compact_int32s(data, at)
+        size = data[at]
+        if 1 < size < 0x80:
+            value.offline_replicas, at = UNPACK_INT32S[size](data, at + 1), at - 3 + 4 * size
+        elif size == 1:
+            value.offline_replicas, at = (), at + 1
+        else:
+            value.offline_replicas, at = read_compact_int32s(data, at)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_metadata_response_topic_v9(out: bytearray, value: MetadataResponseTopic) -> None:
@@ -618,17 +752,28 @@ def _write_metadata_response_topic_v9(out: bytearray, value: MetadataResponseTop
     out.append(0)
 
 
-def _read_metadata_response_v9(data: bytes, at: int) -> tuple[MetadataResponse, int]:
-    value = new(MetadataResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.brokers, at = read_compact_array(data, at + 4, _read_metadata_response_broker_v9, 11)
-    value.cluster_id, at = read_compact_nullable_string(data, at)
-    (value.controller_id,) = _I.unpack_from(data, at)
-    value.topics, at = read_compact_array(data, at + 4, _read_metadata_response_topic_v9, 10)
-    (value.cluster_authorized_operations,) = _I.unpack_from(data, at)
-    value.error_code = 0
-    at += 4
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_metadata_response_topic_v9(data: bytes, at: int, count: int) -> tuple[list[MetadataResponseTopic], int]:
+    values = []
+    for _ in range(count):
+        value = new(MetadataResponseTopic)
+        value.error_code, size = _H_U8.unpack_from(data, at)
+        if 0 < size < 0x80:
+            end = at + 2 + size
+            value.name, at = data[at + 3 : end].decode(), end
+        else:
+            value.name, at = read_compact_string(data, at + 2)
+        value.is_internal, size = _T_U8.unpack_from(data, at)
+        if 1 < size < 0x80:
+            value.partitions, at = _read_many_metadata_response_partition_v9(data, at + 2, size - 1)
+        elif size == 1:
+            value.partitions, at = [], at + 2
+        else:
+            value.partitions, at = read_compact_array(data, at + 1, _read_many_metadata_response_partition_v9, 18)
+        value.topic_authorized_operations, tags = _I_U8.unpack_from(data, at)
+        value.topic_id = None
+        at = at + 5 if tags == 0 else skip_tagged_fields(data, at + 4)
+        values.append(value)
+    return values, at
 
 
 def _write_metadata_response_v9(out: bytearray, value: MetadataResponse) -> None:
@@ -641,16 +786,34 @@ def _write_metadata_response_v9(out: bytearray, value: MetadataResponse) -> None
     out.append(0)
 
 
-def _read_metadata_response_topic_v10(data: bytes, at: int) -> tuple[MetadataResponseTopic, int]:
-    value = new(MetadataResponseTopic)
-    (value.error_code,) = _H.unpack_from(data, at)
-    value.name, at = read_compact_string(data, at + 2)
-    value.topic_id, at = read_uuid(data, at)
-    (value.is_internal,) = _T.unpack_from(data, at)
-    value.partitions, at = read_compact_array(data, at + 1, _read_metadata_response_partition_v9, 18)
-    (value.topic_authorized_operations,) = _I.unpack_from(data, at)
-    at += 4
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_metadata_response_v9(data: bytes, at: int) -> tuple[MetadataResponse, int]:
+    value = new(MetadataResponse)
+    value.throttle_time_ms, size = _I_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.brokers, at = _read_many_metadata_response_broker_v9(data, at + 5, size - 1)
+    elif size == 1:
+        value.brokers, at = [], at + 5
+    else:
+        value.brokers, at = read_compact_array(data, at + 4, _read_many_metadata_response_broker_v9, 11)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.cluster_id, at = data[at + 1 : end].decode(), end
+    elif size == 0:
+        value.cluster_id, at = None, at + 1
+    else:
+        value.cluster_id, at = read_compact_nullable_string(data, at)
+    value.controller_id, size = _I_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.topics, at = _read_many_metadata_response_topic_v9(data, at + 5, size - 1)
+    elif size == 1:
+        value.topics, at = [], at + 5
+    else:
+        value.topics, at = read_compact_array(data, at + 4, _read_many_metadata_response_topic_v9, 10)
+    value.cluster_authorized_operations, tags = _I_U8.unpack_from(data, at)
+    value.error_code = 0
+    at = at + 5 if tags == 0 else skip_tagged_fields(data, at + 4)
+    return value, at
 
 
 def _write_metadata_response_topic_v10(out: bytearray, value: MetadataResponseTopic) -> None:
@@ -663,17 +826,28 @@ def _write_metadata_response_topic_v10(out: bytearray, value: MetadataResponseTo
     out.append(0)
 
 
-def _read_metadata_response_v10(data: bytes, at: int) -> tuple[MetadataResponse, int]:
-    value = new(MetadataResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.brokers, at = read_compact_array(data, at + 4, _read_metadata_response_broker_v9, 11)
-    value.cluster_id, at = read_compact_nullable_string(data, at)
-    (value.controller_id,) = _I.unpack_from(data, at)
-    value.topics, at = read_compact_array(data, at + 4, _read_metadata_response_topic_v10, 26)
-    (value.cluster_authorized_operations,) = _I.unpack_from(data, at)
-    value.error_code = 0
-    at += 4
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_metadata_response_topic_v10(data: bytes, at: int, count: int) -> tuple[list[MetadataResponseTopic], int]:
+    values = []
+    for _ in range(count):
+        value = new(MetadataResponseTopic)
+        value.error_code, size = _H_U8.unpack_from(data, at)
+        if 0 < size < 0x80:
+            end = at + 2 + size
+            value.name, at = data[at + 3 : end].decode(), end
+        else:
+            value.name, at = read_compact_string(data, at + 2)
+        value.topic_id, at = uuid_of(data[at : at + 16]), at + 16
+        value.is_internal, size = _T_U8.unpack_from(data, at)
+        if 1 < size < 0x80:
+            value.partitions, at = _read_many_metadata_response_partition_v9(data, at + 2, size - 1)
+        elif size == 1:
+            value.partitions, at = [], at + 2
+        else:
+            value.partitions, at = read_compact_array(data, at + 1, _read_many_metadata_response_partition_v9, 18)
+        value.topic_authorized_operations, tags = _I_U8.unpack_from(data, at)
+        at = at + 5 if tags == 0 else skip_tagged_fields(data, at + 4)
+        values.append(value)
+    return values, at
 
 
 def _write_metadata_response_v10(out: bytearray, value: MetadataResponse) -> None:
@@ -686,16 +860,34 @@ def _write_metadata_response_v10(out: bytearray, value: MetadataResponse) -> Non
     out.append(0)
 
 
-def _read_metadata_response_v11(data: bytes, at: int) -> tuple[MetadataResponse, int]:
+def _read_metadata_response_v10(data: bytes, at: int) -> tuple[MetadataResponse, int]:
     value = new(MetadataResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.brokers, at = read_compact_array(data, at + 4, _read_metadata_response_broker_v9, 11)
-    value.cluster_id, at = read_compact_nullable_string(data, at)
-    (value.controller_id,) = _I.unpack_from(data, at)
-    value.topics, at = read_compact_array(data, at + 4, _read_metadata_response_topic_v10, 26)
+    value.throttle_time_ms, size = _I_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.brokers, at = _read_many_metadata_response_broker_v9(data, at + 5, size - 1)
+    elif size == 1:
+        value.brokers, at = [], at + 5
+    else:
+        value.brokers, at = read_compact_array(data, at + 4, _read_many_metadata_response_broker_v9, 11)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.cluster_id, at = data[at + 1 : end].decode(), end
+    elif size == 0:
+        value.cluster_id, at = None, at + 1
+    else:
+        value.cluster_id, at = read_compact_nullable_string(data, at)
+    value.controller_id, size = _I_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.topics, at = _read_many_metadata_response_topic_v10(data, at + 5, size - 1)
+    elif size == 1:
+        value.topics, at = [], at + 5
+    else:
+        value.topics, at = read_compact_array(data, at + 4, _read_many_metadata_response_topic_v10, 26)
+    value.cluster_authorized_operations, tags = _I_U8.unpack_from(data, at)
     value.error_code = 0
-    value.cluster_authorized_operations = -2147483648
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    at = at + 5 if tags == 0 else skip_tagged_fields(data, at + 4)
+    return value, at
 
 
 def _write_metadata_response_v11(out: bytearray, value: MetadataResponse) -> None:
@@ -707,16 +899,34 @@ def _write_metadata_response_v11(out: bytearray, value: MetadataResponse) -> Non
     out.append(0)
 
 
-def _read_metadata_response_topic_v12(data: bytes, at: int) -> tuple[MetadataResponseTopic, int]:
-    value = new(MetadataResponseTopic)
-    (value.error_code,) = _H.unpack_from(data, at)
-    value.name, at = read_compact_nullable_string(data, at + 2)
-    value.topic_id, at = read_uuid(data, at)
-    (value.is_internal,) = _T.unpack_from(data, at)
-    value.partitions, at = read_compact_array(data, at + 1, _read_metadata_response_partition_v9, 18)
-    (value.topic_authorized_operations,) = _I.unpack_from(data, at)
-    at += 4
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_metadata_response_v11(data: bytes, at: int) -> tuple[MetadataResponse, int]:
+    value = new(MetadataResponse)
+    value.throttle_time_ms, size = _I_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.brokers, at = _read_many_metadata_response_broker_v9(data, at + 5, size - 1)
+    elif size == 1:
+        value.brokers, at = [], at + 5
+    else:
+        value.brokers, at = read_compact_array(data, at + 4, _read_many_metadata_response_broker_v9, 11)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.cluster_id, at = data[at + 1 : end].decode(), end
+    elif size == 0:
+        value.cluster_id, at = None, at + 1
+    else:
+        value.cluster_id, at = read_compact_nullable_string(data, at)
+    value.controller_id, size = _I_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.topics, at = _read_many_metadata_response_topic_v10(data, at + 5, size - 1)
+    elif size == 1:
+        value.topics, at = [], at + 5
+    else:
+        value.topics, at = read_compact_array(data, at + 4, _read_many_metadata_response_topic_v10, 26)
+    value.error_code = 0
+    value.cluster_authorized_operations = -2147483648
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_metadata_response_topic_v12(out: bytearray, value: MetadataResponseTopic) -> None:
@@ -729,16 +939,30 @@ def _write_metadata_response_topic_v12(out: bytearray, value: MetadataResponseTo
     out.append(0)
 
 
-def _read_metadata_response_v12(data: bytes, at: int) -> tuple[MetadataResponse, int]:
-    value = new(MetadataResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.brokers, at = read_compact_array(data, at + 4, _read_metadata_response_broker_v9, 11)
-    value.cluster_id, at = read_compact_nullable_string(data, at)
-    (value.controller_id,) = _I.unpack_from(data, at)
-    value.topics, at = read_compact_array(data, at + 4, _read_metadata_response_topic_v12, 26)
-    value.error_code = 0
-    value.cluster_authorized_operations = -2147483648
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_metadata_response_topic_v12(data: bytes, at: int, count: int) -> tuple[list[MetadataResponseTopic], int]:
+    values = []
+    for _ in range(count):
+        value = new(MetadataResponseTopic)
+        value.error_code, size = _H_U8.unpack_from(data, at)
+        if 0 < size < 0x80:
+            end = at + 2 + size
+            value.name, at = data[at + 3 : end].decode(), end
+        elif size == 0:
+            value.name, at = None, at + 3
+        else:
+            value.name, at = read_compact_nullable_string(data, at + 2)
+        value.topic_id, at = uuid_of(data[at : at + 16]), at + 16
+        value.is_internal, size = _T_U8.unpack_from(data, at)
+        if 1 < size < 0x80:
+            value.partitions, at = _read_many_metadata_response_partition_v9(data, at + 2, size - 1)
+        elif size == 1:
+            value.partitions, at = [], at + 2
+        else:
+            value.partitions, at = read_compact_array(data, at + 1, _read_many_metadata_response_partition_v9, 18)
+        value.topic_authorized_operations, tags = _I_U8.unpack_from(data, at)
+        at = at + 5 if tags == 0 else skip_tagged_fields(data, at + 4)
+        values.append(value)
+    return values, at
 
 
 def _write_metadata_response_v12(out: bytearray, value: MetadataResponse) -> None:
@@ -750,17 +974,34 @@ def _write_metadata_response_v12(out: bytearray, value: MetadataResponse) -> Non
     out.append(0)
 
 
-def _read_metadata_response_v13(data: bytes, at: int) -> tuple[MetadataResponse, int]:
+def _read_metadata_response_v12(data: bytes, at: int) -> tuple[MetadataResponse, int]:
     value = new(MetadataResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.brokers, at = read_compact_array(data, at + 4, _read_metadata_response_broker_v9, 11)
-    value.cluster_id, at = read_compact_nullable_string(data, at)
-    (value.controller_id,) = _I.unpack_from(data, at)
-    value.topics, at = read_compact_array(data, at + 4, _read_metadata_response_topic_v12, 26)
-    (value.error_code,) = _H.unpack_from(data, at)
+    value.throttle_time_ms, size = _I_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.brokers, at = _read_many_metadata_response_broker_v9(data, at + 5, size - 1)
+    elif size == 1:
+        value.brokers, at = [], at + 5
+    else:
+        value.brokers, at = read_compact_array(data, at + 4, _read_many_metadata_response_broker_v9, 11)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.cluster_id, at = data[at + 1 : end].decode(), end
+    elif size == 0:
+        value.cluster_id, at = None, at + 1
+    else:
+        value.cluster_id, at = read_compact_nullable_string(data, at)
+    value.controller_id, size = _I_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.topics, at = _read_many_metadata_response_topic_v12(data, at + 5, size - 1)
+    elif size == 1:
+        value.topics, at = [], at + 5
+    else:
+        value.topics, at = read_compact_array(data, at + 4, _read_many_metadata_response_topic_v12, 26)
+    value.error_code = 0
     value.cluster_authorized_operations = -2147483648
-    at += 2
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_metadata_response_v13(out: bytearray, value: MetadataResponse) -> None:
@@ -771,6 +1012,36 @@ def _write_metadata_response_v13(out: bytearray, value: MetadataResponse) -> Non
     write_compact_array(out, value.topics, _write_metadata_response_topic_v12)
     out += _H.pack(value.error_code)
     out.append(0)
+
+
+def _read_metadata_response_v13(data: bytes, at: int) -> tuple[MetadataResponse, int]:
+    value = new(MetadataResponse)
+    value.throttle_time_ms, size = _I_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.brokers, at = _read_many_metadata_response_broker_v9(data, at + 5, size - 1)
+    elif size == 1:
+        value.brokers, at = [], at + 5
+    else:
+        value.brokers, at = read_compact_array(data, at + 4, _read_many_metadata_response_broker_v9, 11)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.cluster_id, at = data[at + 1 : end].decode(), end
+    elif size == 0:
+        value.cluster_id, at = None, at + 1
+    else:
+        value.cluster_id, at = read_compact_nullable_string(data, at)
+    value.controller_id, size = _I_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.topics, at = _read_many_metadata_response_topic_v12(data, at + 5, size - 1)
+    elif size == 1:
+        value.topics, at = [], at + 5
+    else:
+        value.topics, at = read_compact_array(data, at + 4, _read_many_metadata_response_topic_v12, 26)
+    value.error_code, tags = _H_U8.unpack_from(data, at)
+    value.cluster_authorized_operations = -2147483648
+    at = at + 3 if tags == 0 else skip_tagged_fields(data, at + 2)
+    return value, at
 
 
 REQUEST: Codec[MetadataRequest] = {

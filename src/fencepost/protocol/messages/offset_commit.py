@@ -17,8 +17,8 @@ from fencepost.protocol.wire import (
     read_compact_string,
     read_nullable_string,
     read_string,
-    read_uuid,
     skip_tagged_fields,
+    uuid_of,
     write_array,
     write_compact_array,
     write_compact_nullable_string,
@@ -77,17 +77,12 @@ class OffsetCommitResponse:
 
 _I = Struct(">i")
 _I_H = Struct(">ih")
+_I_H_U8 = Struct(">ihB")
 _I_Q = Struct(">iq")
 _I_Q_I = Struct(">iqi")
+_I_Q_I_U8 = Struct(">iqiB")
+_I_U8 = Struct(">iB")
 _Q = Struct(">q")
-
-
-def _read_offset_commit_request_partition_v2(data: bytes, at: int) -> tuple[OffsetCommitRequestPartition, int]:
-    value = new(OffsetCommitRequestPartition)
-    value.partition_index, value.committed_offset = _I_Q.unpack_from(data, at)
-    value.committed_metadata, at = read_nullable_string(data, at + 12)
-    value.committed_leader_epoch = -1
-    return value, at
 
 
 def _write_offset_commit_request_partition_v2(out: bytearray, value: OffsetCommitRequestPartition) -> None:
@@ -95,12 +90,17 @@ def _write_offset_commit_request_partition_v2(out: bytearray, value: OffsetCommi
     write_nullable_string(out, value.committed_metadata)
 
 
-def _read_offset_commit_request_topic_v2(data: bytes, at: int) -> tuple[OffsetCommitRequestTopic, int]:
-    value = new(OffsetCommitRequestTopic)
-    value.name, at = read_string(data, at)
-    value.partitions, at = read_array(data, at, _read_offset_commit_request_partition_v2, 14)
-    value.topic_id = None
-    return value, at
+def _read_many_offset_commit_request_partition_v2(
+    data: bytes, at: int, count: int
+) -> tuple[list[OffsetCommitRequestPartition], int]:
+    values = []
+    for _ in range(count):
+        value = new(OffsetCommitRequestPartition)
+        value.partition_index, value.committed_offset = _I_Q.unpack_from(data, at)
+        value.committed_metadata, at = read_nullable_string(data, at + 12)
+        value.committed_leader_epoch = -1
+        values.append(value)
+    return values, at
 
 
 def _write_offset_commit_request_topic_v2(out: bytearray, value: OffsetCommitRequestTopic) -> None:
@@ -108,15 +108,17 @@ def _write_offset_commit_request_topic_v2(out: bytearray, value: OffsetCommitReq
     write_array(out, value.partitions, _write_offset_commit_request_partition_v2)
 
 
-def _read_offset_commit_request_v2(data: bytes, at: int) -> tuple[OffsetCommitRequest, int]:
-    value = new(OffsetCommitRequest)
-    value.group_id, at = read_string(data, at)
-    (value.generation_id_or_member_epoch,) = _I.unpack_from(data, at)
-    value.member_id, at = read_string(data, at + 4)
-    (value.retention_time_ms,) = _Q.unpack_from(data, at)
-    value.topics, at = read_array(data, at + 8, _read_offset_commit_request_topic_v2, 6)
-    value.group_instance_id = None
-    return value, at
+def _read_many_offset_commit_request_topic_v2(
+    data: bytes, at: int, count: int
+) -> tuple[list[OffsetCommitRequestTopic], int]:
+    values = []
+    for _ in range(count):
+        value = new(OffsetCommitRequestTopic)
+        value.name, at = read_string(data, at)
+        value.partitions, at = read_array(data, at, _read_many_offset_commit_request_partition_v2, 14)
+        value.topic_id = None
+        values.append(value)
+    return values, at
 
 
 def _write_offset_commit_request_v2(out: bytearray, value: OffsetCommitRequest) -> None:
@@ -127,14 +129,14 @@ def _write_offset_commit_request_v2(out: bytearray, value: OffsetCommitRequest) 
     write_array(out, value.topics, _write_offset_commit_request_topic_v2)
 
 
-def _read_offset_commit_request_v5(data: bytes, at: int) -> tuple[OffsetCommitRequest, int]:
+def _read_offset_commit_request_v2(data: bytes, at: int) -> tuple[OffsetCommitRequest, int]:
     value = new(OffsetCommitRequest)
     value.group_id, at = read_string(data, at)
     (value.generation_id_or_member_epoch,) = _I.unpack_from(data, at)
     value.member_id, at = read_string(data, at + 4)
-    value.topics, at = read_array(data, at, _read_offset_commit_request_topic_v2, 6)
+    (value.retention_time_ms,) = _Q.unpack_from(data, at)
+    value.topics, at = read_array(data, at + 8, _read_many_offset_commit_request_topic_v2, 6)
     value.group_instance_id = None
-    value.retention_time_ms = -1
     return value, at
 
 
@@ -145,10 +147,14 @@ def _write_offset_commit_request_v5(out: bytearray, value: OffsetCommitRequest) 
     write_array(out, value.topics, _write_offset_commit_request_topic_v2)
 
 
-def _read_offset_commit_request_partition_v6(data: bytes, at: int) -> tuple[OffsetCommitRequestPartition, int]:
-    value = new(OffsetCommitRequestPartition)
-    value.partition_index, value.committed_offset, value.committed_leader_epoch = _I_Q_I.unpack_from(data, at)
-    value.committed_metadata, at = read_nullable_string(data, at + 16)
+def _read_offset_commit_request_v5(data: bytes, at: int) -> tuple[OffsetCommitRequest, int]:
+    value = new(OffsetCommitRequest)
+    value.group_id, at = read_string(data, at)
+    (value.generation_id_or_member_epoch,) = _I.unpack_from(data, at)
+    value.member_id, at = read_string(data, at + 4)
+    value.topics, at = read_array(data, at, _read_many_offset_commit_request_topic_v2, 6)
+    value.group_instance_id = None
+    value.retention_time_ms = -1
     return value, at
 
 
@@ -157,12 +163,16 @@ def _write_offset_commit_request_partition_v6(out: bytearray, value: OffsetCommi
     write_nullable_string(out, value.committed_metadata)
 
 
-def _read_offset_commit_request_topic_v6(data: bytes, at: int) -> tuple[OffsetCommitRequestTopic, int]:
-    value = new(OffsetCommitRequestTopic)
-    value.name, at = read_string(data, at)
-    value.partitions, at = read_array(data, at, _read_offset_commit_request_partition_v6, 18)
-    value.topic_id = None
-    return value, at
+def _read_many_offset_commit_request_partition_v6(
+    data: bytes, at: int, count: int
+) -> tuple[list[OffsetCommitRequestPartition], int]:
+    values = []
+    for _ in range(count):
+        value = new(OffsetCommitRequestPartition)
+        value.partition_index, value.committed_offset, value.committed_leader_epoch = _I_Q_I.unpack_from(data, at)
+        value.committed_metadata, at = read_nullable_string(data, at + 16)
+        values.append(value)
+    return values, at
 
 
 def _write_offset_commit_request_topic_v6(out: bytearray, value: OffsetCommitRequestTopic) -> None:
@@ -170,15 +180,17 @@ def _write_offset_commit_request_topic_v6(out: bytearray, value: OffsetCommitReq
     write_array(out, value.partitions, _write_offset_commit_request_partition_v6)
 
 
-def _read_offset_commit_request_v6(data: bytes, at: int) -> tuple[OffsetCommitRequest, int]:
-    value = new(OffsetCommitRequest)
-    value.group_id, at = read_string(data, at)
-    (value.generation_id_or_member_epoch,) = _I.unpack_from(data, at)
-    value.member_id, at = read_string(data, at + 4)
-    value.topics, at = read_array(data, at, _read_offset_commit_request_topic_v6, 6)
-    value.group_instance_id = None
-    value.retention_time_ms = -1
-    return value, at
+def _read_many_offset_commit_request_topic_v6(
+    data: bytes, at: int, count: int
+) -> tuple[list[OffsetCommitRequestTopic], int]:
+    values = []
+    for _ in range(count):
+        value = new(OffsetCommitRequestTopic)
+        value.name, at = read_string(data, at)
+        value.partitions, at = read_array(data, at, _read_many_offset_commit_request_partition_v6, 18)
+        value.topic_id = None
+        values.append(value)
+    return values, at
 
 
 def _write_offset_commit_request_v6(out: bytearray, value: OffsetCommitRequest) -> None:
@@ -188,13 +200,13 @@ def _write_offset_commit_request_v6(out: bytearray, value: OffsetCommitRequest) 
     write_array(out, value.topics, _write_offset_commit_request_topic_v6)
 
 
-def _read_offset_commit_request_v7(data: bytes, at: int) -> tuple[OffsetCommitRequest, int]:
+def _read_offset_commit_request_v6(data: bytes, at: int) -> tuple[OffsetCommitRequest, int]:
     value = new(OffsetCommitRequest)
     value.group_id, at = read_string(data, at)
     (value.generation_id_or_member_epoch,) = _I.unpack_from(data, at)
     value.member_id, at = read_string(data, at + 4)
-    value.group_instance_id, at = read_nullable_string(data, at)
-    value.topics, at = read_array(data, at, _read_offset_commit_request_topic_v6, 6)
+    value.topics, at = read_array(data, at, _read_many_offset_commit_request_topic_v6, 6)
+    value.group_instance_id = None
     value.retention_time_ms = -1
     return value, at
 
@@ -207,11 +219,15 @@ def _write_offset_commit_request_v7(out: bytearray, value: OffsetCommitRequest) 
     write_array(out, value.topics, _write_offset_commit_request_topic_v6)
 
 
-def _read_offset_commit_request_partition_v8(data: bytes, at: int) -> tuple[OffsetCommitRequestPartition, int]:
-    value = new(OffsetCommitRequestPartition)
-    value.partition_index, value.committed_offset, value.committed_leader_epoch = _I_Q_I.unpack_from(data, at)
-    value.committed_metadata, at = read_compact_nullable_string(data, at + 16)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_offset_commit_request_v7(data: bytes, at: int) -> tuple[OffsetCommitRequest, int]:
+    value = new(OffsetCommitRequest)
+    value.group_id, at = read_string(data, at)
+    (value.generation_id_or_member_epoch,) = _I.unpack_from(data, at)
+    value.member_id, at = read_string(data, at + 4)
+    value.group_instance_id, at = read_nullable_string(data, at)
+    value.topics, at = read_array(data, at, _read_many_offset_commit_request_topic_v6, 6)
+    value.retention_time_ms = -1
+    return value, at
 
 
 def _write_offset_commit_request_partition_v8(out: bytearray, value: OffsetCommitRequestPartition) -> None:
@@ -220,12 +236,28 @@ def _write_offset_commit_request_partition_v8(out: bytearray, value: OffsetCommi
     out.append(0)
 
 
-def _read_offset_commit_request_topic_v8(data: bytes, at: int) -> tuple[OffsetCommitRequestTopic, int]:
-    value = new(OffsetCommitRequestTopic)
-    value.name, at = read_compact_string(data, at)
-    value.partitions, at = read_compact_array(data, at, _read_offset_commit_request_partition_v8, 18)
-    value.topic_id = None
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_offset_commit_request_partition_v8(
+    data: bytes, at: int, count: int
+) -> tuple[list[OffsetCommitRequestPartition], int]:
+    values = []
+    for _ in range(count):
+        value = new(OffsetCommitRequestPartition)
+        (
+            value.partition_index,
+            value.committed_offset,
+            value.committed_leader_epoch,
+            size,
+        ) = _I_Q_I_U8.unpack_from(data, at)
+        if 0 < size < 0x80:
+            end = at + 16 + size
+            value.committed_metadata, at = data[at + 17 : end].decode(), end
+        elif size == 0:
+            value.committed_metadata, at = None, at + 17
+        else:
+            value.committed_metadata, at = read_compact_nullable_string(data, at + 16)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_offset_commit_request_topic_v8(out: bytearray, value: OffsetCommitRequestTopic) -> None:
@@ -234,15 +266,29 @@ def _write_offset_commit_request_topic_v8(out: bytearray, value: OffsetCommitReq
     out.append(0)
 
 
-def _read_offset_commit_request_v8(data: bytes, at: int) -> tuple[OffsetCommitRequest, int]:
-    value = new(OffsetCommitRequest)
-    value.group_id, at = read_compact_string(data, at)
-    (value.generation_id_or_member_epoch,) = _I.unpack_from(data, at)
-    value.member_id, at = read_compact_string(data, at + 4)
-    value.group_instance_id, at = read_compact_nullable_string(data, at)
-    value.topics, at = read_compact_array(data, at, _read_offset_commit_request_topic_v8, 3)
-    value.retention_time_ms = -1
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_offset_commit_request_topic_v8(
+    data: bytes, at: int, count: int
+) -> tuple[list[OffsetCommitRequestTopic], int]:
+    values = []
+    for _ in range(count):
+        value = new(OffsetCommitRequestTopic)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.name, at = data[at + 1 : end].decode(), end
+        else:
+            value.name, at = read_compact_string(data, at)
+        size = data[at]
+        if 1 < size < 0x80:
+            value.partitions, at = _read_many_offset_commit_request_partition_v8(data, at + 1, size - 1)
+        elif size == 1:
+            value.partitions, at = [], at + 1
+        else:
+            value.partitions, at = read_compact_array(data, at, _read_many_offset_commit_request_partition_v8, 18)
+        value.topic_id = None
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_offset_commit_request_v8(out: bytearray, value: OffsetCommitRequest) -> None:
@@ -254,12 +300,38 @@ def _write_offset_commit_request_v8(out: bytearray, value: OffsetCommitRequest) 
     out.append(0)
 
 
-def _read_offset_commit_request_topic_v10(data: bytes, at: int) -> tuple[OffsetCommitRequestTopic, int]:
-    value = new(OffsetCommitRequestTopic)
-    value.topic_id, at = read_uuid(data, at)
-    value.partitions, at = read_compact_array(data, at, _read_offset_commit_request_partition_v8, 18)
-    value.name = ""
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_offset_commit_request_v8(data: bytes, at: int) -> tuple[OffsetCommitRequest, int]:
+    value = new(OffsetCommitRequest)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.group_id, at = data[at + 1 : end].decode(), end
+    else:
+        value.group_id, at = read_compact_string(data, at)
+    value.generation_id_or_member_epoch, size = _I_U8.unpack_from(data, at)
+    if 0 < size < 0x80:
+        end = at + 4 + size
+        value.member_id, at = data[at + 5 : end].decode(), end
+    else:
+        value.member_id, at = read_compact_string(data, at + 4)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.group_instance_id, at = data[at + 1 : end].decode(), end
+    elif size == 0:
+        value.group_instance_id, at = None, at + 1
+    else:
+        value.group_instance_id, at = read_compact_nullable_string(data, at)
+    size = data[at]
+    if 1 < size < 0x80:
+        value.topics, at = _read_many_offset_commit_request_topic_v8(data, at + 1, size - 1)
+    elif size == 1:
+        value.topics, at = [], at + 1
+    else:
+        value.topics, at = read_compact_array(data, at, _read_many_offset_commit_request_topic_v8, 3)
+    value.retention_time_ms = -1
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_offset_commit_request_topic_v10(out: bytearray, value: OffsetCommitRequestTopic) -> None:
@@ -268,15 +340,24 @@ def _write_offset_commit_request_topic_v10(out: bytearray, value: OffsetCommitRe
     out.append(0)
 
 
-def _read_offset_commit_request_v10(data: bytes, at: int) -> tuple[OffsetCommitRequest, int]:
-    value = new(OffsetCommitRequest)
-    value.group_id, at = read_compact_string(data, at)
-    (value.generation_id_or_member_epoch,) = _I.unpack_from(data, at)
-    value.member_id, at = read_compact_string(data, at + 4)
-    value.group_instance_id, at = read_compact_nullable_string(data, at)
-    value.topics, at = read_compact_array(data, at, _read_offset_commit_request_topic_v10, 18)
-    value.retention_time_ms = -1
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_offset_commit_request_topic_v10(
+    data: bytes, at: int, count: int
+) -> tuple[list[OffsetCommitRequestTopic], int]:
+    values = []
+    for _ in range(count):
+        value = new(OffsetCommitRequestTopic)
+        value.topic_id, at = uuid_of(data[at : at + 16]), at + 16
+        size = data[at]
+        if 1 < size < 0x80:
+            value.partitions, at = _read_many_offset_commit_request_partition_v8(data, at + 1, size - 1)
+        elif size == 1:
+            value.partitions, at = [], at + 1
+        else:
+            value.partitions, at = read_compact_array(data, at, _read_many_offset_commit_request_partition_v8, 18)
+        value.name = ""
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_offset_commit_request_v10(out: bytearray, value: OffsetCommitRequest) -> None:
@@ -288,22 +369,54 @@ def _write_offset_commit_request_v10(out: bytearray, value: OffsetCommitRequest)
     out.append(0)
 
 
-def _read_offset_commit_response_partition_v2(data: bytes, at: int) -> tuple[OffsetCommitResponsePartition, int]:
-    value = new(OffsetCommitResponsePartition)
-    value.partition_index, value.error_code = _I_H.unpack_from(data, at)
-    return value, at + 6
+def _read_offset_commit_request_v10(data: bytes, at: int) -> tuple[OffsetCommitRequest, int]:
+    value = new(OffsetCommitRequest)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.group_id, at = data[at + 1 : end].decode(), end
+    else:
+        value.group_id, at = read_compact_string(data, at)
+    value.generation_id_or_member_epoch, size = _I_U8.unpack_from(data, at)
+    if 0 < size < 0x80:
+        end = at + 4 + size
+        value.member_id, at = data[at + 5 : end].decode(), end
+    else:
+        value.member_id, at = read_compact_string(data, at + 4)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.group_instance_id, at = data[at + 1 : end].decode(), end
+    elif size == 0:
+        value.group_instance_id, at = None, at + 1
+    else:
+        value.group_instance_id, at = read_compact_nullable_string(data, at)
+    size = data[at]
+    if 1 < size < 0x80:
+        value.topics, at = _read_many_offset_commit_request_topic_v10(data, at + 1, size - 1)
+    elif size == 1:
+        value.topics, at = [], at + 1
+    else:
+        value.topics, at = read_compact_array(data, at, _read_many_offset_commit_request_topic_v10, 18)
+    value.retention_time_ms = -1
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_offset_commit_response_partition_v2(out: bytearray, value: OffsetCommitResponsePartition) -> None:
     out += _I_H.pack(value.partition_index, value.error_code)
 
 
-def _read_offset_commit_response_topic_v2(data: bytes, at: int) -> tuple[OffsetCommitResponseTopic, int]:
-    value = new(OffsetCommitResponseTopic)
-    value.name, at = read_string(data, at)
-    value.partitions, at = read_array(data, at, _read_offset_commit_response_partition_v2, 6)
-    value.topic_id = None
-    return value, at
+def _read_many_offset_commit_response_partition_v2(
+    data: bytes, at: int, count: int
+) -> tuple[list[OffsetCommitResponsePartition], int]:
+    values = []
+    for _ in range(count):
+        value = new(OffsetCommitResponsePartition)
+        value.partition_index, value.error_code = _I_H.unpack_from(data, at)
+        at += 6
+        values.append(value)
+    return values, at
 
 
 def _write_offset_commit_response_topic_v2(out: bytearray, value: OffsetCommitResponseTopic) -> None:
@@ -311,21 +424,27 @@ def _write_offset_commit_response_topic_v2(out: bytearray, value: OffsetCommitRe
     write_array(out, value.partitions, _write_offset_commit_response_partition_v2)
 
 
-def _read_offset_commit_response_v2(data: bytes, at: int) -> tuple[OffsetCommitResponse, int]:
-    value = new(OffsetCommitResponse)
-    value.topics, at = read_array(data, at, _read_offset_commit_response_topic_v2, 6)
-    value.throttle_time_ms = 0
-    return value, at
+def _read_many_offset_commit_response_topic_v2(
+    data: bytes, at: int, count: int
+) -> tuple[list[OffsetCommitResponseTopic], int]:
+    values = []
+    for _ in range(count):
+        value = new(OffsetCommitResponseTopic)
+        value.name, at = read_string(data, at)
+        value.partitions, at = read_array(data, at, _read_many_offset_commit_response_partition_v2, 6)
+        value.topic_id = None
+        values.append(value)
+    return values, at
 
 
 def _write_offset_commit_response_v2(out: bytearray, value: OffsetCommitResponse) -> None:
     write_array(out, value.topics, _write_offset_commit_response_topic_v2)
 
 
-def _read_offset_commit_response_v3(data: bytes, at: int) -> tuple[OffsetCommitResponse, int]:
+def _read_offset_commit_response_v2(data: bytes, at: int) -> tuple[OffsetCommitResponse, int]:
     value = new(OffsetCommitResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.topics, at = read_array(data, at + 4, _read_offset_commit_response_topic_v2, 6)
+    value.topics, at = read_array(data, at, _read_many_offset_commit_response_topic_v2, 6)
+    value.throttle_time_ms = 0
     return value, at
 
 
@@ -334,11 +453,11 @@ def _write_offset_commit_response_v3(out: bytearray, value: OffsetCommitResponse
     write_array(out, value.topics, _write_offset_commit_response_topic_v2)
 
 
-def _read_offset_commit_response_partition_v8(data: bytes, at: int) -> tuple[OffsetCommitResponsePartition, int]:
-    value = new(OffsetCommitResponsePartition)
-    value.partition_index, value.error_code = _I_H.unpack_from(data, at)
-    at += 6
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_offset_commit_response_v3(data: bytes, at: int) -> tuple[OffsetCommitResponse, int]:
+    value = new(OffsetCommitResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.topics, at = read_array(data, at + 4, _read_many_offset_commit_response_topic_v2, 6)
+    return value, at
 
 
 def _write_offset_commit_response_partition_v8(out: bytearray, value: OffsetCommitResponsePartition) -> None:
@@ -346,12 +465,16 @@ def _write_offset_commit_response_partition_v8(out: bytearray, value: OffsetComm
     out.append(0)
 
 
-def _read_offset_commit_response_topic_v8(data: bytes, at: int) -> tuple[OffsetCommitResponseTopic, int]:
-    value = new(OffsetCommitResponseTopic)
-    value.name, at = read_compact_string(data, at)
-    value.partitions, at = read_compact_array(data, at, _read_offset_commit_response_partition_v8, 7)
-    value.topic_id = None
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_offset_commit_response_partition_v8(
+    data: bytes, at: int, count: int
+) -> tuple[list[OffsetCommitResponsePartition], int]:
+    values = []
+    for _ in range(count):
+        value = new(OffsetCommitResponsePartition)
+        value.partition_index, value.error_code, tags = _I_H_U8.unpack_from(data, at)
+        at = at + 7 if tags == 0 else skip_tagged_fields(data, at + 6)
+        values.append(value)
+    return values, at
 
 
 def _write_offset_commit_response_topic_v8(out: bytearray, value: OffsetCommitResponseTopic) -> None:
@@ -360,11 +483,29 @@ def _write_offset_commit_response_topic_v8(out: bytearray, value: OffsetCommitRe
     out.append(0)
 
 
-def _read_offset_commit_response_v8(data: bytes, at: int) -> tuple[OffsetCommitResponse, int]:
-    value = new(OffsetCommitResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.topics, at = read_compact_array(data, at + 4, _read_offset_commit_response_topic_v8, 3)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_offset_commit_response_topic_v8(
+    data: bytes, at: int, count: int
+) -> tuple[list[OffsetCommitResponseTopic], int]:
+    values = []
+    for _ in range(count):
+        value = new(OffsetCommitResponseTopic)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.name, at = data[at + 1 : end].decode(), end
+        else:
+            value.name, at = read_compact_string(data, at)
+        size = data[at]
+        if 1 < size < 0x80:
+            value.partitions, at = _read_many_offset_commit_response_partition_v8(data, at + 1, size - 1)
+        elif size == 1:
+            value.partitions, at = [], at + 1
+        else:
+            value.partitions, at = read_compact_array(data, at, _read_many_offset_commit_response_partition_v8, 7)
+        value.topic_id = None
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_offset_commit_response_v8(out: bytearray, value: OffsetCommitResponse) -> None:
@@ -373,12 +514,17 @@ def _write_offset_commit_response_v8(out: bytearray, value: OffsetCommitResponse
     out.append(0)
 
 
-def _read_offset_commit_response_topic_v10(data: bytes, at: int) -> tuple[OffsetCommitResponseTopic, int]:
-    value = new(OffsetCommitResponseTopic)
-    value.topic_id, at = read_uuid(data, at)
-    value.partitions, at = read_compact_array(data, at, _read_offset_commit_response_partition_v8, 7)
-    value.name = ""
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_offset_commit_response_v8(data: bytes, at: int) -> tuple[OffsetCommitResponse, int]:
+    value = new(OffsetCommitResponse)
+    value.throttle_time_ms, size = _I_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.topics, at = _read_many_offset_commit_response_topic_v8(data, at + 5, size - 1)
+    elif size == 1:
+        value.topics, at = [], at + 5
+    else:
+        value.topics, at = read_compact_array(data, at + 4, _read_many_offset_commit_response_topic_v8, 3)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_offset_commit_response_topic_v10(out: bytearray, value: OffsetCommitResponseTopic) -> None:
@@ -387,17 +533,43 @@ def _write_offset_commit_response_topic_v10(out: bytearray, value: OffsetCommitR
     out.append(0)
 
 
-def _read_offset_commit_response_v10(data: bytes, at: int) -> tuple[OffsetCommitResponse, int]:
-    value = new(OffsetCommitResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.topics, at = read_compact_array(data, at + 4, _read_offset_commit_response_topic_v10, 18)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_offset_commit_response_topic_v10(
+    data: bytes, at: int, count: int
+) -> tuple[list[OffsetCommitResponseTopic], int]:
+    values = []
+    for _ in range(count):
+        value = new(OffsetCommitResponseTopic)
+        value.topic_id, at = uuid_of(data[at : at + 16]), at + 16
+        size = data[at]
+        if 1 < size < 0x80:
+            value.partitions, at = _read_many_offset_commit_response_partition_v8(data, at + 1, size - 1)
+        elif size == 1:
+            value.partitions, at = [], at + 1
+        else:
+            value.partitions, at = read_compact_array(data, at, _read_many_offset_commit_response_partition_v8, 7)
+        value.name = ""
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_offset_commit_response_v10(out: bytearray, value: OffsetCommitResponse) -> None:
     out += _I.pack(value.throttle_time_ms)
     write_compact_array(out, value.topics, _write_offset_commit_response_topic_v10)
     out.append(0)
+
+
+def _read_offset_commit_response_v10(data: bytes, at: int) -> tuple[OffsetCommitResponse, int]:
+    value = new(OffsetCommitResponse)
+    value.throttle_time_ms, size = _I_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.topics, at = _read_many_offset_commit_response_topic_v10(data, at + 5, size - 1)
+    elif size == 1:
+        value.topics, at = [], at + 5
+    else:
+        value.topics, at = read_compact_array(data, at + 4, _read_many_offset_commit_response_topic_v10, 18)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 REQUEST: Codec[OffsetCommitRequest] = {

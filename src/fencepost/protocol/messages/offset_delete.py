@@ -60,21 +60,20 @@ _I = Struct(">i")
 _I_H = Struct(">ih")
 
 
-def _read_offset_delete_request_partition_v0(data: bytes, at: int) -> tuple[OffsetDeleteRequestPartition, int]:
-    value = new(OffsetDeleteRequestPartition)
-    (value.partition_index,) = _I.unpack_from(data, at)
-    return value, at + 4
-
-
 def _write_offset_delete_request_partition_v0(out: bytearray, value: OffsetDeleteRequestPartition) -> None:
     out += _I.pack(value.partition_index)
 
 
-def _read_offset_delete_request_topic_v0(data: bytes, at: int) -> tuple[OffsetDeleteRequestTopic, int]:
-    value = new(OffsetDeleteRequestTopic)
-    value.name, at = read_string(data, at)
-    value.partitions, at = read_array(data, at, _read_offset_delete_request_partition_v0, 4)
-    return value, at
+def _read_many_offset_delete_request_partition_v0(
+    data: bytes, at: int, count: int
+) -> tuple[list[OffsetDeleteRequestPartition], int]:
+    values = []
+    for _ in range(count):
+        value = new(OffsetDeleteRequestPartition)
+        (value.partition_index,) = _I.unpack_from(data, at)
+        at += 4
+        values.append(value)
+    return values, at
 
 
 def _write_offset_delete_request_topic_v0(out: bytearray, value: OffsetDeleteRequestTopic) -> None:
@@ -82,11 +81,16 @@ def _write_offset_delete_request_topic_v0(out: bytearray, value: OffsetDeleteReq
     write_array(out, value.partitions, _write_offset_delete_request_partition_v0)
 
 
-def _read_offset_delete_request_v0(data: bytes, at: int) -> tuple[OffsetDeleteRequest, int]:
-    value = new(OffsetDeleteRequest)
-    value.group_id, at = read_string(data, at)
-    value.topics, at = read_array(data, at, _read_offset_delete_request_topic_v0, 6)
-    return value, at
+def _read_many_offset_delete_request_topic_v0(
+    data: bytes, at: int, count: int
+) -> tuple[list[OffsetDeleteRequestTopic], int]:
+    values = []
+    for _ in range(count):
+        value = new(OffsetDeleteRequestTopic)
+        value.name, at = read_string(data, at)
+        value.partitions, at = read_array(data, at, _read_many_offset_delete_request_partition_v0, 4)
+        values.append(value)
+    return values, at
 
 
 def _write_offset_delete_request_v0(out: bytearray, value: OffsetDeleteRequest) -> None:
@@ -94,21 +98,27 @@ def _write_offset_delete_request_v0(out: bytearray, value: OffsetDeleteRequest) 
     write_array(out, value.topics, _write_offset_delete_request_topic_v0)
 
 
-def _read_offset_delete_response_partition_v0(data: bytes, at: int) -> tuple[OffsetDeleteResponsePartition, int]:
-    value = new(OffsetDeleteResponsePartition)
-    value.partition_index, value.error_code = _I_H.unpack_from(data, at)
-    return value, at + 6
+def _read_offset_delete_request_v0(data: bytes, at: int) -> tuple[OffsetDeleteRequest, int]:
+    value = new(OffsetDeleteRequest)
+    value.group_id, at = read_string(data, at)
+    value.topics, at = read_array(data, at, _read_many_offset_delete_request_topic_v0, 6)
+    return value, at
 
 
 def _write_offset_delete_response_partition_v0(out: bytearray, value: OffsetDeleteResponsePartition) -> None:
     out += _I_H.pack(value.partition_index, value.error_code)
 
 
-def _read_offset_delete_response_topic_v0(data: bytes, at: int) -> tuple[OffsetDeleteResponseTopic, int]:
-    value = new(OffsetDeleteResponseTopic)
-    value.name, at = read_string(data, at)
-    value.partitions, at = read_array(data, at, _read_offset_delete_response_partition_v0, 6)
-    return value, at
+def _read_many_offset_delete_response_partition_v0(
+    data: bytes, at: int, count: int
+) -> tuple[list[OffsetDeleteResponsePartition], int]:
+    values = []
+    for _ in range(count):
+        value = new(OffsetDeleteResponsePartition)
+        value.partition_index, value.error_code = _I_H.unpack_from(data, at)
+        at += 6
+        values.append(value)
+    return values, at
 
 
 def _write_offset_delete_response_topic_v0(out: bytearray, value: OffsetDeleteResponseTopic) -> None:
@@ -116,16 +126,28 @@ def _write_offset_delete_response_topic_v0(out: bytearray, value: OffsetDeleteRe
     write_array(out, value.partitions, _write_offset_delete_response_partition_v0)
 
 
-def _read_offset_delete_response_v0(data: bytes, at: int) -> tuple[OffsetDeleteResponse, int]:
-    value = new(OffsetDeleteResponse)
-    value.error_code, value.throttle_time_ms = _H_I.unpack_from(data, at)
-    value.topics, at = read_array(data, at + 6, _read_offset_delete_response_topic_v0, 6)
-    return value, at
+def _read_many_offset_delete_response_topic_v0(
+    data: bytes, at: int, count: int
+) -> tuple[list[OffsetDeleteResponseTopic], int]:
+    values = []
+    for _ in range(count):
+        value = new(OffsetDeleteResponseTopic)
+        value.name, at = read_string(data, at)
+        value.partitions, at = read_array(data, at, _read_many_offset_delete_response_partition_v0, 6)
+        values.append(value)
+    return values, at
 
 
 def _write_offset_delete_response_v0(out: bytearray, value: OffsetDeleteResponse) -> None:
     out += _H_I.pack(value.error_code, value.throttle_time_ms)
     write_array(out, value.topics, _write_offset_delete_response_topic_v0)
+
+
+def _read_offset_delete_response_v0(data: bytes, at: int) -> tuple[OffsetDeleteResponse, int]:
+    value = new(OffsetDeleteResponse)
+    value.error_code, value.throttle_time_ms = _H_I.unpack_from(data, at)
+    value.topics, at = read_array(data, at + 6, _read_many_offset_delete_response_topic_v0, 6)
+    return value, at
 
 
 REQUEST: Codec[OffsetDeleteRequest] = {

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from fencepost.protocol.wire import (
     Codec,
+    UNPACK_INT32S,
     need,
     new,
     read_array,
@@ -22,8 +23,8 @@ from fencepost.protocol.wire import (
     read_nullable_array,
     read_nullable_string,
     read_string,
-    read_uuid,
     skip_tagged_fields,
+    uuid_of,
     write_array,
     write_compact_array,
     write_compact_int32s,
@@ -115,18 +116,15 @@ class OffsetFetchResponse:
     error_code: int = 0  # v2-7
 
 
-_T = Struct(">?")
 _H = Struct(">h")
+_H_U8 = Struct(">hB")
 _I = Struct(">i")
 _I_Q = Struct(">iq")
 _I_Q_I = Struct(">iqi")
-
-
-def _read_offset_fetch_request_topic_v1(data: bytes, at: int) -> tuple[OffsetFetchRequestTopic, int]:
-    value = new(OffsetFetchRequestTopic)
-    value.name, at = read_string(data, at)
-    value.partition_indexes, at = read_int32s(data, at)
-    return value, at
+_I_Q_I_U8 = Struct(">iqiB")
+_I_U8 = Struct(">iB")
+_T = Struct(">?")
+_T_U8 = Struct(">?B")
 
 
 def _write_offset_fetch_request_topic_v1(out: bytearray, value: OffsetFetchRequestTopic) -> None:
@@ -134,13 +132,16 @@ def _write_offset_fetch_request_topic_v1(out: bytearray, value: OffsetFetchReque
     write_int32s(out, value.partition_indexes)
 
 
-def _read_offset_fetch_request_v1(data: bytes, at: int) -> tuple[OffsetFetchRequest, int]:
-    value = new(OffsetFetchRequest)
-    value.group_id, at = read_string(data, at)
-    value.topics, at = read_array(data, at, _read_offset_fetch_request_topic_v1, 6)
-    value.groups = ()
-    value.require_stable = False
-    return value, at
+def _read_many_offset_fetch_request_topic_v1(
+    data: bytes, at: int, count: int
+) -> tuple[list[OffsetFetchRequestTopic], int]:
+    values = []
+    for _ in range(count):
+        value = new(OffsetFetchRequestTopic)
+        value.name, at = read_string(data, at)
+        value.partition_indexes, at = read_int32s(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_offset_fetch_request_v1(out: bytearray, value: OffsetFetchRequest) -> None:
@@ -148,10 +149,10 @@ def _write_offset_fetch_request_v1(out: bytearray, value: OffsetFetchRequest) ->
     write_array(out, need(value.topics, "topics"), _write_offset_fetch_request_topic_v1)
 
 
-def _read_offset_fetch_request_v2(data: bytes, at: int) -> tuple[OffsetFetchRequest, int]:
+def _read_offset_fetch_request_v1(data: bytes, at: int) -> tuple[OffsetFetchRequest, int]:
     value = new(OffsetFetchRequest)
     value.group_id, at = read_string(data, at)
-    value.topics, at = read_nullable_array(data, at, _read_offset_fetch_request_topic_v1, 6)
+    value.topics, at = read_array(data, at, _read_many_offset_fetch_request_topic_v1, 6)
     value.groups = ()
     value.require_stable = False
     return value, at
@@ -162,11 +163,13 @@ def _write_offset_fetch_request_v2(out: bytearray, value: OffsetFetchRequest) ->
     write_nullable_array(out, value.topics, _write_offset_fetch_request_topic_v1)
 
 
-def _read_offset_fetch_request_topic_v6(data: bytes, at: int) -> tuple[OffsetFetchRequestTopic, int]:
-    value = new(OffsetFetchRequestTopic)
-    value.name, at = read_compact_string(data, at)
-    value.partition_indexes, at = read_compact_int32s(data, at)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_offset_fetch_request_v2(data: bytes, at: int) -> tuple[OffsetFetchRequest, int]:
+    value = new(OffsetFetchRequest)
+    value.group_id, at = read_string(data, at)
+    value.topics, at = read_nullable_array(data, at, _read_many_offset_fetch_request_topic_v1, 6)
+    value.groups = ()
+    value.require_stable = False
+    return value, at
 
 
 def _write_offset_fetch_request_topic_v6(out: bytearray, value: OffsetFetchRequestTopic) -> None:
@@ -175,13 +178,28 @@ def _write_offset_fetch_request_topic_v6(out: bytearray, value: OffsetFetchReque
     out.append(0)
 
 
-def _read_offset_fetch_request_v6(data: bytes, at: int) -> tuple[OffsetFetchRequest, int]:
-    value = new(OffsetFetchRequest)
-    value.group_id, at = read_compact_string(data, at)
-    value.topics, at = read_compact_nullable_array(data, at, _read_offset_fetch_request_topic_v6, 3)
-    value.groups = ()
-    value.require_stable = False
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_offset_fetch_request_topic_v6(
+    data: bytes, at: int, count: int
+) -> tuple[list[OffsetFetchRequestTopic], int]:
+    values = []
+    for _ in range(count):
+        value = new(OffsetFetchRequestTopic)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.name, at = data[at + 1 : end].decode(), end
+        else:
+            value.name, at = read_compact_string(data, at)
+        size = data[at]
+        if 1 < size < 0x80:
+            value.partition_indexes, at = UNPACK_INT32S[size](data, at + 1), at - 3 + 4 * size
+        elif size == 1:
+            value.partition_indexes, at = (), at + 1
+        else:
+            value.partition_indexes, at = read_compact_int32s(data, at)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_offset_fetch_request_v6(out: bytearray, value: OffsetFetchRequest) -> None:
@@ -190,14 +208,27 @@ def _write_offset_fetch_request_v6(out: bytearray, value: OffsetFetchRequest) ->
     out.append(0)
 
 
-def _read_offset_fetch_request_v7(data: bytes, at: int) -> tuple[OffsetFetchRequest, int]:
+def _read_offset_fetch_request_v6(data: bytes, at: int) -> tuple[OffsetFetchRequest, int]:
     value = new(OffsetFetchRequest)
-    value.group_id, at = read_compact_string(data, at)
-    value.topics, at = read_compact_nullable_array(data, at, _read_offset_fetch_request_topic_v6, 3)
-    (value.require_stable,) = _T.unpack_from(data, at)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.group_id, at = data[at + 1 : end].decode(), end
+    else:
+        value.group_id, at = read_compact_string(data, at)
+    size = data[at]
+    if 1 < size < 0x80:
+        value.topics, at = _read_many_offset_fetch_request_topic_v6(data, at + 1, size - 1)
+    elif size == 1:
+        value.topics, at = [], at + 1
+    elif size == 0:
+        value.topics, at = None, at + 1
+    else:
+        value.topics, at = read_compact_nullable_array(data, at, _read_many_offset_fetch_request_topic_v6, 3)
     value.groups = ()
-    at += 1
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    value.require_stable = False
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_offset_fetch_request_v7(out: bytearray, value: OffsetFetchRequest) -> None:
@@ -207,12 +238,27 @@ def _write_offset_fetch_request_v7(out: bytearray, value: OffsetFetchRequest) ->
     out.append(0)
 
 
-def _read_offset_fetch_request_topics_v8(data: bytes, at: int) -> tuple[OffsetFetchRequestTopics, int]:
-    value = new(OffsetFetchRequestTopics)
-    value.name, at = read_compact_string(data, at)
-    value.partition_indexes, at = read_compact_int32s(data, at)
-    value.topic_id = None
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_offset_fetch_request_v7(data: bytes, at: int) -> tuple[OffsetFetchRequest, int]:
+    value = new(OffsetFetchRequest)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.group_id, at = data[at + 1 : end].decode(), end
+    else:
+        value.group_id, at = read_compact_string(data, at)
+    size = data[at]
+    if 1 < size < 0x80:
+        value.topics, at = _read_many_offset_fetch_request_topic_v6(data, at + 1, size - 1)
+    elif size == 1:
+        value.topics, at = [], at + 1
+    elif size == 0:
+        value.topics, at = None, at + 1
+    else:
+        value.topics, at = read_compact_nullable_array(data, at, _read_many_offset_fetch_request_topic_v6, 3)
+    value.require_stable, tags = _T_U8.unpack_from(data, at)
+    value.groups = ()
+    at = at + 2 if tags == 0 else skip_tagged_fields(data, at + 1)
+    return value, at
 
 
 def _write_offset_fetch_request_topics_v8(out: bytearray, value: OffsetFetchRequestTopics) -> None:
@@ -221,13 +267,29 @@ def _write_offset_fetch_request_topics_v8(out: bytearray, value: OffsetFetchRequ
     out.append(0)
 
 
-def _read_offset_fetch_request_group_v8(data: bytes, at: int) -> tuple[OffsetFetchRequestGroup, int]:
-    value = new(OffsetFetchRequestGroup)
-    value.group_id, at = read_compact_string(data, at)
-    value.topics, at = read_compact_nullable_array(data, at, _read_offset_fetch_request_topics_v8, 3)
-    value.member_id = None
-    value.member_epoch = -1
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_offset_fetch_request_topics_v8(
+    data: bytes, at: int, count: int
+) -> tuple[list[OffsetFetchRequestTopics], int]:
+    values = []
+    for _ in range(count):
+        value = new(OffsetFetchRequestTopics)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.name, at = data[at + 1 : end].decode(), end
+        else:
+            value.name, at = read_compact_string(data, at)
+        size = data[at]
+        if 1 < size < 0x80:
+            value.partition_indexes, at = UNPACK_INT32S[size](data, at + 1), at - 3 + 4 * size
+        elif size == 1:
+            value.partition_indexes, at = (), at + 1
+        else:
+            value.partition_indexes, at = read_compact_int32s(data, at)
+        value.topic_id = None
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_offset_fetch_request_group_v8(out: bytearray, value: OffsetFetchRequestGroup) -> None:
@@ -236,14 +298,32 @@ def _write_offset_fetch_request_group_v8(out: bytearray, value: OffsetFetchReque
     out.append(0)
 
 
-def _read_offset_fetch_request_v8(data: bytes, at: int) -> tuple[OffsetFetchRequest, int]:
-    value = new(OffsetFetchRequest)
-    value.groups, at = read_compact_array(data, at, _read_offset_fetch_request_group_v8, 3)
-    (value.require_stable,) = _T.unpack_from(data, at)
-    value.group_id = ""
-    value.topics = ()
-    at += 1
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_offset_fetch_request_group_v8(
+    data: bytes, at: int, count: int
+) -> tuple[list[OffsetFetchRequestGroup], int]:
+    values = []
+    for _ in range(count):
+        value = new(OffsetFetchRequestGroup)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.group_id, at = data[at + 1 : end].decode(), end
+        else:
+            value.group_id, at = read_compact_string(data, at)
+        size = data[at]
+        if 1 < size < 0x80:
+            value.topics, at = _read_many_offset_fetch_request_topics_v8(data, at + 1, size - 1)
+        elif size == 1:
+            value.topics, at = [], at + 1
+        elif size == 0:
+            value.topics, at = None, at + 1
+        else:
+            value.topics, at = read_compact_nullable_array(data, at, _read_many_offset_fetch_request_topics_v8, 3)
+        value.member_id = None
+        value.member_epoch = -1
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_offset_fetch_request_v8(out: bytearray, value: OffsetFetchRequest) -> None:
@@ -252,13 +332,20 @@ def _write_offset_fetch_request_v8(out: bytearray, value: OffsetFetchRequest) ->
     out.append(0)
 
 
-def _read_offset_fetch_request_group_v9(data: bytes, at: int) -> tuple[OffsetFetchRequestGroup, int]:
-    value = new(OffsetFetchRequestGroup)
-    value.group_id, at = read_compact_string(data, at)
-    value.member_id, at = read_compact_nullable_string(data, at)
-    (value.member_epoch,) = _I.unpack_from(data, at)
-    value.topics, at = read_compact_nullable_array(data, at + 4, _read_offset_fetch_request_topics_v8, 3)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_offset_fetch_request_v8(data: bytes, at: int) -> tuple[OffsetFetchRequest, int]:
+    value = new(OffsetFetchRequest)
+    size = data[at]
+    if 1 < size < 0x80:
+        value.groups, at = _read_many_offset_fetch_request_group_v8(data, at + 1, size - 1)
+    elif size == 1:
+        value.groups, at = [], at + 1
+    else:
+        value.groups, at = read_compact_array(data, at, _read_many_offset_fetch_request_group_v8, 3)
+    value.require_stable, tags = _T_U8.unpack_from(data, at)
+    value.group_id = ""
+    value.topics = ()
+    at = at + 2 if tags == 0 else skip_tagged_fields(data, at + 1)
+    return value, at
 
 
 def _write_offset_fetch_request_group_v9(out: bytearray, value: OffsetFetchRequestGroup) -> None:
@@ -269,14 +356,38 @@ def _write_offset_fetch_request_group_v9(out: bytearray, value: OffsetFetchReque
     out.append(0)
 
 
-def _read_offset_fetch_request_v9(data: bytes, at: int) -> tuple[OffsetFetchRequest, int]:
-    value = new(OffsetFetchRequest)
-    value.groups, at = read_compact_array(data, at, _read_offset_fetch_request_group_v9, 8)
-    (value.require_stable,) = _T.unpack_from(data, at)
-    value.group_id = ""
-    value.topics = ()
-    at += 1
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_offset_fetch_request_group_v9(
+    data: bytes, at: int, count: int
+) -> tuple[list[OffsetFetchRequestGroup], int]:
+    values = []
+    for _ in range(count):
+        value = new(OffsetFetchRequestGroup)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.group_id, at = data[at + 1 : end].decode(), end
+        else:
+            value.group_id, at = read_compact_string(data, at)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.member_id, at = data[at + 1 : end].decode(), end
+        elif size == 0:
+            value.member_id, at = None, at + 1
+        else:
+            value.member_id, at = read_compact_nullable_string(data, at)
+        value.member_epoch, size = _I_U8.unpack_from(data, at)
+        if 1 < size < 0x80:
+            value.topics, at = _read_many_offset_fetch_request_topics_v8(data, at + 5, size - 1)
+        elif size == 1:
+            value.topics, at = [], at + 5
+        elif size == 0:
+            value.topics, at = None, at + 5
+        else:
+            value.topics, at = read_compact_nullable_array(data, at + 4, _read_many_offset_fetch_request_topics_v8, 3)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_offset_fetch_request_v9(out: bytearray, value: OffsetFetchRequest) -> None:
@@ -285,12 +396,20 @@ def _write_offset_fetch_request_v9(out: bytearray, value: OffsetFetchRequest) ->
     out.append(0)
 
 
-def _read_offset_fetch_request_topics_v10(data: bytes, at: int) -> tuple[OffsetFetchRequestTopics, int]:
-    value = new(OffsetFetchRequestTopics)
-    value.topic_id, at = read_uuid(data, at)
-    value.partition_indexes, at = read_compact_int32s(data, at)
-    value.name = ""
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_offset_fetch_request_v9(data: bytes, at: int) -> tuple[OffsetFetchRequest, int]:
+    value = new(OffsetFetchRequest)
+    size = data[at]
+    if 1 < size < 0x80:
+        value.groups, at = _read_many_offset_fetch_request_group_v9(data, at + 1, size - 1)
+    elif size == 1:
+        value.groups, at = [], at + 1
+    else:
+        value.groups, at = read_compact_array(data, at, _read_many_offset_fetch_request_group_v9, 8)
+    value.require_stable, tags = _T_U8.unpack_from(data, at)
+    value.group_id = ""
+    value.topics = ()
+    at = at + 2 if tags == 0 else skip_tagged_fields(data, at + 1)
+    return value, at
 
 
 def _write_offset_fetch_request_topics_v10(out: bytearray, value: OffsetFetchRequestTopics) -> None:
@@ -299,13 +418,24 @@ def _write_offset_fetch_request_topics_v10(out: bytearray, value: OffsetFetchReq
     out.append(0)
 
 
-def _read_offset_fetch_request_group_v10(data: bytes, at: int) -> tuple[OffsetFetchRequestGroup, int]:
-    value = new(OffsetFetchRequestGroup)
-    value.group_id, at = read_compact_string(data, at)
-    value.member_id, at = read_compact_nullable_string(data, at)
-    (value.member_epoch,) = _I.unpack_from(data, at)
-    value.topics, at = read_compact_nullable_array(data, at + 4, _read_offset_fetch_request_topics_v10, 18)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_offset_fetch_request_topics_v10(
+    data: bytes, at: int, count: int
+) -> tuple[list[OffsetFetchRequestTopics], int]:
+    values = []
+    for _ in range(count):
+        value = new(OffsetFetchRequestTopics)
+        value.topic_id, at = uuid_of(data[at : at + 16]), at + 16
+        size = data[at]
+        if 1 < size < 0x80:
+            value.partition_indexes, at = UNPACK_INT32S[size](data, at + 1), at - 3 + 4 * size
+        elif size == 1:
+            value.partition_indexes, at = (), at + 1
+        else:
+            value.partition_indexes, at = read_compact_int32s(data, at)
+        value.name = ""
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_offset_fetch_request_group_v10(out: bytearray, value: OffsetFetchRequestGroup) -> None:
@@ -316,14 +446,38 @@ def _write_offset_fetch_request_group_v10(out: bytearray, value: OffsetFetchRequ
     out.append(0)
 
 
-def _read_offset_fetch_request_v10(data: bytes, at: int) -> tuple[OffsetFetchRequest, int]:
-    value = new(OffsetFetchRequest)
-    value.groups, at = read_compact_array(data, at, _read_offset_fetch_request_group_v10, 8)
-    (value.require_stable,) = _T.unpack_from(data, at)
-    value.group_id = ""
-    value.topics = ()
-    at += 1
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_offset_fetch_request_group_v10(
+    data: bytes, at: int, count: int
+) -> tuple[list[OffsetFetchRequestGroup], int]:
+    values = []
+    for _ in range(count):
+        value = new(OffsetFetchRequestGroup)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.group_id, at = data[at + 1 : end].decode(), end
+        else:
+            value.group_id, at = read_compact_string(data, at)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.member_id, at = data[at + 1 : end].decode(), end
+        elif size == 0:
+            value.member_id, at = None, at + 1
+        else:
+            value.member_id, at = read_compact_nullable_string(data, at)
+        value.member_epoch, size = _I_U8.unpack_from(data, at)
+        if 1 < size < 0x80:
+            value.topics, at = _read_many_offset_fetch_request_topics_v10(data, at + 5, size - 1)
+        elif size == 1:
+            value.topics, at = [], at + 5
+        elif size == 0:
+            value.topics, at = None, at + 5
+        else:
+            value.topics, at = read_compact_nullable_array(data, at + 4, _read_many_offset_fetch_request_topics_v10, 18)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_offset_fetch_request_v10(out: bytearray, value: OffsetFetchRequest) -> None:
@@ -332,13 +486,20 @@ def _write_offset_fetch_request_v10(out: bytearray, value: OffsetFetchRequest) -
     out.append(0)
 
 
-def _read_offset_fetch_response_partition_v1(data: bytes, at: int) -> tuple[OffsetFetchResponsePartition, int]:
-    value = new(OffsetFetchResponsePartition)
-    value.partition_index, value.committed_offset = _I_Q.unpack_from(data, at)
-    value.metadata, at = read_nullable_string(data, at + 12)
-    (value.error_code,) = _H.unpack_from(data, at)
-    value.committed_leader_epoch = -1
-    return value, at + 2
+def _read_offset_fetch_request_v10(data: bytes, at: int) -> tuple[OffsetFetchRequest, int]:
+    value = new(OffsetFetchRequest)
+    size = data[at]
+    if 1 < size < 0x80:
+        value.groups, at = _read_many_offset_fetch_request_group_v10(data, at + 1, size - 1)
+    elif size == 1:
+        value.groups, at = [], at + 1
+    else:
+        value.groups, at = read_compact_array(data, at, _read_many_offset_fetch_request_group_v10, 8)
+    value.require_stable, tags = _T_U8.unpack_from(data, at)
+    value.group_id = ""
+    value.topics = ()
+    at = at + 2 if tags == 0 else skip_tagged_fields(data, at + 1)
+    return value, at
 
 
 def _write_offset_fetch_response_partition_v1(out: bytearray, value: OffsetFetchResponsePartition) -> None:
@@ -347,11 +508,19 @@ def _write_offset_fetch_response_partition_v1(out: bytearray, value: OffsetFetch
     out += _H.pack(value.error_code)
 
 
-def _read_offset_fetch_response_topic_v1(data: bytes, at: int) -> tuple[OffsetFetchResponseTopic, int]:
-    value = new(OffsetFetchResponseTopic)
-    value.name, at = read_string(data, at)
-    value.partitions, at = read_array(data, at, _read_offset_fetch_response_partition_v1, 16)
-    return value, at
+def _read_many_offset_fetch_response_partition_v1(
+    data: bytes, at: int, count: int
+) -> tuple[list[OffsetFetchResponsePartition], int]:
+    values = []
+    for _ in range(count):
+        value = new(OffsetFetchResponsePartition)
+        value.partition_index, value.committed_offset = _I_Q.unpack_from(data, at)
+        value.metadata, at = read_nullable_string(data, at + 12)
+        (value.error_code,) = _H.unpack_from(data, at)
+        value.committed_leader_epoch = -1
+        at += 2
+        values.append(value)
+    return values, at
 
 
 def _write_offset_fetch_response_topic_v1(out: bytearray, value: OffsetFetchResponseTopic) -> None:
@@ -359,26 +528,29 @@ def _write_offset_fetch_response_topic_v1(out: bytearray, value: OffsetFetchResp
     write_array(out, value.partitions, _write_offset_fetch_response_partition_v1)
 
 
-def _read_offset_fetch_response_v1(data: bytes, at: int) -> tuple[OffsetFetchResponse, int]:
-    value = new(OffsetFetchResponse)
-    value.topics, at = read_array(data, at, _read_offset_fetch_response_topic_v1, 6)
-    value.throttle_time_ms = 0
-    value.groups = ()
-    value.error_code = 0
-    return value, at
+def _read_many_offset_fetch_response_topic_v1(
+    data: bytes, at: int, count: int
+) -> tuple[list[OffsetFetchResponseTopic], int]:
+    values = []
+    for _ in range(count):
+        value = new(OffsetFetchResponseTopic)
+        value.name, at = read_string(data, at)
+        value.partitions, at = read_array(data, at, _read_many_offset_fetch_response_partition_v1, 16)
+        values.append(value)
+    return values, at
 
 
 def _write_offset_fetch_response_v1(out: bytearray, value: OffsetFetchResponse) -> None:
     write_array(out, value.topics, _write_offset_fetch_response_topic_v1)
 
 
-def _read_offset_fetch_response_v2(data: bytes, at: int) -> tuple[OffsetFetchResponse, int]:
+def _read_offset_fetch_response_v1(data: bytes, at: int) -> tuple[OffsetFetchResponse, int]:
     value = new(OffsetFetchResponse)
-    value.topics, at = read_array(data, at, _read_offset_fetch_response_topic_v1, 6)
-    (value.error_code,) = _H.unpack_from(data, at)
+    value.topics, at = read_array(data, at, _read_many_offset_fetch_response_topic_v1, 6)
     value.throttle_time_ms = 0
     value.groups = ()
-    return value, at + 2
+    value.error_code = 0
+    return value, at
 
 
 def _write_offset_fetch_response_v2(out: bytearray, value: OffsetFetchResponse) -> None:
@@ -386,13 +558,14 @@ def _write_offset_fetch_response_v2(out: bytearray, value: OffsetFetchResponse) 
     out += _H.pack(value.error_code)
 
 
-def _read_offset_fetch_response_v3(data: bytes, at: int) -> tuple[OffsetFetchResponse, int]:
+def _read_offset_fetch_response_v2(data: bytes, at: int) -> tuple[OffsetFetchResponse, int]:
     value = new(OffsetFetchResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.topics, at = read_array(data, at + 4, _read_offset_fetch_response_topic_v1, 6)
+    value.topics, at = read_array(data, at, _read_many_offset_fetch_response_topic_v1, 6)
     (value.error_code,) = _H.unpack_from(data, at)
+    value.throttle_time_ms = 0
     value.groups = ()
-    return value, at + 2
+    at += 2
+    return value, at
 
 
 def _write_offset_fetch_response_v3(out: bytearray, value: OffsetFetchResponse) -> None:
@@ -401,12 +574,14 @@ def _write_offset_fetch_response_v3(out: bytearray, value: OffsetFetchResponse) 
     out += _H.pack(value.error_code)
 
 
-def _read_offset_fetch_response_partition_v5(data: bytes, at: int) -> tuple[OffsetFetchResponsePartition, int]:
-    value = new(OffsetFetchResponsePartition)
-    value.partition_index, value.committed_offset, value.committed_leader_epoch = _I_Q_I.unpack_from(data, at)
-    value.metadata, at = read_nullable_string(data, at + 16)
+def _read_offset_fetch_response_v3(data: bytes, at: int) -> tuple[OffsetFetchResponse, int]:
+    value = new(OffsetFetchResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.topics, at = read_array(data, at + 4, _read_many_offset_fetch_response_topic_v1, 6)
     (value.error_code,) = _H.unpack_from(data, at)
-    return value, at + 2
+    value.groups = ()
+    at += 2
+    return value, at
 
 
 def _write_offset_fetch_response_partition_v5(out: bytearray, value: OffsetFetchResponsePartition) -> None:
@@ -415,11 +590,18 @@ def _write_offset_fetch_response_partition_v5(out: bytearray, value: OffsetFetch
     out += _H.pack(value.error_code)
 
 
-def _read_offset_fetch_response_topic_v5(data: bytes, at: int) -> tuple[OffsetFetchResponseTopic, int]:
-    value = new(OffsetFetchResponseTopic)
-    value.name, at = read_string(data, at)
-    value.partitions, at = read_array(data, at, _read_offset_fetch_response_partition_v5, 20)
-    return value, at
+def _read_many_offset_fetch_response_partition_v5(
+    data: bytes, at: int, count: int
+) -> tuple[list[OffsetFetchResponsePartition], int]:
+    values = []
+    for _ in range(count):
+        value = new(OffsetFetchResponsePartition)
+        value.partition_index, value.committed_offset, value.committed_leader_epoch = _I_Q_I.unpack_from(data, at)
+        value.metadata, at = read_nullable_string(data, at + 16)
+        (value.error_code,) = _H.unpack_from(data, at)
+        at += 2
+        values.append(value)
+    return values, at
 
 
 def _write_offset_fetch_response_topic_v5(out: bytearray, value: OffsetFetchResponseTopic) -> None:
@@ -427,13 +609,16 @@ def _write_offset_fetch_response_topic_v5(out: bytearray, value: OffsetFetchResp
     write_array(out, value.partitions, _write_offset_fetch_response_partition_v5)
 
 
-def _read_offset_fetch_response_v5(data: bytes, at: int) -> tuple[OffsetFetchResponse, int]:
-    value = new(OffsetFetchResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.topics, at = read_array(data, at + 4, _read_offset_fetch_response_topic_v5, 6)
-    (value.error_code,) = _H.unpack_from(data, at)
-    value.groups = ()
-    return value, at + 2
+def _read_many_offset_fetch_response_topic_v5(
+    data: bytes, at: int, count: int
+) -> tuple[list[OffsetFetchResponseTopic], int]:
+    values = []
+    for _ in range(count):
+        value = new(OffsetFetchResponseTopic)
+        value.name, at = read_string(data, at)
+        value.partitions, at = read_array(data, at, _read_many_offset_fetch_response_partition_v5, 20)
+        values.append(value)
+    return values, at
 
 
 def _write_offset_fetch_response_v5(out: bytearray, value: OffsetFetchResponse) -> None:
@@ -442,13 +627,14 @@ def _write_offset_fetch_response_v5(out: bytearray, value: OffsetFetchResponse) 
     out += _H.pack(value.error_code)
 
 
-def _read_offset_fetch_response_partition_v6(data: bytes, at: int) -> tuple[OffsetFetchResponsePartition, int]:
-    value = new(OffsetFetchResponsePartition)
-    value.partition_index, value.committed_offset, value.committed_leader_epoch = _I_Q_I.unpack_from(data, at)
-    value.metadata, at = read_compact_nullable_string(data, at + 16)
+def _read_offset_fetch_response_v5(data: bytes, at: int) -> tuple[OffsetFetchResponse, int]:
+    value = new(OffsetFetchResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.topics, at = read_array(data, at + 4, _read_many_offset_fetch_response_topic_v5, 6)
     (value.error_code,) = _H.unpack_from(data, at)
+    value.groups = ()
     at += 2
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_offset_fetch_response_partition_v6(out: bytearray, value: OffsetFetchResponsePartition) -> None:
@@ -458,11 +644,29 @@ def _write_offset_fetch_response_partition_v6(out: bytearray, value: OffsetFetch
     out.append(0)
 
 
-def _read_offset_fetch_response_topic_v6(data: bytes, at: int) -> tuple[OffsetFetchResponseTopic, int]:
-    value = new(OffsetFetchResponseTopic)
-    value.name, at = read_compact_string(data, at)
-    value.partitions, at = read_compact_array(data, at, _read_offset_fetch_response_partition_v6, 20)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_offset_fetch_response_partition_v6(
+    data: bytes, at: int, count: int
+) -> tuple[list[OffsetFetchResponsePartition], int]:
+    values = []
+    for _ in range(count):
+        value = new(OffsetFetchResponsePartition)
+        (
+            value.partition_index,
+            value.committed_offset,
+            value.committed_leader_epoch,
+            size,
+        ) = _I_Q_I_U8.unpack_from(data, at)
+        if 0 < size < 0x80:
+            end = at + 16 + size
+            value.metadata, at = data[at + 17 : end].decode(), end
+        elif size == 0:
+            value.metadata, at = None, at + 17
+        else:
+            value.metadata, at = read_compact_nullable_string(data, at + 16)
+        value.error_code, tags = _H_U8.unpack_from(data, at)
+        at = at + 3 if tags == 0 else skip_tagged_fields(data, at + 2)
+        values.append(value)
+    return values, at
 
 
 def _write_offset_fetch_response_topic_v6(out: bytearray, value: OffsetFetchResponseTopic) -> None:
@@ -471,14 +675,28 @@ def _write_offset_fetch_response_topic_v6(out: bytearray, value: OffsetFetchResp
     out.append(0)
 
 
-def _read_offset_fetch_response_v6(data: bytes, at: int) -> tuple[OffsetFetchResponse, int]:
-    value = new(OffsetFetchResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.topics, at = read_compact_array(data, at + 4, _read_offset_fetch_response_topic_v6, 3)
-    (value.error_code,) = _H.unpack_from(data, at)
-    value.groups = ()
-    at += 2
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_offset_fetch_response_topic_v6(
+    data: bytes, at: int, count: int
+) -> tuple[list[OffsetFetchResponseTopic], int]:
+    values = []
+    for _ in range(count):
+        value = new(OffsetFetchResponseTopic)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.name, at = data[at + 1 : end].decode(), end
+        else:
+            value.name, at = read_compact_string(data, at)
+        size = data[at]
+        if 1 < size < 0x80:
+            value.partitions, at = _read_many_offset_fetch_response_partition_v6(data, at + 1, size - 1)
+        elif size == 1:
+            value.partitions, at = [], at + 1
+        else:
+            value.partitions, at = read_compact_array(data, at, _read_many_offset_fetch_response_partition_v6, 20)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_offset_fetch_response_v6(out: bytearray, value: OffsetFetchResponse) -> None:
@@ -488,13 +706,19 @@ def _write_offset_fetch_response_v6(out: bytearray, value: OffsetFetchResponse) 
     out.append(0)
 
 
-def _read_offset_fetch_response_partitions_v8(data: bytes, at: int) -> tuple[OffsetFetchResponsePartitions, int]:
-    value = new(OffsetFetchResponsePartitions)
-    value.partition_index, value.committed_offset, value.committed_leader_epoch = _I_Q_I.unpack_from(data, at)
-    value.metadata, at = read_compact_nullable_string(data, at + 16)
-    (value.error_code,) = _H.unpack_from(data, at)
-    at += 2
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_offset_fetch_response_v6(data: bytes, at: int) -> tuple[OffsetFetchResponse, int]:
+    value = new(OffsetFetchResponse)
+    value.throttle_time_ms, size = _I_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.topics, at = _read_many_offset_fetch_response_topic_v6(data, at + 5, size - 1)
+    elif size == 1:
+        value.topics, at = [], at + 5
+    else:
+        value.topics, at = read_compact_array(data, at + 4, _read_many_offset_fetch_response_topic_v6, 3)
+    value.error_code, tags = _H_U8.unpack_from(data, at)
+    value.groups = ()
+    at = at + 3 if tags == 0 else skip_tagged_fields(data, at + 2)
+    return value, at
 
 
 def _write_offset_fetch_response_partitions_v8(out: bytearray, value: OffsetFetchResponsePartitions) -> None:
@@ -504,12 +728,29 @@ def _write_offset_fetch_response_partitions_v8(out: bytearray, value: OffsetFetc
     out.append(0)
 
 
-def _read_offset_fetch_response_topics_v8(data: bytes, at: int) -> tuple[OffsetFetchResponseTopics, int]:
-    value = new(OffsetFetchResponseTopics)
-    value.name, at = read_compact_string(data, at)
-    value.partitions, at = read_compact_array(data, at, _read_offset_fetch_response_partitions_v8, 20)
-    value.topic_id = None
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_offset_fetch_response_partitions_v8(
+    data: bytes, at: int, count: int
+) -> tuple[list[OffsetFetchResponsePartitions], int]:
+    values = []
+    for _ in range(count):
+        value = new(OffsetFetchResponsePartitions)
+        (
+            value.partition_index,
+            value.committed_offset,
+            value.committed_leader_epoch,
+            size,
+        ) = _I_Q_I_U8.unpack_from(data, at)
+        if 0 < size < 0x80:
+            end = at + 16 + size
+            value.metadata, at = data[at + 17 : end].decode(), end
+        elif size == 0:
+            value.metadata, at = None, at + 17
+        else:
+            value.metadata, at = read_compact_nullable_string(data, at + 16)
+        value.error_code, tags = _H_U8.unpack_from(data, at)
+        at = at + 3 if tags == 0 else skip_tagged_fields(data, at + 2)
+        values.append(value)
+    return values, at
 
 
 def _write_offset_fetch_response_topics_v8(out: bytearray, value: OffsetFetchResponseTopics) -> None:
@@ -518,13 +759,29 @@ def _write_offset_fetch_response_topics_v8(out: bytearray, value: OffsetFetchRes
     out.append(0)
 
 
-def _read_offset_fetch_response_group_v8(data: bytes, at: int) -> tuple[OffsetFetchResponseGroup, int]:
-    value = new(OffsetFetchResponseGroup)
-    value.group_id, at = read_compact_string(data, at)
-    value.topics, at = read_compact_array(data, at, _read_offset_fetch_response_topics_v8, 3)
-    (value.error_code,) = _H.unpack_from(data, at)
-    at += 2
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_offset_fetch_response_topics_v8(
+    data: bytes, at: int, count: int
+) -> tuple[list[OffsetFetchResponseTopics], int]:
+    values = []
+    for _ in range(count):
+        value = new(OffsetFetchResponseTopics)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.name, at = data[at + 1 : end].decode(), end
+        else:
+            value.name, at = read_compact_string(data, at)
+        size = data[at]
+        if 1 < size < 0x80:
+            value.partitions, at = _read_many_offset_fetch_response_partitions_v8(data, at + 1, size - 1)
+        elif size == 1:
+            value.partitions, at = [], at + 1
+        else:
+            value.partitions, at = read_compact_array(data, at, _read_many_offset_fetch_response_partitions_v8, 20)
+        value.topic_id = None
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_offset_fetch_response_group_v8(out: bytearray, value: OffsetFetchResponseGroup) -> None:
@@ -534,13 +791,29 @@ def _write_offset_fetch_response_group_v8(out: bytearray, value: OffsetFetchResp
     out.append(0)
 
 
-def _read_offset_fetch_response_v8(data: bytes, at: int) -> tuple[OffsetFetchResponse, int]:
-    value = new(OffsetFetchResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.groups, at = read_compact_array(data, at + 4, _read_offset_fetch_response_group_v8, 5)
-    value.topics = ()
-    value.error_code = 0
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_offset_fetch_response_group_v8(
+    data: bytes, at: int, count: int
+) -> tuple[list[OffsetFetchResponseGroup], int]:
+    values = []
+    for _ in range(count):
+        value = new(OffsetFetchResponseGroup)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.group_id, at = data[at + 1 : end].decode(), end
+        else:
+            value.group_id, at = read_compact_string(data, at)
+        size = data[at]
+        if 1 < size < 0x80:
+            value.topics, at = _read_many_offset_fetch_response_topics_v8(data, at + 1, size - 1)
+        elif size == 1:
+            value.topics, at = [], at + 1
+        else:
+            value.topics, at = read_compact_array(data, at, _read_many_offset_fetch_response_topics_v8, 3)
+        value.error_code, tags = _H_U8.unpack_from(data, at)
+        at = at + 3 if tags == 0 else skip_tagged_fields(data, at + 2)
+        values.append(value)
+    return values, at
 
 
 def _write_offset_fetch_response_v8(out: bytearray, value: OffsetFetchResponse) -> None:
@@ -549,12 +822,19 @@ def _write_offset_fetch_response_v8(out: bytearray, value: OffsetFetchResponse) 
     out.append(0)
 
 
-def _read_offset_fetch_response_topics_v10(data: bytes, at: int) -> tuple[OffsetFetchResponseTopics, int]:
-    value = new(OffsetFetchResponseTopics)
-    value.topic_id, at = read_uuid(data, at)
-    value.partitions, at = read_compact_array(data, at, _read_offset_fetch_response_partitions_v8, 20)
-    value.name = ""
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_offset_fetch_response_v8(data: bytes, at: int) -> tuple[OffsetFetchResponse, int]:
+    value = new(OffsetFetchResponse)
+    value.throttle_time_ms, size = _I_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.groups, at = _read_many_offset_fetch_response_group_v8(data, at + 5, size - 1)
+    elif size == 1:
+        value.groups, at = [], at + 5
+    else:
+        value.groups, at = read_compact_array(data, at + 4, _read_many_offset_fetch_response_group_v8, 5)
+    value.topics = ()
+    value.error_code = 0
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_offset_fetch_response_topics_v10(out: bytearray, value: OffsetFetchResponseTopics) -> None:
@@ -563,13 +843,24 @@ def _write_offset_fetch_response_topics_v10(out: bytearray, value: OffsetFetchRe
     out.append(0)
 
 
-def _read_offset_fetch_response_group_v10(data: bytes, at: int) -> tuple[OffsetFetchResponseGroup, int]:
-    value = new(OffsetFetchResponseGroup)
-    value.group_id, at = read_compact_string(data, at)
-    value.topics, at = read_compact_array(data, at, _read_offset_fetch_response_topics_v10, 18)
-    (value.error_code,) = _H.unpack_from(data, at)
-    at += 2
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_offset_fetch_response_topics_v10(
+    data: bytes, at: int, count: int
+) -> tuple[list[OffsetFetchResponseTopics], int]:
+    values = []
+    for _ in range(count):
+        value = new(OffsetFetchResponseTopics)
+        value.topic_id, at = uuid_of(data[at : at + 16]), at + 16
+        size = data[at]
+        if 1 < size < 0x80:
+            value.partitions, at = _read_many_offset_fetch_response_partitions_v8(data, at + 1, size - 1)
+        elif size == 1:
+            value.partitions, at = [], at + 1
+        else:
+            value.partitions, at = read_compact_array(data, at, _read_many_offset_fetch_response_partitions_v8, 20)
+        value.name = ""
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_offset_fetch_response_group_v10(out: bytearray, value: OffsetFetchResponseGroup) -> None:
@@ -579,19 +870,50 @@ def _write_offset_fetch_response_group_v10(out: bytearray, value: OffsetFetchRes
     out.append(0)
 
 
-def _read_offset_fetch_response_v10(data: bytes, at: int) -> tuple[OffsetFetchResponse, int]:
-    value = new(OffsetFetchResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.groups, at = read_compact_array(data, at + 4, _read_offset_fetch_response_group_v10, 5)
-    value.topics = ()
-    value.error_code = 0
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_offset_fetch_response_group_v10(
+    data: bytes, at: int, count: int
+) -> tuple[list[OffsetFetchResponseGroup], int]:
+    values = []
+    for _ in range(count):
+        value = new(OffsetFetchResponseGroup)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.group_id, at = data[at + 1 : end].decode(), end
+        else:
+            value.group_id, at = read_compact_string(data, at)
+        size = data[at]
+        if 1 < size < 0x80:
+            value.topics, at = _read_many_offset_fetch_response_topics_v10(data, at + 1, size - 1)
+        elif size == 1:
+            value.topics, at = [], at + 1
+        else:
+            value.topics, at = read_compact_array(data, at, _read_many_offset_fetch_response_topics_v10, 18)
+        value.error_code, tags = _H_U8.unpack_from(data, at)
+        at = at + 3 if tags == 0 else skip_tagged_fields(data, at + 2)
+        values.append(value)
+    return values, at
 
 
 def _write_offset_fetch_response_v10(out: bytearray, value: OffsetFetchResponse) -> None:
     out += _I.pack(value.throttle_time_ms)
     write_compact_array(out, value.groups, _write_offset_fetch_response_group_v10)
     out.append(0)
+
+
+def _read_offset_fetch_response_v10(data: bytes, at: int) -> tuple[OffsetFetchResponse, int]:
+    value = new(OffsetFetchResponse)
+    value.throttle_time_ms, size = _I_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.groups, at = _read_many_offset_fetch_response_group_v10(data, at + 5, size - 1)
+    elif size == 1:
+        value.groups, at = [], at + 5
+    else:
+        value.groups, at = read_compact_array(data, at + 4, _read_many_offset_fetch_response_group_v10, 5)
+    value.topics = ()
+    value.error_code = 0
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 REQUEST: Codec[OffsetFetchRequest] = {

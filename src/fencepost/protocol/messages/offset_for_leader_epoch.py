@@ -64,25 +64,27 @@ class OffsetForLeaderEpochResponse:
 
 
 _H_I2_Q = Struct(">hiiq")
+_H_I2_Q_U8 = Struct(">hiiqB")
 _I = Struct(">i")
 _I3 = Struct(">iii")
-
-
-def _read_offset_for_leader_partition_v2(data: bytes, at: int) -> tuple[OffsetForLeaderPartition, int]:
-    value = new(OffsetForLeaderPartition)
-    value.partition, value.current_leader_epoch, value.leader_epoch = _I3.unpack_from(data, at)
-    return value, at + 12
+_I3_U8 = Struct(">iiiB")
+_I_U8 = Struct(">iB")
 
 
 def _write_offset_for_leader_partition_v2(out: bytearray, value: OffsetForLeaderPartition) -> None:
     out += _I3.pack(value.partition, value.current_leader_epoch, value.leader_epoch)
 
 
-def _read_offset_for_leader_topic_v2(data: bytes, at: int) -> tuple[OffsetForLeaderTopic, int]:
-    value = new(OffsetForLeaderTopic)
-    value.topic, at = read_string(data, at)
-    value.partitions, at = read_array(data, at, _read_offset_for_leader_partition_v2, 12)
-    return value, at
+def _read_many_offset_for_leader_partition_v2(
+    data: bytes, at: int, count: int
+) -> tuple[list[OffsetForLeaderPartition], int]:
+    values = []
+    for _ in range(count):
+        value = new(OffsetForLeaderPartition)
+        value.partition, value.current_leader_epoch, value.leader_epoch = _I3.unpack_from(data, at)
+        at += 12
+        values.append(value)
+    return values, at
 
 
 def _write_offset_for_leader_topic_v2(out: bytearray, value: OffsetForLeaderTopic) -> None:
@@ -90,21 +92,24 @@ def _write_offset_for_leader_topic_v2(out: bytearray, value: OffsetForLeaderTopi
     write_array(out, value.partitions, _write_offset_for_leader_partition_v2)
 
 
-def _read_offset_for_leader_epoch_request_v2(data: bytes, at: int) -> tuple[OffsetForLeaderEpochRequest, int]:
-    value = new(OffsetForLeaderEpochRequest)
-    value.topics, at = read_array(data, at, _read_offset_for_leader_topic_v2, 6)
-    value.replica_id = -2
-    return value, at
+def _read_many_offset_for_leader_topic_v2(data: bytes, at: int, count: int) -> tuple[list[OffsetForLeaderTopic], int]:
+    values = []
+    for _ in range(count):
+        value = new(OffsetForLeaderTopic)
+        value.topic, at = read_string(data, at)
+        value.partitions, at = read_array(data, at, _read_many_offset_for_leader_partition_v2, 12)
+        values.append(value)
+    return values, at
 
 
 def _write_offset_for_leader_epoch_request_v2(out: bytearray, value: OffsetForLeaderEpochRequest) -> None:
     write_array(out, value.topics, _write_offset_for_leader_topic_v2)
 
 
-def _read_offset_for_leader_epoch_request_v3(data: bytes, at: int) -> tuple[OffsetForLeaderEpochRequest, int]:
+def _read_offset_for_leader_epoch_request_v2(data: bytes, at: int) -> tuple[OffsetForLeaderEpochRequest, int]:
     value = new(OffsetForLeaderEpochRequest)
-    (value.replica_id,) = _I.unpack_from(data, at)
-    value.topics, at = read_array(data, at + 4, _read_offset_for_leader_topic_v2, 6)
+    value.topics, at = read_array(data, at, _read_many_offset_for_leader_topic_v2, 6)
+    value.replica_id = -2
     return value, at
 
 
@@ -113,11 +118,11 @@ def _write_offset_for_leader_epoch_request_v3(out: bytearray, value: OffsetForLe
     write_array(out, value.topics, _write_offset_for_leader_topic_v2)
 
 
-def _read_offset_for_leader_partition_v4(data: bytes, at: int) -> tuple[OffsetForLeaderPartition, int]:
-    value = new(OffsetForLeaderPartition)
-    value.partition, value.current_leader_epoch, value.leader_epoch = _I3.unpack_from(data, at)
-    at += 12
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_offset_for_leader_epoch_request_v3(data: bytes, at: int) -> tuple[OffsetForLeaderEpochRequest, int]:
+    value = new(OffsetForLeaderEpochRequest)
+    (value.replica_id,) = _I.unpack_from(data, at)
+    value.topics, at = read_array(data, at + 4, _read_many_offset_for_leader_topic_v2, 6)
+    return value, at
 
 
 def _write_offset_for_leader_partition_v4(out: bytearray, value: OffsetForLeaderPartition) -> None:
@@ -125,11 +130,16 @@ def _write_offset_for_leader_partition_v4(out: bytearray, value: OffsetForLeader
     out.append(0)
 
 
-def _read_offset_for_leader_topic_v4(data: bytes, at: int) -> tuple[OffsetForLeaderTopic, int]:
-    value = new(OffsetForLeaderTopic)
-    value.topic, at = read_compact_string(data, at)
-    value.partitions, at = read_compact_array(data, at, _read_offset_for_leader_partition_v4, 13)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_offset_for_leader_partition_v4(
+    data: bytes, at: int, count: int
+) -> tuple[list[OffsetForLeaderPartition], int]:
+    values = []
+    for _ in range(count):
+        value = new(OffsetForLeaderPartition)
+        value.partition, value.current_leader_epoch, value.leader_epoch, tags = _I3_U8.unpack_from(data, at)
+        at = at + 13 if tags == 0 else skip_tagged_fields(data, at + 12)
+        values.append(value)
+    return values, at
 
 
 def _write_offset_for_leader_topic_v4(out: bytearray, value: OffsetForLeaderTopic) -> None:
@@ -138,11 +148,26 @@ def _write_offset_for_leader_topic_v4(out: bytearray, value: OffsetForLeaderTopi
     out.append(0)
 
 
-def _read_offset_for_leader_epoch_request_v4(data: bytes, at: int) -> tuple[OffsetForLeaderEpochRequest, int]:
-    value = new(OffsetForLeaderEpochRequest)
-    (value.replica_id,) = _I.unpack_from(data, at)
-    value.topics, at = read_compact_array(data, at + 4, _read_offset_for_leader_topic_v4, 3)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_offset_for_leader_topic_v4(data: bytes, at: int, count: int) -> tuple[list[OffsetForLeaderTopic], int]:
+    values = []
+    for _ in range(count):
+        value = new(OffsetForLeaderTopic)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.topic, at = data[at + 1 : end].decode(), end
+        else:
+            value.topic, at = read_compact_string(data, at)
+        size = data[at]
+        if 1 < size < 0x80:
+            value.partitions, at = _read_many_offset_for_leader_partition_v4(data, at + 1, size - 1)
+        elif size == 1:
+            value.partitions, at = [], at + 1
+        else:
+            value.partitions, at = read_compact_array(data, at, _read_many_offset_for_leader_partition_v4, 13)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_offset_for_leader_epoch_request_v4(out: bytearray, value: OffsetForLeaderEpochRequest) -> None:
@@ -151,21 +176,31 @@ def _write_offset_for_leader_epoch_request_v4(out: bytearray, value: OffsetForLe
     out.append(0)
 
 
-def _read_epoch_end_offset_v2(data: bytes, at: int) -> tuple[EpochEndOffset, int]:
-    value = new(EpochEndOffset)
-    value.error_code, value.partition, value.leader_epoch, value.end_offset = _H_I2_Q.unpack_from(data, at)
-    return value, at + 18
+def _read_offset_for_leader_epoch_request_v4(data: bytes, at: int) -> tuple[OffsetForLeaderEpochRequest, int]:
+    value = new(OffsetForLeaderEpochRequest)
+    value.replica_id, size = _I_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.topics, at = _read_many_offset_for_leader_topic_v4(data, at + 5, size - 1)
+    elif size == 1:
+        value.topics, at = [], at + 5
+    else:
+        value.topics, at = read_compact_array(data, at + 4, _read_many_offset_for_leader_topic_v4, 3)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_epoch_end_offset_v2(out: bytearray, value: EpochEndOffset) -> None:
     out += _H_I2_Q.pack(value.error_code, value.partition, value.leader_epoch, value.end_offset)
 
 
-def _read_offset_for_leader_topic_result_v2(data: bytes, at: int) -> tuple[OffsetForLeaderTopicResult, int]:
-    value = new(OffsetForLeaderTopicResult)
-    value.topic, at = read_string(data, at)
-    value.partitions, at = read_array(data, at, _read_epoch_end_offset_v2, 18)
-    return value, at
+def _read_many_epoch_end_offset_v2(data: bytes, at: int, count: int) -> tuple[list[EpochEndOffset], int]:
+    values = []
+    for _ in range(count):
+        value = new(EpochEndOffset)
+        value.error_code, value.partition, value.leader_epoch, value.end_offset = _H_I2_Q.unpack_from(data, at)
+        at += 18
+        values.append(value)
+    return values, at
 
 
 def _write_offset_for_leader_topic_result_v2(out: bytearray, value: OffsetForLeaderTopicResult) -> None:
@@ -173,11 +208,16 @@ def _write_offset_for_leader_topic_result_v2(out: bytearray, value: OffsetForLea
     write_array(out, value.partitions, _write_epoch_end_offset_v2)
 
 
-def _read_offset_for_leader_epoch_response_v2(data: bytes, at: int) -> tuple[OffsetForLeaderEpochResponse, int]:
-    value = new(OffsetForLeaderEpochResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.topics, at = read_array(data, at + 4, _read_offset_for_leader_topic_result_v2, 6)
-    return value, at
+def _read_many_offset_for_leader_topic_result_v2(
+    data: bytes, at: int, count: int
+) -> tuple[list[OffsetForLeaderTopicResult], int]:
+    values = []
+    for _ in range(count):
+        value = new(OffsetForLeaderTopicResult)
+        value.topic, at = read_string(data, at)
+        value.partitions, at = read_array(data, at, _read_many_epoch_end_offset_v2, 18)
+        values.append(value)
+    return values, at
 
 
 def _write_offset_for_leader_epoch_response_v2(out: bytearray, value: OffsetForLeaderEpochResponse) -> None:
@@ -185,11 +225,11 @@ def _write_offset_for_leader_epoch_response_v2(out: bytearray, value: OffsetForL
     write_array(out, value.topics, _write_offset_for_leader_topic_result_v2)
 
 
-def _read_epoch_end_offset_v4(data: bytes, at: int) -> tuple[EpochEndOffset, int]:
-    value = new(EpochEndOffset)
-    value.error_code, value.partition, value.leader_epoch, value.end_offset = _H_I2_Q.unpack_from(data, at)
-    at += 18
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_offset_for_leader_epoch_response_v2(data: bytes, at: int) -> tuple[OffsetForLeaderEpochResponse, int]:
+    value = new(OffsetForLeaderEpochResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.topics, at = read_array(data, at + 4, _read_many_offset_for_leader_topic_result_v2, 6)
+    return value, at
 
 
 def _write_epoch_end_offset_v4(out: bytearray, value: EpochEndOffset) -> None:
@@ -197,11 +237,14 @@ def _write_epoch_end_offset_v4(out: bytearray, value: EpochEndOffset) -> None:
     out.append(0)
 
 
-def _read_offset_for_leader_topic_result_v4(data: bytes, at: int) -> tuple[OffsetForLeaderTopicResult, int]:
-    value = new(OffsetForLeaderTopicResult)
-    value.topic, at = read_compact_string(data, at)
-    value.partitions, at = read_compact_array(data, at, _read_epoch_end_offset_v4, 19)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_epoch_end_offset_v4(data: bytes, at: int, count: int) -> tuple[list[EpochEndOffset], int]:
+    values = []
+    for _ in range(count):
+        value = new(EpochEndOffset)
+        value.error_code, value.partition, value.leader_epoch, value.end_offset, tags = _H_I2_Q_U8.unpack_from(data, at)
+        at = at + 19 if tags == 0 else skip_tagged_fields(data, at + 18)
+        values.append(value)
+    return values, at
 
 
 def _write_offset_for_leader_topic_result_v4(out: bytearray, value: OffsetForLeaderTopicResult) -> None:
@@ -210,17 +253,47 @@ def _write_offset_for_leader_topic_result_v4(out: bytearray, value: OffsetForLea
     out.append(0)
 
 
-def _read_offset_for_leader_epoch_response_v4(data: bytes, at: int) -> tuple[OffsetForLeaderEpochResponse, int]:
-    value = new(OffsetForLeaderEpochResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.topics, at = read_compact_array(data, at + 4, _read_offset_for_leader_topic_result_v4, 3)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_offset_for_leader_topic_result_v4(
+    data: bytes, at: int, count: int
+) -> tuple[list[OffsetForLeaderTopicResult], int]:
+    values = []
+    for _ in range(count):
+        value = new(OffsetForLeaderTopicResult)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.topic, at = data[at + 1 : end].decode(), end
+        else:
+            value.topic, at = read_compact_string(data, at)
+        size = data[at]
+        if 1 < size < 0x80:
+            value.partitions, at = _read_many_epoch_end_offset_v4(data, at + 1, size - 1)
+        elif size == 1:
+            value.partitions, at = [], at + 1
+        else:
+            value.partitions, at = read_compact_array(data, at, _read_many_epoch_end_offset_v4, 19)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_offset_for_leader_epoch_response_v4(out: bytearray, value: OffsetForLeaderEpochResponse) -> None:
     out += _I.pack(value.throttle_time_ms)
     write_compact_array(out, value.topics, _write_offset_for_leader_topic_result_v4)
     out.append(0)
+
+
+def _read_offset_for_leader_epoch_response_v4(data: bytes, at: int) -> tuple[OffsetForLeaderEpochResponse, int]:
+    value = new(OffsetForLeaderEpochResponse)
+    value.throttle_time_ms, size = _I_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.topics, at = _read_many_offset_for_leader_topic_result_v4(data, at + 5, size - 1)
+    elif size == 1:
+        value.topics, at = [], at + 5
+    else:
+        value.topics, at = read_compact_array(data, at + 4, _read_many_offset_for_leader_topic_result_v4, 3)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 REQUEST: Codec[OffsetForLeaderEpochRequest] = {

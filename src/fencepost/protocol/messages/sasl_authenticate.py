@@ -37,7 +37,13 @@ class SaslAuthenticateResponse:
 
 
 _H = Struct(">h")
+_H_U8 = Struct(">hB")
 _Q = Struct(">q")
+_Q_U8 = Struct(">qB")
+
+
+def _write_sasl_authenticate_request_v0(out: bytearray, value: SaslAuthenticateRequest) -> None:
+    write_bytes(out, value.auth_bytes)
 
 
 def _read_sasl_authenticate_request_v0(data: bytes, at: int) -> tuple[SaslAuthenticateRequest, int]:
@@ -46,19 +52,27 @@ def _read_sasl_authenticate_request_v0(data: bytes, at: int) -> tuple[SaslAuthen
     return value, at
 
 
-def _write_sasl_authenticate_request_v0(out: bytearray, value: SaslAuthenticateRequest) -> None:
-    write_bytes(out, value.auth_bytes)
+def _write_sasl_authenticate_request_v2(out: bytearray, value: SaslAuthenticateRequest) -> None:
+    write_compact_bytes(out, value.auth_bytes)
+    out.append(0)
 
 
 def _read_sasl_authenticate_request_v2(data: bytes, at: int) -> tuple[SaslAuthenticateRequest, int]:
     value = new(SaslAuthenticateRequest)
-    value.auth_bytes, at = read_compact_bytes(data, at)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.auth_bytes, at = data[at + 1 : end], end
+    else:
+        value.auth_bytes, at = read_compact_bytes(data, at)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
-def _write_sasl_authenticate_request_v2(out: bytearray, value: SaslAuthenticateRequest) -> None:
-    write_compact_bytes(out, value.auth_bytes)
-    out.append(0)
+def _write_sasl_authenticate_response_v0(out: bytearray, value: SaslAuthenticateResponse) -> None:
+    out += _H.pack(value.error_code)
+    write_nullable_string(out, value.error_message)
+    write_bytes(out, value.auth_bytes)
 
 
 def _read_sasl_authenticate_response_v0(data: bytes, at: int) -> tuple[SaslAuthenticateResponse, int]:
@@ -70,10 +84,11 @@ def _read_sasl_authenticate_response_v0(data: bytes, at: int) -> tuple[SaslAuthe
     return value, at
 
 
-def _write_sasl_authenticate_response_v0(out: bytearray, value: SaslAuthenticateResponse) -> None:
+def _write_sasl_authenticate_response_v1(out: bytearray, value: SaslAuthenticateResponse) -> None:
     out += _H.pack(value.error_code)
     write_nullable_string(out, value.error_message)
     write_bytes(out, value.auth_bytes)
+    out += _Q.pack(value.session_lifetime_ms)
 
 
 def _read_sasl_authenticate_response_v1(data: bytes, at: int) -> tuple[SaslAuthenticateResponse, int]:
@@ -82,24 +97,8 @@ def _read_sasl_authenticate_response_v1(data: bytes, at: int) -> tuple[SaslAuthe
     value.error_message, at = read_nullable_string(data, at + 2)
     value.auth_bytes, at = read_bytes(data, at)
     (value.session_lifetime_ms,) = _Q.unpack_from(data, at)
-    return value, at + 8
-
-
-def _write_sasl_authenticate_response_v1(out: bytearray, value: SaslAuthenticateResponse) -> None:
-    out += _H.pack(value.error_code)
-    write_nullable_string(out, value.error_message)
-    write_bytes(out, value.auth_bytes)
-    out += _Q.pack(value.session_lifetime_ms)
-
-
-def _read_sasl_authenticate_response_v2(data: bytes, at: int) -> tuple[SaslAuthenticateResponse, int]:
-    value = new(SaslAuthenticateResponse)
-    (value.error_code,) = _H.unpack_from(data, at)
-    value.error_message, at = read_compact_nullable_string(data, at + 2)
-    value.auth_bytes, at = read_compact_bytes(data, at)
-    (value.session_lifetime_ms,) = _Q.unpack_from(data, at)
     at += 8
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_sasl_authenticate_response_v2(out: bytearray, value: SaslAuthenticateResponse) -> None:
@@ -108,6 +107,27 @@ def _write_sasl_authenticate_response_v2(out: bytearray, value: SaslAuthenticate
     write_compact_bytes(out, value.auth_bytes)
     out += _Q.pack(value.session_lifetime_ms)
     out.append(0)
+
+
+def _read_sasl_authenticate_response_v2(data: bytes, at: int) -> tuple[SaslAuthenticateResponse, int]:
+    value = new(SaslAuthenticateResponse)
+    value.error_code, size = _H_U8.unpack_from(data, at)
+    if 0 < size < 0x80:
+        end = at + 2 + size
+        value.error_message, at = data[at + 3 : end].decode(), end
+    elif size == 0:
+        value.error_message, at = None, at + 3
+    else:
+        value.error_message, at = read_compact_nullable_string(data, at + 2)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.auth_bytes, at = data[at + 1 : end], end
+    else:
+        value.auth_bytes, at = read_compact_bytes(data, at)
+    value.session_lifetime_ms, tags = _Q_U8.unpack_from(data, at)
+    at = at + 9 if tags == 0 else skip_tagged_fields(data, at + 8)
+    return value, at
 
 
 REQUEST: Codec[SaslAuthenticateRequest] = {

@@ -12,6 +12,7 @@ from fencepost.protocol.wire import (
     new,
     read_array,
     read_string,
+    read_strings,
     write_array,
     write_string,
 )
@@ -33,26 +34,26 @@ class SaslHandshakeResponse:
 _H = Struct(">h")
 
 
+def _write_sasl_handshake_request_v0(out: bytearray, value: SaslHandshakeRequest) -> None:
+    write_string(out, value.mechanism)
+
+
 def _read_sasl_handshake_request_v0(data: bytes, at: int) -> tuple[SaslHandshakeRequest, int]:
     value = new(SaslHandshakeRequest)
     value.mechanism, at = read_string(data, at)
     return value, at
 
 
-def _write_sasl_handshake_request_v0(out: bytearray, value: SaslHandshakeRequest) -> None:
-    write_string(out, value.mechanism)
+def _write_sasl_handshake_response_v0(out: bytearray, value: SaslHandshakeResponse) -> None:
+    out += _H.pack(value.error_code)
+    write_array(out, value.mechanisms, write_string)
 
 
 def _read_sasl_handshake_response_v0(data: bytes, at: int) -> tuple[SaslHandshakeResponse, int]:
     value = new(SaslHandshakeResponse)
     (value.error_code,) = _H.unpack_from(data, at)
-    value.mechanisms, at = read_array(data, at + 2, read_string, 2)
+    value.mechanisms, at = read_array(data, at + 2, read_strings, 2)
     return value, at
-
-
-def _write_sasl_handshake_response_v0(out: bytearray, value: SaslHandshakeResponse) -> None:
-    out += _H.pack(value.error_code)
-    write_array(out, value.mechanisms, write_string)
 
 
 REQUEST: Codec[SaslHandshakeRequest] = {

@@ -61,13 +61,8 @@ class SyncGroupResponse:
 _H = Struct(">h")
 _I = Struct(">i")
 _I_H = Struct(">ih")
-
-
-def _read_sync_group_request_assignment_v0(data: bytes, at: int) -> tuple[SyncGroupRequestAssignment, int]:
-    value = new(SyncGroupRequestAssignment)
-    value.member_id, at = read_string(data, at)
-    value.assignment, at = read_bytes(data, at)
-    return value, at
+_I_H_U8 = Struct(">ihB")
+_I_U8 = Struct(">iB")
 
 
 def _write_sync_group_request_assignment_v0(out: bytearray, value: SyncGroupRequestAssignment) -> None:
@@ -75,16 +70,16 @@ def _write_sync_group_request_assignment_v0(out: bytearray, value: SyncGroupRequ
     write_bytes(out, value.assignment)
 
 
-def _read_sync_group_request_v0(data: bytes, at: int) -> tuple[SyncGroupRequest, int]:
-    value = new(SyncGroupRequest)
-    value.group_id, at = read_string(data, at)
-    (value.generation_id,) = _I.unpack_from(data, at)
-    value.member_id, at = read_string(data, at + 4)
-    value.assignments, at = read_array(data, at, _read_sync_group_request_assignment_v0, 6)
-    value.group_instance_id = None
-    value.protocol_type = None
-    value.protocol_name = None
-    return value, at
+def _read_many_sync_group_request_assignment_v0(
+    data: bytes, at: int, count: int
+) -> tuple[list[SyncGroupRequestAssignment], int]:
+    values = []
+    for _ in range(count):
+        value = new(SyncGroupRequestAssignment)
+        value.member_id, at = read_string(data, at)
+        value.assignment, at = read_bytes(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_sync_group_request_v0(out: bytearray, value: SyncGroupRequest) -> None:
@@ -94,13 +89,13 @@ def _write_sync_group_request_v0(out: bytearray, value: SyncGroupRequest) -> Non
     write_array(out, value.assignments, _write_sync_group_request_assignment_v0)
 
 
-def _read_sync_group_request_v3(data: bytes, at: int) -> tuple[SyncGroupRequest, int]:
+def _read_sync_group_request_v0(data: bytes, at: int) -> tuple[SyncGroupRequest, int]:
     value = new(SyncGroupRequest)
     value.group_id, at = read_string(data, at)
     (value.generation_id,) = _I.unpack_from(data, at)
     value.member_id, at = read_string(data, at + 4)
-    value.group_instance_id, at = read_nullable_string(data, at)
-    value.assignments, at = read_array(data, at, _read_sync_group_request_assignment_v0, 6)
+    value.assignments, at = read_array(data, at, _read_many_sync_group_request_assignment_v0, 6)
+    value.group_instance_id = None
     value.protocol_type = None
     value.protocol_name = None
     return value, at
@@ -114,11 +109,16 @@ def _write_sync_group_request_v3(out: bytearray, value: SyncGroupRequest) -> Non
     write_array(out, value.assignments, _write_sync_group_request_assignment_v0)
 
 
-def _read_sync_group_request_assignment_v4(data: bytes, at: int) -> tuple[SyncGroupRequestAssignment, int]:
-    value = new(SyncGroupRequestAssignment)
-    value.member_id, at = read_compact_string(data, at)
-    value.assignment, at = read_compact_bytes(data, at)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_sync_group_request_v3(data: bytes, at: int) -> tuple[SyncGroupRequest, int]:
+    value = new(SyncGroupRequest)
+    value.group_id, at = read_string(data, at)
+    (value.generation_id,) = _I.unpack_from(data, at)
+    value.member_id, at = read_string(data, at + 4)
+    value.group_instance_id, at = read_nullable_string(data, at)
+    value.assignments, at = read_array(data, at, _read_many_sync_group_request_assignment_v0, 6)
+    value.protocol_type = None
+    value.protocol_name = None
+    return value, at
 
 
 def _write_sync_group_request_assignment_v4(out: bytearray, value: SyncGroupRequestAssignment) -> None:
@@ -127,16 +127,27 @@ def _write_sync_group_request_assignment_v4(out: bytearray, value: SyncGroupRequ
     out.append(0)
 
 
-def _read_sync_group_request_v4(data: bytes, at: int) -> tuple[SyncGroupRequest, int]:
-    value = new(SyncGroupRequest)
-    value.group_id, at = read_compact_string(data, at)
-    (value.generation_id,) = _I.unpack_from(data, at)
-    value.member_id, at = read_compact_string(data, at + 4)
-    value.group_instance_id, at = read_compact_nullable_string(data, at)
-    value.assignments, at = read_compact_array(data, at, _read_sync_group_request_assignment_v4, 3)
-    value.protocol_type = None
-    value.protocol_name = None
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_sync_group_request_assignment_v4(
+    data: bytes, at: int, count: int
+) -> tuple[list[SyncGroupRequestAssignment], int]:
+    values = []
+    for _ in range(count):
+        value = new(SyncGroupRequestAssignment)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.member_id, at = data[at + 1 : end].decode(), end
+        else:
+            value.member_id, at = read_compact_string(data, at)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.assignment, at = data[at + 1 : end], end
+        else:
+            value.assignment, at = read_compact_bytes(data, at)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_sync_group_request_v4(out: bytearray, value: SyncGroupRequest) -> None:
@@ -148,16 +159,39 @@ def _write_sync_group_request_v4(out: bytearray, value: SyncGroupRequest) -> Non
     out.append(0)
 
 
-def _read_sync_group_request_v5(data: bytes, at: int) -> tuple[SyncGroupRequest, int]:
+def _read_sync_group_request_v4(data: bytes, at: int) -> tuple[SyncGroupRequest, int]:
     value = new(SyncGroupRequest)
-    value.group_id, at = read_compact_string(data, at)
-    (value.generation_id,) = _I.unpack_from(data, at)
-    value.member_id, at = read_compact_string(data, at + 4)
-    value.group_instance_id, at = read_compact_nullable_string(data, at)
-    value.protocol_type, at = read_compact_nullable_string(data, at)
-    value.protocol_name, at = read_compact_nullable_string(data, at)
-    value.assignments, at = read_compact_array(data, at, _read_sync_group_request_assignment_v4, 3)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.group_id, at = data[at + 1 : end].decode(), end
+    else:
+        value.group_id, at = read_compact_string(data, at)
+    value.generation_id, size = _I_U8.unpack_from(data, at)
+    if 0 < size < 0x80:
+        end = at + 4 + size
+        value.member_id, at = data[at + 5 : end].decode(), end
+    else:
+        value.member_id, at = read_compact_string(data, at + 4)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.group_instance_id, at = data[at + 1 : end].decode(), end
+    elif size == 0:
+        value.group_instance_id, at = None, at + 1
+    else:
+        value.group_instance_id, at = read_compact_nullable_string(data, at)
+    size = data[at]
+    if 1 < size < 0x80:
+        value.assignments, at = _read_many_sync_group_request_assignment_v4(data, at + 1, size - 1)
+    elif size == 1:
+        value.assignments, at = [], at + 1
+    else:
+        value.assignments, at = read_compact_array(data, at, _read_many_sync_group_request_assignment_v4, 3)
+    value.protocol_type = None
+    value.protocol_name = None
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_sync_group_request_v5(out: bytearray, value: SyncGroupRequest) -> None:
@@ -171,6 +205,60 @@ def _write_sync_group_request_v5(out: bytearray, value: SyncGroupRequest) -> Non
     out.append(0)
 
 
+def _read_sync_group_request_v5(data: bytes, at: int) -> tuple[SyncGroupRequest, int]:
+    value = new(SyncGroupRequest)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.group_id, at = data[at + 1 : end].decode(), end
+    else:
+        value.group_id, at = read_compact_string(data, at)
+    value.generation_id, size = _I_U8.unpack_from(data, at)
+    if 0 < size < 0x80:
+        end = at + 4 + size
+        value.member_id, at = data[at + 5 : end].decode(), end
+    else:
+        value.member_id, at = read_compact_string(data, at + 4)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.group_instance_id, at = data[at + 1 : end].decode(), end
+    elif size == 0:
+        value.group_instance_id, at = None, at + 1
+    else:
+        value.group_instance_id, at = read_compact_nullable_string(data, at)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.protocol_type, at = data[at + 1 : end].decode(), end
+    elif size == 0:
+        value.protocol_type, at = None, at + 1
+    else:
+        value.protocol_type, at = read_compact_nullable_string(data, at)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.protocol_name, at = data[at + 1 : end].decode(), end
+    elif size == 0:
+        value.protocol_name, at = None, at + 1
+    else:
+        value.protocol_name, at = read_compact_nullable_string(data, at)
+    size = data[at]
+    if 1 < size < 0x80:
+        value.assignments, at = _read_many_sync_group_request_assignment_v4(data, at + 1, size - 1)
+    elif size == 1:
+        value.assignments, at = [], at + 1
+    else:
+        value.assignments, at = read_compact_array(data, at, _read_many_sync_group_request_assignment_v4, 3)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
+
+
+def _write_sync_group_response_v0(out: bytearray, value: SyncGroupResponse) -> None:
+    out += _H.pack(value.error_code)
+    write_bytes(out, value.assignment)
+
+
 def _read_sync_group_response_v0(data: bytes, at: int) -> tuple[SyncGroupResponse, int]:
     value = new(SyncGroupResponse)
     (value.error_code,) = _H.unpack_from(data, at)
@@ -181,8 +269,8 @@ def _read_sync_group_response_v0(data: bytes, at: int) -> tuple[SyncGroupRespons
     return value, at
 
 
-def _write_sync_group_response_v0(out: bytearray, value: SyncGroupResponse) -> None:
-    out += _H.pack(value.error_code)
+def _write_sync_group_response_v1(out: bytearray, value: SyncGroupResponse) -> None:
+    out += _I_H.pack(value.throttle_time_ms, value.error_code)
     write_bytes(out, value.assignment)
 
 
@@ -195,33 +283,24 @@ def _read_sync_group_response_v1(data: bytes, at: int) -> tuple[SyncGroupRespons
     return value, at
 
 
-def _write_sync_group_response_v1(out: bytearray, value: SyncGroupResponse) -> None:
-    out += _I_H.pack(value.throttle_time_ms, value.error_code)
-    write_bytes(out, value.assignment)
-
-
-def _read_sync_group_response_v4(data: bytes, at: int) -> tuple[SyncGroupResponse, int]:
-    value = new(SyncGroupResponse)
-    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
-    value.assignment, at = read_compact_bytes(data, at + 6)
-    value.protocol_type = None
-    value.protocol_name = None
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
-
-
 def _write_sync_group_response_v4(out: bytearray, value: SyncGroupResponse) -> None:
     out += _I_H.pack(value.throttle_time_ms, value.error_code)
     write_compact_bytes(out, value.assignment)
     out.append(0)
 
 
-def _read_sync_group_response_v5(data: bytes, at: int) -> tuple[SyncGroupResponse, int]:
+def _read_sync_group_response_v4(data: bytes, at: int) -> tuple[SyncGroupResponse, int]:
     value = new(SyncGroupResponse)
-    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
-    value.protocol_type, at = read_compact_nullable_string(data, at + 6)
-    value.protocol_name, at = read_compact_nullable_string(data, at)
-    value.assignment, at = read_compact_bytes(data, at)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    value.throttle_time_ms, value.error_code, size = _I_H_U8.unpack_from(data, at)
+    if 0 < size < 0x80:
+        end = at + 6 + size
+        value.assignment, at = data[at + 7 : end], end
+    else:
+        value.assignment, at = read_compact_bytes(data, at + 6)
+    value.protocol_type = None
+    value.protocol_name = None
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_sync_group_response_v5(out: bytearray, value: SyncGroupResponse) -> None:
@@ -230,6 +309,34 @@ def _write_sync_group_response_v5(out: bytearray, value: SyncGroupResponse) -> N
     write_compact_nullable_string(out, value.protocol_name)
     write_compact_bytes(out, value.assignment)
     out.append(0)
+
+
+def _read_sync_group_response_v5(data: bytes, at: int) -> tuple[SyncGroupResponse, int]:
+    value = new(SyncGroupResponse)
+    value.throttle_time_ms, value.error_code, size = _I_H_U8.unpack_from(data, at)
+    if 0 < size < 0x80:
+        end = at + 6 + size
+        value.protocol_type, at = data[at + 7 : end].decode(), end
+    elif size == 0:
+        value.protocol_type, at = None, at + 7
+    else:
+        value.protocol_type, at = read_compact_nullable_string(data, at + 6)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.protocol_name, at = data[at + 1 : end].decode(), end
+    elif size == 0:
+        value.protocol_name, at = None, at + 1
+    else:
+        value.protocol_name, at = read_compact_nullable_string(data, at)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.assignment, at = data[at + 1 : end], end
+    else:
+        value.assignment, at = read_compact_bytes(data, at)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 REQUEST: Codec[SyncGroupRequest] = {

@@ -74,18 +74,14 @@ class TxnOffsetCommitResponse:
 
 _I = Struct(">i")
 _I_H = Struct(">ih")
+_I_H_U8 = Struct(">ihB")
 _I_Q = Struct(">iq")
 _I_Q_I = Struct(">iqi")
+_I_Q_I_U8 = Struct(">iqiB")
+_I_U8 = Struct(">iB")
 _Q_H = Struct(">qh")
 _Q_H_I = Struct(">qhi")
-
-
-def _read_txn_offset_commit_request_partition_v0(data: bytes, at: int) -> tuple[TxnOffsetCommitRequestPartition, int]:
-    value = new(TxnOffsetCommitRequestPartition)
-    value.partition_index, value.committed_offset = _I_Q.unpack_from(data, at)
-    value.committed_metadata, at = read_nullable_string(data, at + 12)
-    value.committed_leader_epoch = -1
-    return value, at
+_Q_H_I_U8 = Struct(">qhiB")
 
 
 def _write_txn_offset_commit_request_partition_v0(out: bytearray, value: TxnOffsetCommitRequestPartition) -> None:
@@ -93,11 +89,17 @@ def _write_txn_offset_commit_request_partition_v0(out: bytearray, value: TxnOffs
     write_nullable_string(out, value.committed_metadata)
 
 
-def _read_txn_offset_commit_request_topic_v0(data: bytes, at: int) -> tuple[TxnOffsetCommitRequestTopic, int]:
-    value = new(TxnOffsetCommitRequestTopic)
-    value.name, at = read_string(data, at)
-    value.partitions, at = read_array(data, at, _read_txn_offset_commit_request_partition_v0, 14)
-    return value, at
+def _read_many_txn_offset_commit_request_partition_v0(
+    data: bytes, at: int, count: int
+) -> tuple[list[TxnOffsetCommitRequestPartition], int]:
+    values = []
+    for _ in range(count):
+        value = new(TxnOffsetCommitRequestPartition)
+        value.partition_index, value.committed_offset = _I_Q.unpack_from(data, at)
+        value.committed_metadata, at = read_nullable_string(data, at + 12)
+        value.committed_leader_epoch = -1
+        values.append(value)
+    return values, at
 
 
 def _write_txn_offset_commit_request_topic_v0(out: bytearray, value: TxnOffsetCommitRequestTopic) -> None:
@@ -105,16 +107,16 @@ def _write_txn_offset_commit_request_topic_v0(out: bytearray, value: TxnOffsetCo
     write_array(out, value.partitions, _write_txn_offset_commit_request_partition_v0)
 
 
-def _read_txn_offset_commit_request_v0(data: bytes, at: int) -> tuple[TxnOffsetCommitRequest, int]:
-    value = new(TxnOffsetCommitRequest)
-    value.transactional_id, at = read_string(data, at)
-    value.group_id, at = read_string(data, at)
-    value.producer_id, value.producer_epoch = _Q_H.unpack_from(data, at)
-    value.topics, at = read_array(data, at + 10, _read_txn_offset_commit_request_topic_v0, 6)
-    value.generation_id = -1
-    value.member_id = ""
-    value.group_instance_id = None
-    return value, at
+def _read_many_txn_offset_commit_request_topic_v0(
+    data: bytes, at: int, count: int
+) -> tuple[list[TxnOffsetCommitRequestTopic], int]:
+    values = []
+    for _ in range(count):
+        value = new(TxnOffsetCommitRequestTopic)
+        value.name, at = read_string(data, at)
+        value.partitions, at = read_array(data, at, _read_many_txn_offset_commit_request_partition_v0, 14)
+        values.append(value)
+    return values, at
 
 
 def _write_txn_offset_commit_request_v0(out: bytearray, value: TxnOffsetCommitRequest) -> None:
@@ -124,10 +126,15 @@ def _write_txn_offset_commit_request_v0(out: bytearray, value: TxnOffsetCommitRe
     write_array(out, value.topics, _write_txn_offset_commit_request_topic_v0)
 
 
-def _read_txn_offset_commit_request_partition_v2(data: bytes, at: int) -> tuple[TxnOffsetCommitRequestPartition, int]:
-    value = new(TxnOffsetCommitRequestPartition)
-    value.partition_index, value.committed_offset, value.committed_leader_epoch = _I_Q_I.unpack_from(data, at)
-    value.committed_metadata, at = read_nullable_string(data, at + 16)
+def _read_txn_offset_commit_request_v0(data: bytes, at: int) -> tuple[TxnOffsetCommitRequest, int]:
+    value = new(TxnOffsetCommitRequest)
+    value.transactional_id, at = read_string(data, at)
+    value.group_id, at = read_string(data, at)
+    value.producer_id, value.producer_epoch = _Q_H.unpack_from(data, at)
+    value.topics, at = read_array(data, at + 10, _read_many_txn_offset_commit_request_topic_v0, 6)
+    value.generation_id = -1
+    value.member_id = ""
+    value.group_instance_id = None
     return value, at
 
 
@@ -136,11 +143,16 @@ def _write_txn_offset_commit_request_partition_v2(out: bytearray, value: TxnOffs
     write_nullable_string(out, value.committed_metadata)
 
 
-def _read_txn_offset_commit_request_topic_v2(data: bytes, at: int) -> tuple[TxnOffsetCommitRequestTopic, int]:
-    value = new(TxnOffsetCommitRequestTopic)
-    value.name, at = read_string(data, at)
-    value.partitions, at = read_array(data, at, _read_txn_offset_commit_request_partition_v2, 18)
-    return value, at
+def _read_many_txn_offset_commit_request_partition_v2(
+    data: bytes, at: int, count: int
+) -> tuple[list[TxnOffsetCommitRequestPartition], int]:
+    values = []
+    for _ in range(count):
+        value = new(TxnOffsetCommitRequestPartition)
+        value.partition_index, value.committed_offset, value.committed_leader_epoch = _I_Q_I.unpack_from(data, at)
+        value.committed_metadata, at = read_nullable_string(data, at + 16)
+        values.append(value)
+    return values, at
 
 
 def _write_txn_offset_commit_request_topic_v2(out: bytearray, value: TxnOffsetCommitRequestTopic) -> None:
@@ -148,16 +160,16 @@ def _write_txn_offset_commit_request_topic_v2(out: bytearray, value: TxnOffsetCo
     write_array(out, value.partitions, _write_txn_offset_commit_request_partition_v2)
 
 
-def _read_txn_offset_commit_request_v2(data: bytes, at: int) -> tuple[TxnOffsetCommitRequest, int]:
-    value = new(TxnOffsetCommitRequest)
-    value.transactional_id, at = read_string(data, at)
-    value.group_id, at = read_string(data, at)
-    value.producer_id, value.producer_epoch = _Q_H.unpack_from(data, at)
-    value.topics, at = read_array(data, at + 10, _read_txn_offset_commit_request_topic_v2, 6)
-    value.generation_id = -1
-    value.member_id = ""
-    value.group_instance_id = None
-    return value, at
+def _read_many_txn_offset_commit_request_topic_v2(
+    data: bytes, at: int, count: int
+) -> tuple[list[TxnOffsetCommitRequestTopic], int]:
+    values = []
+    for _ in range(count):
+        value = new(TxnOffsetCommitRequestTopic)
+        value.name, at = read_string(data, at)
+        value.partitions, at = read_array(data, at, _read_many_txn_offset_commit_request_partition_v2, 18)
+        values.append(value)
+    return values, at
 
 
 def _write_txn_offset_commit_request_v2(out: bytearray, value: TxnOffsetCommitRequest) -> None:
@@ -167,11 +179,16 @@ def _write_txn_offset_commit_request_v2(out: bytearray, value: TxnOffsetCommitRe
     write_array(out, value.topics, _write_txn_offset_commit_request_topic_v2)
 
 
-def _read_txn_offset_commit_request_partition_v3(data: bytes, at: int) -> tuple[TxnOffsetCommitRequestPartition, int]:
-    value = new(TxnOffsetCommitRequestPartition)
-    value.partition_index, value.committed_offset, value.committed_leader_epoch = _I_Q_I.unpack_from(data, at)
-    value.committed_metadata, at = read_compact_nullable_string(data, at + 16)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_txn_offset_commit_request_v2(data: bytes, at: int) -> tuple[TxnOffsetCommitRequest, int]:
+    value = new(TxnOffsetCommitRequest)
+    value.transactional_id, at = read_string(data, at)
+    value.group_id, at = read_string(data, at)
+    value.producer_id, value.producer_epoch = _Q_H.unpack_from(data, at)
+    value.topics, at = read_array(data, at + 10, _read_many_txn_offset_commit_request_topic_v2, 6)
+    value.generation_id = -1
+    value.member_id = ""
+    value.group_instance_id = None
+    return value, at
 
 
 def _write_txn_offset_commit_request_partition_v3(out: bytearray, value: TxnOffsetCommitRequestPartition) -> None:
@@ -180,11 +197,28 @@ def _write_txn_offset_commit_request_partition_v3(out: bytearray, value: TxnOffs
     out.append(0)
 
 
-def _read_txn_offset_commit_request_topic_v3(data: bytes, at: int) -> tuple[TxnOffsetCommitRequestTopic, int]:
-    value = new(TxnOffsetCommitRequestTopic)
-    value.name, at = read_compact_string(data, at)
-    value.partitions, at = read_compact_array(data, at, _read_txn_offset_commit_request_partition_v3, 18)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_txn_offset_commit_request_partition_v3(
+    data: bytes, at: int, count: int
+) -> tuple[list[TxnOffsetCommitRequestPartition], int]:
+    values = []
+    for _ in range(count):
+        value = new(TxnOffsetCommitRequestPartition)
+        (
+            value.partition_index,
+            value.committed_offset,
+            value.committed_leader_epoch,
+            size,
+        ) = _I_Q_I_U8.unpack_from(data, at)
+        if 0 < size < 0x80:
+            end = at + 16 + size
+            value.committed_metadata, at = data[at + 17 : end].decode(), end
+        elif size == 0:
+            value.committed_metadata, at = None, at + 17
+        else:
+            value.committed_metadata, at = read_compact_nullable_string(data, at + 16)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_txn_offset_commit_request_topic_v3(out: bytearray, value: TxnOffsetCommitRequestTopic) -> None:
@@ -193,15 +227,28 @@ def _write_txn_offset_commit_request_topic_v3(out: bytearray, value: TxnOffsetCo
     out.append(0)
 
 
-def _read_txn_offset_commit_request_v3(data: bytes, at: int) -> tuple[TxnOffsetCommitRequest, int]:
-    value = new(TxnOffsetCommitRequest)
-    value.transactional_id, at = read_compact_string(data, at)
-    value.group_id, at = read_compact_string(data, at)
-    value.producer_id, value.producer_epoch, value.generation_id = _Q_H_I.unpack_from(data, at)
-    value.member_id, at = read_compact_string(data, at + 14)
-    value.group_instance_id, at = read_compact_nullable_string(data, at)
-    value.topics, at = read_compact_array(data, at, _read_txn_offset_commit_request_topic_v3, 3)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_txn_offset_commit_request_topic_v3(
+    data: bytes, at: int, count: int
+) -> tuple[list[TxnOffsetCommitRequestTopic], int]:
+    values = []
+    for _ in range(count):
+        value = new(TxnOffsetCommitRequestTopic)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.name, at = data[at + 1 : end].decode(), end
+        else:
+            value.name, at = read_compact_string(data, at)
+        size = data[at]
+        if 1 < size < 0x80:
+            value.partitions, at = _read_many_txn_offset_commit_request_partition_v3(data, at + 1, size - 1)
+        elif size == 1:
+            value.partitions, at = [], at + 1
+        else:
+            value.partitions, at = read_compact_array(data, at, _read_many_txn_offset_commit_request_partition_v3, 18)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_txn_offset_commit_request_v3(out: bytearray, value: TxnOffsetCommitRequest) -> None:
@@ -214,21 +261,59 @@ def _write_txn_offset_commit_request_v3(out: bytearray, value: TxnOffsetCommitRe
     out.append(0)
 
 
-def _read_txn_offset_commit_response_partition_v0(data: bytes, at: int) -> tuple[TxnOffsetCommitResponsePartition, int]:
-    value = new(TxnOffsetCommitResponsePartition)
-    value.partition_index, value.error_code = _I_H.unpack_from(data, at)
-    return value, at + 6
+def _read_txn_offset_commit_request_v3(data: bytes, at: int) -> tuple[TxnOffsetCommitRequest, int]:
+    value = new(TxnOffsetCommitRequest)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.transactional_id, at = data[at + 1 : end].decode(), end
+    else:
+        value.transactional_id, at = read_compact_string(data, at)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.group_id, at = data[at + 1 : end].decode(), end
+    else:
+        value.group_id, at = read_compact_string(data, at)
+    value.producer_id, value.producer_epoch, value.generation_id, size = _Q_H_I_U8.unpack_from(data, at)
+    if 0 < size < 0x80:
+        end = at + 14 + size
+        value.member_id, at = data[at + 15 : end].decode(), end
+    else:
+        value.member_id, at = read_compact_string(data, at + 14)
+    size = data[at]
+    if 0 < size < 0x80:
+        end = at + size
+        value.group_instance_id, at = data[at + 1 : end].decode(), end
+    elif size == 0:
+        value.group_instance_id, at = None, at + 1
+    else:
+        value.group_instance_id, at = read_compact_nullable_string(data, at)
+    size = data[at]
+    if 1 < size < 0x80:
+        value.topics, at = _read_many_txn_offset_commit_request_topic_v3(data, at + 1, size - 1)
+    elif size == 1:
+        value.topics, at = [], at + 1
+    else:
+        value.topics, at = read_compact_array(data, at, _read_many_txn_offset_commit_request_topic_v3, 3)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_txn_offset_commit_response_partition_v0(out: bytearray, value: TxnOffsetCommitResponsePartition) -> None:
     out += _I_H.pack(value.partition_index, value.error_code)
 
 
-def _read_txn_offset_commit_response_topic_v0(data: bytes, at: int) -> tuple[TxnOffsetCommitResponseTopic, int]:
-    value = new(TxnOffsetCommitResponseTopic)
-    value.name, at = read_string(data, at)
-    value.partitions, at = read_array(data, at, _read_txn_offset_commit_response_partition_v0, 6)
-    return value, at
+def _read_many_txn_offset_commit_response_partition_v0(
+    data: bytes, at: int, count: int
+) -> tuple[list[TxnOffsetCommitResponsePartition], int]:
+    values = []
+    for _ in range(count):
+        value = new(TxnOffsetCommitResponsePartition)
+        value.partition_index, value.error_code = _I_H.unpack_from(data, at)
+        at += 6
+        values.append(value)
+    return values, at
 
 
 def _write_txn_offset_commit_response_topic_v0(out: bytearray, value: TxnOffsetCommitResponseTopic) -> None:
@@ -236,11 +321,16 @@ def _write_txn_offset_commit_response_topic_v0(out: bytearray, value: TxnOffsetC
     write_array(out, value.partitions, _write_txn_offset_commit_response_partition_v0)
 
 
-def _read_txn_offset_commit_response_v0(data: bytes, at: int) -> tuple[TxnOffsetCommitResponse, int]:
-    value = new(TxnOffsetCommitResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.topics, at = read_array(data, at + 4, _read_txn_offset_commit_response_topic_v0, 6)
-    return value, at
+def _read_many_txn_offset_commit_response_topic_v0(
+    data: bytes, at: int, count: int
+) -> tuple[list[TxnOffsetCommitResponseTopic], int]:
+    values = []
+    for _ in range(count):
+        value = new(TxnOffsetCommitResponseTopic)
+        value.name, at = read_string(data, at)
+        value.partitions, at = read_array(data, at, _read_many_txn_offset_commit_response_partition_v0, 6)
+        values.append(value)
+    return values, at
 
 
 def _write_txn_offset_commit_response_v0(out: bytearray, value: TxnOffsetCommitResponse) -> None:
@@ -248,11 +338,11 @@ def _write_txn_offset_commit_response_v0(out: bytearray, value: TxnOffsetCommitR
     write_array(out, value.topics, _write_txn_offset_commit_response_topic_v0)
 
 
-def _read_txn_offset_commit_response_partition_v3(data: bytes, at: int) -> tuple[TxnOffsetCommitResponsePartition, int]:
-    value = new(TxnOffsetCommitResponsePartition)
-    value.partition_index, value.error_code = _I_H.unpack_from(data, at)
-    at += 6
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_txn_offset_commit_response_v0(data: bytes, at: int) -> tuple[TxnOffsetCommitResponse, int]:
+    value = new(TxnOffsetCommitResponse)
+    (value.throttle_time_ms,) = _I.unpack_from(data, at)
+    value.topics, at = read_array(data, at + 4, _read_many_txn_offset_commit_response_topic_v0, 6)
+    return value, at
 
 
 def _write_txn_offset_commit_response_partition_v3(out: bytearray, value: TxnOffsetCommitResponsePartition) -> None:
@@ -260,11 +350,16 @@ def _write_txn_offset_commit_response_partition_v3(out: bytearray, value: TxnOff
     out.append(0)
 
 
-def _read_txn_offset_commit_response_topic_v3(data: bytes, at: int) -> tuple[TxnOffsetCommitResponseTopic, int]:
-    value = new(TxnOffsetCommitResponseTopic)
-    value.name, at = read_compact_string(data, at)
-    value.partitions, at = read_compact_array(data, at, _read_txn_offset_commit_response_partition_v3, 7)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_txn_offset_commit_response_partition_v3(
+    data: bytes, at: int, count: int
+) -> tuple[list[TxnOffsetCommitResponsePartition], int]:
+    values = []
+    for _ in range(count):
+        value = new(TxnOffsetCommitResponsePartition)
+        value.partition_index, value.error_code, tags = _I_H_U8.unpack_from(data, at)
+        at = at + 7 if tags == 0 else skip_tagged_fields(data, at + 6)
+        values.append(value)
+    return values, at
 
 
 def _write_txn_offset_commit_response_topic_v3(out: bytearray, value: TxnOffsetCommitResponseTopic) -> None:
@@ -273,17 +368,47 @@ def _write_txn_offset_commit_response_topic_v3(out: bytearray, value: TxnOffsetC
     out.append(0)
 
 
-def _read_txn_offset_commit_response_v3(data: bytes, at: int) -> tuple[TxnOffsetCommitResponse, int]:
-    value = new(TxnOffsetCommitResponse)
-    (value.throttle_time_ms,) = _I.unpack_from(data, at)
-    value.topics, at = read_compact_array(data, at + 4, _read_txn_offset_commit_response_topic_v3, 3)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_txn_offset_commit_response_topic_v3(
+    data: bytes, at: int, count: int
+) -> tuple[list[TxnOffsetCommitResponseTopic], int]:
+    values = []
+    for _ in range(count):
+        value = new(TxnOffsetCommitResponseTopic)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.name, at = data[at + 1 : end].decode(), end
+        else:
+            value.name, at = read_compact_string(data, at)
+        size = data[at]
+        if 1 < size < 0x80:
+            value.partitions, at = _read_many_txn_offset_commit_response_partition_v3(data, at + 1, size - 1)
+        elif size == 1:
+            value.partitions, at = [], at + 1
+        else:
+            value.partitions, at = read_compact_array(data, at, _read_many_txn_offset_commit_response_partition_v3, 7)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_txn_offset_commit_response_v3(out: bytearray, value: TxnOffsetCommitResponse) -> None:
     out += _I.pack(value.throttle_time_ms)
     write_compact_array(out, value.topics, _write_txn_offset_commit_response_topic_v3)
     out.append(0)
+
+
+def _read_txn_offset_commit_response_v3(data: bytes, at: int) -> tuple[TxnOffsetCommitResponse, int]:
+    value = new(TxnOffsetCommitResponse)
+    value.throttle_time_ms, size = _I_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.topics, at = _read_many_txn_offset_commit_response_topic_v3(data, at + 5, size - 1)
+    elif size == 1:
+        value.topics, at = [], at + 5
+    else:
+        value.topics, at = read_compact_array(data, at + 4, _read_many_txn_offset_commit_response_topic_v3, 3)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 REQUEST: Codec[TxnOffsetCommitRequest] = {

@@ -52,21 +52,18 @@ class UpdateFeaturesResponse:
     results: Sequence[UpdatableFeatureResult] = ()  # v0-1
 
 
-_T = Struct(">?")
 _H = Struct(">h")
-_H_T = Struct(">h?")
 _H_B = Struct(">hb")
+_H_B_U8 = Struct(">hbB")
+_H_T = Struct(">h?")
+_H_T_U8 = Struct(">h?B")
+_H_U8 = Struct(">hB")
 _I = Struct(">i")
 _I_H = Struct(">ih")
-
-
-def _read_feature_update_key_v0(data: bytes, at: int) -> tuple[FeatureUpdateKey, int]:
-    value = new(FeatureUpdateKey)
-    value.feature, at = read_compact_string(data, at)
-    value.max_version_level, value.allow_downgrade = _H_T.unpack_from(data, at)
-    value.upgrade_type = 1
-    at += 3
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+_I_H_U8 = Struct(">ihB")
+_I_U8 = Struct(">iB")
+_T = Struct(">?")
+_T_U8 = Struct(">?B")
 
 
 def _write_feature_update_key_v0(out: bytearray, value: FeatureUpdateKey) -> None:
@@ -75,12 +72,21 @@ def _write_feature_update_key_v0(out: bytearray, value: FeatureUpdateKey) -> Non
     out.append(0)
 
 
-def _read_update_features_request_v0(data: bytes, at: int) -> tuple[UpdateFeaturesRequest, int]:
-    value = new(UpdateFeaturesRequest)
-    (value.timeout_ms,) = _I.unpack_from(data, at)
-    value.feature_updates, at = read_compact_array(data, at + 4, _read_feature_update_key_v0, 5)
-    value.validate_only = False
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_feature_update_key_v0(data: bytes, at: int, count: int) -> tuple[list[FeatureUpdateKey], int]:
+    values = []
+    for _ in range(count):
+        value = new(FeatureUpdateKey)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.feature, at = data[at + 1 : end].decode(), end
+        else:
+            value.feature, at = read_compact_string(data, at)
+        value.max_version_level, value.allow_downgrade, tags = _H_T_U8.unpack_from(data, at)
+        value.upgrade_type = 1
+        at = at + 4 if tags == 0 else skip_tagged_fields(data, at + 3)
+        values.append(value)
+    return values, at
 
 
 def _write_update_features_request_v0(out: bytearray, value: UpdateFeaturesRequest) -> None:
@@ -89,13 +95,18 @@ def _write_update_features_request_v0(out: bytearray, value: UpdateFeaturesReque
     out.append(0)
 
 
-def _read_feature_update_key_v1(data: bytes, at: int) -> tuple[FeatureUpdateKey, int]:
-    value = new(FeatureUpdateKey)
-    value.feature, at = read_compact_string(data, at)
-    value.max_version_level, value.upgrade_type = _H_B.unpack_from(data, at)
-    value.allow_downgrade = False
-    at += 3
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_update_features_request_v0(data: bytes, at: int) -> tuple[UpdateFeaturesRequest, int]:
+    value = new(UpdateFeaturesRequest)
+    value.timeout_ms, size = _I_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.feature_updates, at = _read_many_feature_update_key_v0(data, at + 5, size - 1)
+    elif size == 1:
+        value.feature_updates, at = [], at + 5
+    else:
+        value.feature_updates, at = read_compact_array(data, at + 4, _read_many_feature_update_key_v0, 5)
+    value.validate_only = False
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_feature_update_key_v1(out: bytearray, value: FeatureUpdateKey) -> None:
@@ -104,13 +115,21 @@ def _write_feature_update_key_v1(out: bytearray, value: FeatureUpdateKey) -> Non
     out.append(0)
 
 
-def _read_update_features_request_v1(data: bytes, at: int) -> tuple[UpdateFeaturesRequest, int]:
-    value = new(UpdateFeaturesRequest)
-    (value.timeout_ms,) = _I.unpack_from(data, at)
-    value.feature_updates, at = read_compact_array(data, at + 4, _read_feature_update_key_v1, 5)
-    (value.validate_only,) = _T.unpack_from(data, at)
-    at += 1
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_feature_update_key_v1(data: bytes, at: int, count: int) -> tuple[list[FeatureUpdateKey], int]:
+    values = []
+    for _ in range(count):
+        value = new(FeatureUpdateKey)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.feature, at = data[at + 1 : end].decode(), end
+        else:
+            value.feature, at = read_compact_string(data, at)
+        value.max_version_level, value.upgrade_type, tags = _H_B_U8.unpack_from(data, at)
+        value.allow_downgrade = False
+        at = at + 4 if tags == 0 else skip_tagged_fields(data, at + 3)
+        values.append(value)
+    return values, at
 
 
 def _write_update_features_request_v1(out: bytearray, value: UpdateFeaturesRequest) -> None:
@@ -120,12 +139,18 @@ def _write_update_features_request_v1(out: bytearray, value: UpdateFeaturesReque
     out.append(0)
 
 
-def _read_updatable_feature_result_v0(data: bytes, at: int) -> tuple[UpdatableFeatureResult, int]:
-    value = new(UpdatableFeatureResult)
-    value.feature, at = read_compact_string(data, at)
-    (value.error_code,) = _H.unpack_from(data, at)
-    value.error_message, at = read_compact_nullable_string(data, at + 2)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_update_features_request_v1(data: bytes, at: int) -> tuple[UpdateFeaturesRequest, int]:
+    value = new(UpdateFeaturesRequest)
+    value.timeout_ms, size = _I_U8.unpack_from(data, at)
+    if 1 < size < 0x80:
+        value.feature_updates, at = _read_many_feature_update_key_v1(data, at + 5, size - 1)
+    elif size == 1:
+        value.feature_updates, at = [], at + 5
+    else:
+        value.feature_updates, at = read_compact_array(data, at + 4, _read_many_feature_update_key_v1, 5)
+    value.validate_only, tags = _T_U8.unpack_from(data, at)
+    at = at + 2 if tags == 0 else skip_tagged_fields(data, at + 1)
+    return value, at
 
 
 def _write_updatable_feature_result_v0(out: bytearray, value: UpdatableFeatureResult) -> None:
@@ -135,12 +160,29 @@ def _write_updatable_feature_result_v0(out: bytearray, value: UpdatableFeatureRe
     out.append(0)
 
 
-def _read_update_features_response_v0(data: bytes, at: int) -> tuple[UpdateFeaturesResponse, int]:
-    value = new(UpdateFeaturesResponse)
-    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
-    value.error_message, at = read_compact_nullable_string(data, at + 6)
-    value.results, at = read_compact_array(data, at, _read_updatable_feature_result_v0, 5)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_updatable_feature_result_v0(
+    data: bytes, at: int, count: int
+) -> tuple[list[UpdatableFeatureResult], int]:
+    values = []
+    for _ in range(count):
+        value = new(UpdatableFeatureResult)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.feature, at = data[at + 1 : end].decode(), end
+        else:
+            value.feature, at = read_compact_string(data, at)
+        value.error_code, size = _H_U8.unpack_from(data, at)
+        if 0 < size < 0x80:
+            end = at + 2 + size
+            value.error_message, at = data[at + 3 : end].decode(), end
+        elif size == 0:
+            value.error_message, at = None, at + 3
+        else:
+            value.error_message, at = read_compact_nullable_string(data, at + 2)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_update_features_response_v0(out: bytearray, value: UpdateFeaturesResponse) -> None:
@@ -150,18 +192,46 @@ def _write_update_features_response_v0(out: bytearray, value: UpdateFeaturesResp
     out.append(0)
 
 
-def _read_update_features_response_v2(data: bytes, at: int) -> tuple[UpdateFeaturesResponse, int]:
+def _read_update_features_response_v0(data: bytes, at: int) -> tuple[UpdateFeaturesResponse, int]:
     value = new(UpdateFeaturesResponse)
-    value.throttle_time_ms, value.error_code = _I_H.unpack_from(data, at)
-    value.error_message, at = read_compact_nullable_string(data, at + 6)
-    value.results = ()
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    value.throttle_time_ms, value.error_code, size = _I_H_U8.unpack_from(data, at)
+    if 0 < size < 0x80:
+        end = at + 6 + size
+        value.error_message, at = data[at + 7 : end].decode(), end
+    elif size == 0:
+        value.error_message, at = None, at + 7
+    else:
+        value.error_message, at = read_compact_nullable_string(data, at + 6)
+    size = data[at]
+    if 1 < size < 0x80:
+        value.results, at = _read_many_updatable_feature_result_v0(data, at + 1, size - 1)
+    elif size == 1:
+        value.results, at = [], at + 1
+    else:
+        value.results, at = read_compact_array(data, at, _read_many_updatable_feature_result_v0, 5)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_update_features_response_v2(out: bytearray, value: UpdateFeaturesResponse) -> None:
     out += _I_H.pack(value.throttle_time_ms, value.error_code)
     write_compact_nullable_string(out, value.error_message)
     out.append(0)
+
+
+def _read_update_features_response_v2(data: bytes, at: int) -> tuple[UpdateFeaturesResponse, int]:
+    value = new(UpdateFeaturesResponse)
+    value.throttle_time_ms, value.error_code, size = _I_H_U8.unpack_from(data, at)
+    if 0 < size < 0x80:
+        end = at + 6 + size
+        value.error_message, at = data[at + 7 : end].decode(), end
+    elif size == 0:
+        value.error_message, at = None, at + 7
+    else:
+        value.error_message, at = read_compact_nullable_string(data, at + 6)
+    value.results = ()
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 REQUEST: Codec[UpdateFeaturesRequest] = {

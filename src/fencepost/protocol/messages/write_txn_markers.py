@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from fencepost.protocol.wire import (
     Codec,
+    UNPACK_INT32S,
     new,
     read_compact_array,
     read_compact_int32s,
@@ -68,16 +69,14 @@ class WriteTxnMarkersResponse:
 
 _I = Struct(">i")
 _I_B = Struct(">ib")
+_I_B_U8 = Struct(">ibB")
 _I_H = Struct(">ih")
+_I_H_U8 = Struct(">ihB")
+_I_U8 = Struct(">iB")
 _Q = Struct(">q")
 _Q_H_T = Struct(">qh?")
-
-
-def _read_writable_txn_marker_topic_v1(data: bytes, at: int) -> tuple[WritableTxnMarkerTopic, int]:
-    value = new(WritableTxnMarkerTopic)
-    value.name, at = read_compact_string(data, at)
-    value.partition_indexes, at = read_compact_int32s(data, at)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+_Q_H_T_U8 = Struct(">qh?B")
+_Q_U8 = Struct(">qB")
 
 
 def _write_writable_txn_marker_topic_v1(out: bytearray, value: WritableTxnMarkerTopic) -> None:
@@ -86,14 +85,28 @@ def _write_writable_txn_marker_topic_v1(out: bytearray, value: WritableTxnMarker
     out.append(0)
 
 
-def _read_writable_txn_marker_v1(data: bytes, at: int) -> tuple[WritableTxnMarker, int]:
-    value = new(WritableTxnMarker)
-    value.producer_id, value.producer_epoch, value.transaction_result = _Q_H_T.unpack_from(data, at)
-    value.topics, at = read_compact_array(data, at + 11, _read_writable_txn_marker_topic_v1, 3)
-    (value.coordinator_epoch,) = _I.unpack_from(data, at)
-    value.transaction_version = 0
-    at += 4
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_writable_txn_marker_topic_v1(
+    data: bytes, at: int, count: int
+) -> tuple[list[WritableTxnMarkerTopic], int]:
+    values = []
+    for _ in range(count):
+        value = new(WritableTxnMarkerTopic)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.name, at = data[at + 1 : end].decode(), end
+        else:
+            value.name, at = read_compact_string(data, at)
+        size = data[at]
+        if 1 < size < 0x80:
+            value.partition_indexes, at = UNPACK_INT32S[size](data, at + 1), at - 3 + 4 * size
+        elif size == 1:
+            value.partition_indexes, at = (), at + 1
+        else:
+            value.partition_indexes, at = read_compact_int32s(data, at)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_writable_txn_marker_v1(out: bytearray, value: WritableTxnMarker) -> None:
@@ -103,10 +116,22 @@ def _write_writable_txn_marker_v1(out: bytearray, value: WritableTxnMarker) -> N
     out.append(0)
 
 
-def _read_write_txn_markers_request_v1(data: bytes, at: int) -> tuple[WriteTxnMarkersRequest, int]:
-    value = new(WriteTxnMarkersRequest)
-    value.markers, at = read_compact_array(data, at, _read_writable_txn_marker_v1, 17)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_writable_txn_marker_v1(data: bytes, at: int, count: int) -> tuple[list[WritableTxnMarker], int]:
+    values = []
+    for _ in range(count):
+        value = new(WritableTxnMarker)
+        value.producer_id, value.producer_epoch, value.transaction_result, size = _Q_H_T_U8.unpack_from(data, at)
+        if 1 < size < 0x80:
+            value.topics, at = _read_many_writable_txn_marker_topic_v1(data, at + 12, size - 1)
+        elif size == 1:
+            value.topics, at = [], at + 12
+        else:
+            value.topics, at = read_compact_array(data, at + 11, _read_many_writable_txn_marker_topic_v1, 3)
+        value.coordinator_epoch, tags = _I_U8.unpack_from(data, at)
+        value.transaction_version = 0
+        at = at + 5 if tags == 0 else skip_tagged_fields(data, at + 4)
+        values.append(value)
+    return values, at
 
 
 def _write_write_txn_markers_request_v1(out: bytearray, value: WriteTxnMarkersRequest) -> None:
@@ -114,13 +139,17 @@ def _write_write_txn_markers_request_v1(out: bytearray, value: WriteTxnMarkersRe
     out.append(0)
 
 
-def _read_writable_txn_marker_v2(data: bytes, at: int) -> tuple[WritableTxnMarker, int]:
-    value = new(WritableTxnMarker)
-    value.producer_id, value.producer_epoch, value.transaction_result = _Q_H_T.unpack_from(data, at)
-    value.topics, at = read_compact_array(data, at + 11, _read_writable_txn_marker_topic_v1, 3)
-    value.coordinator_epoch, value.transaction_version = _I_B.unpack_from(data, at)
-    at += 5
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_write_txn_markers_request_v1(data: bytes, at: int) -> tuple[WriteTxnMarkersRequest, int]:
+    value = new(WriteTxnMarkersRequest)
+    size = data[at]
+    if 1 < size < 0x80:
+        value.markers, at = _read_many_writable_txn_marker_v1(data, at + 1, size - 1)
+    elif size == 1:
+        value.markers, at = [], at + 1
+    else:
+        value.markers, at = read_compact_array(data, at, _read_many_writable_txn_marker_v1, 17)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_writable_txn_marker_v2(out: bytearray, value: WritableTxnMarker) -> None:
@@ -130,10 +159,21 @@ def _write_writable_txn_marker_v2(out: bytearray, value: WritableTxnMarker) -> N
     out.append(0)
 
 
-def _read_write_txn_markers_request_v2(data: bytes, at: int) -> tuple[WriteTxnMarkersRequest, int]:
-    value = new(WriteTxnMarkersRequest)
-    value.markers, at = read_compact_array(data, at, _read_writable_txn_marker_v2, 18)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_writable_txn_marker_v2(data: bytes, at: int, count: int) -> tuple[list[WritableTxnMarker], int]:
+    values = []
+    for _ in range(count):
+        value = new(WritableTxnMarker)
+        value.producer_id, value.producer_epoch, value.transaction_result, size = _Q_H_T_U8.unpack_from(data, at)
+        if 1 < size < 0x80:
+            value.topics, at = _read_many_writable_txn_marker_topic_v1(data, at + 12, size - 1)
+        elif size == 1:
+            value.topics, at = [], at + 12
+        else:
+            value.topics, at = read_compact_array(data, at + 11, _read_many_writable_txn_marker_topic_v1, 3)
+        value.coordinator_epoch, value.transaction_version, tags = _I_B_U8.unpack_from(data, at)
+        at = at + 6 if tags == 0 else skip_tagged_fields(data, at + 5)
+        values.append(value)
+    return values, at
 
 
 def _write_write_txn_markers_request_v2(out: bytearray, value: WriteTxnMarkersRequest) -> None:
@@ -141,11 +181,17 @@ def _write_write_txn_markers_request_v2(out: bytearray, value: WriteTxnMarkersRe
     out.append(0)
 
 
-def _read_writable_txn_marker_partition_result_v1(data: bytes, at: int) -> tuple[WritableTxnMarkerPartitionResult, int]:
-    value = new(WritableTxnMarkerPartitionResult)
-    value.partition_index, value.error_code = _I_H.unpack_from(data, at)
-    at += 6
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_write_txn_markers_request_v2(data: bytes, at: int) -> tuple[WriteTxnMarkersRequest, int]:
+    value = new(WriteTxnMarkersRequest)
+    size = data[at]
+    if 1 < size < 0x80:
+        value.markers, at = _read_many_writable_txn_marker_v2(data, at + 1, size - 1)
+    elif size == 1:
+        value.markers, at = [], at + 1
+    else:
+        value.markers, at = read_compact_array(data, at, _read_many_writable_txn_marker_v2, 18)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 def _write_writable_txn_marker_partition_result_v1(out: bytearray, value: WritableTxnMarkerPartitionResult) -> None:
@@ -153,11 +199,16 @@ def _write_writable_txn_marker_partition_result_v1(out: bytearray, value: Writab
     out.append(0)
 
 
-def _read_writable_txn_marker_topic_result_v1(data: bytes, at: int) -> tuple[WritableTxnMarkerTopicResult, int]:
-    value = new(WritableTxnMarkerTopicResult)
-    value.name, at = read_compact_string(data, at)
-    value.partitions, at = read_compact_array(data, at, _read_writable_txn_marker_partition_result_v1, 7)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_writable_txn_marker_partition_result_v1(
+    data: bytes, at: int, count: int
+) -> tuple[list[WritableTxnMarkerPartitionResult], int]:
+    values = []
+    for _ in range(count):
+        value = new(WritableTxnMarkerPartitionResult)
+        value.partition_index, value.error_code, tags = _I_H_U8.unpack_from(data, at)
+        at = at + 7 if tags == 0 else skip_tagged_fields(data, at + 6)
+        values.append(value)
+    return values, at
 
 
 def _write_writable_txn_marker_topic_result_v1(out: bytearray, value: WritableTxnMarkerTopicResult) -> None:
@@ -166,11 +217,28 @@ def _write_writable_txn_marker_topic_result_v1(out: bytearray, value: WritableTx
     out.append(0)
 
 
-def _read_writable_txn_marker_result_v1(data: bytes, at: int) -> tuple[WritableTxnMarkerResult, int]:
-    value = new(WritableTxnMarkerResult)
-    (value.producer_id,) = _Q.unpack_from(data, at)
-    value.topics, at = read_compact_array(data, at + 8, _read_writable_txn_marker_topic_result_v1, 3)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_writable_txn_marker_topic_result_v1(
+    data: bytes, at: int, count: int
+) -> tuple[list[WritableTxnMarkerTopicResult], int]:
+    values = []
+    for _ in range(count):
+        value = new(WritableTxnMarkerTopicResult)
+        size = data[at]
+        if 0 < size < 0x80:
+            end = at + size
+            value.name, at = data[at + 1 : end].decode(), end
+        else:
+            value.name, at = read_compact_string(data, at)
+        size = data[at]
+        if 1 < size < 0x80:
+            value.partitions, at = _read_many_writable_txn_marker_partition_result_v1(data, at + 1, size - 1)
+        elif size == 1:
+            value.partitions, at = [], at + 1
+        else:
+            value.partitions, at = read_compact_array(data, at, _read_many_writable_txn_marker_partition_result_v1, 7)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_writable_txn_marker_result_v1(out: bytearray, value: WritableTxnMarkerResult) -> None:
@@ -179,15 +247,40 @@ def _write_writable_txn_marker_result_v1(out: bytearray, value: WritableTxnMarke
     out.append(0)
 
 
-def _read_write_txn_markers_response_v1(data: bytes, at: int) -> tuple[WriteTxnMarkersResponse, int]:
-    value = new(WriteTxnMarkersResponse)
-    value.markers, at = read_compact_array(data, at, _read_writable_txn_marker_result_v1, 10)
-    return value, at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+def _read_many_writable_txn_marker_result_v1(
+    data: bytes, at: int, count: int
+) -> tuple[list[WritableTxnMarkerResult], int]:
+    values = []
+    for _ in range(count):
+        value = new(WritableTxnMarkerResult)
+        value.producer_id, size = _Q_U8.unpack_from(data, at)
+        if 1 < size < 0x80:
+            value.topics, at = _read_many_writable_txn_marker_topic_result_v1(data, at + 9, size - 1)
+        elif size == 1:
+            value.topics, at = [], at + 9
+        else:
+            value.topics, at = read_compact_array(data, at + 8, _read_many_writable_txn_marker_topic_result_v1, 3)
+        at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+        values.append(value)
+    return values, at
 
 
 def _write_write_txn_markers_response_v1(out: bytearray, value: WriteTxnMarkersResponse) -> None:
     write_compact_array(out, value.markers, _write_writable_txn_marker_result_v1)
     out.append(0)
+
+
+def _read_write_txn_markers_response_v1(data: bytes, at: int) -> tuple[WriteTxnMarkersResponse, int]:
+    value = new(WriteTxnMarkersResponse)
+    size = data[at]
+    if 1 < size < 0x80:
+        value.markers, at = _read_many_writable_txn_marker_result_v1(data, at + 1, size - 1)
+    elif size == 1:
+        value.markers, at = [], at + 1
+    else:
+        value.markers, at = read_compact_array(data, at, _read_many_writable_txn_marker_result_v1, 10)
+    at = at + 1 if data[at] == 0 else skip_tagged_fields(data, at)
+    return value, at
 
 
 REQUEST: Codec[WriteTxnMarkersRequest] = {
