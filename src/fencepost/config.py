@@ -13,9 +13,10 @@ import difflib
 import logging
 import re
 import ssl
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Self, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, ClassVar, Self, get_args, get_origin, get_type_hints
 
 from fencepost.errors import ConfigurationError
 from fencepost.protocol.records.compression import MAX_DECOMPRESSED_BYTES
@@ -166,7 +167,7 @@ class CommonConfig:
                 name = "compression_level"
             if name not in known:
                 raise ConfigurationError(_unknown(given, known, spell))
-            values[name] = _convert(name, value, str(hints[name]))
+            values[name] = _convert(name, value, hints[name])
         if "bootstrap_servers" not in values:
             raise ConfigurationError(f"{spell('bootstrap_servers')} is missing")
         config = cls(**values)
@@ -365,16 +366,14 @@ def _unknown(given: str, known: set[str], spell: Callable[[str], str]) -> str:
     return f"unknown setting {spell(given)!r}" + (f"; did you mean {spell(near[0])!r}?" if near else "")
 
 
-def _convert(name: str, value: Any, hint: str) -> Any:
+def _convert(name: str, value: Any, hint: Any) -> Any:
     """The value in the setting's type; text is read as Kafka's properties files are."""
     if name == "acks" and value == "all":
         value = -1
     if name == "bootstrap_servers":
         return _servers(value)
-    wanted = hint.removeprefix("<class '").removesuffix("'>")
-    optional = "None" in wanted
     try:
-        converted = _typed(value, wanted, optional)
+        converted = _typed(value, hint)
     except ValueError as error:
         shown = "..." if "password" in name or "key" in name or "jaas" in name else repr(value)
         raise ConfigurationError(f"{name}={shown}: {error}") from error
@@ -402,31 +401,40 @@ def _servers(value: Any) -> str | tuple[str, ...]:
     return servers
 
 
-def _typed(value: Any, wanted: str, optional: bool) -> Any:
-    if value is None:
-        if optional:
-            return None
-        raise ValueError("must not be None")
-    if "Callable" in wanted or "SSLContext" in wanted:
-        return value if isinstance(value, str) and wanted.startswith("str") else _object(value, wanted)
-    if "Sequence" in wanted:
-        return value if isinstance(value, str) or "str |" in wanted else tuple(value)
-    if wanted.startswith("bool"):
-        if isinstance(value, str) and value.lower() in ("true", "false"):
-            return value.lower() == "true"
-        if isinstance(value, bool):
-            return value
-        raise ValueError("must be True or False")
-    if wanted.startswith(("int", "float")):
-        if isinstance(value, bool) or not isinstance(value, (int, float, str)):
-            raise ValueError("must be a number")
-        return float(value) if wanted.startswith("float") else int(value)
-    if not isinstance(value, str):
-        raise ValueError("must be text")
-    return value
+_MUST_BE: dict[Any, str] = {
+    bool: "True or False",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    Sequence: "a list",
+    Callable: "a function",
+    ssl.SSLContext: "an ssl.SSLContext",
+}
 
 
-def _object(value: Any, wanted: str) -> Any:
-    if not (callable(value) if "Callable" in wanted else isinstance(value, ssl.SSLContext)):
-        raise ValueError("must be a function" if "Callable" in wanted else "must be an ssl.SSLContext")
-    return value
+def _typed(value: Any, hint: Any) -> Any:
+    """The value in the first type of the hint that takes it. Raises ValueError."""
+    kinds = [get_origin(arm) or arm for arm in (get_args(hint) if isinstance(hint, UnionType) else (hint,))]
+    if value is None and NoneType in kinds:
+        return None
+    for kind in kinds:
+        try:
+            return _as(kind, value)
+        except (OverflowError, ValueError):
+            continue
+    raise ValueError(f"must be {' or '.join(_MUST_BE[kind] for kind in kinds if kind is not NoneType)}")
+
+
+def _as(kind: Any, value: Any) -> Any:
+    """The value as `kind`; text is read as in Kafka's properties files. Raises OverflowError or ValueError."""
+    if kind is bool and isinstance(value, (bool, str)) and str(value).lower() in {"true", "false"}:
+        return str(value).lower() == "true"
+    if kind in {int, float} and isinstance(value, (int, float, str)) and not isinstance(value, bool):
+        number = kind(value)
+        if isinstance(value, str) or number == value:
+            return number
+    if kind is Sequence and isinstance(value, Iterable):
+        return tuple(map(str.strip, value.split(","))) if isinstance(value, str) else tuple(value)
+    if callable(value) if kind is Callable else kind in {str, ssl.SSLContext} and isinstance(value, kind):
+        return value
+    raise ValueError(f"no {kind}: {value!r}")

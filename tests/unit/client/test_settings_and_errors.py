@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import ssl
 import subprocess
 import sys
+import typing
 from dataclasses import fields
 from typing import Any
 
@@ -54,12 +56,61 @@ def test_kafkas_dotted_names_and_texts() -> None:
         ({"two_phase_commit": True}, "transactional_id"),
         ({"max_in_flight_requests_per_connection": 6}, "1 to 5"),
         ({"client_id": 7}, "must be text"),
-        ({"client_id": None}, "must not be None"),
+        ({"client_id": None}, "must be text"),
+        ({"retries": 1.5}, "retries=1.5: must be a whole number"),
+        ({"retries": float("inf")}, "must be a whole number"),
+        ({"retries": True}, "must be a whole number"),
+        ({"retries": "many"}, "must be a whole number"),
+        ({"linger_ms": []}, "must be a number"),
+        ({"acks": None}, "acks=None: must be a whole number or text"),
+        ({"acks": "some"}, "acks='some': one of -1, 0, 1"),
+        ({"partitioner": 7}, "must be text or a function"),
+        ({"ssl_context": "x"}, "must be an ssl.SSLContext"),
+        ({"sasl_oauth_token_provider": "x"}, "must be a function"),
+        ({"interceptors": 7}, "must be a list"),
+        ({"enable_idempotence": 1}, "must be True or False"),
     ],
 )
 def test_bad_settings_say_which_and_why(settings: dict[str, object], words: str) -> None:
     with pytest.raises(errors.ConfigurationError, match=words):
         ProducerConfig.make({**SERVERS, **settings})
+
+
+def test_values_take_the_types_of_their_settings() -> None:
+    partitioner, context = (lambda *_: 0), ssl.create_default_context()
+    made = ProducerConfig.make(
+        {
+            **SERVERS,
+            "acks": "-1",
+            "linger_ms": 3,
+            "retries": 5.0,
+            "batch_size": "7",
+            "allow_auto_create_topics": "FALSE",
+            "partitioner": partitioner,
+            "security_protocol": "SSL",
+            "ssl_context": context,
+            "interceptors": [],
+        }
+    )
+    assert (made.acks, made.linger_ms, made.retries, made.batch_size) == (-1, 3.0, 5, 7)
+    assert list(map(type, (made.acks, made.linger_ms, made.retries))) == [int, float, int]
+    assert (made.allow_auto_create_topics, made.interceptors) == (False, ())
+    assert (made.partitioner, made.ssl_context) == (partitioner, context)
+    assert ConsumerConfig.from_dotted(
+        {"bootstrap.servers": "x", "partition.assignment.strategy": "range, roundrobin"}
+    ).partition_assignment_strategy == ("range", "roundrobin")
+
+
+def test_every_type_of_a_setting_can_be_judged() -> None:
+    judged = 0
+    for config in (AdminConfig, ConsumerConfig, ProducerConfig):
+        for name, hint in typing.get_type_hints(config).items():
+            if typing.get_origin(hint) is typing.ClassVar:
+                continue
+            with pytest.raises(errors.ConfigurationError, match=name):
+                config.make({**SERVERS, name: object()})
+            judged += 1
+    assert judged > 90
 
 
 def test_consumer_settings() -> None:
