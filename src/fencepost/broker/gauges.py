@@ -14,7 +14,12 @@ def take_snapshot(core: BrokerParts, now_ms: int, **gauges: int) -> Snapshot:
     """Everything that the core knows, and the `gauges` that its shell does."""
     return Snapshot(
         counters=dict(core.metrics.values),
-        gauges={**_transactions(core, now_ms), **gauges},
+        gauges={
+            "groups": core.groups.coordinator.count,
+            "partitions": core.topics.partition_count,
+            **_transactions(core, now_ms),
+            **gauges,
+        },
         requests={SERVED[key].name: count for key, count in sorted(core.metrics.requests.items())},
         stable_lag=_stable_lag(core),
     )

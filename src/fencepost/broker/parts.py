@@ -19,6 +19,7 @@ from fencepost.broker.disk.files import Files
 from fencepost.broker.disk.meta import Meta
 from fencepost.broker.fetch_sessions import FetchSessions
 from fencepost.broker.metrics.counters import Metrics
+from fencepost.broker.metrics.refusals import Refusals
 from fencepost.broker.security.listeners import listeners_of
 from fencepost.broker.security.rights import Rights
 from fencepost.broker.settings.dynamic import DynamicSettings
@@ -69,6 +70,7 @@ class BrokerParts:
         self.meta = Meta(files)
         self.settings = DynamicSettings(files, config)
         self.durability = Durability(config.waits_for_fsync, self.advanced)
+        self.refused_topics = Refusals(self.metrics, "refused_topics", logging.getLogger("fencepost.broker"))
         self.topics = TopicCatalogue(files, config, new_uuid, self.now, self._log_opened)
         self.doubts = Doubts(self.topics, self.metrics)
         self.transactions = self._make_transactions()
@@ -150,6 +152,10 @@ class BrokerParts:
     def steady_ms(self) -> int:
         """The time of the clock that never jumps, for what takes time and is not written down."""
         return self.now.ms if self._steady_ms is None else self._steady_ms()
+
+    def partition_room(self) -> int:
+        """How many partitions may still be made."""
+        return max(0, self.config.number("max.partitions") - self.topics.partition_count)
 
     def settings_changed(self, now_ms: int) -> None:
         """The broker's or a topic's settings were changed: let them count at once, for what is there already too."""

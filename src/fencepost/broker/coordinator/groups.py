@@ -43,8 +43,10 @@ class Groups:
         self._runtime = runtime
         self._topics = topics
         self._settings = settings
+        self._refusals = runtime.refusals("refused_groups")
         self.coordinator = GroupCoordinator(
             GroupConfig(
+                max_groups=config.number("max.groups"),
                 offsets_topic_partitions=config.number("offsets.topic.num.partitions"),
                 initial_rebalance_delay_ms=config.number("group.initial.rebalance.delay.ms"),
                 min_session_timeout_ms=config.number("group.min.session.timeout.ms"),
@@ -59,6 +61,7 @@ class Groups:
             lambda: str(new_uuid()),
             _Topics(topics),
             self._timing,
+            self._refused,
         )
 
     def load(self, now_ms: int, settle: Callable[[int, Partition], None]) -> None:
@@ -112,6 +115,9 @@ class Groups:
 
     def _due(self, now_ms: int) -> Sequence[GroupResult[None]]:
         return () if self.coordinator.next_deadline_ms() is None else (self.coordinator.on_time(now_ms),)
+
+    def _refused(self, now_ms: int, group_id: str) -> None:
+        self._refusals.note(now_ms, f"group {group_id!r}: there are {self.coordinator.count} already (max.groups)")
 
     def _timing(self, group_id: str) -> MemberTiming:
         settings = self._settings.of_group(group_id)

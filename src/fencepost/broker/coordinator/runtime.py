@@ -19,6 +19,7 @@ from fencepost.broker.disk.files import Files
 from fencepost.broker.log.reading import Gap, batches_of
 from fencepost.broker.log.results import Appended, Rejected
 from fencepost.broker.metrics.counters import Metrics
+from fencepost.broker.metrics.refusals import Refusals
 from fencepost.broker.timers import Timers
 from fencepost.broker.topics.catalogue import Partition, TopicCatalogue
 from fencepost.broker.topics.durability import Durability
@@ -116,6 +117,10 @@ class CoordinatorRuntime:
         elif appended.error_code == ErrorCode.KAFKA_STORAGE_ERROR:
             raise OSError(appended.message)
         return appended
+
+    def refusals(self, counter: str) -> Refusals:
+        """For telling that there is no room for something new."""
+        return Refusals(self._metrics, counter, self._log)
 
     def when_durable(self, now_ms: int, action: Action) -> None:
         """Call `action(now_ms)` when all that has been appended so far is durable or never will be."""

@@ -18,8 +18,10 @@ from fencepost.broker.clock import Jumps
 from fencepost.broker.coordinator.damage import Doubts
 from fencepost.broker.coordinator.runtime import CoordinatorRuntime
 from fencepost.broker.coordinator.txn.coordinator import TransactionCoordinator
+from fencepost.broker.coordinator.txn.decide_init import InitRequest
 from fencepost.broker.coordinator.txn.ending import AllocateProducerId
 from fencepost.broker.coordinator.txn.model import (
+    InitReply,
     MarkerWrite,
     ProducerPair,
     Result,
@@ -38,6 +40,7 @@ from fencepost.broker.metrics.counters import Metrics
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.broker.topics.catalogue import CONSUMER_OFFSETS, Partition, TopicCatalogue
 from fencepost.broker.topics.durability import Durability
+from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.records.batch import BatchHeader
 from fencepost.protocol.records.walk import pairs_of
 
@@ -72,6 +75,7 @@ class Transactions:
     ) -> None:
         """`offsets_decided`: told when a marker is durable in a partition of `__consumer_offsets`."""
         self._runtime = runtime
+        self._refusals = runtime.refusals("refused_transactional_ids")
         self._config = config
         self._topics = topics
         self._durability = durability
@@ -85,6 +89,15 @@ class Transactions:
         self._under_way: set[MarkerWrite] = set()
         self._waiting: defaultdict[str, list[Callable[[int], None]]] = defaultdict(list)
         self._idle_owners: dict[int, str] | None = None
+
+    def init_producer_id(self, now_ms: int, request: InitRequest) -> InitReply:
+        """Decide an InitProducerId and carry it out but for the answer. Raises OSError."""
+        result = self.coordinator.init_producer_id(now_ms, request)
+        if result.reply.error_code == ErrorCode.POLICY_VIOLATION:
+            name, count = request.transactional_id, len(self.coordinator)
+            self._refusals.note(now_ms, f"transactional id {name!r}: there are {count} already (max.transactional.ids)")
+        self.apply(now_ms, result)
+        return result.reply
 
     def settings_changed(self) -> None:
         """The broker's settings are others."""
@@ -342,6 +355,7 @@ def _append_marker(partition: Partition, write: MarkerWrite, now_ms: int) -> int
 
 def _coordinator_config(config: BrokerConfig) -> TransactionConfig:
     return TransactionConfig(
+        max_transactional_ids=config.number("max.transactional.ids"),
         transaction_max_timeout_ms=config.number("transaction.max.timeout.ms"),
         transactional_id_expiration_ms=config.number("transactional.id.expiration.ms"),
         transaction_two_phase_commit_enable=config.flag("transaction.two.phase.commit.enable"),

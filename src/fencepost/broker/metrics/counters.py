@@ -46,11 +46,16 @@ COUNTERS: Final[Mapping[str, str]] = {
     "idle_connections": "Connections closed because nothing was asked or answered on them for too long.",
     "stalled_connections": "Connections closed because their clients took no answers while there was no room "
     "for those of others.",
+    "refused_groups": "Groups that were not made because there are too many.",
+    "refused_transactional_ids": "Transactional ids that were not taken because there are too many.",
+    "refused_topics": "Topics that were not made, or did not grow, because there are too many partitions.",
     "postponed_syncs": "Syncs tried again because the process had no descriptor left.",
 }
 
 
 GAUGES: Final[Mapping[str, str]] = {
+    "groups": "Groups that are known, those included that have nothing but offsets.",
+    "partitions": "Partitions of all topics.",
     "transactional_ids": "Transactional ids that are known.",
     "transactions_open": "Transactions that are open.",
     "transactions_two_phase": "Those of them that never time out, because somebody else decides them (KIP-939).",

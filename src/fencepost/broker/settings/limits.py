@@ -27,6 +27,23 @@ LIMITS = (
     ),
     Setting("max.connections.per.ip", Kind.INT, str(_I32), "Most connections from one address.", 1, _I32),
     Setting(
+        "max.groups",
+        Kind.INT,
+        "100000",
+        "Most groups that are remembered, those included that have nothing but committed offsets.",
+        1,
+        _I32,
+    ),
+    Setting("max.partitions", Kind.INT, "200000", "Most partitions of all topics together.", 1, _I32),
+    Setting(
+        "max.transactional.ids",
+        Kind.INT,
+        "1000000",
+        "Most transactional ids that are remembered.",
+        1,
+        _I32,
+    ),
+    Setting(
         "queued.max.response.bytes",
         Kind.LONG,
         str(512 << 20),

@@ -148,9 +148,17 @@ class TopicCatalogue:
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
         self._by_flat_name: dict[str, list[str]] = {}
+        self._counted = (-1, 0)  # partitions, as of which version
 
     def __iter__(self) -> Iterator[Topic]:
         return iter(self._topics.values())
+
+    @property
+    def partition_count(self) -> int:
+        """Of all topics together."""
+        if self._counted[0] != self.version:
+            self._counted = self.version, sum(len(topic.partitions) for topic in self._topics.values())
+        return self._counted[1]
 
     def get(self, name: str) -> Topic | None:
         """The topic of that name."""
@@ -289,7 +297,10 @@ class TopicCatalogue:
         for topic in doomed:
             del self._topics[topic.name]
             del self._by_id[topic.topic_id]
-            self._by_flat_name[flat_name(topic.name)].remove(topic.name)
+            alike = self._by_flat_name[flat_name(topic.name)]
+            alike.remove(topic.name)
+            if not alike:
+                del self._by_flat_name[flat_name(topic.name)]
             self.version += 1
             self._remove_directories(topic.topic_id, topic.name, len(topic.partitions))
             del self._deleted[topic.topic_id]

@@ -43,7 +43,7 @@ def _handle(call: Call, now_ms: int, request: MetadataRequest) -> MetadataRespon
         may_create = (request.allow_auto_topic_creation or call.version < 4) and core.config.flag(
             "auto.create.topics.enable"
         )
-        missing = _create_missing(call, request.topics) if may_create else {}
+        missing = _create_missing(call, now_ms, request.topics) if may_create else {}
         topics = [_answer(call, wanted, operations, missing) for wanted in request.topics]
     return MetadataResponse(
         brokers=(MetadataResponseBroker(node_id=BROKER_ID, host=host, port=port),),
@@ -56,13 +56,13 @@ def _handle(call: Call, now_ms: int, request: MetadataRequest) -> MetadataRespon
     )
 
 
-def _create_missing(call: Call, asked: Sequence[MetadataRequestTopic]) -> dict[str, int]:
+def _create_missing(call: Call, now_ms: int, asked: Sequence[MetadataRequestTopic]) -> dict[str, int]:
     """Create, together, the topics that are asked for by name and do not exist; error codes of those that stay so."""
     core = call.core
     codes: dict[str, int] = {}
     wanted: dict[str, int] = {}
     taken: set[str] = set()
-    room = MOST_PARTITIONS
+    room, left = MOST_PARTITIONS, core.partition_room()
     for topic in asked:
         name = topic.name
         if name is None or topic.topic_id is not None or name in codes or name in wanted:
@@ -76,12 +76,16 @@ def _create_missing(call: Call, asked: Sequence[MetadataRequestTopic]) -> dict[s
         count = core.topics.usual_partitions(name)
         if not _may_create(call, name):
             codes[name] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif count > left:
+            what = f"topic {name}: there is room for {left} more partitions (max.partitions)"
+            core.refused_topics.note(now_ms, what)
         elif count > room:
             codes[name] = ErrorCode.LEADER_NOT_AVAILABLE  # no more with one request: clients ask again
         else:
             wanted[name] = count
             taken.add(flat_name(name))
             room -= count
+            left -= count
     made: Sequence[Topic | OSError]
     try:
         made = core.topics.create_all((name, count, internal_configs(name)) for name, count in wanted.items())

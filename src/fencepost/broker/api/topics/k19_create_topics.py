@@ -53,12 +53,19 @@ def _handle(call: Call, now_ms: int, request: CreateTopicsRequest) -> CreateTopi
             results.append(CreatableTopicResult(name=name, error_code=ErrorCode.INVALID_REQUEST, error_message=message))
     planned: list[tuple[CreatableTopicResult, Mapping[str, str]]] = []
     taken: set[str] = set()
+    room = core.partition_room()
     for topic in request.topics:
         if named[topic.name] == 1:
             result, given = _plan(core, topic, taken)
-            results.append(result)
-            if given is not None:
+            if given is not None and result.num_partitions > room:
+                message = f"There is room for {room} more partitions (max.partitions)."
+                core.refused_topics.note(now_ms, f"topic {topic.name}: {message}")
+                code = ErrorCode.POLICY_VIOLATION
+                result = CreatableTopicResult(name=topic.name, error_code=code, error_message=message)
+            elif given is not None:
+                room -= result.num_partitions
                 planned.append((result, given))
+            results.append(result)
     if planned and not request.validate_only:
         _create(core, planned)
     return CreateTopicsResponse(topics=results)

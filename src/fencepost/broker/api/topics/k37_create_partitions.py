@@ -34,7 +34,7 @@ def _handle(call: Call, now_ms: int, request: CreatePartitionsRequest) -> Create
                 )
             )
     grown: dict[Topic, int] = {}
-    room = MOST_PARTITIONS
+    room, left = MOST_PARTITIONS, call.core.partition_room()
     for wanted in request.topics:
         if named[wanted.name] > 1:
             continue
@@ -42,11 +42,16 @@ def _handle(call: Call, now_ms: int, request: CreatePartitionsRequest) -> Create
         topic = call.core.topics.get(wanted.name)
         if not code and topic is not None:
             more = wanted.count - len(topic.partitions)
-            if more > room:
+            if more > left:
+                code = ErrorCode.POLICY_VIOLATION
+                message = f"There is room for {left} more partitions (max.partitions)."
+                call.core.refused_topics.note(now_ms, f"{more} more partitions of topic {wanted.name}: {message}")
+            elif more > room:
                 code = ErrorCode.INVALID_PARTITIONS
                 message = f"At most {MOST_PARTITIONS} partitions can be added with one request."
             else:
                 room -= more
+                left -= more
                 grown[topic] = wanted.count
         results.append(CreatePartitionsTopicResult(name=wanted.name, error_code=code, error_message=message))
     if grown and not request.validate_only:

@@ -48,9 +48,7 @@ def _handle(call: Call, now_ms: int, request: InitProducerIdRequest) -> InitProd
     )
 
     def decide(now_ms: int) -> tuple[int, Callable[[int], None]]:
-        result = transactions.coordinator.init_producer_id(now_ms, asked)
-        transactions.apply(now_ms, result)
-        reply = result.reply
+        reply = transactions.init_producer_id(now_ms, asked)
         response = InitProducerIdResponse(
             error_code=reply.error_code,
             producer_id=reply.producer_id,

@@ -22,12 +22,14 @@ _DEFAULT_TIMING = MemberTiming(45_000, 5_000)
 class GroupConfig:
     """Kafka's settings of the same names; sizes are bytes or counts, times are milliseconds.
 
-    `initial_rebalance_delay_ms` defaults to 0 (Kafka: 3000): tests and notebooks want their first assignment at once.
-    `new_member_join_timeout_ms` is a constant in Kafka (five minutes). Names with `consumer_` are for consumer groups
-    (KIP-848); `migration_policy` (disabled, upgrade, downgrade, bidirectional) says whether a group with members may
-    change its protocol, upgrades being to the consumer protocol; the first of `consumer_assignors` is the default.
+    `max_groups` is not Kafka's: so many groups are remembered. `initial_rebalance_delay_ms` is 0 (Kafka: 3000): tests
+    and notebooks want their first assignment at once. `new_member_join_timeout_ms` is a constant in Kafka (five
+    minutes). Names with `consumer_` are for consumer groups (KIP-848); `migration_policy` (disabled, upgrade,
+    downgrade, bidirectional) says whether a group with members may change its protocol; upgrades are to the consumer
+    one. The first of `consumer_assignors` is the default.
     """
 
+    max_groups: int = 2**31 - 1
     offsets_topic_partitions: int = 50
     initial_rebalance_delay_ms: int = 0
     min_session_timeout_ms: int = 6_000

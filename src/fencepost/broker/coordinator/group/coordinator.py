@@ -90,7 +90,8 @@ class GroupCoordinator:
     """Groups and their offsets.
 
     `new_uuid` gives the unique part of a member id, `topics` tells what there is, `timing` what holds for the members
-    of a consumer group; without it, the config's holds for all.
+    of a consumer group; without it, the config's holds for all. `refused(now_ms, group_id)` is told of a group that
+    there is no room for.
     """
 
     def __init__(
@@ -99,8 +100,10 @@ class GroupCoordinator:
         new_uuid: Callable[[], str],
         topics: Topics,
         timing: Callable[[str], MemberTiming] | None = None,
+        refused: Callable[[int, str], None] = lambda _now_ms, _group_id: None,
     ) -> None:
         self._config = config
+        self._refused = refused
         self._store = GroupStore(config.offsets_topic_partitions)
         self._deadlines = Deadlines[Deadline]()
         self._jumps = Jumps()
@@ -190,6 +193,8 @@ class GroupCoordinator:
             not self._config.min_session_timeout_ms <= request.session_timeout_ms <= self._config.max_session_timeout_ms
         ):
             error = ErrorCode.INVALID_SESSION_TIMEOUT
+        elif not self._has_room(now_ms, request.group_id):
+            error = ErrorCode.POLICY_VIOLATION
         consumer_group = self._consumer.find(request.group_id)
         mixed = consumer_group is not None and bool(consumer_group.members)
         if not error and mixed and self._config.migration_policy == _DISABLED:
@@ -249,6 +254,8 @@ class GroupCoordinator:
         classic = self._classic.find(request.group_id)
         if refusal is None and classic is not None and request.member_epoch != 0:
             refusal = _not_a_consumer_group(request.group_id)
+        if refusal is None and request.member_epoch == 0 and not self._has_room(now_ms, request.group_id):
+            refusal = Refusal(ErrorCode.POLICY_VIOLATION, f"There are {len(self._store)} groups already (max.groups).")
         if refusal is not None:
             out.reply = _refused(refusal)
         elif classic is not None and classic.state != GroupState.EMPTY:
@@ -306,6 +313,8 @@ class GroupCoordinator:
             return done
         group = self._classic.find(request.group_id)
         error = self._check_commit(group, request)
+        if not error and not self._has_room(now_ms, request.group_id):
+            error = ErrorCode.POLICY_VIOLATION
         if error:
             return GroupResult([PartitionError(wanted.topic, wanted.partition, error) for wanted in request.offsets])
         if group is not None and group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
@@ -327,6 +336,8 @@ class GroupCoordinator:
             error = ErrorCode.INVALID_GROUP_ID
         elif group is None:
             error = ErrorCode.NONE if request.generation_id < 0 else ErrorCode.ILLEGAL_GENERATION
+            if not error and not self._has_room(now_ms, request.group_id):
+                error = ErrorCode.POLICY_VIOLATION
         else:
             error = checks.check_offset_commit(
                 group, request.member_id, request.group_instance_id, request.generation_id, transactional=True
@@ -444,6 +455,18 @@ class GroupCoordinator:
     def snapshot(self) -> object:
         """The persisted half as a value that can be compared."""
         return self._store.snapshot()
+
+    @property
+    def count(self) -> int:
+        """How many groups there are, those included that have nothing but offsets."""
+        return len(self._store)
+
+    def _has_room(self, now_ms: int, group_id: str) -> bool:
+        """Whether the group exists already, or may."""
+        if group_id in self._store or len(self._store) < self._config.max_groups:
+            return True
+        self._refused(now_ms, group_id)
+        return False
 
     def _ids(self) -> list[str]:
         return [*self._classic.ids(), *self._store.consumer_groups]

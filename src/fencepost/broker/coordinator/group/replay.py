@@ -75,6 +75,12 @@ class GroupStore:
         self._pending: dict[tuple[int, int], _Pending] = {}
         self._pending_by_group: dict[str, dict[TopicPartition, set[int]]] = {}
 
+    def __contains__(self, group_id: str) -> bool:
+        return group_id in self.groups or group_id in self.consumer_groups
+
+    def __len__(self) -> int:
+        return len(self.groups) + len(self.consumer_groups)
+
     def set_offsets_topic_partitions(self, count: int) -> None:
         """How many partitions `__consumer_offsets` really has. Raises ValueError once offsets pend."""
         if self._pending and count != self._offsets_topic_partitions:

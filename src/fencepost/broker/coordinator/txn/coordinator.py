@@ -98,6 +98,8 @@ class TransactionCoordinator:
     def init_producer_id(self, now_ms: int, request: InitRequest) -> Result[InitReply]:
         """InitProducerId (KIP-98, 360, 588, 939). 51 with a record: an open transaction is being aborted first."""
         current = None if request.transactional_id is None else self._store.get(request.transactional_id)
+        if current is None and request.transactional_id and len(self._store) >= self._config.max_transactional_ids:
+            return Result(InitReply(ErrorCode.POLICY_VIOLATION))
         return decide_init.init_producer_id(now_ms, self._config, current, request, self._allocate)
 
     def add(self, now_ms: int, request: EnlistRequest) -> Result[ErrorReply]:

@@ -224,6 +224,8 @@ class PartitionErrors(NamedTuple):
 class TransactionConfig:
     """Keys are Kafka's, in snake case; times in ms."""
 
+    max_transactional_ids: int = 2**31 - 1
+    """Not Kafka's: so many ids are remembered."""
     transaction_max_timeout_ms: int = 900_000
     transactional_id_expiration_ms: int = 604_800_000
     transaction_two_phase_commit_enable: bool = False
