@@ -29,7 +29,7 @@ from dataclasses import replace
 
 from fencepost.broker.clock import Jumps
 from fencepost.broker.coordinator.deadlines import Deadlines
-from fencepost.broker.coordinator.group import checks, offsets
+from fencepost.broker.coordinator.group import checks, offsets, views
 from fencepost.broker.coordinator.group.classic.group import Group
 from fencepost.broker.coordinator.group.classic.membership import ClassicGroups
 from fencepost.broker.coordinator.group.classic.rebalance import Out
@@ -52,7 +52,6 @@ from fencepost.broker.coordinator.group.requests import (
     DeletedGroup,
     DescribedConsumerGroup,
     DescribedGroup,
-    DescribedMember,
     FetchedOffsets,
     FetchOffsets,
     GroupResult,
@@ -68,17 +67,13 @@ from fencepost.broker.coordinator.group.requests import (
     Synced,
     Token,
 )
-from fencepost.broker.coordinator.group.subscription import CONSUMER_PROTOCOL_TYPE
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.consumer_group_log import TopicIdPartition
 from fencepost.protocol.logs.offsets_log import GroupMetadataKey, GroupMetadataValue
 
 __all__ = ["GroupCoordinator"]
 
-_CLASSIC = "classic"
-_CONSUMER = "consumer"
 _FIRST_COMMIT_THAT_KNOWS_69 = 9
-_FIRST_DESCRIBE_THAT_KNOWS_69 = 6
 _FIRST_SYNC_THAT_NAMES_ITS_PROTOCOL = 5
 _OFFSETS = Deadline(DeadlineKind.OFFSETS)
 _DISABLED = "disabled"
@@ -414,39 +409,13 @@ class GroupCoordinator:
         """DescribeGroups v0-6, one group. One that does not exist is Dead, and from v6 (KIP-1043) also an error."""
         group = self._classic.find(group_id)
         if group is None:
-            known = api_version >= _FIRST_DESCRIBE_THAT_KNOWS_69
-            return DescribedGroup(
-                group_id=group_id,
-                error_code=ErrorCode.GROUP_ID_NOT_FOUND if known else ErrorCode.NONE,
-                error_message=self._why_not_classic(group_id) if known else None,
-                group_state=GroupState.DEAD.label,
-            )
-        stable = group.state == GroupState.STABLE
-        return DescribedGroup(
-            group_id=group_id,
-            group_state=group.state.label,
-            protocol_type=group.protocol_type or "",
-            protocol_data=(group.protocol_name or "") if stable else "",
-            members=self._describe_members(group, stable),
-        )
+            return views.describe_missing(group_id, api_version, self._consumer.find(group_id) is not None)
+        return views.describe(group, self._store.groups.get(group_id))
 
     def list_groups(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[ListedGroup]:
         """ListGroups v0-5. Filters ignore case; an empty one lets everything through, an unknown name nothing."""
-        wanted = {name.lower() for name in states}
-        kinds = {name.lower() for name in types} or {_CLASSIC, _CONSUMER}
-        listed = []
-        for group_id in self._ids():
-            consumer_group = self._consumer.find(group_id)
-            group = self._classic.find(group_id)
-            if consumer_group is not None:
-                one = ListedGroup(group_id, CONSUMER_PROTOCOL_TYPE, consumer_group.state, _CONSUMER)
-            elif group is not None:
-                one = ListedGroup(group_id, group.protocol_type or "", group.state.label, _CLASSIC)
-            else:
-                continue
-            if one.group_type in kinds and (not wanted or one.group_state.lower() in wanted):
-                listed.append(one)
-        return listed
+        classic = [group for group_id in self._classic.ids() if (group := self._classic.find(group_id)) is not None]
+        return views.list_groups(classic, self._store.consumer_groups.values(), states, types)
 
     def describe_consumer_group(self, group_id: str) -> DescribedConsumerGroup:
         """ConsumerGroupDescribe v0-1, one group."""
@@ -470,11 +439,6 @@ class GroupCoordinator:
 
     def _ids(self) -> list[str]:
         return [*self._classic.ids(), *self._store.consumer_groups]
-
-    def _why_not_classic(self, group_id: str) -> str:
-        if self._consumer.find(group_id) is not None:
-            return f"Group {group_id} is not a classic group."
-        return f"Group {group_id} not found."
 
     def _commit_in_consumer_group(
         self,
@@ -528,23 +492,6 @@ class GroupCoordinator:
             return ErrorCode.NONE
         known = request.api_version >= _FIRST_COMMIT_THAT_KNOWS_69
         return ErrorCode.GROUP_ID_NOT_FOUND if known else ErrorCode.ILLEGAL_GENERATION
-
-    def _describe_members(self, group: Group, stable: bool) -> list[DescribedMember]:
-        stored = self._store.groups.get(group.group_id)
-        described = []
-        for member in group.members.values():
-            last = stored.members.get(member.member_id) if stored is not None else None
-            described.append(
-                DescribedMember(
-                    member.member_id,
-                    member.group_instance_id,
-                    member.client_id,
-                    member.client_host,
-                    group.metadata(member) if stable else b"",
-                    last.assignment if last is not None else b"",
-                )
-            )
-        return described
 
     def _expire_offsets(self, now_ms: int, out: GroupResult[None]) -> None:
         # One pass over everything every ten minutes, as in Kafka: a timer per offset would cost more than it saves.
