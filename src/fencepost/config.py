@@ -154,7 +154,7 @@ class CommonConfig:
     def make(cls, settings: Mapping[str, Any], *, spell: Callable[[str], str] = str) -> Self:
         """From snake_case settings. Raises ConfigurationError; `spell` is how it writes a setting's name."""
         hints = get_type_hints(cls)
-        known = {one.name for one in fields(cls)}
+        known = {setting.name for setting in fields(cls)}
         values: dict[str, Any] = {}
         chosen = settings.get("compression_type", settings.get("compression"))
         for given, value in settings.items():
@@ -185,11 +185,11 @@ class CommonConfig:
 
     def check(self) -> None:
         """What one setting demands of another. Raises ConfigurationError."""
-        for one in fields(self):
-            value = getattr(self, one.name)
-            lowest = 1 if one.name in self.at_least_one else 0
-            if one.name not in ("acks", "compression_level") and isinstance(value, (int, float)) and value < lowest:
-                raise ConfigurationError(f"{one.name}={value}: must be at least {lowest}")
+        for setting in fields(self):
+            value = getattr(self, setting.name)
+            lowest = 1 if setting.name in self.at_least_one else 0
+            if setting.name not in ("acks", "compression_level") and isinstance(value, (int, float)) and value < lowest:
+                raise ConfigurationError(f"{setting.name}={value}: must be at least {lowest}")
         self._check_security()
 
     def _check_security(self) -> None:
@@ -205,7 +205,11 @@ class CommonConfig:
                 "it has to be SASL_SSL or SASL_PLAINTEXT"
             )
         if "SSL" not in self.security_protocol:
-            given = [one.name for one in fields(self) if one.name.startswith("ssl_") and self._differs(one.name)]
+            given = [
+                setting.name
+                for setting in fields(self)
+                if setting.name.startswith("ssl_") and self._differs(setting.name)
+            ]
             if given:
                 raise ConfigurationError(
                     f"{given[0]} has no effect with security_protocol={self.security_protocol}; "
@@ -396,7 +400,7 @@ def _servers(value: Any) -> str | tuple[str, ...]:
             "the constructor takes addresses and keyword arguments, as in Producer('localhost:9092', linger_ms=20)"
         )
     servers = value if isinstance(value, str) else tuple(value) if isinstance(value, Sequence) else ()
-    if isinstance(value, bytes) or not servers or not all(isinstance(one, str) for one in servers):
+    if isinstance(value, bytes) or not servers or not all(isinstance(server, str) for server in servers):
         raise ConfigurationError(f'bootstrap_servers={value!r:.80}: "host:port,host:port", or a list of "host:port"')
     return servers
 

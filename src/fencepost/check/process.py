@@ -116,7 +116,7 @@ class Process:
     def start(self, what: str, work: Callable[[], Coroutine[Any, Any, T]]) -> SimFuture[T]:
         """Do the work in this process. The future raises what it raised, or ProcessLost."""
         promised: SimFuture[T] = SimFuture()
-        self._promised = [one for one in self._promised if not one.done()]
+        self._promised = [promise for promise in self._promised if not promise.done()]
         self._promised.append(promised)
         self._under_way += 1
 
@@ -138,8 +138,8 @@ class Process:
     def lose(self) -> None:
         """Whoever waits for it takes it for dead from now on; it may go on."""
         promised, self._promised = self._promised, []
-        for one in promised:
-            one.set_error(ProcessLost(self.name))
+        for promise in promised:
+            promise.set_error(ProcessLost(self.name))
 
     def kill(self) -> None:
         """kill -9: no step of it happens any more."""

@@ -15,26 +15,26 @@ __all__ = ["read_group_offsets", "read_to_end"]
 PATIENCE_MS = 60_000
 
 
-async def read_to_end(admin: AdminCore, reader: str, one: TopicPartition) -> list[Read]:
+async def read_to_end(admin: AdminCore, reader: str, place: TopicPartition) -> list[Read]:
     """Every committed record of a partition, up to its high watermark of now.
 
     Raises KafkaTimeoutError when that cannot be reached: an open transaction lies before it.
     """
-    ends = await admin.list_offsets({one: LATEST}, isolation=Isolation.READ_UNCOMMITTED)
+    ends = await admin.list_offsets({place: LATEST}, isolation=Isolation.READ_UNCOMMITTED)
     settings = FetchSettings(isolation=Isolation.READ_COMMITTED)
     reads = []
-    async for fetched in fetch_range(admin.cluster, one, 0, ends[one].offset, settings, PATIENCE_MS):
+    async for fetched in fetch_range(admin.cluster, place, 0, ends[place].offset, settings, PATIENCE_MS):
         values = fetched.columns.values()
         for offset, value in zip(fetched.columns.offsets.tolist(), values, strict=True):
-            reads.append(Read(reader, one.topic, one.partition, offset, (value or b"").decode()))
+            reads.append(Read(reader, place.topic, place.partition, offset, (value or b"").decode()))
     return reads
 
 
-async def read_group_offsets(admin: AdminCore, groups: Iterable[str], one: TopicPartition) -> dict[str, int]:
+async def read_group_offsets(admin: AdminCore, groups: Iterable[str], place: TopicPartition) -> dict[str, int]:
     """Each group's stable position in a partition; groups without one are left out."""
     positions = {}
     for group in groups:
-        found = await admin.group_offsets(group, [one])
-        if one in found:
-            positions[group] = found[one].offset
+        found = await admin.group_offsets(group, [place])
+        if place in found:
+            positions[group] = found[place].offset
     return positions

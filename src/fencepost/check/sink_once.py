@@ -48,16 +48,23 @@ def _decisions(history: SinkHistory) -> list[Anomaly]:
     found = []
     winners: dict[tuple[str, int], tuple[tuple[str, int, int], ...]] = {}
     last: dict[tuple[str, str], int] = {}
-    for one in history.decisions:
-        if not one.winners:
+    for decision in history.decisions:
+        if not decision.winners:
             continue  # complete, and written down so
-        known = winners.setdefault((one.query, one.number), one.winners)
-        if set(known) != set(one.winners):
-            found.append(Anomaly("sink_decision", f"batch {one.number} of {one.query}: {known}, then {one.winners}"))
-        before = last.get((one.reader, one.query), -1)
-        if one.number < before:
+        known = winners.setdefault((decision.query, decision.number), decision.winners)
+        if set(known) != set(decision.winners):
             found.append(
-                Anomaly("sink_decision", f"{one.reader} read batch {one.number} of {one.query} after {before}")
+                Anomaly(
+                    "sink_decision", f"batch {decision.number} of {decision.query}: {known}, then {decision.winners}"
+                )
             )
-        last[one.reader, one.query] = one.number
+        before = last.get((decision.reader, decision.query), -1)
+        if decision.number < before:
+            found.append(
+                Anomaly(
+                    "sink_decision",
+                    f"{decision.reader} read batch {decision.number} of {decision.query} after {before}",
+                )
+            )
+        last[decision.reader, decision.query] = decision.number
     return found

@@ -142,7 +142,7 @@ class SinkWorld:
         process = Process(
             name, self._stage.network, self._stage.fork(), self._stage.host.bootstrap_servers, self._ended
         )
-        self._processes = [one for one in self._processes if one.alive]
+        self._processes = [process for process in self._processes if process.alive]
         self._processes.append(process)
         return process
 
@@ -201,8 +201,8 @@ class SinkWorld:
             stage.scheduler.spawn(stage.crash_again_and_again(given.crash_interval_ms, given.power_cut_chance))
         watcher = self.process("watcher")
         watching = watcher.start("watch", lambda: self._watch(watcher))
-        queries = [stage.scheduler.spawn(self._supervise(one)) for one in self._checkpoints]
-        stage.scheduler.run_until(lambda: all(one.done() for one in queries), within_ms=RUN_MS_AT_MOST)
+        queries = [stage.scheduler.spawn(self._supervise(checkpoint)) for checkpoint in self._checkpoints]
+        stage.scheduler.run_until(lambda: all(query.done() for query in queries), within_ms=RUN_MS_AT_MOST)
         for query in queries:
             query.result()
         self._calm()
@@ -224,10 +224,10 @@ class SinkWorld:
         """The last zombie has ended, the last late request has arrived."""
         scheduler = self._stage.scheduler
         scheduler.run_until(
-            lambda: watched() and not any(one.busy for one in self._processes), within_ms=HEALED_MS_AT_MOST
+            lambda: watched() and not any(process.busy for process in self._processes), within_ms=HEALED_MS_AT_MOST
         )
-        for one in self._processes:
-            one.kill()
+        for process in self._processes:
+            process.kill()
         self._stage.wait_for(scheduler.spawn(scheduler.sleep_ms(LATE_MS_AT_MOST)), HEALED_MS_AT_MOST)
 
     async def _create_topic(self, process: Process) -> None:
@@ -313,7 +313,9 @@ class SinkWorld:
         chance = self._stage.fork()
         store = DecisionStore(process.admin)
         number = 0
-        while not all(one.finished or one.query in self.report.history.lost for one in self._checkpoints):
+        while not all(
+            checkpoint.finished or checkpoint.query in self.report.history.lost for checkpoint in self._checkpoints
+        ):
             await process.runtime.sleep_ms(chance.uniform(50, 2_000))
             number += 1
             if chance.random() < 0.3:
@@ -324,7 +326,7 @@ class SinkWorld:
                 except KafkaError as error:
                     self.trace(f"watcher: {type(error).__name__}")
                     continue
-                self.report.history.decisions += [_as_read("watcher", one) for one in found]
+                self.report.history.decisions += [_as_read("watcher", decision) for decision in found]
 
     async def _resolve_and_read(self) -> None:
         """One more Open per sink, then everything is read to its end."""
@@ -346,16 +348,16 @@ class SinkWorld:
                 history.reads += await read_to_end(process.admin, "reader", TopicPartition(TOPIC, partition))
             except KafkaTimeoutError as error:  # an open transaction lies before the end
                 self.report.anomalies.append(Anomaly("sink_unreadable", f"{TOPIC}-{partition}: {error}"))
-        for partition in sorted({partition_of(one.sink) for one in self._checkpoints}):
+        for partition in sorted({partition_of(checkpoint.sink) for checkpoint in self._checkpoints}):
             await self._read_decisions(process, partition)
-        history.batches = [batch for one in self._checkpoints for batch in _batches(one)]
+        history.batches = [batch for checkpoint in self._checkpoints for batch in _batches(checkpoint)]
 
     async def _in_doubt(self, process: Process) -> list[str]:
         """What is open and stays so: what has just been ended may take a moment."""
         found: list[str] = []
         for _ in range(20):
             shown = await process.admin.list_transactions(states=["Ongoing", "PrepareCommit", "PrepareAbort"])
-            found = [f"{one.transactional_id} {one.state}" for one in shown]
+            found = [f"{transaction.transactional_id} {transaction.state}" for transaction in shown]
             if not found:
                 break
             await process.runtime.sleep_ms(500)
@@ -384,7 +386,9 @@ def _batches(checkpoint: Checkpoint) -> list[BatchRecord]:
 
 
 def _as_read(reader: str, decision: Any) -> DecisionRead:
-    winners = tuple((one.transactional_id, one.pair.producer_id, one.pair.epoch) for one in decision.winners)
+    winners = tuple(
+        (winner.transactional_id, winner.pair.producer_id, winner.pair.epoch) for winner in decision.winners
+    )
     return DecisionRead(reader, decision.query_id, decision.batch_id, winners)
 
 

@@ -293,8 +293,8 @@ class Driver:
                 worker.process.kill()
 
     def _idle_executor(self) -> _Worker | None:
-        self._executors = [one for one in self._executors if one.process.alive]
-        idle = next((one for one in self._executors if not one.process.busy), None)
+        self._executors = [executor for executor in self._executors if executor.process.alive]
+        idle = next((executor for executor in self._executors if not executor.process.busy), None)
         if idle is not None:
             self._executors.remove(idle)
         return idle

@@ -156,7 +156,7 @@ def unique_bytes(chance: Random, task: str) -> bytes:
 
 
 def _unpickled(messages: Sequence[bytes | None]) -> list[plan.Message | None]:
-    return [None if one is None else pickle.loads(one) for one in messages]
+    return [None if message is None else pickle.loads(message) for message in messages]
 
 
 def _arrow(values: Sequence[str], *, keyed: bool) -> pa.RecordBatch:

@@ -148,7 +148,7 @@ class World:
         for actor in self._producers:
             await admin.init_producer_id(actor.name, timeout_ms=60_000)
         in_doubt = await admin.list_transactions(states=["Ongoing", "PrepareCommit", "PrepareAbort"])
-        self.report.anomalies += [Anomaly("in_doubt", one.transactional_id) for one in in_doubt]
+        self.report.anomalies += [Anomaly("in_doubt", transaction.transactional_id) for transaction in in_doubt]
         history = self.report.history
         for reader in ("first", "second"):
             for topic, partitions in TOPICS.items():

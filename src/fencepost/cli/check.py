@@ -83,8 +83,13 @@ def _as_json(verdict: Verdict) -> dict[str, Any]:
                 "check": anomaly.check,
                 "detail": anomaly.detail,
                 "operations": [
-                    {"line": one.invoked, "process": one.process, "f": one.F, "text": describe(one)}
-                    for one in in_order(anomaly.operations)
+                    {
+                        "line": operation.invoked,
+                        "process": operation.process,
+                        "f": operation.F,
+                        "text": describe(operation),
+                    }
+                    for operation in in_order(anomaly.operations)
                 ],
             }
             for anomaly in verdict.kept

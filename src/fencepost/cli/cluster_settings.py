@@ -38,7 +38,7 @@ DecisionTopic = Annotated[str, typer.Option(help="Where Spark sinks keep their d
 def client_settings(servers: str | None, file: Path | None, environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """Kafka's dotted names: the environment's, over the file's; `servers` over both. Raises ConfigurationError."""
     surroundings = os.environ if environ is None else environ
-    names = {ENVIRONMENT + one.name.upper(): one.name.replace("_", ".") for one in fields(AdminConfig)}
+    names = {ENVIRONMENT + setting.name.upper(): setting.name.replace("_", ".") for setting in fields(AdminConfig)}
     found = {} if file is None else _read(file)
     found |= {names[name]: value for name, value in surroundings.items() if name in names}
     if servers is not None:

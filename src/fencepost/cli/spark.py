@@ -53,22 +53,30 @@ def sinks(
     """
     with failures_told():
         session = open_session(bootstrap_servers, command_config, decision_topic)
-        open_ids = [one.transactional_id for one in session.listed(("Ongoing",))]
+        open_ids = [transaction.transactional_id for transaction in session.listed(("Ongoing",))]
         found = [
-            (sink, sum(session.is_task_of(sink, one) for one in open_ids), session.decisions(sink))
+            (
+                sink,
+                sum(session.is_task_of(sink, transactional_id) for transactional_id in open_ids),
+                session.decisions(sink),
+            )
             for sink in session.sinks()
         ]
     if as_json:
         print_json(
             [
-                {"sink": sink, "open": count, "decided": {one.query_id: one.batch_id for one in decisions}}
+                {
+                    "sink": sink,
+                    "open": count,
+                    "decided": {decision.query_id: decision.batch_id for decision in decisions},
+                }
                 for sink, count, decisions in found
             ]
         )
         return
     rows = [("SINK", "OPEN", "QUERY", "DECIDED UP TO BATCH")]
     for sink, count, decisions in found:
-        queries = [(one.query_id, str(one.batch_id)) for one in decisions]
+        queries = [(decision.query_id, str(decision.batch_id)) for decision in decisions]
         rows += [(sink, str(count), *query) for query in queries or [("", "")]]
     print_table(rows)
 
@@ -95,12 +103,12 @@ def decisions(
         found = session.decisions(sink)
         if query is not None:
             found = (decision_of(sink, query, found),)
-        shown = [(one, states_of(session.sink_link, one)) for one in found]
+        shown = [(decision, states_of(session.sink_link, decision)) for decision in found]
     if as_json:
-        print_json({"sink": sink, "decisions": [_facts(one, states) for one, states in shown]})
+        print_json({"sink": sink, "decisions": [_facts(decision, states) for decision, states in shown]})
         return
-    for one, states in shown:
-        _print(one, states)
+    for decision, states in shown:
+        _print(decision, states)
     if not shown:
         sys.stdout.write(f"sink {sink!r} has decided nothing\n")
 
@@ -128,15 +136,17 @@ def repair(
         session.check_sink(sink)
         found = repair_of(session.sink_link, sink, checkpoint)
         if as_json:
-            changes = [{"file": str(one.path), "was": one.was, "becomes": one.becomes} for one in found.changes]
+            changes = [
+                {"file": str(change.path), "was": change.was, "becomes": change.becomes} for change in found.changes
+            ]
             print_json(
                 {"sink": sink, "query": found.decision.query_id, "batch": found.decision.batch_id, "changes": changes}
             )
         else:
             _print(found.decision, states_of(session.sink_link, found.decision))
-            for one in found.changes:
-                was = "is not there" if one.was is None else f"ends at {_sources(one.was)}"
-                sys.stdout.write(f"{one.path}: {was}; is to end at {_sources(one.becomes)}\n")
+            for change in found.changes:
+                was = "is not there" if change.was is None else f"ends at {_sources(change.was)}"
+                sys.stdout.write(f"{change.path}: {was}; is to end at {_sources(change.becomes)}\n")
         if not found.changes:
             sys.stderr.write("the checkpoint is as it was decided: nothing is to be repaired\n")
             return
@@ -201,7 +211,7 @@ def forget(
 
 def _asked() -> Lost:
     answer = typer.prompt("accept or again?", err=True)
-    if answer not in {one.value for one in Lost}:
+    if answer not in {kind.value for kind in Lost}:
         refuse(f"{answer!r} is neither accept nor again: nothing was done")
     return Lost(answer)
 
@@ -233,8 +243,8 @@ def _facts(decision: Decision, states: States) -> dict[str, Any]:
         "from": None if offsets is None or offsets.before is None else _ends(offsets.before),
         "to": None if offsets is None else _ends(offsets.batch),
         "transactions": [
-            {"transactional_id": one.transactional_id, "end_with": str(one.pair), "state": state.value}
-            for one, state in states.items()
+            {"transactional_id": winner.transactional_id, "end_with": str(winner.pair), "state": state.value}
+            for winner, state in states.items()
         ],
     }
 
@@ -257,9 +267,9 @@ def _print(decision: Decision, states: States) -> None:
     for name, value in lines.items():
         sys.stdout.write(f"  {name}: {value}\n")
     for state in WinnerState:
-        shown = [one for one, found in states.items() if found is state]
-        for one in shown[:MOST_SHOWN]:
-            sys.stdout.write(f"    {state.value} {one.transactional_id} ({one.pair})\n")
+        shown = [winner for winner, found in states.items() if found is state]
+        for winner in shown[:MOST_SHOWN]:
+            sys.stdout.write(f"    {state.value} {winner.transactional_id} ({winner.pair})\n")
         if len(shown) > MOST_SHOWN:
             sys.stdout.write(f"    {state.value}: {len(shown) - MOST_SHOWN} more (--json has all)\n")
 

@@ -36,27 +36,27 @@ class HeldBack(NamedTuple):
     held_by: str
 
 
-def is_open(one: TransactionDescription) -> bool:
+def is_open(transaction: TransactionDescription) -> bool:
     """Whether it can still be ended either way."""
-    return one.error_code == 0 and one.state == "Ongoing"
+    return transaction.error_code == 0 and transaction.state == "Ongoing"
 
 
-def is_two_phase(one: TransactionDescription) -> bool:
+def is_two_phase(transaction: TransactionDescription) -> bool:
     """Whether it waits for somebody's decision, for ever: prepared, or to be prepared."""
-    return is_open(one) and one.timeout_ms == NO_TIMEOUT_MS
+    return is_open(transaction) and transaction.timeout_ms == NO_TIMEOUT_MS
 
 
-def state_of(one: TransactionDescription) -> str:
+def state_of(transaction: TransactionDescription) -> str:
     """Kafka's name for its state; and whether somebody else is to decide it."""
-    if one.error_code != 0:
-        return f"unknown to the brokers: {describe_code(one.error_code)}"
-    return "Ongoing (two-phase: prepared, or about to be)" if is_two_phase(one) else one.state
+    if transaction.error_code != 0:
+        return f"unknown to the brokers: {describe_code(transaction.error_code)}"
+    return "Ongoing (two-phase: prepared, or about to be)" if is_two_phase(transaction) else transaction.state
 
 
-def age_of(one: TransactionDescription) -> float | None:
+def age_of(transaction: TransactionDescription) -> float | None:
     """Seconds since it began; None when nothing is open."""
-    began = one.error_code == 0 and one.state in OPEN_STATES and one.start_time_ms >= 0
-    return max(time.time() - one.start_time_ms / 1000, 0.0) if began else None
+    began = transaction.error_code == 0 and transaction.state in OPEN_STATES and transaction.start_time_ms >= 0
+    return max(time.time() - transaction.start_time_ms / 1000, 0.0) if began else None
 
 
 class Session:
@@ -101,8 +101,8 @@ class Session:
     def sinks(self) -> list[str]:
         """Every Spark sink that the brokers or the decision topic know."""
         found: set[str] = set()
-        for one in self.link.io.run(self.link.admin.list_transactions(ANY_SINK)):
-            name = names.parse(one.transactional_id)
+        for transaction in self.link.io.run(self.link.admin.list_transactions(ANY_SINK)):
+            name = names.parse(transaction.transactional_id)
             if name is not None:
                 found.add(name.sink)
         store = DecisionStore(self.link.admin, self._topic)
@@ -138,20 +138,20 @@ class Session:
             return f"sink {name.sink}: decided, batch {decision.batch_id} of query {decision.query_id}"
         return f"sink {name.sink}: not decided"
 
-    def facts(self, one: TransactionDescription) -> dict[str, Any]:
+    def facts(self, transaction: TransactionDescription) -> dict[str, Any]:
         """What is known of a transaction, by the names that --json has."""
-        known = one.error_code == 0
-        age = age_of(one)
+        known = transaction.error_code == 0
+        age = age_of(transaction)
         return {
-            "transactional_id": one.transactional_id,
-            "state": one.state if known else None,
-            "error": None if known else describe_code(one.error_code),
-            "two_phase": is_two_phase(one),
-            "end_with": str(Pair(one.producer_id, one.producer_epoch)) if known else None,
-            "timeout_ms": one.timeout_ms if known and one.timeout_ms != NO_TIMEOUT_MS else None,
+            "transactional_id": transaction.transactional_id,
+            "state": transaction.state if known else None,
+            "error": None if known else describe_code(transaction.error_code),
+            "two_phase": is_two_phase(transaction),
+            "end_with": str(Pair(transaction.producer_id, transaction.producer_epoch)) if known else None,
+            "timeout_ms": transaction.timeout_ms if known and transaction.timeout_ms != NO_TIMEOUT_MS else None,
             "age_s": None if age is None else round(age, 3),
-            "partitions": [f"{at.topic}-{at.partition}" for at in one.partitions],
-            "spark": self.meaning(one.transactional_id),
+            "partitions": [f"{at.topic}-{at.partition}" for at in transaction.partitions],
+            "spark": self.meaning(transaction.transactional_id),
         }
 
     def held_back(self, partitions: Iterable[TopicPartition]) -> list[HeldBack]:
@@ -162,11 +162,11 @@ class Session:
         run, admin = self.link.io.run, self.link.admin
         stable = run(admin.list_offsets(wanted, isolation=Isolation.READ_COMMITTED))
         ends = run(admin.list_offsets(wanted, isolation=Isolation.READ_UNCOMMITTED))
-        behind = [one for one in wanted if ends[one].offset > stable[one].offset]
+        behind = [place for place in wanted if ends[place].offset > stable[place].offset]
         found = run(holders(admin, behind))
         return [
-            HeldBack(one, stable[one].offset, ends[one].offset - stable[one].offset, _holder(found[one]))
-            for one in behind
+            HeldBack(place, stable[place].offset, ends[place].offset - stable[place].offset, _holder(found[place]))
+            for place in behind
         ]
 
 

@@ -43,8 +43,8 @@ def _named(partitions: Sequence[TopicPartition], most: int) -> str:
     return ", ".join(shown) + (f", and {len(partitions) - most} more" if len(partitions) > most else "")
 
 
-def _age(one: TransactionDescription) -> str:
-    age = age_of(one)
+def _age(transaction: TransactionDescription) -> str:
+    age = age_of(transaction)
     return "" if age is None else f"{age:.0f} s"
 
 
@@ -64,34 +64,47 @@ def list_(
     with failures_told():
         session = open_session(bootstrap_servers, command_config, decision_topic)
         listed = session.listed(() if every else OPEN_STATES)
-        found = session.describe([one.transactional_id for one in listed if one.transactional_id.startswith(prefix)])
-        places = [at for one in found for at in one.partitions]
+        found = session.describe(
+            [transaction.transactional_id for transaction in listed if transaction.transactional_id.startswith(prefix)]
+        )
+        places = [at for transaction in found for at in transaction.partitions]
         for described in session.topics(topic or ()):
             places += [TopicPartition(described.name, number) for number in described.partitions]
         held = session.held_back(places)
-        facts = [session.facts(one) for one in found]
+        facts = [session.facts(transaction) for transaction in found]
     if as_json:
         waiting = [
             {
-                "partition": f"{one.partition.topic}-{one.partition.partition}",
-                "last_stable_offset": one.stops_at,
-                "behind": one.behind,
-                "held_by": one.held_by,
+                "partition": f"{held_back.partition.topic}-{held_back.partition.partition}",
+                "last_stable_offset": held_back.stops_at,
+                "behind": held_back.behind,
+                "held_by": held_back.held_by,
             }
-            for one in held
+            for held_back in held
         ]
         print_json({"transactions": facts, "held_back": waiting})
         return
     rows = [
-        (one.transactional_id, state_of(one), _age(one), _named(one.partitions, 3), fact["spark"])
-        for one, fact in zip(found, facts, strict=True)
+        (
+            transaction.transactional_id,
+            state_of(transaction),
+            _age(transaction),
+            _named(transaction.partitions, 3),
+            fact["spark"],
+        )
+        for transaction, fact in zip(found, facts, strict=True)
     ]
     print_table([("TRANSACTIONAL ID", "STATE", "AGE", "PARTITIONS", "SPARK"), *rows])
     if held:
         sys.stdout.write("\n")
         lines = [
-            (f"{one.partition.topic}-{one.partition.partition}", str(one.stops_at), str(one.behind), one.held_by)
-            for one in held
+            (
+                f"{held_back.partition.topic}-{held_back.partition.partition}",
+                str(held_back.stops_at),
+                str(held_back.behind),
+                held_back.held_by,
+            )
+            for held_back in held
         ]
         print_table([("PARTITION", "READERS STOP AT", "BEFORE THE END", "FOR"), *lines])
 
@@ -108,27 +121,27 @@ def describe(
     with failures_told():
         session = open_session(bootstrap_servers, command_config, decision_topic)
         described = session.describe(transactional_id)
-        facts = [session.facts(one) for one in described]
+        facts = [session.facts(transaction) for transaction in described]
     if as_json:
         print_json(facts)
     else:
-        for one, fact in zip(described, facts, strict=True):
-            _print_facts(one, fact)
-    if any(one.error_code != 0 for one in described):
+        for transaction, fact in zip(described, facts, strict=True):
+            _print_facts(transaction, fact)
+    if any(transaction.error_code != 0 for transaction in described):
         raise typer.Exit(1)
 
 
-def _print_facts(one: TransactionDescription, fact: dict[str, Any]) -> None:
-    timeout = "none: it waits for a decision" if is_two_phase(one) else f"{one.timeout_ms} ms"
+def _print_facts(transaction: TransactionDescription, fact: dict[str, Any]) -> None:
+    timeout = "none: it waits for a decision" if is_two_phase(transaction) else f"{transaction.timeout_ms} ms"
     lines = {
-        "state": state_of(one),
+        "state": state_of(transaction),
         "end with": fact["end_with"],
-        "age": _age(one),
-        "timeout": "" if one.error_code != 0 else timeout,
-        "partitions": _named(one.partitions, len(one.partitions)),
+        "age": _age(transaction),
+        "timeout": "" if transaction.error_code != 0 else timeout,
+        "partitions": _named(transaction.partitions, len(transaction.partitions)),
         "spark": fact["spark"],
     }
-    sys.stdout.write(f"{one.transactional_id}\n")
+    sys.stdout.write(f"{transaction.transactional_id}\n")
     for name, value in lines.items():
         if value:
             sys.stdout.write(f"  {name}: {value}\n")
@@ -154,8 +167,8 @@ def resolve(
         except UnfinishedSinkError as error:
             refuse(f"{error}. If they do not, say --even-if-written-again; else `abort ID --even-if-decided` each")
     for word, ids in (("committed", done.committed), ("aborted", done.aborted)):
-        for one in ids:
-            sys.stdout.write(f"{word} {one}\n")
+        for transactional_id in ids:
+            sys.stdout.write(f"{word} {transactional_id}\n")
     sys.stdout.write(f"{len(done.committed)} committed, {len(done.aborted)} aborted\n")
 
 
@@ -223,7 +236,7 @@ def finish_flink(
     """
     with failures_told():
         session = open_session(bootstrap_servers, command_config, DEFAULT_TOPIC)
-        listed = [one.transactional_id for one in session.listed(("Ongoing",))]
+        listed = [transaction.transactional_id for transaction in session.listed(("Ongoing",))]
         to_commit, to_abort = takeover.judge(prefix, listed, checkpoint)
         why = takeover.doubt([*to_commit, *to_abort], checkpoint)
         if why and not named_by_checkpoint:
@@ -232,12 +245,12 @@ def finish_flink(
                 "default), say --named-by-checkpoint: up to the checkpoint they are committed, later ones aborted"
             )
         for ids, is_commit in ((to_commit, True), (to_abort, False)):
-            for one in ids:
+            for flink_id in ids:
                 if apply:
-                    found = _open_one(session, one.transactional_id, may_be_prepared=True)
+                    found = _open_one(session, flink_id.transactional_id, may_be_prepared=True)
                     _end_open(session, found, commit=is_commit, yes=True)
                 else:
-                    sys.stdout.write(f"would {'commit' if is_commit else 'abort'} {one.transactional_id}\n")
+                    sys.stdout.write(f"would {'commit' if is_commit else 'abort'} {flink_id.transactional_id}\n")
     done = "committed" if apply else "to commit", "aborted" if apply else "to abort"
     sys.stdout.write(f"{len(to_commit)} {done[0]}, {len(to_abort)} {done[1]}\n")
 

@@ -95,8 +95,11 @@ class ProduceResponse:
     def by_partition(self, names: Mapping[UUID | None, str]) -> Results:
         """The results by topic and partition; `names` has the topics' names, for answers that give ids."""
         return {
-            (one.topic if one.topic is not None else names.get(one.topic_id, ""), one.partition): one
-            for one in self.partitions
+            (
+                partition.topic if partition.topic is not None else names.get(partition.topic_id, ""),
+                partition.partition,
+            ): partition
+            for partition in self.partitions
         }
 
 

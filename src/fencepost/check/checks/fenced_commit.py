@@ -12,8 +12,8 @@ from fencepost.check.history.operations import Assign, CommitOffsets, Operation
 def fenced_commit(history: History) -> Iterator[Anomaly]:
     """Find commits that were asked for after a member had come into a newer generation, and were answered well."""
     newest: dict[str, list[tuple[int, int, Assign]]] = {}
-    joined = [one for one in history.of(Assign) if one.group and one.generation >= 0 and one.ok]
-    for assign in sorted(joined, key=lambda one: one.completed):
+    joined = [assign for assign in history.of(Assign) if assign.group and assign.generation >= 0 and assign.ok]
+    for assign in sorted(joined, key=lambda assign: assign.completed):
         known = newest.setdefault(assign.group, [])
         if not known or assign.generation > known[-1][1]:
             known.append((assign.completed, assign.generation, assign))

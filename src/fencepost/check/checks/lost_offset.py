@@ -37,7 +37,7 @@ def lost_offset(history: History) -> Iterator[Anomaly]:
     if not fetches:
         return
     writes = _writes(history)
-    for fetched in sorted(fetches, key=lambda one: one.completed):
+    for fetched in sorted(fetches, key=lambda fetched: fetched.completed):
         at = {(topic, partition): offset for topic, partition, offset in fetched.offsets}
         for (group, topic, partition), here in writes.items():
             if group != fetched.group:

@@ -28,6 +28,6 @@ def nonmonotonic_poll(history: History) -> Iterator[Anomaly]:
 
 
 def _back(process: str, name: str, before: int, offset: int, operations: tuple[Operation, ...]) -> Anomaly:
-    distinct = tuple(dict.fromkeys(id(one) for one in operations))
+    distinct = tuple(dict.fromkeys(id(operation) for operation in operations))
     told = f"{process} got offset {offset} of {name} after {before}"
     return Anomaly("nonmonotonic_poll", told, operations[: len(distinct)])

@@ -37,8 +37,8 @@ def processed_once(history: History) -> Iterator[Anomaly]:
 def _missing(history: History, group: str, made: Made, targets: set[tuple[str, int]]) -> Iterator[Anomaly]:
     """Inputs below the group's last known position of which nothing was made, by readers that got to the ends."""
     fetched = max(
-        (one for one in history.of(FetchOffsets) if one.ok and one.group == group),
-        key=lambda one: one.invoked,
+        (fetched for fetched in history.of(FetchOffsets) if fetched.ok and fetched.group == group),
+        key=lambda fetched: fetched.invoked,
         default=None,
     )
     if fetched is None:

@@ -24,9 +24,9 @@ def zombie_write(history: History) -> Iterator[Anomaly]:
             continue
         later = inits[session.transactional_id]
         # The first that began when this session's own had ended.
-        following = later[bisect_right(later, session.completed, key=lambda one: one.invoked) :]
+        following = later[bisect_right(later, session.completed, key=lambda other: other.invoked) :]
         if following:
-            fence = min(following, key=lambda one: one.completed)
+            fence = min(following, key=lambda other: other.completed)
             yield from _after(transaction, fence, history)
 
 

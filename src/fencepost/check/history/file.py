@@ -163,13 +163,13 @@ def _position(raw: Any) -> Position:
 def _positions(raw: Any) -> list[Position]:
     if not isinstance(raw, list):
         raise ValueError(f"it has to be a list of [topic, partition, offset], not {raw!r}")
-    return [_position(one) for one in raw]
+    return [_position(entry) for entry in raw]
 
 
 def _batches(raw: Any) -> list[Batch]:
     if not isinstance(raw, list):
         raise ValueError(f"it has to be a list of objects, not {raw!r}")
-    return [_batch(one) for one in raw]
+    return [_batch(entry) for entry in raw]
 
 
 def _batch(raw: Any) -> Batch:
@@ -196,11 +196,13 @@ def _fields_of(kind: type[Operation]) -> dict[str, _Field]:
         Position | None: _position,
     }
     return {
-        one.name: _Field(
-            readers[hints[one.name]], one.default is MISSING and one.default_factory is MISSING, told_at(one)
+        declared.name: _Field(
+            readers[hints[declared.name]],
+            declared.default is MISSING and declared.default_factory is MISSING,
+            told_at(declared),
         )
-        for one in fields(kind)
-        if one.name not in COMMON
+        for declared in fields(kind)
+        if declared.name not in COMMON
     }
 
 
@@ -250,13 +252,13 @@ def _head(operation: Operation, time_ms: float, kind: str) -> dict[str, Any]:
 def _given(operation: Operation, when: str) -> dict[str, Any]:
     """The fields that are not at their default."""
     found = {}
-    for one in fields(operation):
-        if one.name in COMMON or when not in told_at(one):
+    for declared in fields(operation):
+        if declared.name in COMMON or when not in told_at(declared):
             continue
-        value = getattr(operation, one.name)
-        if one.default is not MISSING and value == one.default:
+        value = getattr(operation, declared.name)
+        if declared.default is not MISSING and value == declared.default:
             continue
-        if one.default_factory is not MISSING and not value:
+        if declared.default_factory is not MISSING and not value:
             continue
-        found[one.name] = [batch._asdict() for batch in value] if one.name == "records" else value
+        found[declared.name] = [batch._asdict() for batch in value] if declared.name == "records" else value
     return found

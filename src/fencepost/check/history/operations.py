@@ -259,7 +259,7 @@ KINDS: dict[str, type[Operation]] = {
 }
 
 
-def told_at(one: Field[Any]) -> tuple[str, ...]:
+def told_at(declared: Field[Any]) -> tuple[str, ...]:
     """Whether a field is known at the "beginning" of an operation, at its "end", or at either."""
-    when: tuple[str, ...] = one.metadata.get("told", ("beginning",))
+    when: tuple[str, ...] = declared.metadata.get("told", ("beginning",))
     return when

@@ -56,7 +56,7 @@ def page(verdict: Verdict, title: str) -> str:
         parts.append(f"<h2>{number}. {escape(anomaly.check)}</h2>")
         parts.append(f'<p class="detail">{escape(anomaly.detail)}</p>')
         parts.append(_picture(anomaly, operations, starts))
-        listed = "".join(f"<li>{escape(describe(one))}</li>" for one in in_order(anomaly.operations))
+        listed = "".join(f"<li>{escape(describe(operation))}</li>" for operation in in_order(anomaly.operations))
         parts.append(f"<ol>{listed}</ol>")
     return "\n".join(parts) + "\n"
 

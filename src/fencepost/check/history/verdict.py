@@ -85,18 +85,18 @@ def describe(operation: Operation) -> str:
 
 def _fields(operation: Operation) -> str:
     words = []
-    for one in fields(operation):
-        value = getattr(operation, one.name)
-        if one.name in _TOLD_ELSEWHERE or value in ("", -1, None, []):
+    for declared in fields(operation):
+        value = getattr(operation, declared.name)
+        if declared.name in _TOLD_ELSEWHERE or value in ("", -1, None, []):
             continue
-        if one.name == "records":
+        if declared.name == "records":
             words.append("got " + " ".join(_batch(*batch) for batch in value))
         elif isinstance(value, list):
-            words.append(f"{one.name} " + " ".join(map(str, value)))
-        elif "end" in told_at(one):
-            words.append(f"-> {one.name} {value}")
+            words.append(f"{declared.name} " + " ".join(map(str, value)))
+        elif "end" in told_at(declared):
+            words.append(f"-> {declared.name} {value}")
         else:
-            words.append(f"{one.name} {value!r}" if isinstance(value, str) else f"{one.name} {value}")
+            words.append(f"{declared.name} {value!r}" if isinstance(value, str) else f"{declared.name} {value}")
     return " ".join(words)
 
 

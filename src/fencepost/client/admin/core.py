@@ -267,13 +267,13 @@ class AdminCore(AdminGroups, AdminAcls, AdminTransactions):
             if not isinstance(result, Exception)
         }
 
-    async def _delete_records_of(self, one: TopicPartition, before: int, deadline_ms: int) -> int:
+    async def _delete_records_of(self, place: TopicPartition, before: int, deadline_ms: int) -> int:
         left = deadline_ms - self.cluster.runtime.now_ms()
-        partition = dr.DeleteRecordsPartition(partition_index=one.partition, offset=before)
+        partition = dr.DeleteRecordsPartition(partition_index=place.partition, offset=before)
         reply: dr.DeleteRecordsResponse = await self.cluster.call(
-            Leader(one.topic, one.partition),
+            Leader(place.topic, place.partition),
             dr.DeleteRecordsRequest(
-                topics=[dr.DeleteRecordsTopic(name=one.topic, partitions=[partition])], timeout_ms=left
+                topics=[dr.DeleteRecordsTopic(name=place.topic, partitions=[partition])], timeout_ms=left
             ),
             (0, 2),
             deadline_ms=deadline_ms,
@@ -281,7 +281,7 @@ class AdminCore(AdminGroups, AdminAcls, AdminTransactions):
         )
         result = reply.topics[0].partitions[0]
         if result.error_code != 0:
-            raise error_for(result.error_code, f"delete records of {one.topic}-{one.partition}")
+            raise error_for(result.error_code, f"delete records of {place.topic}-{place.partition}")
         return int(result.low_watermark)
 
     # --- configurations ---

@@ -118,8 +118,12 @@ async def fetch(
     connection = await cluster.connection(node, deadline_ms)
     plan = session.plan(wanted) if session is not None else Plan(0, FINAL_EPOCH, dict(wanted), [])
     named = [*plan.partitions, *plan.forgotten, *wanted]
-    ids = {one.topic: topic.topic_id for one in named if (topic := cluster.topics.get(one.topic)) is not None}
-    highest = 17 if all(ids.get(one.topic) is not None for one in named) else 12
+    ids = {
+        partition.topic: topic.topic_id
+        for partition in named
+        if (topic := cluster.topics.get(partition.topic)) is not None
+    }
+    highest = 17 if all(ids.get(partition.topic) is not None for partition in named) else 12
     version = connection.version(retry.FETCH, 4, highest)
     body = await connection.exchange(
         retry.FETCH,

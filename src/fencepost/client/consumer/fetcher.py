@@ -101,9 +101,9 @@ class Fetcher:
             place.replica = -1
         return self._cluster.leader(partition.topic, partition.partition)
 
-    def _leader_epoch(self, one: TopicPartition) -> int:
-        topic = self._cluster.topics.get(one.topic)
-        partition = topic.partitions.get(one.partition) if topic is not None else None
+    def _leader_epoch(self, at: TopicPartition) -> int:
+        topic = self._cluster.topics.get(at.topic)
+        partition = topic.partitions.get(at.partition) if topic is not None else None
         return partition.leader_epoch if partition is not None else -1
 
     async def _refresh(self, topics: Iterable[str]) -> None:
@@ -163,7 +163,7 @@ class Fetcher:
 
     def _room_bytes(self) -> int:
         """How much may be decompressed: what waits to be handed out counts. One batch always may."""
-        waiting = sum(len(one.columns.blob) for place in self._reading.places.values() for one in place.ready)
+        waiting = sum(len(fetched.columns.blob) for place in self._reading.places.values() for fetched in place.ready)
         return max(self._settings.decompressed_bytes - waiting, 1)
 
     def _leave_node(self, node: int, wanted: Mapping[TopicPartition, Wanted]) -> None:

@@ -68,10 +68,10 @@ class Positions:
 
     def start(self) -> None:
         """Look for missing positions in a task, so that a poll does not wait longer than it was told to."""
-        for one in self._reading.places:
-            topic = self._cluster.topics.get(one.topic)
-            if topic is not None and not self._reading.is_of(one, topic.topic_id):
-                log.warning("%s-%d: the topic was deleted and made anew; it is read from its first record on", *one)
+        for at in self._reading.places:
+            topic = self._cluster.topics.get(at.topic)
+            if topic is not None and not self._reading.is_of(at, topic.topic_id):
+                log.warning("%s-%d: the topic was deleted and made anew; it is read from its first record on", *at)
         if self._runtime.now_ms() < self._not_before_ms:
             return
         if not self._finding and self._reading.missing():
@@ -296,13 +296,13 @@ class Positions:
         deadline_ms = self._runtime.now_ms() + FIND_PATIENCE_MS
         versions = self._reading.versions(asked)
         topics: dict[str, list[OffsetForLeaderPartition]] = defaultdict(list)
-        for one in versions:
-            known = self._partition(one)
-            topics[one.topic].append(
+        for at in versions:
+            known = self._partition(at)
+            topics[at.topic].append(
                 OffsetForLeaderPartition(
-                    partition=one.partition,
+                    partition=at.partition,
                     current_leader_epoch=known.leader_epoch if known is not None else -1,
-                    leader_epoch=self._reading.places[one].fetch_epoch,
+                    leader_epoch=self._reading.places[at].fetch_epoch,
                 )
             )
         connection = await self._cluster.connection(leader, deadline_ms)

@@ -199,11 +199,11 @@ class Reading:
     # --- what an iterator holds ---
 
     def _first_unread(self) -> dict[TopicPartition, int]:
-        return {TopicPartition(one.topic, one.partition): one.offset for one in reversed(self.unread)}
+        return {TopicPartition(record.topic, record.partition): record.offset for record in reversed(self.unread)}
 
     def _forget_unread(self, gone: TopicPartition) -> None:
         if self.unread:
-            kept = [one for one in self.unread if (one.topic, one.partition) != gone]
+            kept = [record for record in self.unread if (record.topic, record.partition) != gone]
             self.unread.clear()
             self.unread.extend(kept)
 
@@ -229,15 +229,15 @@ class Reading:
         place.rewind.sought(offset, epoch)
         place.go_to(offset, epoch)
 
-    def is_of(self, one: TopicPartition, topic_id: UUID | None) -> bool:
+    def is_of(self, partition: TopicPartition, topic_id: UUID | None) -> bool:
         """False when the topic was made anew: then all that is in it is to be read, from its first offset on."""
-        place = self.places[one]
+        place = self.places[partition]
         if topic_id is None or topic_id == place.topic_id:
             return True
         before, place.topic_id = place.topic_id, topic_id
         if before is None:
             return True
-        self._forget_unread(one)
+        self._forget_unread(partition)
         place.rewind.began(0, -1)
         place.go_to(0)
         return False

@@ -34,7 +34,9 @@ class Assignor(NamedTuple):
 
 def _order(members: Members) -> list[str]:
     """Static members first, by instance id, then the others by member id: Java's MemberInfo order (KIP-345)."""
-    return sorted(members, key=lambda one: (members[one].instance_id is None, members[one].instance_id or one))
+    return sorted(
+        members, key=lambda member: (members[member].instance_id is None, members[member].instance_id or member)
+    )
 
 
 def _all_topics(members: Members) -> list[str]:

@@ -87,10 +87,10 @@ def _balance(
         owned = {partition for who, partition in held if who == member}
         mine.sort(key=owned.__contains__)  # what is new there moves first
     while (move := _best_move(belongings, loads, subscribers)) is not None:
-        one, giver, taker = move
-        belongings[giver].remove(one)
-        belongings[taker].append(one)
-        owners[one] = taker
+        partition, giver, taker = move
+        belongings[giver].remove(partition)
+        belongings[taker].append(partition)
+        owners[partition] = taker
         loads[giver] -= 1
         loads[taker] += 1
 

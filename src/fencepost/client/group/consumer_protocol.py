@@ -148,7 +148,7 @@ class ConsumerProtocolMember(Member):
         await self._give_up("revoked", revoked)
         if self.state is not _S.RECONCILING:
             return
-        added = sorted(one for one in named if one not in self.assignment)
+        added = sorted(place for place in named if place not in self.assignment)
         self._ids = {name: topic_id for name, topic_id in self._ids.items() if name in self.assignment}
         self._ids |= {partition: named[partition] for partition in added}
         self.assignment = sorted({*self.assignment, *added})
@@ -176,7 +176,7 @@ class ConsumerProtocolMember(Member):
             except (DisconnectedError, KafkaTimeoutError) as error:
                 log.warning("group %r: assigned topics are not known yet: %s", self._group_id, error)
             names = self._names_by_id()
-        named = {TopicPartition(names[one], number): one for one, number in goal if one in names}
+        named = {TopicPartition(names[topic_id], number): topic_id for topic_id, number in goal if topic_id in names}
         return named, {topic_id for topic_id in unnamed if topic_id not in names}
 
     def _names_by_id(self) -> dict[UUID, str]:

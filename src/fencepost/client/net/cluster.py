@@ -199,13 +199,13 @@ class Cluster:
             if not lane and link.connection and not link.connection.closed
         ]
         if live:
-            return min(live, key=lambda one: one.in_flight)
+            return min(live, key=lambda connection: connection.in_flight)
         addresses = [(node.host, node.port) for node in self.nodes.values()]
         failing = [self._link(address).failures for address in addresses]
         if not addresses or min(failing) >= MOST_FAILED_CONNECTS_BEFORE_BOOTSTRAP:
             addresses += [address for address in self._bootstrap if address not in addresses]
         error: KafkaError = DisconnectedError("no broker can be reached")
-        ordered = sorted(addresses, key=lambda one: (self._link(one).not_before_ms, self.runtime.random()))
+        ordered = sorted(addresses, key=lambda address: (self._link(address).not_before_ms, self.runtime.random()))
         for address in ordered:
             try:
                 return await self._connect(address, deadline_ms)

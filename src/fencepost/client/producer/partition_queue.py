@@ -100,8 +100,8 @@ class PartitionQueue:
         """Back from the wire without success, into its place by sequence."""
         self.in_flight.remove(batch)
         batch.attempts += 1
-        for position, one in enumerate(self.pending):
-            if not (one.attempts and _before(one.sequence, batch.sequence)):
+        for position, waiting in enumerate(self.pending):
+            if not (waiting.attempts and _before(waiting.sequence, batch.sequence)):
                 self.pending.insert(position, batch)
                 return
         self.pending.append(batch)
@@ -127,8 +127,8 @@ class PartitionQueue:
         """Whether a batch with a lower sequence has no final answer, or was refused, so that a gap is no loss."""
         if self.gap:
             return True
-        unresolved = [one for one in (*self.in_flight, *self.pending) if one is not batch and one.sequence >= 0]
-        return any(_before(one.sequence, batch.sequence) for one in unresolved)
+        unresolved = [other for other in (*self.in_flight, *self.pending) if other is not batch and other.sequence >= 0]
+        return any(_before(other.sequence, batch.sequence) for other in unresolved)
 
     def was_made_anew(self, topic_id: UUID | None) -> bool:
         """Whether this is another topic than the one that was sent to before."""
@@ -185,6 +185,6 @@ class PartitionQueue:
             batch.maybe_appended = False
 
 
-def _before(one: int, other: int) -> bool:
-    """Whether sequence `one` comes before `other`, over the wrap at 2**31."""
-    return one != other and (other - one) % 2**31 < 2**30
+def _before(sequence: int, other: int) -> bool:
+    """Whether `sequence` comes before `other`, over the wrap at 2**31."""
+    return sequence != other and (other - sequence) % 2**31 < 2**30

@@ -146,5 +146,5 @@ class Sticky:
         if self._waiting is None:
             return candidates[int(self._random() * len(candidates))]
         queued = [self._waiting(topic, candidate) for candidate in candidates]
-        bounds = list(accumulate(max(queued) + 1 - one for one in queued))
+        bounds = list(accumulate(max(queued) + 1 - count for count in queued))
         return candidates[bisect_right(bounds, int(self._random() * bounds[-1]))]

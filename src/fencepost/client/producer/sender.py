@@ -419,7 +419,7 @@ class Sender:
         partitions: list[ProducePartition] = []
         taken: list[tuple[PartitionQueue, Batch]] = []
         size = 0
-        for queue in sorted(queues, key=lambda one: (one.topic, one.partition)):
+        for queue in sorted(queues, key=lambda queue: (queue.topic, queue.partition)):
             if size and size + len(queue.pending[0].data) > REQUEST_BYTES:
                 continue
             batch = queue.take()

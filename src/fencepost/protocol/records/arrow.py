@@ -136,7 +136,7 @@ def _text(strings: pa.Array) -> pa.Array:
     try:
         return strings.cast(pa.string())
     except pa.ArrowInvalid:
-        return pa.array([one.decode(errors="replace") for one in strings.to_pylist()], pa.string())
+        return pa.array([raw.decode(errors="replace") for raw in strings.to_pylist()], pa.string())
 
 
 # ---- from Arrow
