@@ -18,6 +18,20 @@ from tests.support import run_report
 from tests.support.apache_kafka import ApacheKafka, Unavailable, unavailable_reason
 
 MOST_SECOND_TRIES = 5
+# By minutes that they take, most of them of waiting. What is not named here comes after these.
+LONGEST = (
+    "tests/test_readme.py",
+    "tests/spark/test_killed.py",
+    "tests/spark/test_versions.py",
+    "tests/spark/test_exactly_once.py",
+    "tests/conformance/test_client_consumer_groups.py",
+    "tests/spark/test_checkpoint_loss.py",
+    "tests/spark/test_runner.py",
+    "tests/spark/test_stateful.py",
+    "tests/unit/client/producer/test_transaction_block.py",
+    "tests/conformance/test_recipes.py",
+    "tests/sim/test_sink_world.py",
+)
 NEEDS_MORE = ("java", "spark", "kafka", "go", "postgresql")
 WANTING = "skipped for want of"
 watched: pytest.StashKey[Watched] = pytest.StashKey()
@@ -81,7 +95,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     A test that starts somebody else's processes gets one second try in CI; the summary shows it as RERUN.
     """
-    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
+    place = {file: number for number, file in enumerate(LONGEST)}
+    usual = len(place)
+    items.sort(
+        key=lambda item: place.get(item.nodeid.partition("::")[0], usual + (item.get_closest_marker("spark") is None))
+    )
     if not in_ci():
         return
     for item in items:

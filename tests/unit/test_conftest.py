@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import LONGEST
 from tests.support.tidy import ROOT
 
 NEEDS_KAFKA = (
@@ -38,6 +39,11 @@ def test_a_machine_without_java(tmp_path: Path, ci: str, code: int, says: str, p
     assert run.returncode == code, run.stdout + run.stderr
     assert says in run.stdout
     assert "there is no `java`" in run.stdout
+
+
+def test_the_files_that_come_first_are_there() -> None:
+    assert LONGEST
+    assert [file for file in LONGEST if not (ROOT / file).exists()] == []
 
 
 TRIES_AGAIN = """

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -84,8 +86,13 @@ def test_asyncio_service(broker: fencepost.Broker, outage: Fault) -> None:
     assert values(broker) == list(range(COUNT))
 
 
-def test_arrow_in_and_out(broker: fencepost.Broker, outage: Fault) -> None:
+def test_arrow_in_and_out(broker: fencepost.Broker, outage: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
+    idle = threading.Event()
+    clock = SimpleNamespace(monotonic=lambda: math.inf if idle.is_set() else 0.0)
+    monkeypatch.setattr(arrow_in_and_out, "time", clock)
+    watcher = stop_when_copied(broker, outage, idle.set)
     arrow_in_and_out.copy(broker.bootstrap_servers, "in", "out", "g", idle_s=20)
+    watcher.join()
     assert values(broker) == sorted(len(str(number)) for number in range(COUNT))
 
 
