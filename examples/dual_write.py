@@ -2,7 +2,9 @@
 
 The Kafka transaction is prepared first; then the database commits the row together with the name of the prepared
 transaction. That database commit is the decision for both. Whatever dies at whatever moment, the next start reads the
-decision and makes Kafka follow it.
+decision and makes Kafka follow it. A run claims in the database as well: only the owner of the row can decide, or a
+zombie with a prepared transaction could still commit its row. A decision is cleared before the next transaction begins,
+so an open one always means a transaction that must still be committed.
 
     python examples/dual_write.py --bootstrap-servers localhost:9092 --database payments.sqlite --count 10
     python examples/dual_write.py --bootstrap-servers localhost:9092 --database postgresql://user@host/name --count 10

@@ -1,7 +1,7 @@
 """Kafka's error codes: names, numbers, and which of them a client may retry without changing anything.
 
 The numbers are the released ones. Where a design document's draft collides with them (its 90 and 91), the released
-number wins on the wire and the draft's behaviour is kept; see DESIGN.md.
+number wins on the wire and the draft's behaviour is kept.
 """
 
 from __future__ import annotations

@@ -82,8 +82,7 @@ class Repeat(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """`log_start`: 0 = answer the true log start offset, otherwise the value to answer (-1 unknown, -2 see DESIGN
-    5.5)."""
+    """`log_start`: what the answer carries as log start offset, TRUE_LOG_START for the true one."""
 
     code: ErrorCode
     log_start: int
