@@ -71,11 +71,10 @@ class DynamicSettings:
         self._save(changed, changed_default, self._groups)
         self._config.changed, self._config.changed_default = changed, changed_default
 
-    def set_group(self, group_id: str, given: Mapping[str, str]) -> None:
-        """Make these the group's own settings. Raises OSError, and then nothing has changed."""
-        groups = {name: own for name, own in self._groups.items() if name != group_id}
-        if given:
-            groups[group_id] = dict(given)
+    def set_groups(self, changed: Mapping[str, Mapping[str, str]]) -> None:
+        """Make these the groups' own settings. Raises OSError, and then nothing has changed."""
+        groups = {name: own for name, own in self._groups.items() if name not in changed}
+        groups.update({name: dict(given) for name, given in changed.items() if given})
         self._save(self._config.changed, self._config.changed_default, groups)
         self._groups = groups
 

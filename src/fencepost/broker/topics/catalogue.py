@@ -248,19 +248,19 @@ class TopicCatalogue:
             self._extend(topic, count)
         self.version += 1
 
-    def set_configs(self, topic: Topic, given: Mapping[str, str]) -> None:
-        """Replace the topic's own settings."""
-        before = dict(topic.given)
-        topic.given.clear()
-        topic.given.update(given)
-        topic.config.given = topic.given
+    def set_configs(self, changed: Mapping[Topic, Mapping[str, str]]) -> None:
+        """Replace these topics' own settings. Raises OSError, and then nothing has changed."""
+        before = {topic: topic.given for topic in changed}
+        for topic, given in changed.items():
+            topic.given = topic.config.given = dict(given)
         try:
             self._save(self._topics.values())
         except OSError:
-            topic.given.clear()
-            topic.given.update(before)
+            for topic, given in before.items():
+                topic.given = topic.config.given = given
             raise
-        self._configure(topic)
+        for topic in changed:
+            self._configure(topic)
 
     def broker_settings_changed(self) -> None:
         """The broker's settings are others: let the logs know, which take their defaults from them."""
@@ -268,10 +268,11 @@ class TopicCatalogue:
             self._configure(topic)
 
     def _configure(self, topic: Topic) -> None:
-        config = self.log_config(topic)
-        for partition in topic.partitions:
-            if partition.opened is not None:
-                partition.opened.config = config
+        logs = [partition.opened for partition in topic.partitions if partition.opened is not None]
+        if logs:
+            config = self.log_config(topic)
+            for log in logs:
+                log.config = config
 
     def delete_all(self, doomed: Collection[Topic]) -> None:
         """Remove the topics and their records. Raises OSError."""

@@ -1,4 +1,4 @@
-"""Requests that name thousands of topics: one write of the catalogue for each request."""
+"""Requests that name thousands of topics: one write of the catalogue for each request, or for each 200 settings."""
 
 from __future__ import annotations
 
@@ -8,6 +8,11 @@ from fencepost.broker.topics.catalogue import TopicCatalogue
 from fencepost.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from fencepost.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from fencepost.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from fencepost.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.support.broker_driver import BrokerDriver
 
@@ -28,7 +33,7 @@ class Writes:
         topics._file.save = save  # type: ignore[method-assign,assignment]
 
 
-def test_each_request_writes_the_catalogue_once() -> None:
+def test_each_request_writes_the_catalogue_once_or_now_and_then() -> None:
     driver = BrokerDriver()
     writes = Writes(driver.core.topics)
     wanted = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in NAMES]
@@ -36,15 +41,22 @@ def test_each_request_writes_the_catalogue_once() -> None:
     assert [result.error_code for result in created.topics] == [0] * 2000
     assert len({result.topic_id for result in created.topics}) == 2000
     assert writes.count == 1
+    setting = AlterableConfig(name="retention.ms", config_operation=0, value="12345")
+    resources = [AlterConfigsResource(resource_type=2, resource_name=name, configs=[setting]) for name in NAMES]
+    sent = driver.send(IncrementalAlterConfigsRequest(resources=resources), 1)
+    driver.pass_time(10)
+    assert [result.error_code for result in driver.answer(sent).responses] == [0] * 2000
+    assert {topic.config.text("retention.ms") for topic in driver.core.topics} == {"12345"}
+    assert writes.count == 11, "one for each 200 of them"
     grown = [CreatePartitionsTopic(name=name, count=3, assignments=None) for name in NAMES]
     answer = driver.ask(CreatePartitionsRequest(topics=grown, timeout_ms=1000), 3)
     assert [result.error_code for result in answer.results] == [0] * 2000
-    assert writes.count == 2
+    assert writes.count == 12
     assert all(len(topic.partitions) == 3 for topic in driver.core.topics)
     doomed = [DeleteTopicState(name=name) for name in NAMES]
     gone = driver.ask(DeleteTopicsRequest(topics=doomed, timeout_ms=1000), 6)
     assert [result.error_code for result in gone.responses] == [0] * 2000
-    assert writes.count == 3
+    assert writes.count == 13
     assert list(driver.core.topics) == []
 
 

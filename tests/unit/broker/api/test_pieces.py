@@ -120,7 +120,7 @@ def test_a_client_that_goes_away_in_the_middle() -> None:
 
 def test_others_are_answered_while_the_settings_of_many_topics_are_changed() -> None:
     driver = BrokerDriver()
-    names = [f"topic-{number}" for number in range(25)]
+    names = [f"topic-{number}" for number in range(500)]
     topics = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in names]
     driver.ask(CreateTopicsRequest(topics=topics, timeout_ms=5000), 7)
     setting = AlterableConfig(name="retention.ms", config_operation=0, value="12345")

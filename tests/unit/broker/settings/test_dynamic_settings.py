@@ -79,7 +79,7 @@ def test_a_change_that_cannot_be_kept_is_none() -> None:
     before = dict(settings.feature_levels())
     changes: tuple[Callable[[], None], ...] = (
         lambda: settings.set_broker("1", {"message.max.bytes": "1"}),
-        lambda: settings.set_group("g", {"consumer.session.timeout.ms": "1"}),
+        lambda: settings.set_groups({"g": {"consumer.session.timeout.ms": "1"}}),
         lambda: settings.set_feature_levels({**before, "transaction.version": 0}),
     )
     for attempt in changes:

@@ -273,10 +273,10 @@ def test_old_and_large_segments_go_by_time_and_size() -> None:
     driver.core.housekeep(driver.now_ms)
     kept = len(log.segments)
     assert kept > 3
-    driver.core.topics.set_configs(topic, {"segment.bytes": "1000", "retention.bytes": "1500"})
+    driver.core.topics.set_configs({topic: {"segment.bytes": "1000", "retention.bytes": "1500"}})
     driver.core.housekeep(driver.now_ms)
     assert len(log.segments) == 2 and log.log_start_offset == log.segments[0].base_offset > 0
-    driver.core.topics.set_configs(topic, {"segment.bytes": "1000", "retention.ms": "10000"})
+    driver.core.topics.set_configs({topic: {"segment.bytes": "1000", "retention.ms": "10000"}})
     driver.now_ms += 20_000
     driver.core.housekeep(driver.now_ms)
     assert log.log_start_offset == log.log_end_offset == 30

@@ -32,7 +32,7 @@ TOPIC, BROKER, GROUP = 2, 4, 32
 _TABLES = {TOPIC: TOPIC_SETTINGS, BROKER: BROKER_SETTINGS, GROUP: GROUP_SETTINGS}
 
 
-_AT_ONCE: Final = 10  # resources; each change of a topic writes all topics down
+_AT_ONCE: Final = 200  # resources, which are written down together
 
 
 class _Resource(Protocol):
@@ -106,7 +106,7 @@ def change_each(
     result: Callable[..., Result],
     response: Callable[..., object],
 ) -> None:
-    """Change the request's resources one by one, and reply with a result for each, others being served in between.
+    """Change the request's resources, and reply with a result for each, others being served in between.
 
     `given` says what a resource's own settings are to be, or raises Refused; `result` and `response` are the API's
     messages.
@@ -115,16 +115,19 @@ def change_each(
     results: list[Result] = []
 
     def change_some(now_ms: int, resources: Sequence[Resource]) -> None:
+        changes = _Changes(call.core)
         for resource in resources:
             kind, name = resource.resource_type, resource.resource_name
             done = result(resource_type=kind, resource_name=name)
             try:
                 if named[kind, name] > 1:
                     raise Refused(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-                _change(call.core, now_ms, kind, name, given(resource), validate_only=request.validate_only)
+                changes.add(kind, name, given(resource))
             except Refused as refused:
                 done.error_code, done.error_message = refused.code, refused.message
             results.append(done)
+        if not request.validate_only:
+            changes.make(now_ms)
 
     def finish(_now_ms: int) -> None:
         call.reply(response(responses=results))
@@ -132,29 +135,45 @@ def change_each(
     in_pieces(call, now_ms, request, request.resources, change_some, finish, size=_AT_ONCE)
 
 
-def _change(
-    core: BrokerParts, now_ms: int, resource_type: int, name: str, given: Mapping[str, str], *, validate_only: bool
-) -> None:
-    """Make these the resource's own settings; they count at once. Raises Refused."""
-    if resource_type == BROKER:
-        _change_broker(core, name, given, validate_only)
-    else:
+class _Changes:
+    """New settings of resources, checked, and then made together: each file is written once."""
+
+    def __init__(self, core: BrokerParts) -> None:
+        self._core = core
+        self._topics: dict[Topic, Mapping[str, str]] = {}
+        self._groups: dict[str, Mapping[str, str]] = {}
+        self._brokers: dict[str, Mapping[str, str]] = {}
+
+    def add(self, resource_type: int, name: str, given: Mapping[str, str]) -> None:
+        """These are to be the resource's own settings. Raises Refused."""
+        if resource_type == BROKER:
+            self._brokers[name] = _checked_of_broker(self._core, name, given)
+            return
         try:
             checked = check_topic_config(given) if resource_type == TOPIC else check_group_config(given)
         except InvalidSetting as error:
             raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from error
-        topic = core.topics.get(name)
-        if validate_only:
-            return
+        topic = self._core.topics.get(name)
         if resource_type == GROUP:
-            core.settings.set_group(name, checked)
+            self._groups[name] = checked
         elif topic is not None:
-            core.topics.set_configs(topic, checked)
-    if not validate_only:
-        core.settings_changed(now_ms)
+            self._topics[topic] = checked
+
+    def make(self, now_ms: int) -> None:
+        """Make the changes; they count at once. Raises OSError."""
+        core = self._core
+        for name, given in self._brokers.items():
+            core.settings.set_broker(name, given)
+        if self._groups:
+            core.settings.set_groups(self._groups)
+        if self._topics:
+            core.topics.set_configs(self._topics)
+        if self._brokers or self._groups or self._topics:
+            core.settings_changed(now_ms)
 
 
-def _change_broker(core: BrokerParts, name: str, given: Mapping[str, str], validate_only: bool) -> None:
+def _checked_of_broker(core: BrokerParts, name: str, given: Mapping[str, str]) -> Mapping[str, str]:
+    """The settings as they are kept. Raises Refused."""
     before = core.settings.of_broker(name)
     fixed = [
         key
@@ -166,11 +185,9 @@ def _change_broker(core: BrokerParts, name: str, given: Mapping[str, str], valid
         raise Refused(ErrorCode.INVALID_REQUEST, message)
     try:
         # Kafka takes names that it does not know: a plugin might.
-        checked = {
+        return {
             key: check_value(BROKER_SETTINGS[key], value) if key in BROKER_SETTINGS else value
             for key, value in given.items()
         }
     except InvalidSetting as error:
         raise Refused(ErrorCode.INVALID_REQUEST, str(error)) from error
-    if not validate_only:
-        core.settings.set_broker(name, checked)
