@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -146,6 +147,26 @@ def test_arrow_rows(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
 def test_a_record_that_is_too_large_is_refused_at_once(broker: BrokerUnderTest) -> None:
     with fencepost.Producer(broker.bootstrap_servers) as producer, pytest.raises(RecordRejectedError):
         producer.send("t", b"x" * 2_000_000)
+
+
+def test_a_record_that_cannot_be_sent_holds_no_other_up(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
+    topic = new_topic(admin, broker)
+    refused: list[tuple[type[Exception], str, dict[str, Any]]] = [
+        (TypeError, topic, {"partition": "0"}),
+        (TypeError, topic, {"timestamp_ms": 1.5}),
+        (RecordRejectedError, topic, {"timestamp_ms": 2**63}),
+        (RecordRejectedError, topic, {"headers": {"\ud800": b""}}),
+        (RecordRejectedError, "\ud800", {}),
+    ]
+    with fencepost.Producer(broker.bootstrap_servers, linger_ms=50) as producer:
+        for number, (error, name, extras) in enumerate(refused):
+            with pytest.raises(error):
+                producer.send(name, b"never", **extras)
+            before = producer.send(topic, b"%d" % number)
+            with pytest.raises(error):
+                producer.send(name, b"never", **extras)
+            assert producer.send(topic, b"%d" % number).result(120).offset == before.result(120).offset + 1
+    assert read_all(broker, topic) == [b"%d" % number for number in range(len(refused)) for _ in range(2)]
 
 
 def test_many_threads_share_a_producer(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:

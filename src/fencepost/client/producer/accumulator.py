@@ -89,11 +89,10 @@ class Accumulator:
             size += more
         if size > self._max_record_bytes:
             raise RecordRejectedError(f"a record of {size} bytes; max_request_size is {self._max_record_bytes}")
+        if partition is not None or timestamp_ms is not None:
+            partition, timestamp_ms = _checked_numbers(partition, timestamp_ms)
         with self._lock:
-            chunk = self.open.get(topic)
-            opened = chunk is None
-            if chunk is None:
-                chunk = self._opened(topic)
+            chunk = self.open.get(topic) or self._opened(topic)
             values = chunk.values
             index = len(values)
             try:
@@ -113,20 +112,19 @@ class Accumulator:
             full = chunk.bytes >= chunk.limit
             if full:
                 self._close(topic)
-        if opened or full:
+        if full or not index:
             self._wake()
         return chunk, index
 
     def _opened(self, topic: object) -> Chunk:
-        if not isinstance(topic, str):
-            raise TypeError(f"a topic is text, not {type(topic).__name__}")
-        chunk = self.open[topic] = Chunk(topic, self._now_ms(), self._wall_ms(), self.unhandled)
-        chunk.limit = self._limits.get(topic, self._chunk_bytes)
+        name = _checked_topic(topic)
+        chunk = self.open[name] = Chunk(name, self._now_ms(), self._wall_ms(), self.unhandled)
+        chunk.limit = self._limits.get(name, self._chunk_bytes)
         return chunk
 
     def append_table(self, topic: str, table: Any, size: int) -> Chunk:
         """Take Arrow data behind everything sent to the topic so far."""
-        chunk = Chunk(topic, self._now_ms(), self._wall_ms(), self.unhandled)
+        chunk = Chunk(_checked_topic(topic), self._now_ms(), self._wall_ms(), self.unhandled)
         chunk.table = table
         chunk.bytes = size
         with self._lock:
@@ -137,7 +135,9 @@ class Accumulator:
         return chunk
 
     def _close(self, topic: str) -> None:
-        self._queue(self.open.pop(topic))
+        chunk = self.open.pop(topic)
+        if chunk.values:  # its first record may have been interrupted
+            self._queue(chunk)
 
     def _queue(self, chunk: Chunk) -> None:
         self.waiting_bytes += chunk.bytes
@@ -195,7 +195,7 @@ def _put_extras(
     if partition is not None:
         if chunk.partitions is None:
             chunk.partitions = {}
-        chunk.partitions[index] = _as_int(partition, "partition")
+        chunk.partitions[index] = partition
     if headers:
         if chunk.headers is None:
             chunk.headers = {}
@@ -203,11 +203,38 @@ def _put_extras(
     if timestamp_ms is not None:
         if chunk.timestamps is None:
             chunk.timestamps = {}
-        chunk.timestamps[index] = _as_int(timestamp_ms, "timestamp_ms")
+        chunk.timestamps[index] = timestamp_ms
     if on_delivery is not None:
         if chunk.callbacks is None:
             chunk.callbacks = {}
         chunk.callbacks[index] = on_delivery
+
+
+def _checked_topic(topic: object) -> str:
+    if not isinstance(topic, str):
+        raise TypeError(f"a topic is text, not {type(topic).__name__}")
+    _check_encodable(topic, "a topic")
+    return topic
+
+
+def _check_encodable(text: str, what: str) -> None:
+    """A record that cannot be encoded would take all others of its chunk with it."""
+    if text.isascii():
+        return
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise RecordRejectedError(f"{what} cannot be written in UTF-8: {text!r:.80}") from None
+
+
+def _checked_numbers(partition: int | None, timestamp_ms: int | None) -> tuple[int | None, int | None]:
+    if partition is not None:
+        partition = _as_int(partition, "partition")
+    if timestamp_ms is not None:
+        timestamp_ms = _as_int(timestamp_ms, "timestamp_ms")
+        if not -(2**63) <= timestamp_ms < 2**63:
+            raise RecordRejectedError(f"a timestamp that 64 bits do not hold: {timestamp_ms}")
+    return partition, timestamp_ms
 
 
 def _as_int(value: Any, what: str) -> int:
@@ -234,6 +261,7 @@ def _checked_headers(headers: Headers) -> tuple[list[Header], int]:
         if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not isinstance(pair[0], str):
             raise TypeError(f'headers are [("name", b"value"), ...] or a dict of these, not with {pair!r:.80}')
         name, value = pair
+        _check_encodable(name, "a header's name")
         data = None if value is None else _as_bytes(value, f"header {name!r}")
         checked.append((name, data))
         size += len(name) * 3 + len(data or b"") + 10

@@ -172,18 +172,18 @@ class ProduceAnswers:
             batch.attempts -= 1
             self.again(queue, batch, error)
             return
-        queue.in_flight.remove(batch)
         self._metrics.sequence_refused(loss is not None)
         if self._reports.transactions is not None:
+            queue.in_flight.remove(batch)
             abort = TransactionAbortableError(f"{error}: the sequence does not fit", code=error.code)
             self._reports.transactions.batch_failed(abort, True, loss)
             self._reports.fail(batch, abort)
             return
         if loss is None:
             batch.maybe_appended = False
-            batch.attempts += 1
-            queue.pending.appendleft(batch)
+            self.again(queue, batch, error)  # not at once: a broker may go on refusing
             self._sending.replace_identity()
             return
+        queue.in_flight.remove(batch)
         self._reports.fail(batch, loss)
         self._sending.fail_for_good(loss)

@@ -72,7 +72,8 @@ class ReadyBatches:
             numbers = list(known.partitions)
             available = [number for number in numbers if self._cluster.leader(topic, number) >= 0] or numbers
             while chunks and self._made_ahead(now_ms) < MADE_AHEAD_BYTES:
-                self._route(chunks.popleft(), len(numbers), available)
+                self._route(chunks[0], len(numbers), available)
+                chunks.popleft()  # afterwards: what fails unforeseen is still there, to be told so
             if not chunks:
                 del self._unrouted[topic]
 

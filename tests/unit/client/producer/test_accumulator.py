@@ -108,6 +108,47 @@ def test_a_topic_is_text_and_a_partition_a_number() -> None:
     assert chunk.values == [b"v"]
 
 
+def test_what_is_refused_leaves_no_chunk_that_nobody_was_told_of() -> None:
+    """The next record would open no chunk, and the sender would not hear of it."""
+    told: list[int] = []
+    target = accumulator(lambda: told.append(1))
+    refused: list[tuple[type[Exception], dict[str, Any]]] = [
+        (TypeError, {"partition": "0"}),
+        (TypeError, {"timestamp_ms": 1.5}),
+        (RecordRejectedError, {"timestamp_ms": 2**63}),
+        (RecordRejectedError, {"timestamp_ms": -(2**63) - 1}),
+        (RecordRejectedError, {"headers": {"\ud800": b""}}),
+    ]
+    for error, extras in refused:
+        with pytest.raises(error):
+            add(target, b"v", **extras)
+    for topic in ("\ud800", "a" * 20 + "\udcff"):
+        with pytest.raises(RecordRejectedError, match="cannot be written in UTF-8"):
+            target.append(topic, b"v", None, None, None, None, None)
+        with pytest.raises(RecordRejectedError, match="cannot be written in UTF-8"):
+            target.append_table(topic, object(), 1)
+    target.close_all()
+    assert (target.open, list(target.closed), told) == ({}, [], [])
+    add(target, b"v", timestamp_ms=2**63 - 1, headers={"\U0001f600": None})
+    assert told == [1]
+
+
+def test_an_interrupted_first_record_leaves_no_empty_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[int] = []
+    target = accumulator(lambda: told.append(1))
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fencepost.client.producer.accumulator._put_extras", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        add(target, b"v", partition=0)
+    target.close_all()
+    assert list(target.closed) == []
+    add(target, b"v")
+    assert told == [1]
+
+
 def test_other_byte_strings_are_copied() -> None:
     target = accumulator()
     mutable = bytearray(b"abc")

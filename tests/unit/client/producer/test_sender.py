@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 
 from fencepost.client.producer.partition_queue import PartitionQueue
-from fencepost.errors import DataLossError, FailureType, KafkaTimeoutError, ProduceFailedError, RecordRejectedError
+from fencepost.errors import (
+    DataLossError,
+    FailureType,
+    FatalError,
+    KafkaTimeoutError,
+    ProduceFailedError,
+    RecordRejectedError,
+)
 from fencepost.protocol.records.batch import add_sequence
 from tests.unit.client.scripted import CutConnection, ScriptedBroker, World, run
 
@@ -57,6 +64,37 @@ def test_retriable_codes_are_retried_with_new_metadata(code: int) -> None:
         await producer.close()
 
     assert run(body).batches == [(71, 0, 0, 1)] * 3
+
+
+@pytest.mark.parametrize("code", [45, 59])
+def test_a_sequence_that_is_always_refused_is_tried_with_pauses_and_told(code: int) -> None:
+    """Each attempt takes a new producer id."""
+
+    async def body(world: World) -> None:
+        world.broker.refuse_produce(code, times=10_000)
+        producer = world.producer(delivery_timeout_ms=10_000)
+        error = await world.fate(producer.append("t", b"v"))
+        assert f"({code})" in str(error)
+        await producer.close()
+
+    assert 3 <= len(run(body).batches) <= 20
+
+
+def test_a_defect_of_the_client_is_told_of_every_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    async def body(world: World) -> None:
+        producer = world.producer()
+        monkeypatch.setattr("fencepost.client.producer.batching.Router.route", broken)
+        sent = [producer.append("t", b"0"), producer.append("u", b"1")]
+        for one in sent:
+            assert "the sender failed: ZeroDivisionError()" in str(await world.fate(one))
+        with pytest.raises(FatalError, match="the sender failed"):
+            producer.append("t", b"2")
+        await producer.close()
+
+    run(body)
 
 
 def test_what_was_in_flight_behind_a_failure_follows_in_order() -> None:
