@@ -43,6 +43,7 @@ SHELLS = (
     "fencepost.testing",
     "fencepost.cli.",
     "fencepost.demo.",
+    "fencepost.torture.",
     "pyspark_fencepost",
 )
 

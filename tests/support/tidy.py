@@ -37,8 +37,11 @@ BELOW: dict[str, frozenset[str]] = {
     "spark": frozenset({"client", "config", "errors", "protocol"}),
     "check": frozenset({"spark", "client", "broker", "config", "errors", "protocol"}),
     "testing": frozenset({"client", "broker", "config", "errors", "protocol"}),
-    "demo": frozenset({"check", "spark", "client", "broker", "config", "errors", "protocol"}),
-    "cli": frozenset({"demo", "testing", "check", "spark", "client", "broker", "config", "errors", "protocol"}),
+    "torture": frozenset({"check", "client", "config", "errors", "protocol"}),
+    "demo": frozenset({"torture", "check", "spark", "client", "broker", "config", "errors", "protocol"}),
+    "cli": frozenset(
+        {"demo", "torture", "testing", "check", "spark", "client", "broker", "config", "errors", "protocol"}
+    ),
 }
 
 

@@ -47,10 +47,10 @@ def demo(
         raise typer.BadParameter("must be exactly-once or at-least-once", param_hint="--delivery")
     console = Console()
     try:
-        from fencepost.demo.processes import StartupError
         from fencepost.demo.supervisor import DemoError, Options, run_demo
         from fencepost.errors import KafkaError
         from fencepost.spark.java import JavaNotFound
+        from fencepost.torture.broker_process import StartupError
     except ImportError as error:
         console.print(f"{error}; the demo needs: pip install 'fencepost[demo]'", markup=False)
         raise typer.Exit(2) from error

@@ -25,6 +25,7 @@ COMMANDS: Mapping[str, Command] = {
     "repair": Command("fencepost.cli.repair:repair", "Find damage in a stopped broker's directory, and accept it."),
     "check": Command("fencepost.cli.check:check", "Judge a history of what clients asked for and were told."),
     "demo": Command("fencepost.cli.demo:demo", "Show exactly once at work, with crashes."),
+    "torture": Command("fencepost.cli.torture:torture", "Let clients suffer faults against any Kafka, and judge it."),
     "transactions": Command("fencepost.cli.transactions:transactions", "List, describe and resolve transactions."),
     "spark": Command("fencepost.cli.spark:spark", "Show what Spark sinks have decided; repair after a loss."),
 }

@@ -23,10 +23,11 @@ from rich.console import Console
 
 from fencepost.demo import chaos, flights
 from fencepost.demo.chaos import Kill, Target
-from fencepost.demo.processes import BrokerProcess, DriverProcess
+from fencepost.demo.processes import DriverProcess
 from fencepost.demo.progress import Counters, Progress
 from fencepost.demo.query import Job
 from fencepost.demo.verdict import Verdict, judge, read_committed
+from fencepost.torture.broker_process import BrokerProcess
 
 __all__ = ["DemoError", "Options", "run_demo"]
 

@@ -13,7 +13,6 @@ import argparse
 import asyncio
 import logging
 import random
-import socket
 import sys
 import threading
 import time
@@ -25,9 +24,10 @@ import psutil
 import fencepost
 from fencepost import TopicPartition
 from fencepost.client.types import Isolation
+from fencepost.torture.broker_process import free_port
+from fencepost.torture.fault_proxy import FaultProxy, Lottery
 from tests.support.brokers import FencepostProcess
 from tests.support.torture.copiers import Copier
-from tests.support.torture.fault_proxy import FaultProxy, Lottery
 from tests.support.torture.feeders import Feeder, Recreator
 from tests.support.torture.hostiles import Hostile
 
@@ -55,15 +55,6 @@ class Findings:
     records: int = 0
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that nobody listens on."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
-
-
 class Torture:
     """One run. `direct` reaches the broker itself, `proxied` through what loses."""
 
@@ -72,26 +63,17 @@ class Torture:
         self._chance = random.Random(seed)
         self.found = Findings()
         self._stop = threading.Event()
-        direct, behind = free_ports(2)
+        direct = free_port()
         self._direct_port = direct
         self._direct = f"127.0.0.1:{direct}"
         self._lottery = Lottery(self._chance.randrange(2**32), one_in=25)
-        self._proxy = FaultProxy(behind, self._lottery)
-        self._behind = behind
+        self._proxy = FaultProxy(("127.0.0.1", direct), self._lottery)
         self._broker: FencepostProcess | None = None
 
     def run(self) -> Findings:
         """The storm, the calm, the check."""
         with self._proxy as proxy:
-            listeners = f"DIRECT://127.0.0.1:{self._direct_port},BEHIND://127.0.0.1:{self._behind}"
-            self._broker = broker = FencepostProcess(
-                {
-                    **SETTINGS,
-                    "listeners": listeners,
-                    "advertised.listeners": f"DIRECT://{self._direct},BEHIND://127.0.0.1:{proxy.port}",
-                    "listener.security.protocol.map": "DIRECT:PLAINTEXT,BEHIND:PLAINTEXT",
-                }
-            )
+            self._broker = broker = FencepostProcess({**SETTINGS, "listeners": f"PLAINTEXT://{self._direct}"})
             broker.start()
             try:
                 asyncio.run(self._whole(f"127.0.0.1:{proxy.port}"))

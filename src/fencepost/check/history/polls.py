@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from fencepost.check.history.model import History
-from fencepost.check.history.operations import Assign, Operation, Poll, Result, Seek
+from fencepost.check.history.operations import NEVER, Assign, Operation, Poll, Result, Seek
 
 __all__ = ["Stream", "streams"]
 
@@ -28,9 +28,8 @@ class Stream:
 def streams(history: History) -> Iterator[Stream]:
     """Every stream, when it has ended. A poll whose end nobody knows ends all streams of its process."""
     running: dict[str, dict[tuple[str, int], Stream]] = {}
-    for operation in history.operations:
-        if not isinstance(operation, Assign | Seek | Poll):
-            continue
+    moves = [operation for operation in history.operations if isinstance(operation, Assign | Seek | Poll)]
+    for operation in sorted(moves, key=_when):
         mine = running.setdefault(operation.process, {})
         match operation:
             case Assign():
@@ -47,6 +46,11 @@ def streams(history: History) -> Iterator[Stream]:
                 _extend(operation, mine)
     for mine in running.values():
         yield from mine.values()
+
+
+def _when(operation: Operation) -> int:
+    """A rebalance that ends while a poll waits comes before what the poll brings."""
+    return operation.invoked if operation.completed == NEVER else operation.completed
 
 
 def _place(operation: Assign | Seek, mine: dict[tuple[str, int], Stream]) -> None:

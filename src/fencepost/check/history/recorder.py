@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 from typing import Any, TypeVar
 
 from fencepost.check.history.file import ended_line, instant_line, invoked_line
@@ -24,7 +25,7 @@ class Recorder:
         self.operations: list[Operation] = []
         self._now_ms = now_ms
         self._write = write
-        self._events = 0
+        self._events = count(1)  # threads may share a recorder
 
     def invoke(self, operation: Kind) -> Kind:
         """It begins now."""
@@ -66,5 +67,4 @@ class Recorder:
             self._write(ended_line(operation))
 
     def _next(self) -> tuple[int, float]:
-        self._events += 1
-        return self._events, self._now_ms()
+        return next(self._events), self._now_ms()

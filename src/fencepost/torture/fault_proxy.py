@@ -1,6 +1,7 @@
-"""A TCP proxy that knows Kafka's frames and loses what a `Lottery` says: requests, answers, connections, time.
+"""A TCP proxy before a Kafka that loses what a `Lottery` says: requests, answers, connections, time.
 
-It runs in a thread with an event loop of its own, so that what it holds up does not hold up the clients.
+It puts itself before every broker: where an answer names brokers, it names a port of the proxy for each. It runs in a
+thread with an event loop of its own, so that what it holds up does not hold up the clients. No TLS.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import struct
 import threading
 from collections import Counter
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
+
+from fencepost.protocol import codec, frame
 
 __all__ = ["FaultProxy", "Lottery"]
 
@@ -19,6 +22,11 @@ REQUEST_HEAD = struct.Struct(">hhi")  # api key, api version, correlation id
 TRANSACTIONAL = {22: "InitProducerId", 24: "AddPartitions", 25: "AddOffsets", 26: "EndTxn", 28: "TxnOffsetCommit"}
 OTHERS = {0: "Produce", 1: "Fetch", 3: "Metadata", 9: "OffsetFetch", 10: "FindCoordinator", 11: "JoinGroup"}
 NAMES = TRANSACTIONAL | OTHERS
+METADATA, FIND_COORDINATOR, DESCRIBE_CLUSTER = 3, 10, 60
+NAME_BROKERS = frozenset({METADATA, FIND_COORDINATOR, DESCRIBE_CLUSTER})
+HOST = "127.0.0.1"
+
+Address = tuple[str, int]
 
 
 class Lottery:
@@ -41,15 +49,19 @@ class Lottery:
 
 
 class FaultProxy:
-    """Listens on `port` of 127.0.0.1, passes on to `upstream_port`. `cut` ends all connections, `away` refuses new."""
+    """Listens on `port` of 127.0.0.1 for the Kafka at `upstream`. `cut` ends all connections, `away` refuses new ones,
+    `one_way` lets requests pass and holds all answers up.
+    """
 
-    def __init__(self, upstream_port: int, lottery: Lottery) -> None:
-        self._upstream_port = upstream_port
+    def __init__(self, upstream: Address, lottery: Lottery) -> None:
+        self._upstream = upstream
         self._lottery = lottery
         self._loop = asyncio.new_event_loop()
         self._writers: set[asyncio.StreamWriter] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._ports: dict[Address, int] = {}
+        self._servers: list[asyncio.Server] = []
         self.away = False
+        self.one_way = False
         self.port = 0
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, name="fault proxy", daemon=True)
@@ -75,31 +87,44 @@ class FaultProxy:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        server = self._loop.run_until_complete(asyncio.start_server(self._connected, "127.0.0.1", 0))
-        self.port = server.sockets[0].getsockname()[1]
+        self.port = self._loop.run_until_complete(self._port_for(self._upstream))
         self._ready.set()
         self._loop.run_forever()
-        server.close()
+        for server in self._servers:
+            server.close()
         self._cut()
         for task in asyncio.all_tasks(self._loop):
             task.cancel()
         self._loop.run_until_complete(asyncio.sleep(0.1))
         self._loop.close()
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _port_for(self, upstream: Address) -> int:
+        """The port that stands for a broker; a new one for a broker that was not named before."""
+        if upstream not in self._ports:
+
+            async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                await self._connected(upstream, reader, writer)
+
+            server = await asyncio.start_server(connected, HOST, 0)
+            self._servers.append(server)
+            self._ports.setdefault(upstream, server.sockets[0].getsockname()[1])
+        return self._ports[upstream]
+
+    async def _connected(self, upstream: Address, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             if self.away:
                 raise ConnectionRefusedError
-            up_reader, up_writer = await asyncio.open_connection("127.0.0.1", self._upstream_port)
+            up_reader, up_writer = await asyncio.open_connection(*upstream)
         except OSError:
             writer.transport.abort()
             return
         self._writers |= {writer, up_writer}
         fates: dict[int, tuple[str, float]] = {}
+        naming: dict[int, tuple[int, int]] = {}
         try:
             async with asyncio.TaskGroup() as both:
-                both.create_task(self._requests(reader, up_writer, fates))
-                both.create_task(self._answers(up_reader, writer, fates))
+                both.create_task(self._requests(reader, up_writer, fates, naming))
+                both.create_task(self._answers(up_reader, writer, fates, naming))
         except* (OSError, asyncio.IncompleteReadError, _LostError):
             self._writers -= {writer, up_writer}
         finally:
@@ -108,35 +133,60 @@ class FaultProxy:
             self._writers -= {writer, up_writer}
 
     async def _requests(
-        self, source: asyncio.StreamReader, target: asyncio.StreamWriter, fates: dict[int, tuple[str, float]]
+        self,
+        source: asyncio.StreamReader,
+        target: asyncio.StreamWriter,
+        fates: dict[int, tuple[str, float]],
+        naming: dict[int, tuple[int, int]],
     ) -> None:
         while True:
             head = await source.readexactly(4)
-            frame = await source.readexactly(struct.unpack(">i", head)[0])
-            api_key, _version, correlation_id = REQUEST_HEAD.unpack_from(frame)
+            request = await source.readexactly(struct.unpack(">i", head)[0])
+            api_key, version, correlation_id = REQUEST_HEAD.unpack_from(request)
             what, seconds = self._lottery.draw(api_key)
             if what == "lose request":
                 raise _LostError(what)
             if what != "pass":
                 fates[correlation_id] = (what, seconds)
-            target.write(head + frame)
+            if api_key in NAME_BROKERS:
+                naming[correlation_id] = (api_key, version)
+            target.write(head + request)
             await target.drain()
 
     async def _answers(
-        self, source: asyncio.StreamReader, target: asyncio.StreamWriter, fates: dict[int, tuple[str, float]]
+        self,
+        source: asyncio.StreamReader,
+        target: asyncio.StreamWriter,
+        fates: dict[int, tuple[str, float]],
+        naming: dict[int, tuple[int, int]],
     ) -> None:
         while True:
             head = await source.readexactly(4)
-            frame = await source.readexactly(struct.unpack(">i", head)[0])
-            what, seconds = fates.pop(struct.unpack_from(">i", frame)[0], ("pass", 0.0))
+            answer = head + await source.readexactly(struct.unpack(">i", head)[0])
+            (correlation_id,) = struct.unpack_from(">i", answer, 4)
+            what, seconds = fates.pop(correlation_id, ("pass", 0.0))
             if what == "lose answer":
                 raise _LostError(what)
+            if correlation_id in naming:
+                answer = await self._renamed(answer, *naming.pop(correlation_id))
             if what == "swallow answer":
                 continue  # the connection looks alive and never answers this one
             if what == "late":
                 await asyncio.sleep(seconds)
-            target.write(head + frame)
+            while self.one_way:  # noqa: ASYNC110 - it is set from another thread
+                await asyncio.sleep(0.05)
+            target.write(answer)
             await target.drain()
+
+    async def _renamed(self, answer: bytes, api_key: int, version: int) -> bytes:
+        """The answer with the proxy in place of every broker. Raises MalformedMessage."""
+        correlation_id, body = frame.decode_response_header(api_key, version, answer[4:])
+        message: Any = codec.decode_response(api_key, version, answer[4 + body :])
+        named = [message, *message.coordinators] if api_key == FIND_COORDINATOR else message.brokers
+        for broker in named:
+            if broker.host and broker.port > 0:
+                broker.host, broker.port = HOST, await self._port_for((broker.host, broker.port))
+        return frame.encode_response_frame(api_key, version, correlation_id, codec.encode_response(message, version))
 
 
 class _LostError(Exception):

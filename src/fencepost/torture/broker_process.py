@@ -1,0 +1,142 @@
+"""A broker as a child process that can be killed and started again on its port and data."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+__all__ = ["BrokerProcess", "CommandBroker", "StartupError", "free_port"]
+
+BROKER_START_SECONDS = 30.0
+COMMAND_START_SECONDS = 120.0
+
+
+class StartupError(RuntimeError):
+    """A child process did not come up; the message says where its log is."""
+
+
+def free_port() -> int:
+    """A TCP port on the loopback interface that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class BrokerProcess:
+    """`fencepost broker` on a fixed port and data directory, so that a restart continues where the kill left it."""
+
+    def __init__(self, data_dir: Path, log: Path) -> None:
+        self.bootstrap_servers = f"127.0.0.1:{free_port()}"
+        self._data_dir = data_dir
+        self._log = log
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        """Start it and wait until it answers. Raises StartupError."""
+        arguments = ["broker", "--listen", self.bootstrap_servers, "--data-dir", str(self._data_dir)]
+        with self._log.open("a") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "fencepost", *arguments],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                text=True,
+                start_new_session=True,
+            )
+        line = _first_line(self._process, BROKER_START_SECONDS)
+        if not line.startswith("listening on"):
+            self.kill()
+            raise StartupError(f"the broker did not start; its log is {self._log}")
+
+    @property
+    def pid(self) -> int | None:
+        """The running broker's process id."""
+        return None if self._process is None or self._process.poll() is not None else self._process.pid
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def stop(self) -> None:
+        """SIGTERM, and SIGKILL if that takes longer than ten seconds."""
+        if self._process is None or self._process.poll() is not None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+
+def _first_line(process: subprocess.Popen[str], timeout_seconds: float) -> str:
+    """The first line of stdout, or "" when none comes in time."""
+    if process.stdout is None:
+        return ""
+    lines: queue.Queue[str] = queue.Queue()
+    threading.Thread(target=lambda stream: lines.put(stream.readline()), args=(process.stdout,), daemon=True).start()
+    try:
+        return lines.get(timeout=timeout_seconds)
+    except queue.Empty:
+        return ""
+
+
+class CommandBroker:
+    """A Kafka that a shell command runs in the foreground, on data that outlives it."""
+
+    def __init__(self, command: str, bootstrap_servers: str, log: Path) -> None:
+        self.bootstrap_servers = bootstrap_servers
+        self._command = command
+        self._log = log
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The running command's process id."""
+        return None if self._process is None or self._process.poll() is not None else self._process.pid
+
+    def start(self) -> None:
+        """Run the command and wait until somebody listens. Raises StartupError."""
+        with self._log.open("a") as log:
+            self._process = subprocess.Popen(
+                ["/bin/sh", "-c", f"exec {self._command}"],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        host, _, port = self.bootstrap_servers.split(",")[0].rpartition(":")
+        deadline = time.monotonic() + COMMAND_START_SECONDS
+        while time.monotonic() < deadline and self.pid is not None:
+            with contextlib.suppress(OSError), socket.create_connection((host.strip("[]"), int(port)), timeout=1):
+                return
+            time.sleep(0.1)
+        self.kill()
+        raise StartupError(f"{self._command!r} does not listen on {self.bootstrap_servers}; its log is {self._log}")
+
+    def kill(self) -> None:
+        """SIGKILL to the command and all that it has started."""
+        self._signal(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """SIGTERM, and SIGKILL if that takes longer than half a minute."""
+        self._signal(signal.SIGTERM)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is None or self._process.poll() is not None:
+            return
+        os.killpg(self._process.pid, number)
+        try:
+            self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()

@@ -1,0 +1,343 @@
+"""The producers and consumers of the workload: this project's and librdkafka's, with one face.
+
+A call that fails raises MustAbort (the client can go on after an abort) or MustEnd (a new client is needed); both say
+the error's words. Whether it took effect is then unknown, unless `certain`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, NoReturn, Protocol, TypeVar
+
+import fencepost
+from fencepost.check.history.operations import Batch, Position
+from fencepost.errors import AbortableError, CommitFailedError, KafkaError, ProduceFailedError
+
+__all__ = ["CLIENTS", "ClientFailed", "ConsumerFace", "MustAbort", "MustEnd", "ProducerFace", "Told", "needs"]
+
+PATIENCE_S = 20.0
+REQUEST_TIMEOUT_MS = 4_000
+TRANSACTION_TIMEOUT_MS = 8_000
+SESSION_TIMEOUT_MS = 6_000
+MOST_RECORDS = 40
+
+T = TypeVar("T")
+Told = Callable[[int, int, Exception | None, bool], None]
+"""Partition and offset of a record, or the error and whether it is certain that it was not written."""
+
+
+class ClientFailed(Exception):
+    """A call failed. `certain`: it has certainly not taken effect. `committed`: what was to be aborted is committed."""
+
+    def __init__(self, error: object, *, certain: bool = False, committed: bool = False) -> None:
+        super().__init__(f"{type(error).__name__}: {error}")
+        self.certain = certain
+        self.committed = committed
+
+
+class MustAbort(ClientFailed):
+    """Abort, then go on."""
+
+
+class MustEnd(ClientFailed):
+    """Go on with a new client."""
+
+
+class ConsumerFace(Protocol):
+    """A consumer. `rebalanced` is called inside `poll` when the assignment has changed."""
+
+    def subscribe(self, topic: str, rebalanced: Callable[[], None]) -> None: ...
+    def assign(self, places: Iterable[tuple[str, int]]) -> None: ...
+    def poll(self) -> list[Batch]: ...
+    def assigned(self) -> list[Position]: ...
+    def generation(self) -> int: ...
+    def go_back(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class ProducerFace(Protocol):
+    """A producer, transactional if it was made with an id."""
+
+    def init(self) -> None: ...
+    def begin(self) -> None: ...
+    def send(self, topic: str, partition: int, value: str, told: Told) -> None: ...
+    def flush(self) -> None: ...
+    def send_offsets(self, offsets: list[Position], consumer: Any) -> None: ...
+    def commit(self) -> None: ...
+    def abort(self) -> None: ...
+    def close(self) -> None: ...
+
+
+def needs(client: str) -> str | None:
+    """What has to be installed for a client, if it is not."""
+    if client != "confluent":
+        return None
+    try:
+        import confluent_kafka  # noqa: F401 - only whether it is there
+    except ImportError as error:
+        return f"--client confluent needs librdkafka's client ({error}): pip install confluent-kafka"
+    return None
+
+
+# This project's ------------------------------------------------------------------------------------------------------
+
+
+def _ours(call: Callable[[], T]) -> T:
+    try:
+        return call()
+    except (AbortableError, CommitFailedError) as error:
+        raise MustAbort(error) from error
+    except fencepost.errors.TransactionCommittedError as error:
+        raise MustEnd(error, committed=True) from error
+    except KafkaError as error:
+        raise MustEnd(error) from error
+
+
+class OurProducer:
+    def __init__(self, bootstrap_servers: str, transactional_id: str | None) -> None:
+        self._producer = fencepost.Producer(
+            bootstrap_servers,
+            transactional_id=transactional_id,
+            transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+            delivery_timeout_ms=round(PATIENCE_S * 1000),
+            request_timeout_ms=REQUEST_TIMEOUT_MS,
+            max_block_ms=round(PATIENCE_S * 1000),
+            linger_ms=2,
+        )
+
+    def init(self) -> None:
+        _ours(self._producer.init_transactions)
+
+    def begin(self) -> None:
+        _ours(self._producer.begin_transaction)
+
+    def send(self, topic: str, partition: int, value: str, told: Told) -> None:
+        def delivered(error: KafkaError | None, metadata: Any) -> None:
+            if error is None:
+                told(partition, metadata.offset, None, False)
+            else:
+                told(partition, -1, error, not error.may_have_taken_effect)
+
+        _ours(lambda: self._producer.send(topic, value.encode(), None, partition, on_delivery=delivered))
+
+    def flush(self) -> None:
+        try:
+            _ours(self._producer.flush)
+        except ClientFailed as failed:
+            if not isinstance(failed.__cause__, ProduceFailedError):  # each record has told by itself
+                raise
+
+    def send_offsets(self, offsets: list[Position], consumer: OurConsumer) -> None:
+        positions = {fencepost.TopicPartition(topic, partition): offset for topic, partition, offset in offsets}
+        _ours(lambda: self._producer.send_offsets_to_transaction(positions, consumer.consumer.group_metadata()))
+
+    def commit(self) -> None:
+        _ours(self._producer.commit_transaction)
+
+    def abort(self) -> None:
+        _ours(self._producer.abort_transaction)
+
+    def close(self) -> None:
+        _ours(lambda: self._producer.close(5_000))
+
+
+class OurConsumer:
+    def __init__(self, bootstrap_servers: str, group: str | None, isolation: str) -> None:
+        self.consumer = fencepost.Consumer(
+            bootstrap_servers,
+            group_id=group,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            isolation_level=isolation,
+            session_timeout_ms=SESSION_TIMEOUT_MS,
+            request_timeout_ms=REQUEST_TIMEOUT_MS,
+            max_poll_records=MOST_RECORDS,
+        )
+
+    def subscribe(self, topic: str, rebalanced: Callable[[], None]) -> None:
+        class Listener(fencepost.RebalanceListener):
+            def on_partitions_revoked(self, partitions: list[fencepost.TopicPartition]) -> None:
+                rebalanced()
+
+            def on_partitions_assigned(self, partitions: list[fencepost.TopicPartition]) -> None:
+                rebalanced()
+
+            def on_partitions_lost(self, partitions: list[fencepost.TopicPartition]) -> None:
+                rebalanced()
+
+        _ours(lambda: self.consumer.subscribe([topic], Listener()))
+
+    def assign(self, places: Iterable[tuple[str, int]]) -> None:
+        _ours(lambda: self.consumer.assign(places))
+
+    def poll(self) -> list[Batch]:
+        found: dict[tuple[str, int], Batch] = {}
+        for record in _ours(lambda: self.consumer.poll(500)):
+            batch = found.setdefault((record.topic, record.partition), Batch(record.topic, record.partition, [], []))
+            batch.offsets.append(record.offset)
+            batch.values.append((record.value or b"").decode())
+        return list(found.values())
+
+    def assigned(self) -> list[Position]:
+        return [Position(topic, partition, -1) for topic, partition in self.consumer.assignment()]
+
+    def generation(self) -> int:
+        return self.consumer.group_metadata().generation_id
+
+    def go_back(self) -> None:
+        self.consumer.forget_positions()
+
+    def close(self) -> None:
+        _ours(self.consumer.close)
+
+
+# librdkafka's --------------------------------------------------------------------------------------------------------
+
+
+def _theirs(call: Callable[[], T]) -> T:
+    """librdkafka says of each error whether the same call may be made again, and whether an abort helps."""
+    from confluent_kafka import KafkaException
+
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return call()
+        except KafkaException as error:
+            what = error.args[0]
+            if what.retriable() and time.monotonic() < deadline:
+                continue
+            _raise_theirs(error, abortable=bool(what.txn_requires_abort()))
+
+
+def _raise_theirs(error: Exception, *, abortable: bool) -> NoReturn:
+    if abortable:
+        raise MustAbort(error) from error
+    raise MustEnd(error) from error
+
+
+class TheirProducer:
+    def __init__(self, bootstrap_servers: str, transactional_id: str | None) -> None:
+        from confluent_kafka import Producer
+
+        settings: dict[str, Any] = {
+            "bootstrap.servers": bootstrap_servers,
+            "enable.idempotence": True,
+            "linger.ms": 2,
+            "log_level": 0,
+            "reconnect.backoff.max.ms": 500,
+            "socket.timeout.ms": 4_000,
+        }
+        if transactional_id is not None:
+            settings |= {"transactional.id": transactional_id, "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS}
+        self._producer = Producer(settings)
+
+    def init(self) -> None:
+        _theirs(lambda: self._producer.init_transactions(PATIENCE_S))
+
+    def begin(self) -> None:
+        _theirs(self._producer.begin_transaction)
+
+    def send(self, topic: str, partition: int, value: str, told: Told) -> None:
+        def delivered(error: Any, message: Any) -> None:
+            if error is None:
+                told(partition, message.offset(), None, False)
+            else:
+                told(partition, -1, RuntimeError(str(error)), False)
+
+        def produce() -> None:
+            self._producer.produce(topic, value.encode(), partition=partition, on_delivery=delivered)
+            self._producer.poll(0)
+
+        _theirs(produce)
+
+    def flush(self) -> None:
+        self._producer.flush(PATIENCE_S)
+
+    def send_offsets(self, offsets: list[Position], consumer: TheirConsumer) -> None:
+        from confluent_kafka import TopicPartition
+
+        positions = [TopicPartition(*position) for position in offsets]
+        metadata = consumer.consumer.consumer_group_metadata()
+        _theirs(lambda: self._producer.send_offsets_to_transaction(positions, metadata, PATIENCE_S))
+
+    def commit(self) -> None:
+        _theirs(lambda: self._producer.commit_transaction(PATIENCE_S))
+
+    def abort(self) -> None:
+        _theirs(lambda: self._producer.abort_transaction(PATIENCE_S))
+
+    def close(self) -> None:
+        self._producer.flush(5)
+
+
+class TheirConsumer:
+    def __init__(self, bootstrap_servers: str, group: str | None, isolation: str) -> None:
+        from confluent_kafka import Consumer
+
+        self.consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap_servers,
+                "group.id": group or "nobody",
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "isolation.level": isolation,
+                "session.timeout.ms": SESSION_TIMEOUT_MS,
+                "log_level": 0,
+                "reconnect.backoff.max.ms": 500,
+                "socket.timeout.ms": 4_000,
+            }
+        )
+
+    def subscribe(self, topic: str, rebalanced: Callable[[], None]) -> None:
+        def told(_consumer: Any, _partitions: Any) -> None:
+            rebalanced()
+
+        self.consumer.subscribe([topic], on_assign=told, on_revoke=told, on_lost=told)
+
+    def assign(self, places: Iterable[tuple[str, int]]) -> None:
+        from confluent_kafka import OFFSET_BEGINNING, TopicPartition
+
+        self.consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for topic, partition in places])
+
+    def poll(self) -> list[Batch]:
+        found: dict[tuple[str, int], Batch] = {}
+        messages: list[Any] = _theirs(lambda: self.consumer.consume(MOST_RECORDS, 0.5))
+        for message in messages:
+            if message.error() is not None:
+                continue  # librdkafka goes on by itself
+            place = message.topic(), message.partition()
+            batch = found.setdefault(place, Batch(*place, [], []))
+            batch.offsets.append(message.offset())
+            batch.values.append(message.value().decode())
+        return list(found.values())
+
+    def assigned(self) -> list[Position]:
+        return [Position(one.topic, one.partition, -1) for one in _theirs(self.consumer.assignment)]
+
+    def generation(self) -> int:
+        return -1  # it does not tell
+
+    def go_back(self) -> None:
+        """Where the group has committed; raises MustEnd when that cannot be found out."""
+        from confluent_kafka import OFFSET_BEGINNING, TopicPartition
+
+        assigned = _theirs(self.consumer.assignment)
+        committed = _theirs(lambda: self.consumer.committed(assigned, PATIENCE_S))
+        for place in [
+            TopicPartition(one.topic, one.partition, one.offset if one.offset >= 0 else OFFSET_BEGINNING)
+            for one in committed
+        ]:
+            _theirs(partial(self.consumer.seek, place))
+
+    def close(self) -> None:
+        _theirs(self.consumer.close)
+
+
+ProducerMaker = Callable[[str, str | None], ProducerFace]
+ConsumerMaker = Callable[[str, str | None, str], ConsumerFace]
+CLIENTS: dict[str, tuple[ProducerMaker, ConsumerMaker]] = {
+    "fencepost": (OurProducer, OurConsumer),
+    "confluent": (TheirProducer, TheirConsumer),
+}

@@ -1,0 +1,66 @@
+"""A short torture of our broker: every fault of a seed, both clients, a history that `check` reads."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from fencepost import Admin, Broker
+from fencepost.check.history.file import operations_of
+from fencepost.check.history.model import History, Outcome
+from fencepost.check.history.verdict import judge
+from fencepost.torture import clients
+from fencepost.torture.supervisor import Options, Torture
+
+
+def loaded(path: Path) -> History:
+    with path.open() as lines:
+        return History(operations_of(lines))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("client", sorted(clients.CLIENTS))
+def test_a_storm_leaves_a_history_without_anomalies_and_nothing_else(client: str, tmp_path: Path) -> None:
+    with Broker(fsync="commit") as broker:
+        options = Options(broker.bootstrap_servers, 0.15, 7, client, "storm-", False, tmp_path)
+        torture = Torture(options, lambda line: None)
+        torture.run(tmp_path / "history.json")
+        with Admin(broker.bootstrap_servers) as admin:
+            assert [name for name in admin.list_topics() if name.startswith("storm-")] == []
+            assert admin.list_transactions(states=["Ongoing", "PrepareCommit", "PrepareAbort"]) == []
+    history = loaded(tmp_path / "history.json")
+    verdict = judge(history, 3)
+    assert verdict.kept == []
+    assert verdict.clean
+    outcomes = Counter(transaction.outcome for transaction in history.transactions.values())
+    assert outcomes[Outcome.COMMITTED] > 0
+    assert verdict.records_read > 0
+    assert torture.happened.total() > 0
+    assert not [worker for worker in torture.processes() if worker.poll() is None]
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_the_storm_and_checks_what_there_is(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "fencepost", "torture", "--start", "fencepost", "--minutes", "30"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        while "commits" not in process.stderr.readline():
+            assert process.poll() is None
+        os.kill(process.pid, signal.SIGINT)
+        printed, told = process.communicate()
+    assert process.returncode == 0, printed + told
+    assert "stopped: checking what there is" in told
+    assert printed.endswith("no anomalies\n")
+    assert loaded(tmp_path / "history.jsonl").transactions
+
+
+def test_a_client_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    assert clients.needs("fencepost") is None
+    assert "pip install confluent-kafka" in (clients.needs("confluent") or "")
