@@ -271,6 +271,7 @@ class ProducerConfig(CommonConfig):
 
     def check(self) -> None:
         super().check()
+        _check_interceptors(self.interceptors, "on_send")
         if isinstance(self.partitioner, str) and self.partitioner not in PARTITIONERS:
             raise ConfigurationError(
                 f"partitioner={self.partitioner!r}: one of {', '.join(PARTITIONERS)}, or a function"
@@ -326,6 +327,7 @@ class ConsumerConfig(CommonConfig):
 
     def check(self) -> None:
         super().check()
+        _check_interceptors(self.interceptors, "on_consume")
         if self.group_id == "":
             raise ConfigurationError("group_id is empty; leave it out for a consumer without a group")
         if self.group_id is None and (self.enable_auto_commit or self.group_instance_id is not None):
@@ -336,6 +338,12 @@ class ConsumerConfig(CommonConfig):
             raise ConfigurationError("max_poll_records must be at least 1")
         if self.max_decompressed_bytes < 1:
             raise ConfigurationError("max_decompressed_bytes must be at least 1")
+
+
+def _check_interceptors(interceptors: Sequence[Any], method: str) -> None:
+    for interceptor in interceptors:
+        if not callable(getattr(interceptor, method, None)):
+            raise ConfigurationError(f"interceptors={interceptors!r:.80}: {interceptor!r:.80} has no method {method}")
 
 
 _JAAS_OPTION = re.compile(r"""(\w+)\s*=\s*("(?:[^"\\]|\\.)*"|'[^']*'|[^\s;"']+)""")
@@ -396,7 +404,8 @@ def _servers(value: Any) -> str | tuple[str, ...]:
     """Addresses, not yet parsed."""
     if isinstance(value, Mapping):
         raise ConfigurationError(
-            "settings in a dict are for from_config, as in Producer.from_config({'bootstrap.servers': ...}); "
+            "bootstrap_servers is a dict; settings in a dict are for from_config, as in "
+            "Producer.from_config({'bootstrap.servers': ...}); "
             "the constructor takes addresses and keyword arguments, as in Producer('localhost:9092', linger_ms=20)"
         )
     servers = value if isinstance(value, str) else tuple(value) if isinstance(value, Sequence) else ()
@@ -418,27 +427,34 @@ _MUST_BE: dict[Any, str] = {
 
 def _typed(value: Any, hint: Any) -> Any:
     """The value in the first type of the hint that takes it. Raises ValueError."""
-    kinds = [get_origin(arm) or arm for arm in (get_args(hint) if isinstance(hint, UnionType) else (hint,))]
-    if value is None and NoneType in kinds:
+    arms = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+    if value is None and NoneType in arms:
         return None
-    for kind in kinds:
+    for arm in arms:
         try:
-            return _as(kind, value)
+            return _as(arm, value)
         except (OverflowError, ValueError):
             continue
-    raise ValueError(f"must be {' or '.join(_MUST_BE[kind] for kind in kinds if kind is not NoneType)}")
+    raise ValueError(f"must be {' or '.join(_must_be(arm) for arm in arms if arm is not NoneType)}")
 
 
-def _as(kind: Any, value: Any) -> Any:
-    """The value as `kind`; text is read as in Kafka's properties files. Raises OverflowError or ValueError."""
+def _must_be(arm: Any) -> str:
+    return f"{_MUST_BE[get_origin(arm) or arm]}{' of text' if arm == Sequence[str] else ''}"
+
+
+def _as(arm: Any, value: Any) -> Any:
+    """The value as a type of a hint; text is read as in Kafka's properties files. Raises OverflowError or ValueError."""
+    kind = get_origin(arm) or arm
     if kind is bool and isinstance(value, (bool, str)) and str(value).lower() in {"true", "false"}:
         return str(value).lower() == "true"
     if kind in {int, float} and isinstance(value, (int, float, str)) and not isinstance(value, bool):
         number = kind(value)
         if isinstance(value, str) or number == value:
             return number
-    if kind is Sequence and isinstance(value, Iterable):
-        return tuple(map(str.strip, value.split(","))) if isinstance(value, str) else tuple(value)
+    if kind is Sequence and isinstance(value, Iterable) and not isinstance(value, (bytes, bytearray, Mapping)):
+        items = tuple(map(str.strip, value.split(","))) if isinstance(value, str) else tuple(value)
+        if arm != Sequence[str] or all(isinstance(item, str) for item in items):
+            return items
     if callable(value) if kind is Callable else kind in {str, ssl.SSLContext} and isinstance(value, kind):
         return value
     raise ValueError(f"no {kind}: {value!r}")

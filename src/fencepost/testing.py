@@ -139,11 +139,16 @@ def read_all(broker: Broker, topic: str, *, committed: bool = True, timeout_s: f
 
     With `committed`, those of aborted and of open transactions are left out. Raises TimeoutError.
     """
-    from fencepost import Admin, Consumer
+    from fencepost import Admin, Broker, Consumer
+    from fencepost.arguments import NUMBER, TEXT, kind_of
     from fencepost.client.net.list_offsets import EARLIEST, LATEST
     from fencepost.client.records import to_records
     from fencepost.client.types import Isolation
 
+    kind_of(Broker).of("broker", broker)
+    TEXT.of("topic", topic)
+    kind_of(bool).of("committed", committed)
+    NUMBER.of("timeout_s", timeout_s)
     level = Isolation.READ_COMMITTED if committed else Isolation.READ_UNCOMMITTED
     found: list[Record] = []
     broker.settle()

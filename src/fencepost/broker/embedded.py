@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
+from fencepost.arguments import checked
 from fencepost.at_exit import Turn, at_exit
 from fencepost.broker.embedded_control import BrokerClock, BrokerFaults
 from fencepost.broker.faults.table import FaultTable
@@ -48,10 +49,11 @@ class Broker:
     A forked child may use it as a client does; `stop` does nothing there, all else raises RuntimeError.
     """
 
+    @checked
     def __init__(
         self,
         config: Mapping[str, object] | None = None,
-        data_dir: str | None = None,
+        data_dir: str | os.PathLike[str] | None = None,
         fsync: str = "never",
         *,
         host: str = "127.0.0.1",
@@ -61,7 +63,7 @@ class Broker:
         given = {"fsync": fsync, **(config or {})}
         self._config = BrokerConfig(given if users is None else with_users(given, users, host, port))
         self._listeners: Sequence[Listener] = ()
-        self._data_dir = data_dir
+        self._data_dir = None if data_dir is None else os.fspath(data_dir)
         self._wanted = (host, port)
         self._address = self._wanted
         self._own_directory: str | None = None
@@ -85,6 +87,7 @@ class Broker:
             raise RuntimeError("the broker does not run")
         return self._listeners[0].address
 
+    @checked
     def listener(self, name: str) -> str:
         """HOST:PORT of the listener of that name. Raises RuntimeError when the broker does not run, KeyError."""
         if self._thread is None:
@@ -118,6 +121,7 @@ class Broker:
         if self._error is not None:
             raise self._error
 
+    @checked
     def restart(self, *, clean: bool = True) -> BaseException | None:
         """Stop and start again, with the same port and data. Not `clean`: as after kill -9, so that it recovers.
 
@@ -143,6 +147,7 @@ class Broker:
         """
         self._run_inside(BrokerServer.settle)
 
+    @checked
     def wait_for_failure(self, timeout_s: float = 60.0) -> BaseException:
         """Return what ended the broker once it has ended by itself (a sync that failed). Raises TimeoutError."""
         self._check_runs_here()

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Protocol, Self, TypeVar
 
+from fencepost.arguments import checked
 from fencepost.broker.api.apis import SERVED
 from fencepost.broker.clock import Clock
 from fencepost.broker.faults.table import Action, DiskFault, DiskOperation, FaultTable, RequestFault
@@ -50,15 +51,14 @@ class BrokerClock:
         """Whether time stands still."""
         return self._clock.frozen
 
+    @checked
     def advance(self, seconds: float) -> None:
         """Let that much time pass at once.
 
         When it returns, all that fell due has been done, in order, is durable and can be seen. A client that lives in
         real time cannot have sent heartbeats meanwhile: further than its session timeout, and it has lost its group.
-        Raises ValueError for a negative time.
+        Raises ConfigurationError for a negative time.
         """
-        if seconds < 0:
-            raise ValueError(f"time does not go back ({seconds} s)")
         duration_ms = round(seconds * 1000)
         if self._is_running():
             self._run(lambda server: server.advance(duration_ms))
@@ -101,6 +101,7 @@ class Fault:
         """How many times it has struck."""
         return self._rule.hits
 
+    @checked
     def wait(self, hits: int = 1, timeout_s: float = 60.0) -> None:
         """Return once it has struck that often. Raises TimeoutError."""
         with self._changed:
@@ -137,18 +138,22 @@ class BrokerDisk(_Adder):
     `times` None: always; `after`: how many accesses pass first.
     """
 
+    @checked
     def fail_write(self, error: int, *, times: int | None = 1, after: int = 0, path: str = "") -> Fault:
         """Let writes fail with this errno (`errno.ENOSPC`)."""
         return self._disk(DiskOperation.WRITE, error, 0.0, times, after, path)
 
+    @checked
     def fail_sync(self, error: int, *, times: int | None = 1, after: int = 0, path: str = "") -> Fault:
         """Let syncs fail with this errno (`errno.EIO`); there are syncs with fsync="commit" and "interval" only."""
         return self._disk(DiskOperation.SYNC, error, 0.0, times, after, path)
 
+    @checked
     def fail_read(self, error: int, *, times: int | None = 1, after: int = 0, path: str = "") -> Fault:
         """Let reads fail with this errno."""
         return self._disk(DiskOperation.READ, error, 0.0, times, after, path)
 
+    @checked
     def slow_sync(self, seconds: float, *, times: int | None = 1, after: int = 0, path: str = "") -> Fault:
         """Let syncs take that long."""
         return self._disk(DiskOperation.SYNC, 0, seconds, times, after, path)
@@ -174,6 +179,7 @@ class BrokerFaults(_Adder):
         self._run = run
         self.disk = BrokerDisk(table, self._changed)
 
+    @checked
     def fail(
         self,
         api: str,
@@ -187,6 +193,7 @@ class BrokerFaults(_Adder):
         """Answer with this error code instead of executing the request."""
         return self._request(api, Action.FAIL, times, after, client_id, topic, code=int(code))
 
+    @checked
     def delay(
         self,
         api: str,
@@ -200,6 +207,7 @@ class BrokerFaults(_Adder):
         """Execute the request that much (real) time later; what its connection sends meanwhile waits behind it."""
         return self._request(api, Action.DELAY, times, after, client_id, topic, delay_ms=round(seconds * 1000))
 
+    @checked
     def delay_reply(
         self,
         api: str,
@@ -213,6 +221,7 @@ class BrokerFaults(_Adder):
         """Execute the request at once, and answer that much (real) time later than otherwise."""
         return self._request(api, Action.DELAY_REPLY, times, after, client_id, topic, delay_ms=round(seconds * 1000))
 
+    @checked
     def drop_reply(
         self,
         api: str,
@@ -225,6 +234,7 @@ class BrokerFaults(_Adder):
         """Execute the request and reset the connection in place of the answer."""
         return self._request(api, Action.DROP_REPLY, times, after, client_id, topic)
 
+    @checked
     def drop_request(
         self,
         api: str,
@@ -237,6 +247,7 @@ class BrokerFaults(_Adder):
         """Reset the connection without executing the request."""
         return self._request(api, Action.DROP_REQUEST, times, after, client_id, topic)
 
+    @checked
     def swallow(
         self,
         api: str,
@@ -249,6 +260,7 @@ class BrokerFaults(_Adder):
         """Neither execute nor answer the request, and leave the connection open."""
         return self._request(api, Action.SWALLOW, times, after, client_id, topic)
 
+    @checked
     def disconnect(self, client_id: str | None = None) -> int:
         """Reset the connections of that client, or all, now; returns how many. Raises RuntimeError when not running."""
 

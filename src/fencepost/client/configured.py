@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar, cast
 
+from fencepost.arguments import checked
 from fencepost.config import CommonConfig
 
 P = ParamSpec("P")
@@ -24,6 +25,7 @@ class Configured:
         raise NotImplementedError
 
     @classmethod
+    @checked
     def from_config(cls, settings: Mapping[str, Any]) -> Self:
         """From Kafka's dotted names."""
         return cls(**vars(cls._config_type.from_dotted(settings)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from fencepost.arguments import WHOLE_NUMBER, checked
 from fencepost.errors import ConfigurationError, PreparedTransactionLostError
 from fencepost.protocol.messages.describe_transactions import TransactionState
 
@@ -19,13 +20,16 @@ class PreparedTransaction:
     epoch: int
 
     def __post_init__(self) -> None:
-        if not 0 <= self.producer_id < 2**63 or not 0 <= self.epoch < 2**15:
+        WHOLE_NUMBER.of("producer_id", self.producer_id)
+        WHOLE_NUMBER.of("epoch", self.epoch)
+        if self.producer_id >= 2**63 or self.epoch >= 2**15:
             raise ConfigurationError(f"not a producer id and epoch: {self.producer_id}, {self.epoch}")
 
     def __str__(self) -> str:
         return f"{self.producer_id}:{self.epoch}"
 
     @classmethod
+    @checked
     def parse(cls, text: str) -> PreparedTransaction:
         """From the text form. Raises ConfigurationError for anything else."""
         found = _TEXT.fullmatch(text)

@@ -12,6 +12,7 @@ from enum import IntEnum
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+from fencepost.arguments import MaybeEmpty, OrMinusOne
 from fencepost.client.admin.acls import AdminAcls
 from fencepost.client.admin.groups import AdminGroups
 from fencepost.client.admin.transactions import AdminTransactions
@@ -236,7 +237,7 @@ class AdminCore(AdminGroups, AdminAcls, AdminTransactions):
 
     async def list_offsets(
         self,
-        wanted: Mapping[K, int],
+        wanted: Mapping[K, offsets.TimestampOrEnd],
         *,
         isolation: Isolation = Isolation.READ_UNCOMMITTED,
         api_timeout_ms: int | None = None,
@@ -250,7 +251,7 @@ class AdminCore(AdminGroups, AdminAcls, AdminTransactions):
         return await offsets.list_offsets(self.cluster, asked, isolation, self._deadline(api_timeout_ms))
 
     async def delete_records(
-        self, before: Mapping[K, int], *, api_timeout_ms: int | None = None
+        self, before: Mapping[K, OrMinusOne], *, api_timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
         """Delete records below the given offsets (-1: up to the high watermark); the new log start per partition."""
         deadline_ms = self._deadline(api_timeout_ms)
@@ -287,15 +288,15 @@ class AdminCore(AdminGroups, AdminAcls, AdminTransactions):
     # --- configurations ---
 
     async def describe_configs(
-        self, name: str, *, resource_type: int = TOPIC_RESOURCE, api_timeout_ms: int | None = None
+        self, name: MaybeEmpty, *, resource_type: int = TOPIC_RESOURCE, api_timeout_ms: int | None = None
     ) -> dict[str, str | None]:
-        """The settings of a topic, a broker (its id as text), a group; sensitive values are None."""
+        """The settings of a topic, a broker (its id as text, "": all), a group; sensitive values are None."""
         entries = await self.config_entries(name, resource_type=resource_type, api_timeout_ms=api_timeout_ms)
         return {entry.name: entry.value for entry in entries.values()}
 
     async def config_entries(
         self,
-        name: str,
+        name: MaybeEmpty,
         names: Sequence[str] | None = None,
         *,
         resource_type: int = TOPIC_RESOURCE,
@@ -331,7 +332,7 @@ class AdminCore(AdminGroups, AdminAcls, AdminTransactions):
 
     async def alter_configs(
         self,
-        name: str,
+        name: MaybeEmpty,
         changes: Mapping[str, str | None],
         *,
         resource_type: int = TOPIC_RESOURCE,

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
+from fencepost.arguments import OrMinusOne
 from fencepost.client.net.cluster import Cluster, Coordinator, CoordinatorKind, Leader
 from fencepost.client.net.retry import OFFSET_FETCH, TXN_OFFSET_COMMIT
 from fencepost.client.net.tasks import first_error, gather
@@ -85,10 +86,10 @@ class ProducerDescription(NamedTuple):
 
     producer_id: int
     producer_epoch: int
-    last_sequence: int
-    last_timestamp_ms: int
-    coordinator_epoch: int
-    transaction_start_offset: int
+    last_sequence: OrMinusOne
+    last_timestamp_ms: OrMinusOne
+    coordinator_epoch: OrMinusOne
+    transaction_start_offset: OrMinusOne
 
 
 class AdminBase:
@@ -408,21 +409,22 @@ class AdminTransactions(AdminBase):
         ]
 
     async def write_abort_marker(
-        self, partition: TopicPartition, producer: ProducerDescription, *, api_timeout_ms: int | None = None
+        self, partition: tuple[str, int], producer: ProducerDescription, *, api_timeout_ms: int | None = None
     ) -> None:
         """End a hanging transaction of one partition with an abort marker (KIP-664; needs CLUSTER_ACTION).
 
         Only for a transaction that its coordinator does not know any more. Raises KafkaError.
         """
+        topic, number = partition
         marker = WritableTxnMarker(
             producer_id=producer.producer_id,
             producer_epoch=producer.producer_epoch,
             transaction_result=False,
-            topics=[WritableTxnMarkerTopic(name=partition.topic, partition_indexes=[partition.partition])],
+            topics=[WritableTxnMarkerTopic(name=topic, partition_indexes=[number])],
             coordinator_epoch=max(producer.coordinator_epoch, 0),
         )
         reply: WriteTxnMarkersResponse = await self.cluster.call(
-            Leader(partition.topic, partition.partition),
+            Leader(topic, number),
             WriteTxnMarkersRequest(markers=[marker]),
             (0, 1),
             deadline_ms=self._deadline(api_timeout_ms),
@@ -430,7 +432,7 @@ class AdminTransactions(AdminBase):
         )
         code = reply.markers[0].topics[0].partitions[0].error_code
         if code != 0:
-            raise error_for(code, f"abort marker for {partition.topic}-{partition.partition}")
+            raise error_for(code, f"abort marker for {topic}-{number}")
 
     async def features(self, *, api_timeout_ms: int | None = None) -> dict[str, int]:
         """The finalized feature levels, e.g. {"transaction.version": 2}. An absent one is at level 0."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar
 
+from fencepost.arguments import checked
 from fencepost.at_exit import Turn, at_exit, patience_ms
 from fencepost.client.configured import Configured
 from fencepost.client.net.asyncio_runtime import AsyncioRuntime
@@ -106,6 +107,8 @@ class AsyncClient(Configured, Generic[C_co]):
 
 def in_loop(method: Callable[Concatenate[C, P], R]) -> Callable[Concatenate[AsyncClient[C], P], R]:
     """The client's twin of a core's method, plain or async."""
+
+    method = checked(method)
 
     def call(self: AsyncClient[C], /, *args: P.args, **kwargs: P.kwargs) -> R:
         return method(self._here(), *args, **kwargs)

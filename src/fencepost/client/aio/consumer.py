@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import AsyncIterator, Iterable
 
+from fencepost.arguments import checked
 from fencepost.client.aio.base import AsyncClient, in_loop
 from fencepost.client.configured import configured_by
 from fencepost.client.consumer.core import ConsumerCore
@@ -28,6 +29,7 @@ class AsyncConsumer(AsyncClient[ConsumerCore]):
         runtime = runtime_for(config)
         super().__init__(runtime, ConsumerCore(Cluster(runtime, config), config))
 
+    @checked
     async def subscribe(
         self,
         topics: Iterable[str] | re.Pattern[str] = (),
@@ -41,6 +43,7 @@ class AsyncConsumer(AsyncClient[ConsumerCore]):
             self.set_rebalance_listener(listener)
         await core.subscribe(topics, pattern=pattern)
 
+    @checked
     def set_rebalance_listener(self, listener: RebalanceListener | None) -> None:
         """Who is told of rebalances."""
 

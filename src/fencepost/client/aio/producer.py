@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Generator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from fencepost.arguments import checked
 from fencepost.client.aio.base import AsyncClient, in_loop
 from fencepost.client.aio.consumer import AsyncConsumer
 from fencepost.client.configured import configured_by
@@ -143,6 +144,7 @@ class AsyncProducer(AsyncClient[ProducerCore]):
     prepare_transaction = in_loop(ProducerCore.prepare_transaction)
     complete_transaction = in_loop(ProducerCore.complete_transaction)
 
+    @checked
     @contextlib.asynccontextmanager
     async def transaction(self, consumer: AsyncConsumer | None = None) -> AsyncIterator[Self]:
         """As Producer.transaction."""
@@ -163,6 +165,7 @@ class AsyncProducer(AsyncClient[ProducerCore]):
         """The current producer epoch, -1 before there is one."""
         return self._core.producer_epoch
 
+    @checked
     async def close(self, timeout_ms: float | None = 30_000) -> None:
         """As Producer.close."""
         await self._end(lambda core: core.close(timeout_ms))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar
 
+from fencepost.arguments import checked
 from fencepost.client.configured import Configured
 from fencepost.client.net.io_thread import io_thread, tell_when_forked
 from fencepost.client.net.open_clients import LEAVING_MS, Leaving, warn_unclosed
@@ -89,6 +90,8 @@ def blocking(
     method: Callable[Concatenate[C, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[BlockingClient[C], P], R]:
     """The blocking twin of a core's async method."""
+
+    method = checked(method)
 
     def call(self: BlockingClient[C], /, *args: P.args, **kwargs: P.kwargs) -> R:
         self._check()

@@ -10,6 +10,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from fencepost.arguments import checked
 from fencepost.client.blocking.base import BlockingClient
 from fencepost.client.configured import configured_by
 from fencepost.client.consumer.core import ConsumerCore
@@ -112,6 +113,7 @@ def _listening(
     method: Callable[Concatenate[ConsumerCore, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[Consumer, P], R]:
     """The blocking twin of a core's async method in which the application's functions may be called."""
+    method = checked(method)
 
     def call(self: Consumer, /, *args: P.args, **kwargs: P.kwargs) -> R:
         with self._mine():
@@ -125,6 +127,7 @@ def _polling(
     method: Callable[Concatenate[ConsumerCore, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[Consumer, P], R]:
     """As `_listening`, for what hands out records: of a call that is interrupted (Ctrl-C) nothing was handed out."""
+    method = checked(method)
 
     def call(self: Consumer, /, *args: P.args, **kwargs: P.kwargs) -> R:
         with self._mine():
@@ -147,6 +150,7 @@ def _alone(
     method: Callable[Concatenate[ConsumerCore, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[Consumer, P], R]:
     """The blocking twin of a core's async method; other threads are kept out meanwhile."""
+    method = checked(method)
 
     def call(self: Consumer, /, *args: P.args, **kwargs: P.kwargs) -> R:
         with self._mine():
@@ -170,6 +174,7 @@ def _changing(method: Callable[Concatenate[ConsumerCore, P], R]) -> Callable[Con
 
 def _plain(method: Callable[Concatenate[ConsumerCore, P], R]) -> Callable[Concatenate[Consumer, P], R]:
     """The twin of a core's plain method: run in the I/O thread, between other things. From any thread."""
+    method = checked(method)
 
     def call(self: Consumer, /, *args: P.args, **kwargs: P.kwargs) -> R:
         async def run() -> R:
@@ -222,6 +227,7 @@ class Consumer(BlockingClient[ConsumerCore]):
                 future.cancel()
             raise
 
+    @checked
     def subscribe(
         self,
         topics: Iterable[str] | re.Pattern[str] = (),
@@ -239,6 +245,7 @@ class Consumer(BlockingClient[ConsumerCore]):
                 self.set_rebalance_listener(listener)
             self._run(lambda core: core.subscribe(topics, pattern=pattern))
 
+    @checked
     def set_rebalance_listener(self, listener: RebalanceListener | None) -> None:
         """Who is told of rebalances."""
         with self._mine():
@@ -248,6 +255,7 @@ class Consumer(BlockingClient[ConsumerCore]):
         while not self._closed:
             yield from self._core.one_by_one(self.poll(1000))
 
+    @checked
     def fetch_range(
         self, topic: str, partition: int, start: int, end: int, *, timeout_ms: float | None = None
     ) -> Iterator[Fetched]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
+from fencepost.arguments import NUMBER, checked
 from fencepost.client.blocking.base import BlockingClient, blocking
 from fencepost.client.blocking.consumer import Consumer
 from fencepost.client.configured import configured_by
@@ -50,6 +51,8 @@ class Delivery(tuple[Chunk, int]):
         return fate if isinstance(fate, KafkaError) else None
 
     def _wait(self, timeout_s: float | None) -> RecordMetadata | KafkaError:
+        if timeout_s is not None:
+            NUMBER.of("timeout_s", timeout_s)
         chunk, index = self
         unhandled = chunk.unhandled
         fate = chunk.fate(index)
@@ -83,6 +86,7 @@ class BulkDelivery:
         """Whether the fate of every row is known."""
         return all(chunk.done for chunk in self._chunks)
 
+    @checked
     def result(self, timeout_s: float | None = None) -> list[Appended]:
         """Where the rows are. Raises ProduceFailedError (the first), KafkaTimeoutError."""
         if not self.done():
@@ -186,6 +190,7 @@ class Producer(BlockingClient[ProducerCore]):
         self._check()
         self._core.begin_transaction()
 
+    @checked
     @contextlib.contextmanager
     def transaction(self, consumer: Consumer | None = None) -> Iterator[Self]:
         """Begin; commit at the end of the block, abort when it raises (the two-phase template of KIP-691).
@@ -212,6 +217,7 @@ class Producer(BlockingClient[ProducerCore]):
         """The current producer epoch, -1 before there is one."""
         return self._core.producer_epoch
 
+    @checked
     def close(self, timeout_ms: float | None = 30_000) -> None:
         """Deliver what was sent (within `timeout_ms`), abort an open (not prepared) transaction, release everything.
 

@@ -144,8 +144,6 @@ class ConsumerCore:
         self._check()
         if self.config.group_id is None:
             raise ConfigurationError("subscribe needs a group_id; assign does not")
-        if isinstance(topics, str):
-            raise ConfigurationError("subscribe takes a list of topics")
         wanted = Topics.make(topics, pattern)
         if self._group is None:
             if self._reading.places:
@@ -249,8 +247,6 @@ class ConsumerCore:
 
     def seek(self, partition: tuple[str, int], offset: int, leader_epoch: int = -1) -> None:
         """Read on from `offset`; with the epoch it was committed with, truncation is noticed."""
-        if offset < 0:
-            raise ConfigurationError(f"offset {offset}")
         self._reading.seek(partition, offset, leader_epoch)
         self._arrived.set()
 
@@ -277,7 +273,7 @@ class ConsumerCore:
         self._arrived.set()
 
     async def offsets_for(
-        self, wanted: Mapping[K, int], timeout_ms: float | None = None
+        self, wanted: Mapping[K, offsets.TimestampOrEnd], timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAt]:
         """Offsets by timestamp, EARLIEST or LATEST, as this consumer's isolation level sees them."""
         asked = {TopicPartition(*partition): at for partition, at in wanted.items()}

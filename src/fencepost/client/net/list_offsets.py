@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Final, NamedTuple, Self
+from typing import Annotated, Final, NamedTuple, Self
 
+from fencepost.arguments import AtLeast
 from fencepost.client.net import retry
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.retry import Action
@@ -24,6 +25,7 @@ from fencepost.protocol.messages.list_offsets import (
 LATEST: Final = -1  # the end: high watermark, or the last stable offset under read_committed
 EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3  # the record with the highest timestamp (ListOffsets v7)
+TimestampOrEnd = Annotated[int, AtLeast(-5)]  # ms since the epoch, or one of these (-4, -5: KIP-405's of tiered logs)
 
 BY_DURATION: Final = "by_duration:"
 # ISO 8601 as java.time.Duration reads it: days, hours, minutes, seconds.

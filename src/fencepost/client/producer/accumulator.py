@@ -8,11 +8,11 @@ chunk at once. A chunk becomes one batch per partition; a record's fate is found
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from operator import index as index_of
 from typing import Any, Self
 
+from fencepost.arguments import FUNCTION, TEXT, WHOLE_NUMBER, kind_of
 from fencepost.client.net.runtime import Runtime
 from fencepost.client.producer.chunks import Chunk, Headers, OnDelivery
 from fencepost.client.producer.unhandled_failures import UnhandledFailures
@@ -20,6 +20,7 @@ from fencepost.config import ProducerConfig
 from fencepost.errors import RecordRejectedError
 from fencepost.protocol.records.headers import Header
 
+_HEADERS = kind_of(Sequence[object])
 RECORD_OVERHEAD = 21  # the most that lengths, deltas and attributes of a record take, without headers
 
 
@@ -77,14 +78,14 @@ class Accumulator:
         timestamp_ms: int | None,
         on_delivery: OnDelivery | None,
     ) -> tuple[Chunk, int]:
-        """Take one record; (chunk, index). Raises RecordRejectedError, TypeError."""
+        """Take one record; (chunk, index). Raises RecordRejectedError, TypeError, ConfigurationError."""
         size = RECORD_OVERHEAD
         if value is not None:
             size += len(value) if value.__class__ is bytes else len(value := _as_bytes(value, "value"))
         if key is not None:
             size += len(key) if key.__class__ is bytes else len(key := _as_bytes(key, "key"))
         pairs: list[Header] | None = None
-        if headers:
+        if headers is not None:
             pairs, more = _checked_headers(headers)
             size += more
         if size > self._max_record_bytes:
@@ -92,7 +93,7 @@ class Accumulator:
         if partition is not None or timestamp_ms is not None:
             partition, timestamp_ms = _checked_numbers(partition, timestamp_ms)
         with self._lock:
-            chunk = self.open.get(topic) or self._opened(topic)
+            chunk = self.open.get(topic if topic.__class__ is str else TEXT.of("topic", topic)) or self._opened(topic)
             values = chunk.values
             index = len(values)
             try:
@@ -207,14 +208,13 @@ def _put_extras(
     if on_delivery is not None:
         if chunk.callbacks is None:
             chunk.callbacks = {}
-        chunk.callbacks[index] = on_delivery
+        chunk.callbacks[index] = FUNCTION.of("on_delivery", on_delivery)
 
 
 def _checked_topic(topic: object) -> str:
-    if not isinstance(topic, str):
-        raise TypeError(f"a topic is text, not {type(topic).__name__}")
-    _check_encodable(topic, "a topic")
-    return topic
+    name: str = TEXT.of("topic", topic)
+    _check_encodable(name, "a topic")
+    return name
 
 
 def _check_encodable(text: str, what: str) -> None:
@@ -229,19 +229,16 @@ def _check_encodable(text: str, what: str) -> None:
 
 def _checked_numbers(partition: int | None, timestamp_ms: int | None) -> tuple[int | None, int | None]:
     if partition is not None:
-        partition = _as_int(partition, "partition")
+        partition = _whole("partition", partition)
     if timestamp_ms is not None:
-        timestamp_ms = _as_int(timestamp_ms, "timestamp_ms")
-        if not -(2**63) <= timestamp_ms < 2**63:
+        timestamp_ms = _whole("timestamp_ms", timestamp_ms)
+        if timestamp_ms >= 2**63:
             raise RecordRejectedError(f"a timestamp that 64 bits do not hold: {timestamp_ms}")
     return partition, timestamp_ms
 
 
-def _as_int(value: Any, what: str) -> int:
-    try:
-        return index_of(value)
-    except TypeError:
-        raise TypeError(f"a record's {what} is a whole number, not {type(value).__name__}") from None
+def _whole(name: str, value: int) -> int:
+    return value if value.__class__ is int and value >= 0 else int(WHOLE_NUMBER.of(name, value))
 
 
 def _as_bytes(value: Any, what: str) -> bytes:
@@ -254,7 +251,7 @@ def _as_bytes(value: Any, what: str) -> bytes:
 
 
 def _checked_headers(headers: Headers) -> tuple[list[Header], int]:
-    pairs: Iterable[Any] = headers.items() if isinstance(headers, Mapping) else headers
+    pairs: Iterable[Any] = headers.items() if isinstance(headers, Mapping) else _HEADERS.of("headers", headers)
     checked: list[Header] = []
     size = 0
     for pair in pairs:

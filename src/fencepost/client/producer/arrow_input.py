@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fencepost.arguments import checked
 from fencepost.client.producer.accumulator import RECORD_OVERHEAD
 from fencepost.client.producer.partitioner import UNDECIDED, Sticky, librdkafka_partitions, partitions_for_blob
 from fencepost.config import ProducerConfig
@@ -60,10 +61,14 @@ def by_topic(data: pa.RecordBatch | pa.Table) -> Iterator[tuple[str, pa.Table]]:
         yield str(topic), table.filter(pc.equal(topics, topic))
 
 
+@checked
 def pieces_of(
     topic: str | None, data: pa.RecordBatch | pa.Table, partition: int | None
 ) -> Iterator[tuple[str, pa.Table]]:
-    """(topic, rows) of a few megabytes each; all rows were looked at before the first. Raises ConfigurationError."""
+    """(topic, rows) of a few megabytes each; all rows were looked at before the first.
+
+    Raises ConfigurationError, TypeError.
+    """
     parts = by_topic(data) if topic is None else [(topic, data)]
     tables = [(name, check_table(part, partition)) for name, part in parts if len(part)]
     return ((name, piece) for name, table in tables for piece in in_pieces(table))

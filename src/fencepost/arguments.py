@@ -1,0 +1,231 @@
+"""What a public call is given is looked at before anything is done: by the types of its parameters, in this one place.
+
+`checked` makes a function refuse what its annotations do not allow: TypeError for another type, ConfigurationError (a
+ValueError) for a value that cannot be, each with the parameter's name, what came and what is meant. Beyond the types:
+a number is not negative and text is not empty, unless the parameter's default is, or `AtLeast`, `MAY_BE_EMPTY` say so;
+True is no number; text is no list of texts.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import functools
+import inspect
+import math
+import numbers
+import os
+import re
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
+
+from fencepost.errors import ConfigurationError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class AtLeast(NamedTuple):
+    """In an `Annotated` number: the lowest there is, where that is not 0."""
+
+    lowest: int
+
+
+MAY_BE_EMPTY: Final = "may be empty"  # in an `Annotated` text
+
+MaybeEmpty = typing.Annotated[str, MAY_BE_EMPTY]
+OrMinusOne = typing.Annotated[int, AtLeast(-1)]  # -1: not known, or not told
+
+
+class Kind(NamedTuple):
+    """A kind of value. `take(name, value)`: what the call works with, for a value that `fits`; raises as `checked`."""
+
+    meant: str
+    fits: Callable[[Any], bool]
+    take: Callable[[str, Any], Any]
+
+    def of(self, name: str, value: Any) -> Any:
+        """The value of the parameter `name`. Raises TypeError, ConfigurationError."""
+        if not self.fits(value):
+            raise TypeError(f"{name} is {value!r:.80} ({type(value).__name__}); {self.meant} is meant")
+        return self.take(name, value)
+
+
+def checked(function: Callable[P, R]) -> Callable[P, R]:
+    """The function, refusing wrong arguments when it is called (not when what it returns is awaited or iterated)."""
+    kinds: dict[str, Kind] = {}
+    untyped: Callable[..., R] = function
+
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        if not kinds:
+            kinds.update(_kinds(function))
+        taken = [kind.of(name, value) for (name, kind), value in zip(kinds.items(), args, strict=False)]
+        named = {name: kinds[name].of(name, value) if name in kinds else value for name, value in kwargs.items()}
+        return untyped(*taken, *args[len(taken) :], **named)
+
+    return functools.update_wrapper(call, function)
+
+
+def _kinds(function: Callable[..., Any]) -> dict[str, Kind]:
+    """Of each parameter, in order; anything goes for the first of a method."""
+    parameters = inspect.signature(function).parameters
+    texts = {name: one.annotation for name, one in parameters.items() if one.annotation is not inspect.Parameter.empty}
+    module = inspect.unwrap(function).__globals__
+    hints = typing.get_type_hints(types.SimpleNamespace(__annotations__=texts), module, include_extras=True)
+    return {name: kind_of(hints.get(name, Any), one.default) for name, one in parameters.items()}
+
+
+def kind_of(hint: Any, default: Any = inspect.Parameter.empty) -> Kind:
+    """The kind that an annotation stands for. Raises NotImplementedError for one that is new here."""
+    origin, parts = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Annotated:
+        return _annotated(parts[0], parts[1])
+    if isinstance(hint, TypeVar):
+        return kind_of(hint.__bound__)
+    if origin in (typing.Union, types.UnionType):
+        return _either([kind_of(part, default) for part in parts])
+    if origin is tuple and parts == (str, int):
+        return PAIR
+    if origin in (collections.abc.Iterable, collections.abc.Sequence):
+        return _list_of(kind_of(parts[0]))
+    if origin is collections.abc.Mapping:
+        return _mapping_of(kind_of(parts[0]), _annotated(str, MAY_BE_EMPTY) if parts[1] is str else kind_of(parts[1]))
+    if origin is collections.abc.Callable:
+        return FUNCTION
+    if origin is os.PathLike:
+        return _class(os.PathLike)
+    if origin is re.Pattern:
+        return Kind("a compiled pattern", lambda value: isinstance(value, re.Pattern), _as_it_is)
+    if hint in _PLAIN:
+        return _PLAIN[hint](default)
+    if isinstance(hint, type):
+        return _class(hint)
+    raise NotImplementedError(f"no kind of value for the annotation {hint!r}")
+
+
+def _as_it_is(_: str, value: Any) -> Any:
+    return value
+
+
+def _whole(lowest: int = 0) -> Kind:
+    def fits(value: Any) -> bool:
+        return type(value) is int or (isinstance(value, numbers.Integral) and not isinstance(value, bool))
+
+    def take(name: str, value: Any) -> Any:
+        if value < lowest:
+            raise ConfigurationError(f"{name} is {value!r}; it must be at least {lowest}")
+        return value
+
+    return Kind("a whole number", fits, take)
+
+
+def _number(lowest: float = 0) -> Kind:
+    def fits(value: Any) -> bool:
+        return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+    def take(name: str, value: Any) -> Any:
+        if not math.isfinite(value) or value < lowest:
+            raise ConfigurationError(f"{name} is {value!r}; it must be finite and at least {lowest:g}")
+        return value
+
+    return Kind("a number", fits, take)
+
+
+def _text(*, may_be_empty: bool = False) -> Kind:
+    def take(name: str, value: str) -> str:
+        if not value and not may_be_empty:
+            raise ConfigurationError(f"{name} is ''; it must not be empty")
+        return value
+
+    return Kind("text", lambda value: isinstance(value, str), take)
+
+
+def _annotated(hint: Any, extra: Any) -> Kind:
+    if isinstance(extra, AtLeast):
+        return _whole(extra.lowest)
+    if extra == MAY_BE_EMPTY:
+        return _text(may_be_empty=True)
+    raise NotImplementedError(f"no kind of value for {hint!r} annotated with {extra!r}")
+
+
+def _either(kinds: list[Kind]) -> Kind:
+    def take(name: str, value: Any) -> Any:
+        return next(kind for kind in kinds if kind.fits(value)).take(name, value)
+
+    return Kind(" or ".join(kind.meant for kind in kinds), lambda value: any(kind.fits(value) for kind in kinds), take)
+
+
+def _list_of(item: Kind) -> Kind:
+    def fits(value: Any) -> bool:
+        if isinstance(value, (str, bytes, bytearray, memoryview, Mapping)) or not hasattr(value, "__iter__"):
+            return False
+        return not (isinstance(value, tuple) and item is not ANYTHING and item.fits(value))  # a single pair, say
+
+    def take(name: str, value: Any) -> list[Any]:
+        return [item.of(f"{name}[{number}]", one) for number, one in enumerate(value)]
+
+    return Kind(f"a list (each {item.meant})", fits, take)
+
+
+def _mapping_of(key: Kind, value: Kind) -> Kind:
+    def take(name: str, given: Mapping[Any, Any]) -> dict[Any, Any]:
+        return {key.of(f"a key of {name}", one): value.of(f"{name}[{one!r}]", other) for one, other in given.items()}
+
+    meant = f"a mapping ({key.meant} to {value.meant})"
+    return Kind(meant, lambda given: isinstance(given, Mapping), take)
+
+
+def _class(wanted: type) -> Kind:
+    def fits(value: Any) -> bool:
+        return isinstance(value, wanted)
+
+    names: tuple[str, ...] | None = getattr(wanted, "_fields", None)
+    if names is None:
+        article = "an" if wanted.__name__[0] in "AEIO" else "a"
+        return Kind(f"{article} {wanted.__name__}", fits, _as_it_is)
+    hints = typing.get_type_hints(wanted, include_extras=True)
+    defaults: Mapping[str, Any] = getattr(wanted, "_field_defaults", {})
+    fields = {name: kind_of(hints[name], defaults.get(name, inspect.Parameter.empty)) for name in names}
+
+    def take(name: str, value: Any) -> Any:
+        return wanted(*(kind.of(f"{name}.{field}", getattr(value, field)) for field, kind in fields.items()))
+
+    return Kind(f"{wanted.__name__}({', '.join(fields)})", fits, take)
+
+
+def _pair() -> Kind:
+    topic, partition = _text(), _whole()
+
+    def fits(value: Any) -> bool:
+        return isinstance(value, tuple) and len(value) == 2 and topic.fits(value[0]) and partition.fits(value[1])
+
+    def take(name: str, value: tuple[str, int]) -> tuple[str, int]:
+        topic.take(f"the topic of {name}", value[0])
+        partition.take(f"the partition of {name}", value[1])
+        return value
+
+    return Kind('a pair ("topic", 0)', fits, take)
+
+
+def _lowest(default: Any) -> Any:
+    return min(default, 0) if isinstance(default, (int, float)) else 0
+
+
+PAIR: Final = _pair()
+ANYTHING: Final = Kind("anything", lambda _: True, _as_it_is)
+TEXT: Final = _text()
+WHOLE_NUMBER: Final = _whole()
+NUMBER: Final = _number()
+FUNCTION: Final = Kind("a function", callable, _as_it_is)
+
+_PLAIN: Final[dict[Any, Callable[[Any], Kind]]] = {
+    Any: lambda _: ANYTHING,
+    object: lambda _: ANYTHING,
+    None: lambda _: Kind("None", lambda value: value is None, _as_it_is),
+    type(None): lambda _: Kind("None", lambda value: value is None, _as_it_is),
+    bool: lambda _: Kind("True or False", lambda value: isinstance(value, bool), _as_it_is),
+    int: lambda default: _whole(_lowest(default)),
+    float: lambda default: _number(_lowest(default)),
+    str: lambda default: _text(may_be_empty=default == ""),
+}

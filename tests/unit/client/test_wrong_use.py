@@ -1,0 +1,319 @@
+"""Every parameter of every public call, given what is not meant: refused at once, by name, before anything is asked.
+
+The rows say what each annotation takes of `GIVEN`; everything else has to be refused. A new parameter whose annotation
+has no row fails here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pytest
+
+import fencepost
+from fencepost.broker.embedded_control import BrokerClock, BrokerDisk, BrokerFaults, Fault
+from fencepost.client import aio, blocking
+from fencepost.client.admin.transactions import ProducerDescription
+from fencepost.errors import ConfigurationError
+from fencepost.testing import read_all
+
+NOWHERE = "127.0.0.1:1"
+
+GIVEN: dict[str, Any] = {
+    "none": None,
+    "whole": 5,
+    "negative": -9,
+    "fraction": 1.5,
+    "nan": float("nan"),
+    "truth": True,
+    "text": "text",
+    "empty": "",
+    "bytes": b"bytes",
+    "pair": ("t", 0),
+    "list of a pair": [("t", 0)],
+    "list of texts": ["a"],
+    "list of empty texts": [""],
+    "list of numbers": [5],
+    "list of negative numbers": [-9],
+    "list of wrong pairs": [("t", "0")],
+    "list of turned pairs": [(0, "t")],
+    "list of pairs of nothing": [("", 0)],
+    "list of pairs below": [("t", -1)],
+    "texts": {"a": "b"},
+    "texts to numbers": {"a": 5},
+    "pairs to numbers": {("t", 0): 5},
+    "pairs to negative numbers": {("t", 0): -9},
+    "pairs to texts": {("t", 0): "5"},
+    "pairs to tuples": {("t", 0): (5, "")},
+    "pairs to bad offsets": {("t", 0): fencepost.OffsetAndMetadata(-9)},
+    "function": len,
+    "thing": object(),
+}
+
+# annotation: what of the above it takes (of which the first stands in where another parameter is tried)
+PAIRS, POSITIONS = "list of a pair", "pairs to numbers"
+TAKES: dict[str, str] = {
+    "str": "text",
+    "MaybeEmpty": "text, empty",
+    "str | None": "text, none",
+    "str | int": "text, whole, truth",
+    "str | os.PathLike[str] | None": "text, none",
+    "str | Sequence[str]": "text, empty, list of texts",
+    "int": "whole",
+    "int | None": "whole, none",
+    "int | str": "whole",
+    "float": "whole, fraction",
+    "float | None": "none, whole, fraction",
+    "bool": "truth",
+    "bytes | None": "none, bytes",
+    "object": ", ".join(GIVEN),
+    "tuple[str, int]": "pair",
+    "Iterable[str]": "list of texts",
+    "Iterable[str] | re.Pattern[str]": "list of texts",
+    "str | re.Pattern[str] | None": "none, text",
+    "Iterable[str] | None": "list of texts, none",
+    "Sequence[str]": "list of texts",
+    "Sequence[str] | None": "list of texts, none",
+    "Iterable[int]": "list of numbers",
+    "Iterable[int] | None": "list of numbers, none",
+    "Iterable[tuple[str, int]]": PAIRS,
+    "Iterable[tuple[str, int]] | None": f"{PAIRS}, none",
+    "Sequence[tuple[str, int]]": PAIRS,
+    "Mapping[str, Any]": "texts, texts to numbers",
+    "Mapping[str, object] | None": "none, texts, texts to numbers",
+    "Mapping[str, str]": "texts",
+    "Mapping[str, str] | None": "none, texts",
+    "Mapping[str, str | None]": "texts",
+    "Mapping[K, OffsetAndMetadata | int]": POSITIONS,
+    "Mapping[K, OffsetAndMetadata | int] | None": f"{POSITIONS}, none",
+    "Mapping[K, offsets.TimestampOrEnd]": POSITIONS,
+    "Mapping[K, OrMinusOne]": POSITIONS,
+    "GroupMetadata | str": "text",
+    "PreparedTransaction": "",
+    "PreparedTransaction | str": "text",
+    "Isolation": "",
+    "ErrorCode | int": "whole",
+    "ProducerDescription": "",
+    "Iterable[Acl]": "",
+    "Iterable[AclFilter]": "",
+    "AclFilter | None": "none",
+    "Headers | None": "none",
+    "OnDelivery | None": "none, function",
+    "OnCommit | None": "none, function",
+    "RebalanceListener | None": "none",
+    "Consumer | None": "none",
+    "Broker": "",
+    "pa.RecordBatch | pa.Table": "",
+}
+# Settings are texts in properties files, and are read as such.
+SETTINGS_TAKE: dict[str, str] = TAKES | {
+    "str": "text, empty",
+    "str | None": "text, empty, none",
+    "int": "whole, text",
+    "int | None": "whole, none",
+    "int | str": "whole",
+    "float": "whole, fraction",
+    "bool": "truth",
+    "Sequence[str]": "list of texts, list of empty texts, text, empty",  # looked at when a group is joined
+    "str | Sequence[str]": "text, empty, list of texts, list of empty texts",
+    "Sequence[Any]": "",
+    "ssl.SSLContext | None": "none",
+    "Callable[[], Any] | None": "none, function",
+    "str | Callable[[str, bytes | None, bytes | None, int], int | None]": "function",
+}
+# Where nothing of the above is right, what is.
+RIGHT: dict[str, Any] = {
+    "PreparedTransaction": fencepost.PreparedTransaction(1, 0),
+    "ProducerDescription": ProducerDescription(1, 0, -1, -1, -1, -1),
+    "pa.RecordBatch | pa.Table": pa.table({"value": ["v"]}),
+    "Broker": fencepost.Broker(),
+    "Iterable[Acl]": [],
+    "Iterable[AclFilter]": [],
+    "Isolation": fencepost.Isolation.READ_COMMITTED,
+}
+
+CLASSES: dict[str, list[type]] = {
+    "blocking": [fencepost.Producer, fencepost.Consumer, fencepost.Admin],
+    "asyncio": [fencepost.AsyncProducer, fencepost.AsyncConsumer, fencepost.AsyncAdmin],
+}
+
+
+class Wrong(NamedTuple):
+    """A parameter of a call, what it is given, and the right arguments of the others."""
+
+    call: str
+    parameter: str
+    kind: str
+    others: dict[str, Any]
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        return {**self.others, self.parameter: GIVEN[self.kind]}
+
+
+def public_calls(of: type) -> list[str]:
+    """The names of what a class of ours lets others call."""
+    ours = [one for one in of.__mro__ if one.__module__.startswith("fencepost")]
+    found = {name for one in ours for name in vars(one) if not name.startswith("_")}
+    return sorted(name for name in found if callable(getattr(of, name)))
+
+
+def right(annotation: str) -> Any:
+    if annotation in RIGHT:
+        return RIGHT[annotation]
+    return GIVEN[TAKES[annotation].split(", ")[0]]
+
+
+def wrong_uses(name: str, function: Callable[..., Any], takes: dict[str, str] = TAKES) -> Iterator[Wrong]:
+    """Each parameter with each thing that it does not take."""
+    parameters = [one for one in inspect.signature(function).parameters.values() if one.name != "self"]
+    texts = {one.name: str(one.annotation).replace("Async", "") for one in parameters}
+    for one in parameters:
+        taken = takes[texts[one.name]].split(", ") + (["empty"] if one.default == "" else [])
+        others = {
+            other.name: right(texts[other.name])
+            for other in parameters
+            if other is not one and other.default is inspect.Parameter.empty
+        }
+        yield from (Wrong(name, one.name, kind, others) for kind in GIVEN if kind not in taken)
+
+
+def shown(value: Any) -> Iterator[str]:
+    """How an error may show what came: as it is, its type, or the part of it that is wrong."""
+    yield repr(value)[:40]
+    yield "=...: "  # of what is secret
+    yield type(value).__name__
+    if isinstance(value, (list, tuple, dict)):
+        for part in value:
+            yield from shown(part)
+    if isinstance(value, dict):
+        for part in value.values():
+            yield from shown(part)
+
+
+def judged(use: Wrong, error: Exception | None) -> str | None:
+    """What is wrong with how a wrong use was told; None if nothing is."""
+    if not isinstance(error, (TypeError, ConfigurationError)):
+        return f"{use.call}({use.parameter}={GIVEN[use.kind]!r}): {error!r}"
+    told = str(error)
+    if use.parameter.removesuffix("s") not in told or not any(one in told for one in shown(GIVEN[use.kind])):
+        return f"{use.call}({use.parameter}={GIVEN[use.kind]!r}) is told obscurely: {error!r}"
+    return None
+
+
+def tried(call: Callable[..., Any], use: Wrong) -> str | None:
+    try:
+        call(**use.arguments)
+    except Exception as error:  # noqa: BLE001 (judged)
+        return judged(use, error)
+    return judged(use, None)
+
+
+@pytest.mark.parametrize("client_type", CLASSES["blocking"], ids=lambda one: one.__name__)
+def test_the_blocking_clients_refuse_it(client_type: type) -> None:
+    complaints, uses = [], 0
+    with client_type(NOWHERE) as client:
+        for name in public_calls(client_type):
+            for use in wrong_uses(name, getattr(client, name)):
+                uses += 1
+                complaints.append(tried(getattr(client, name), use))
+        assert [one for one in complaints if one] == []
+        assert not client._core.cluster._links  # nobody was asked
+    assert uses > 250
+
+
+@pytest.mark.parametrize("client_type", CLASSES["asyncio"], ids=lambda one: one.__name__)
+def test_the_clients_for_asyncio_refuse_it(client_type: type) -> None:
+    async def outcome(call: Callable[..., Any], use: Wrong) -> str | None:
+        try:
+            found = call(**use.arguments)
+            if inspect.isawaitable(found):
+                await found
+        except Exception as error:  # noqa: BLE001 (judged)
+            return judged(use, error)
+        return judged(use, None)
+
+    async def main() -> int:
+        complaints, uses = [], 0
+        async with client_type(NOWHERE) as client:
+            for name in public_calls(client_type):
+                for use in wrong_uses(name, getattr(client, name)):
+                    uses += 1
+                    complaints.append(await outcome(getattr(client, name), use))
+            assert [one for one in complaints if one] == []
+            assert not client._core.cluster._links
+        return uses
+
+    assert asyncio.run(main()) > 250
+
+
+@pytest.mark.parametrize(
+    "client_type", [one for both in CLASSES.values() for one in both], ids=lambda one: one.__name__
+)
+def test_settings_of_the_wrong_kind_are_refused(client_type: type) -> None:
+    config_type = client_type._config_type  # type: ignore[attr-defined]
+    uses = list(wrong_uses("make", config_type, SETTINGS_TAKE))
+    assert len(uses) > 500
+    told = [tried(lambda **settings: config_type.make(settings), use) for use in uses]
+    assert [one for one in told if one] == []
+
+
+def test_the_embedded_broker_refuses_it() -> None:
+    broker = fencepost.Broker()
+    things: list[Any] = [broker, broker.clock, broker.faults, broker.faults.disk, broker.faults.fail("Produce", 5)]
+    assert [type(one) for one in things[1:]] == [BrokerClock, BrokerFaults, BrokerDisk, Fault]
+    complaints = [tried(fencepost.Broker, use) for use in wrong_uses("Broker", fencepost.Broker)]
+    for thing in things:
+        for name in public_calls(type(thing)):
+            complaints += [tried(getattr(thing, name), use) for use in wrong_uses(name, getattr(thing, name))]
+    complaints += [tried(read_all, use) for use in wrong_uses("read_all", read_all)]
+    assert len(complaints) > 500
+    assert [one for one in complaints if one] == []
+
+
+def test_deliveries_and_prepared_transactions_refuse_it() -> None:
+    with fencepost.Producer(NOWHERE) as producer:
+        delivery = producer.send("t", b"v")
+        bulk = blocking.BulkDelivery([])
+        calls: dict[str, Callable[..., Any]] = {
+            "result": delivery.result,
+            "exception": delivery.exception,
+            "bulk": bulk.result,
+            "prepared": fencepost.PreparedTransaction,
+            "parse": fencepost.PreparedTransaction.parse,
+        }
+        uses = [use for name, call in calls.items() for use in wrong_uses(name, call)]
+        assert len(uses) > 80
+        assert [told for use in uses if (told := tried(calls[use.call], use))] == []
+        assert public_calls(blocking.Delivery) == ["done", "exception", "result"]
+        assert public_calls(blocking.BulkDelivery) == ["done", "result"]
+        assert public_calls(aio.AsyncDelivery) == public_calls(aio.AsyncBulkDelivery) == ["done"]
+        with pytest.raises(fencepost.errors.ProduceFailedError):
+            producer.close(0)
+
+
+def test_every_public_class_is_looked_at() -> None:
+    values = {"GroupMetadata", "Isolation", "OffsetAndMetadata", "Record", "RecordMetadata", "TopicPartition"}
+    told = {"RebalanceListener"}  # calls of the application's, not ours
+    looked_at = {one.__name__ for both in CLASSES.values() for one in both} | {"Broker", "PreparedTransaction"}
+    public = {name for name in fencepost.__all__ if inspect.isclass(getattr(fencepost, name))}
+    assert public == values | told | looked_at
+
+
+def test_a_parameter_without_a_row_is_seen() -> None:
+    def new(topic: complex) -> None:
+        """With an annotation that is new."""
+
+    with pytest.raises(KeyError, match="complex"):
+        list(wrong_uses("new", new))
+
+
+def test_what_is_taken_in_silence_or_told_obscurely_is_seen() -> None:
+    use = Wrong("call", "topic", "whole", {})
+    assert tried(lambda topic: None, use) == "call(topic=5): None"
+    assert tried(lambda topic: topic[0], use) is not None  # 'int' object is not subscriptable
+    assert judged(use, TypeError("topic is 5 (int); text is meant")) is None
