@@ -443,7 +443,7 @@ def _must_be(arm: Any) -> str:
 
 
 def _as(arm: Any, value: Any) -> Any:
-    """The value as a type of a hint; text is read as in Kafka's properties files. Raises OverflowError or ValueError."""
+    """The value as a type of a hint; text is read as in properties files. Raises OverflowError or ValueError."""
     kind = get_origin(arm) or arm
     if kind is bool and isinstance(value, (bool, str)) and str(value).lower() in {"true", "false"}:
         return str(value).lower() == "true"
