@@ -13,7 +13,6 @@ import functools
 import inspect
 import math
 import numbers
-import os
 import re
 import types
 import typing
@@ -93,14 +92,12 @@ def kind_of(hint: Any, default: Any = inspect.Parameter.empty) -> Kind:
         return _mapping_of(kind_of(parts[0]), _annotated(str, MAY_BE_EMPTY) if parts[1] is str else kind_of(parts[1]))
     if origin is collections.abc.Callable:
         return FUNCTION
-    if origin is os.PathLike:
-        return _class(os.PathLike)
     if origin is re.Pattern:
         return Kind("a compiled pattern", lambda value: isinstance(value, re.Pattern), _as_it_is)
     if hint in _PLAIN:
         return _PLAIN[hint](default)
-    if isinstance(hint, type):
-        return _class(hint)
+    if isinstance(origin or hint, type):
+        return _class(origin or hint)
     raise NotImplementedError(f"no kind of value for the annotation {hint!r}")
 
 
