@@ -90,8 +90,8 @@ class Accumulator:
             size += more
         if size > self._max_record_bytes:
             raise RecordRejectedError(f"a record of {size} bytes; max_request_size is {self._max_record_bytes}")
-        if partition is not None or timestamp_ms is not None:
-            partition, timestamp_ms = _checked_numbers(partition, timestamp_ms)
+        if partition is not None or timestamp_ms is not None or on_delivery is not None:
+            partition, timestamp_ms = _checked_extras(partition, timestamp_ms, on_delivery)
         with self._lock:
             chunk = self.open.get(topic if topic.__class__ is str else TEXT.of("topic", topic)) or self._opened(topic)
             values = chunk.values
@@ -208,7 +208,7 @@ def _put_extras(
     if on_delivery is not None:
         if chunk.callbacks is None:
             chunk.callbacks = {}
-        chunk.callbacks[index] = FUNCTION.of("on_delivery", on_delivery)
+        chunk.callbacks[index] = on_delivery
 
 
 def _checked_topic(topic: object) -> str:
@@ -227,7 +227,11 @@ def _check_encodable(text: str, what: str) -> None:
         raise RecordRejectedError(f"{what} cannot be written in UTF-8: {text!r:.80}") from None
 
 
-def _checked_numbers(partition: int | None, timestamp_ms: int | None) -> tuple[int | None, int | None]:
+def _checked_extras(
+    partition: int | None, timestamp_ms: int | None, on_delivery: OnDelivery | None
+) -> tuple[int | None, int | None]:
+    if on_delivery is not None:
+        FUNCTION.of("on_delivery", on_delivery)
     if partition is not None:
         partition = _whole("partition", partition)
     if timestamp_ms is not None:

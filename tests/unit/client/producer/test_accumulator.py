@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fencepost.client.producer.accumulator import Accumulator
-from fencepost.errors import RecordRejectedError
+from fencepost.errors import ConfigurationError, RecordRejectedError
 
 
 def accumulator(wake: Callable[[], object] = lambda: None, **sizes: int) -> Accumulator:
@@ -116,7 +116,9 @@ def test_what_is_refused_leaves_no_chunk_that_nobody_was_told_of() -> None:
         (TypeError, {"partition": "0"}),
         (TypeError, {"timestamp_ms": 1.5}),
         (RecordRejectedError, {"timestamp_ms": 2**63}),
-        (RecordRejectedError, {"timestamp_ms": -(2**63) - 1}),
+        (ConfigurationError, {"timestamp_ms": -1}),
+        (ConfigurationError, {"partition": -1}),
+        (TypeError, {"on_delivery": "told"}),
         (RecordRejectedError, {"headers": {"\ud800": b""}}),
     ]
     for error, extras in refused:
