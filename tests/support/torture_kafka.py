@@ -15,7 +15,7 @@ from fencepost.check.history.file import operations_of
 from fencepost.check.history.model import History
 from fencepost.check.history.timeline import page
 from fencepost.check.history.verdict import judge, text_of
-from fencepost.torture.supervisor import Options, Torture
+from fencepost.torture.supervisor import FAULTS, Options, Torture
 from tests.support.apache_kafka import ApacheKafka
 
 
@@ -31,6 +31,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=3)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--client", default="fencepost")
+    parser.add_argument("--faults", nargs="*", default=FAULTS, choices=FAULTS)
     parser.add_argument("--history", type=Path, default=Path("history.jsonl"))
     parser.add_argument("--html", type=Path)
     given = parser.parse_args()
@@ -49,6 +50,7 @@ def main() -> int:
             keep=False,
             work=Path(work),
             broker=kafka,
+            faults=tuple(given.faults),
         )
         Torture(options, say).run(given.history)
     with given.history.open(encoding="utf-8") as lines:

@@ -46,6 +46,14 @@ def torture(
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a page with a timeline of each anomaly.")
     ] = None,
+    faults: Annotated[
+        str,
+        typer.Option(
+            metavar="NAMES",
+            help="Only these, with commas: kill-client, pause-client, cancel, cut, away, one-way, requests (lost, "
+            "swallowed, late), kill-broker, pause-broker.",
+        ),
+    ] = "",
     topic_prefix: Annotated[str, typer.Option(help="Begins the names of topics, groups and ids; drawn if empty.")] = "",
     keep: Annotated[bool, typer.Option("--keep", help="Keep the topics and the clients' files.")] = False,
     as_json: Json = False,
@@ -59,17 +67,21 @@ def torture(
     Example: fencepost torture --start fencepost --minutes 2 --html torture.html
     """
     from fencepost.torture.clients import CLIENTS, needs
+    from fencepost.torture.supervisor import FAULTS
 
     if client not in CLIENTS:
         raise typer.BadParameter(f"{client!r} is not {' or '.join(CLIENTS)}", param_hint="--client")
     if not bootstrap_servers and start != OURS:
         raise typer.BadParameter("is needed, unless --start fencepost", param_hint="--bootstrap-servers")
+    chosen = tuple(name.strip() for name in faults.split(",")) if faults else FAULTS
+    if not set(chosen) <= set(FAULTS):
+        raise typer.BadParameter(f"{faults!r} is not of {', '.join(FAULTS)}", param_hint="--faults")
     missing = needs(client)
     if missing is not None:
         _refuse(missing)
     work = Path(tempfile.mkdtemp(prefix="fencepost-torture-"))
     try:
-        _run(bootstrap_servers, start, broker_pid, minutes, seed, client, history, topic_prefix, keep, work)
+        _run(bootstrap_servers, start, broker_pid, minutes, seed, client, history, chosen, topic_prefix, keep, work)
     finally:
         if keep:
             _say(f"the clients' files are in {work}")
@@ -88,6 +100,7 @@ def _run(
     seed: int,
     client: str,
     history: Path,
+    faults: tuple[str, ...],
     prefix: str,
     keep: bool,
     work: Path,
@@ -115,6 +128,7 @@ def _run(
             work=work,
             broker=broker,
             broker_pid=broker_pid,
+            faults=faults,
         )
         Torture(options, _say).run(history)
     except (TortureError, StartupError, KafkaError, OSError) as error:

@@ -21,8 +21,9 @@ from fencepost.torture.fault_proxy import FaultProxy, Lottery
 from fencepost.torture.settling import clean_up, create_topics, settle
 from fencepost.torture.worker import Job
 
-__all__ = ["Options", "Torture", "TortureError"]
+__all__ = ["FAULTS", "Options", "Torture", "TortureError"]
 
+FAULTS = ("kill-client", "pause-client", "cancel", "cut", "away", "one-way", "requests", "kill-broker", "pause-broker")
 START_S = 120.0
 END_S = 60.0
 STUCK_MS = 30_000
@@ -56,6 +57,7 @@ class Options:
     work: Path
     broker: RestartableBroker | None = None
     broker_pid: int | None = None
+    faults: tuple[str, ...] = FAULTS
 
 
 @dataclass(slots=True)
@@ -92,6 +94,7 @@ class Torture:
         self.say(f"topics {', '.join(self.topics)} on {options.bootstrap_servers}")
         chance = Random(options.seed)
         lottery = Lottery(chance.randrange(2**32), one_in=40)
+        lottery.enabled = "requests" in options.faults
         host, _, port = options.bootstrap_servers.split(",")[0].rpartition(":")
         try:
             with FaultProxy((host.strip("[]"), int(port)), lottery) as proxy:
@@ -218,18 +221,16 @@ class Torture:
 
     def _harm(self, chance: Random, proxy: FaultProxy, now: float) -> None:
         """Something bad; what ends it is done later."""
-        deeds = ["kill client", "pause client", "cancel", "cancel", "cut", "away", "one way"]
-        if self.options.broker is not None:
-            deeds += ["kill broker", "pause broker"]
-        elif self.options.broker_pid is not None:
-            deeds.append("pause broker")
-        deed = chance.choice(deeds)
+        possible = self._possible()
+        if not possible:
+            return
+        deed = chance.choice(possible)
         self.happened[deed] += 1
-        if deed in ("kill client", "pause client", "cancel"):
+        if deed in ("kill-client", "pause-client", "cancel"):
             self._harm_worker(deed, chance, now)
-        elif deed == "kill broker":
+        elif deed == "kill-broker":
             self._kill_broker(chance)
-        elif deed == "pause broker":
+        elif deed == "pause-broker":
             self._pause_broker(now + chance.uniform(0.5, 8))
         elif deed == "cut":
             proxy.cut()
@@ -241,6 +242,14 @@ class Torture:
             proxy.one_way = True
             self._later.append((now + chance.uniform(0.5, 8), lambda: setattr(proxy, "one_way", False)))
 
+    def _possible(self) -> list[str]:
+        impossible = {"requests"}  # the lottery's
+        if self.options.broker is None:
+            impossible.add("kill-broker")
+            if self.options.broker_pid is None:
+                impossible.add("pause-broker")
+        return [fault for fault in self.options.faults if fault not in impossible]
+
     def _harm_worker(self, deed: str, chance: Random, now: float) -> None:
         ready = [worker for worker in self._workers if worker.starts_at is None and worker.resumes_at is None]
         if not ready:
@@ -248,7 +257,7 @@ class Torture:
         worker = chance.choice(ready)
         if deed == "cancel":
             worker.process.send_signal(signal.SIGUSR1)
-        elif deed == "pause client":
+        elif deed == "pause-client":
             worker.process.send_signal(signal.SIGSTOP)
             worker.resumes_at = now + chance.choice((1, 5, 15)) * chance.uniform(0.5, 1.5)
         else:

@@ -15,6 +15,7 @@ from fencepost import Admin, Broker
 from fencepost.check.history.file import operations_of
 from fencepost.check.history.model import History, Outcome
 from fencepost.check.history.verdict import judge
+from fencepost.cli.main import main
 from fencepost.torture import clients
 from fencepost.torture.supervisor import Options, Torture
 
@@ -64,3 +65,18 @@ def test_a_client_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     assert clients.needs("fencepost") is None
     assert "pip install confluent-kafka" in (clients.needs("confluent") or "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--client", "sarama"], "'sarama' is not"),
+        (["--faults", "kill-moon"], "'kill-moon' is not of"),
+        ([], "is needed, unless"),
+    ],
+)
+def test_wrong_options_are_named(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["torture", *arguments, *(["--start", "fencepost"] if arguments else [])])
+    assert ended.value.code == 2
+    assert told in capsys.readouterr().err
