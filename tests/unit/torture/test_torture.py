@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from fencepost import Admin, Broker
+from fencepost.broker.log.partition import PartitionLog
 from fencepost.check.history.file import operations_of
 from fencepost.check.history.model import History, Outcome
 from fencepost.check.history.verdict import judge
@@ -80,3 +81,21 @@ def test_wrong_options_are_named(arguments: list[str], told: str, capsys: pytest
         main(["torture", *arguments, *(["--start", "fencepost"] if arguments else [])])
     assert ended.value.code == 2
     assert told in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_broker_that_hides_what_was_aborted_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PartitionLog, "aborted_between", lambda self, start, end: [])
+    for minutes in (0.05, 0.5, 2.0):  # until somebody has aborted something, however busy the machine is
+        work = tmp_path / str(minutes)
+        work.mkdir()
+        with Broker() as broker:
+            options = Options(broker.bootstrap_servers, minutes, 8, "fencepost", "storm-", False, work, faults=("cut",))
+            Torture(options, lambda line: None).run(tmp_path / "history.json")
+        history = loaded(tmp_path / "history.json")
+        aborted = [one for one in history.transactions.values() if one.outcome is Outcome.ABORTED]
+        if any(send.ok for one in aborted for send in one.sends):
+            break
+    verdict = judge(history, 1)
+    assert "aborted_read" in verdict.counts
+    assert [anomaly.operations[0].F for anomaly in verdict.kept if anomaly.check == "aborted_read"] == ["begin"]
