@@ -58,7 +58,7 @@ def an_open_that_reads_before_it_claims(monkeypatch: pytest.MonkeyPatch) -> None
 def an_abort_that_does_not_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     """The decision took effect, its answer was lost."""
 
-    def abort(sink: str, messages: Sequence[Any]) -> plan.Plan[plan.AbortOutcome]:
+    def abort(sink: str, messages: Sequence[Any], claim: Any = None) -> plan.Plan[plan.AbortOutcome]:
         prepared = [one for one in messages if isinstance(one, plan.Prepared)]
         ends = tuple(plan.End(one.transactional_id, one.pair, commit=False) for one in prepared)
         if ends:

@@ -250,6 +250,48 @@ def test_a_batch_write_whose_tasks_all_die_leaves_nothing_open(broker: Broker) -
     assert committed_rows(sink) == 5
 
 
+def test_a_streams_batch_whose_tasks_all_die_leaves_nothing_open(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The commit worker has no message; it finds the claim where the planning process of its driver has left it."""
+    sink = Sink(broker)
+    folders = {driver: tmp_path / driver for driver in ("first", "second")}
+
+    def act_in(driver: str) -> None:
+        folders[driver].mkdir(exist_ok=True)
+        monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{folders[driver]},/another")
+
+    def planned() -> StreamWriter:
+        writer: StreamWriter = pickle.loads(pickle.dumps(sink.writer()))
+        return writer
+
+    act_in("first")
+    planned().write_partition(rows(5), QUERY, 0)
+    assert len(open_ids(sink)) == 1
+    sink.writer().abort([None, None], 0)
+    assert open_ids(sink) == []
+    # A newer run's transactions are not an older one's, whatever of it is still alive.
+    writer = planned()
+    act_in("second")
+    newer = planned().write_partition(rows(7), QUERY, 0)
+    act_in("first")
+    with pytest.raises(SupersededError):
+        writer.write_partition(rows(5), QUERY, 0)
+    sink.writer().abort([None], 0)
+    assert len(open_ids(sink)) == 1
+    act_in("second")
+    sink.writer().commit([newer], 0)
+    sink.writer().abort([None], 0)  # late, and without effect
+    assert committed_rows(sink) == 7
+    assert "claim is not known" not in caplog.text
+    # Without a folder it is said what may be left.
+    planned().write_partition(rows(5), QUERY, 1)
+    monkeypatch.delenv("SPARK_LOCAL_DIRS")
+    sink.writer().abort([None, None], 1)
+    assert "its claim is not known here" in caplog.text
+    assert len(open_ids(sink)) == 1
+
+
 class BrokenFrame:
     """A data frame for foreachBatch, one of whose tasks fails when another one has written. Spark's part is played."""
 

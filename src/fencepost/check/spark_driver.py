@@ -187,7 +187,7 @@ class Driver:
         messages = await self._tasks(opened, batch, stop_in_write)
         failed = [message for message in messages if message is None]
         if failed:
-            await self._abort(messages)
+            await self._abort(messages, opened)
             if self._told is not None:
                 raise self._told
             raise QueryStopped if stop_in_write else QueryFailed(f"tasks of batch {batch} failed")
@@ -201,15 +201,15 @@ class Driver:
             await worker.process.start(f"commit {batch}", lambda: worker.hands.commit(batch, messages, saved))
         except (KafkaError, ProcessLost):
             self._committer = None
-            await self._abort(messages)
+            await self._abort(messages, opened)
             raise
         if stop and not stop_in_write:
             raise QueryStopped  # the commit has run to its end, the commit log is not written
 
-    async def _abort(self, messages: list[bytes | None]) -> None:
+    async def _abort(self, messages: list[bytes | None], opened: bytes) -> None:
         worker = self._committer = self._worker("committer", self._committer)
         try:
-            await worker.process.start("abort", lambda: worker.hands.abort(messages))
+            await worker.process.start("abort", lambda: worker.hands.abort(messages, opened))
         except SinkContradictionError:
             raise
         except (KafkaError, ProcessLost) as error:  # the query fails with what failed it first

@@ -106,9 +106,10 @@ class SinkHands:
 
         return await self._run(plan.commit_batch(self._sink, batch, _unpickled(messages)), {plan.SaveOffsets: save})
 
-    async def abort(self, messages: Sequence[bytes | None]) -> plan.AbortOutcome:
-        """In the commit worker."""
-        return await self._run(plan.abort_batch(self._sink, _unpickled(messages)), {})
+    async def abort(self, messages: Sequence[bytes | None], opened: bytes) -> plan.AbortOutcome:
+        """In the commit worker, which knows the claim of what its driver has `opened`."""
+        claim = pickle.loads(opened).claim
+        return await self._run(plan.abort_batch(self._sink, _unpickled(messages), claim), {})
 
     async def _run(self, steps: plan.Plan[T], own: dict[type, OwnStep]) -> T:
         """As StepRunner.run, with a task's own steps, and a line of the trace for each step."""

@@ -1,26 +1,23 @@
-"""A small world for plan.py: Kafka's transaction coordinator, Spark as it was seen to call a Python sink, and faults.
-
-The coordinator gives InitProducerId's and EndTxn v5's answers as Apache Kafka 4.3.1 was seen to give them; markers are
-instant, so 51 never shows. Level A (keep-prepared) follows KIP-939's two pairs. Everything is driven by `choose(n)`.
-"""
+"""A small world for plan.py: a coordinator, drivers, and faults. Everything is driven by `choose(n)`."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from fencepost.errors import KafkaError, PreparedTransactionLostError
-from fencepost.spark.errors import BatchChangedError, CheckpointRolledBackError
+from fencepost.spark.errors import CheckpointRolledBackError
 from fencepost.spark.sink import names, plan
-from fencepost.spark.sink.decision import NO_ROWS, Decision, SourceOffsets, Winner
+from fencepost.spark.sink.decision import NO_ROWS, Decision, Pair, SourceOffsets, Winner
 from fencepost.spark.sink.task_ids import TaskIds
 from tests.unit.spark.plan_coordinator import SINK, Coordinator, Row, S, content
+from tests.unit.spark.plan_driver import LOST, QUERY, Call, Place, Process, Read, Run, Worker
 
-QUERY, GONE = "q", "gone"
+GONE = "gone"
 GONE_ROW: Row = (-1, 0, 0)
-Call = Callable[[], Any]
 Task = tuple[int, int, int, int]  # (batch, partition, attempt, input)
 
 
@@ -41,6 +38,7 @@ class Settings:
     level: plan.Level = plan.Level.TWO_PHASE
     batches: int = 2
     partitions: int = 2
+    attempts: int = 3  # of a task
     faults: int = 4
     may_time_out: bool = False
     may_lose: bool = False  # what is decided may time out
@@ -52,147 +50,17 @@ class Settings:
     epochs: int = 2**15  # of a producer id of S
 
 
-class Worker:
-    """A Python worker of Spark: it runs one attempt after the other, of whatever run, and keeps its task ids."""
-
-    def __init__(self, ids: TaskIds) -> None:
-        self.ids, self.alive = ids, True
-
-
-@dataclass
-class Place:
-    """Where a plan is carried out."""
-
-    worker: Worker = field(default_factory=lambda: Worker(TaskIds(bytes)))
-
-
-class Process:
-    """One process running one plan, call by call. `done` is told the result or the KafkaError."""
-
-    def __init__(
-        self, name: str, run: Generator[Call, Any, Any], done: Callable[[Any], None], place: Place | None = None
-    ) -> None:
-        self.name, self._run, self.done, self.place = name, run, done, place or Place()
-        self.alive, self.asleep = True, False
-        self.call: Call | None = None
-        self.send(None)
-
-    def send(self, reply: Any) -> None:
-        try:
-            self.call = self._run.send(reply)
-        except StopIteration as stop:
-            self.alive, self.call = False, None
-            self.done(stop.value)
-        except KafkaError as error:
-            self.alive, self.call = False, None
-            self.done(error)
-
-
-LOST = object()
-
-
-class Run:
-    """One start of the query: Spark's driver. It ends when it has no more batches, fails, or is killed."""
-
-    def __init__(self, world: World) -> None:
-        self.world, self.alive = world, True
-        self.messages: dict[int, plan.Message] = {}
-        self.attempts: dict[int, int] = {}
-        self.batch = self.input = 0
-        self.next_batch()
-
-    def next_batch(self) -> None:
-        self.batch = self.world.spark_commits
-        self.messages, self.attempts = {}, {}
-        if self.batch == self.world.settings.batches + (1 if self.world.healing else 0):
-            self.alive = False
-            return
-        world = self.world
-        self.input = world.inputs.setdefault(self.batch, 0)
-        world.spawn(f"open {self.batch}", world.rules.open_sink(SINK, world.settings.level), self.opened, self)
-
-    def opened(self, result: Any) -> None:
-        if not self.alive:
-            return
-        if isinstance(result, KafkaError):
-            self.fail(result)
-            return
-        self.writer = result
-        for partition in range(self.world.settings.partitions):
-            self.attempt(partition)
-
-    def attempt(self, partition: int) -> None:
-        number = self.attempts[partition] = self.attempts.get(partition, -1) + 1
-        batch = self.batch
-        world = self.world
-        world.spawn(
-            f"task {batch}.{partition}.{number}",
-            world.rules.write_task(self.writer, QUERY, batch),
-            lambda result: self.written(batch, partition, result),
-            self,
-            (batch, partition, number, self.input),
-        )
-
-    def written(self, batch: int, partition: int, result: Any) -> None:
-        if not self.alive or batch != self.batch or partition in self.messages:
-            return  # a loser: Spark drops its message
-        if isinstance(result, KafkaError):
-            if self.attempts[partition] >= 2:
-                self.abort([self.messages.get(number) for number in range(self.world.settings.partitions)], result)
-            else:
-                self.attempt(partition)
-            return
-        self.messages[partition] = result
-        if len(self.messages) == self.world.settings.partitions:
-            messages = [self.messages[number] for number in range(self.world.settings.partitions)]
-            world = self.world
-            world.spawn(
-                f"commit {batch}",
-                world.rules.commit_batch(SINK, batch, messages),
-                lambda outcome: self.committed(batch, messages, outcome),
-                self,
-                (batch, 0, 0, self.input),
-            )
-
-    def committed(self, batch: int, messages: list[plan.Message], result: Any) -> None:
-        if isinstance(result, PreparedTransactionLostError):
-            self.world.lost_reports += 1
-        if not self.alive:
-            return
-        if isinstance(result, KafkaError):
-            self.abort(messages, result)
-        elif self.world.spark_commits == batch:
-            self.world.finished[batch] = self.input
-            if result is True:  # not a replay, whose decision was another worker's
-                self.world.look_for_strays()
-            self.world.spark_commits += 1
-            self.next_batch()
-        else:
-            self.alive = False  # another driver wrote Spark's commit log first
-
-    def abort(self, messages: Any, cause: KafkaError) -> None:
-        self.world.spawn("abort", self.world.rules.abort_batch(SINK, messages), self.aborted, self)
-        self.fail(cause)
-
-    def aborted(self, result: Any) -> None:
-        if isinstance(result, PreparedTransactionLostError):
-            self.world.lost_reports += 1
-
-    def fail(self, error: KafkaError) -> None:
-        if isinstance(error, PreparedTransactionLostError):
-            self.world.lost_reports += 1
-        if isinstance(error, BatchChangedError | CheckpointRolledBackError):
-            self.world.repair(self, error)
-        else:
-            self.world.errors.append(error)
-        self.alive = False
-
-
 class World:
     """Runs, processes, faults; `choose(n)` in [0, n) decides everything, 0 being the undisturbed way."""
 
-    def __init__(self, settings: Settings, rules: Rules, choose: Callable[[int], int]) -> None:
-        self.settings, self.rules, self.choose = settings, rules, choose
+    def __init__(
+        self,
+        settings: Settings,
+        rules: Rules,
+        choose: Callable[[int], int],
+        may_depart: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self.settings, self.rules, self.choose, self.may_depart = settings, rules, choose, may_depart
         self.broker = Coordinator(settings.timed_out_code, settings.epochs)
         self.processes: list[tuple[Process, Run]] = []
         self.late: list[Call] = []
@@ -204,8 +72,9 @@ class World:
         self.false_alarms: list[KafkaError] = []
         self.repairs = 0
         self.strays: list[str] = []
-        self.swept = False  # a batch is decided, and no task has done anything since
-        self.sweeps = 0
+        self.swept: Pair | None = None  # whose batch is decided or to be aborted, and no task has done anything since
+        self.sweeps: Counter[str] = Counter()
+        self.noted: Pair | None = None  # the newest claim, of whatever run: drivers may share a host
         self.lost_reports = 0
         self.minted = 0
         self.reused = 0
@@ -239,8 +108,7 @@ class World:
 
     def _in_worker(self, place: Place, calls: Generator[Call, Any, Any]) -> Generator[Call, Any, Any]:
         """Tasks begin when they are scheduled: a late copy runs where a newer run's task has been."""
-        while (yield lambda: None) is LOST:
-            pass
+        yield Read(lambda: None)
         known = (number := self.choose(len(self.idle) + 1)) < len(self.idle)
         worker = place.worker = self.idle.pop(-1 - number) if known else Worker(self.rules.ids(self._unique))
         try:
@@ -263,7 +131,7 @@ class World:
                     step = run.throw(error)
                 else:
                     if isinstance(step, plan.WriteDecision) and observation == 0:
-                        self.swept = True
+                        self.swept = step.claim
                     step = run.send(observation)
         except StopIteration as stop:
             return stop.value
@@ -272,11 +140,11 @@ class World:
         broker = self.broker
         match step:
             case plan.ListTransactions():
-                return (yield from _retried(broker.listed))
+                return (yield from _read(broker.listed))
             case plan.Claim():
                 return (yield from _retried(lambda: broker.init(S, False)))
             case plan.ReadDecisions():
-                return (yield from _retried(broker.last_decisions))
+                return (yield from _read(broker.last_decisions))
             case plan.EndTransactions(ends):
                 codes = []
                 for end in ends:
@@ -328,11 +196,9 @@ class World:
                     kept.append((yield from _retried(partial(broker.keep, one.transactional_id, one.pair))))
                 return tuple(kept)
             case plan.DescribeTasks(ids):
-                return (
-                    yield from _retried(lambda: tuple(one for one in broker.listed() if one.transactional_id in ids))
-                )
+                return (yield from _read(lambda: tuple(one for one in broker.listed() if one.transactional_id in ids)))
             case plan.DescribeWinners(_, ids):
-                shown = yield from _retried(broker.listed)
+                shown = yield from _read(broker.listed)
                 found = {one.transactional_id: plan.Seen(one.pair, one.state, 0, 1, is_late=False) for one in shown}
                 return tuple(found[one] for one in ids)
             case _:
@@ -343,8 +209,12 @@ class World:
     def tick(self) -> bool:
         """One action; False when nothing is left to do. The first option is to go on with what ran last."""
         self.processes = [(process, owner) for process, owner in self.processes if process.alive]
-        options: list[tuple[str, Call]] = []
         awake = [process for process, _ in self.processes if not process.asleep]
+        if awake and not self.may_depart():
+            self.trace.append(f"{awake[-1].name} goes on")
+            self._go(awake[-self.choose(1) - 1])
+            return True
+        options: list[tuple[str, Call]] = []
         for process in reversed(awake):
             options.append((f"{process.name} goes on", partial(self._go, process)))
         if not options:
@@ -371,7 +241,7 @@ class World:
         call = process.call
         process.asleep = False
         if process.name.startswith("task"):
-            self.swept = False
+            self.swept = None
         if call is not None:
             process.send(call())
 
@@ -382,8 +252,9 @@ class World:
             options.append(
                 (f"{process.name} falls asleep", partial(self._faulty, partial(setattr, process, "asleep", True)))
             )
-            options.append((f"{process.name} loses a reply", partial(self._lose, process, late=False)))
-            options.append((f"{process.name} has a late request", partial(self._lose, process, late=True)))
+            if not isinstance(process.call, Read):
+                options.append((f"{process.name} loses a reply", partial(self._lose, process, late=False)))
+                options.append((f"{process.name} has a late request", partial(self._lose, process, late=True)))
         for run in self.runs:
             if run.alive:
                 options.append(("driver dies", partial(self._kill_driver, run)))
@@ -428,7 +299,7 @@ class World:
     def _die(self, process: Process, owner: Run) -> None:
         """The process is killed; its request may be on the way all the same. A living driver learns of it."""
         self.faults -= 1
-        if process.call is not None and self.choose(2):
+        if process.call is not None and not isinstance(process.call, Read) and self.choose(2):
             self.late.append(process.call)
         process.alive = False
         process.place.worker.alive = False
@@ -454,13 +325,14 @@ class World:
             self.spark_commits -= 1
             self.inputs[self.spark_commits] += 1
 
-    def look_for_strays(self) -> None:
-        """A batch has been committed. What no process and no request can still begin must not be open."""
-        if not self.swept or self.late or any(process.alive for process, _ in self.processes):
+    def look_for_strays(self, claim: Pair) -> None:
+        """This claim's batch is committed or aborted. What no process and no request can still begin is not open."""
+        if self.swept != claim or self.late or any(process.alive for process, _ in self.processes):
             return
-        if self.broker.txns[S].state != "CompleteCommit":
+        own = self.broker.txns[S]
+        if (own.producer_id, own.epoch) != (claim.producer_id, claim.epoch + (own.state != "Empty")):
             return  # somebody has claimed the sink since: what is open is left to them
-        self.sweeps += 1
+        self.sweeps[own.state] += 1
         if open_ones := self.broker.ongoing():
             self.strays.append(f"{open_ones} of {self.settings.level}")
 
@@ -491,7 +363,7 @@ class World:
     def _lose(self, process: Process, late: bool) -> None:
         self.faults -= 1
         call = process.call
-        self.swept = False
+        self.swept = None
         if call is None:
             return
         if late:
@@ -502,7 +374,7 @@ class World:
 
     def _arrive(self, number: int) -> None:
         # Not a fault of its own: the request was sent before.
-        self.swept = False
+        self.swept = None
         self.late.pop(number)()
 
     # -- from the first tick to the verdict --
@@ -585,6 +457,10 @@ class World:
         return None
 
 
+def _read(call: Call) -> Generator[Call, Any, Any]:
+    return (yield Read(call))
+
+
 def _retried(call: Call) -> Generator[Call, Any, Any]:
     while True:
         reply = yield call
@@ -592,8 +468,10 @@ def _retried(call: Call) -> Generator[Call, Any, Any]:
             return reply
 
 
-def walk(settings: Settings, rules: Rules, choose: Callable[[int], int]) -> tuple[str | None, World]:
-    """One whole life of a world, judged."""
-    world = World(settings, rules, choose)
+def walk(
+    settings: Settings, rules: Rules, choose: Callable[[int], int], may_depart: Callable[[], bool] = lambda: True
+) -> tuple[str | None, World]:
+    """One whole life of a world, judged. `may_depart`: whether the next choice can be another one than 0."""
+    world = World(settings, rules, choose, may_depart)
     world.live()
     return world.verdict(), world

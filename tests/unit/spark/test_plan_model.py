@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 import random
+import sys
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from typing import Any
@@ -44,6 +46,7 @@ def settings(level: Level, seed: int = 0) -> Settings:
         breaking_rows=seed % 7 == 0,
         timed_out_code=120 if seed % 4 > 1 else 48,
         checkpoint_faults=seed % 5 == 0,
+        attempts=1 + seed % 3,
     )
 
 
@@ -53,7 +56,8 @@ def told(problem: str | None, world: World) -> str:
 
 @pytest.mark.parametrize("level", list(Level))
 def test_random_walks_end_exactly_once(level: Level) -> None:
-    disturbed = repaired = swept = reused = 0
+    disturbed = repaired = reused = 0
+    swept: Counter[str] = Counter()
     for seed in range(WALKS):
         problem, world = walk(settings(level, seed), Rules(), wild(seed, (0.3, 0.6, 0.9)[seed % 3]))
         assert problem is None, told(problem, world)
@@ -63,7 +67,9 @@ def test_random_walks_end_exactly_once(level: Level) -> None:
         reused += world.reused
     assert disturbed > WALKS // 4  # the walks were not all peaceful
     assert repaired > WALKS // 100
-    assert swept > WALKS // 4
+    assert swept["CompleteCommit"] > WALKS // 4
+    assert swept["CompleteAbort"] > WALKS // 100
+    assert not swept["Empty"]  # nothing was left to be timed out
     assert reused > WALKS // 2
 
 
@@ -78,9 +84,15 @@ def searched(setting: Settings, rules: Rules, disturbances: int) -> Iterator[tup
             widths.append(options)
             return departures.get(len(widths) - 1, 0)
 
-        yield walk(setting, rules, choose)
-        if len(departures) < disturbances:
-            first = max(departures, default=-1) + 1
+        first = max(departures, default=-1) + 1
+        goes_on = len(departures) < disturbances
+        least = first if goes_on else sys.maxsize
+
+        def may_depart(places: dict[int, int] = departures, widths: list[int] = widths, least: int = least) -> bool:
+            return len(widths) in places or len(widths) >= least
+
+        yield walk(setting, rules, choose, may_depart)
+        if goes_on:
             for place in range(first, len(widths)):
                 stack.extend({**departures, place: option} for option in range(1, widths[place]))
 
@@ -92,8 +104,9 @@ def test_every_life_with_few_disturbances_ends_exactly_once(level: Level) -> Non
     wide = Settings(level, 2, 2, faults=3, may_time_out=ends, may_lose=loses, checkpoint_faults=True)
     in_time = Settings(level, 1, 2, faults=3, may_time_out=ends, breaking_rows=True)
     again = Settings(level, 3, 1, faults=3, strangers=level is not Level.TWO_PHASE, gone=True)
+    failing = Settings(level, 1, 2, faults=3, attempts=1)
     lives = reused = 0
-    for setting, least in ((small, 2), (wide, 1), (in_time, 1), (again, 1)):
+    for setting, least in ((small, 2), (wide, 1), (in_time, 1), (again, 1), (failing, 1)):
         for problem, world in searched(setting, Rules(), least + (EFFORT > 1)):
             assert problem is None, told(problem, world)
             lives += 1
@@ -154,7 +167,11 @@ def commit_that_claims(sink: str, batch_id: int, messages: Any) -> plan.Plan[Any
     return (yield from continued(rest, (yield step)))
 
 
-def abort_that_reads_the_topic(sink: str, messages: Any) -> plan.Plan[Any]:
+def abort_without_a_claim(sink: str, messages: Any, _: Any) -> plan.Plan[Any]:
+    return plan.abort_batch(sink, messages)
+
+
+def abort_that_reads_the_topic(sink: str, messages: Any, _: Any) -> plan.Plan[Any]:
     prepared = [message for message in messages if isinstance(message, plan.Prepared)]
     if prepared:
         decisions: tuple[Decision, ...] = yield plan.ReadDecisions(sink)
@@ -163,7 +180,7 @@ def abort_that_reads_the_topic(sink: str, messages: Any) -> plan.Plan[Any]:
             yield plan.EndTransactions(ends)
 
 
-def abort_that_asks_nobody(sink: str, messages: Any) -> plan.Plan[Any]:
+def abort_that_asks_nobody(sink: str, messages: Any, _: Any) -> plan.Plan[Any]:
     prepared = [message for message in messages if isinstance(message, plan.Prepared)]
     if prepared:
         yield plan.EndTransactions(tuple(plan.End(one.transactional_id, one.pair, False) for one in prepared))
@@ -298,8 +315,8 @@ def commit_that_chases_losers(sink: str, batch_id: int, messages: Any) -> plan.P
     return seeing(plan.commit_batch(sink, batch_id, messages), lambda step, seen: ends_again(step, seen, commit=False))
 
 
-def abort_that_chases(sink: str, messages: Any) -> plan.Plan[Any]:
-    return seeing(plan.abort_batch(sink, messages), lambda step, seen: ends_again(step, seen, commit=False))
+def abort_that_chases(sink: str, messages: Any, claim: Any) -> plan.Plan[Any]:
+    return seeing(plan.abort_batch(sink, messages, claim), lambda step, seen: ends_again(step, seen, commit=False))
 
 
 def open_that_chases_losers(sink: str, level: Level) -> plan.Plan[plan.Opened]:
@@ -426,6 +443,7 @@ MISTAKES = {
     "reads before it claims": Rules(open_sink=read_before_claim),
     "the commit side claims": Rules(commit_batch=commit_that_claims),
     "abort reads the topic": Rules(abort_batch=abort_that_reads_the_topic),
+    "abort needs messages": Rules(abort_batch=abort_without_a_claim),
     "abort asks nobody": Rules(abort_batch=abort_that_asks_nobody),
     "names are partition and attempt": Rules(names_by_attempt=True),
     "open finishes nothing": Rules(open_sink=open_that_finishes_nothing),

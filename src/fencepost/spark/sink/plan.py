@@ -407,11 +407,15 @@ def _compare(sink: str, batch_id: int, skipped: list[Skipped], same: SameBatch) 
 # --- abort ---
 
 
-def abort_batch(sink: str, messages: Sequence[Message | None]) -> Plan[AbortOutcome]:
-    """Abort the batch if it can never be decided, finish it if it is decided, leave it if a newer run owns the sink."""
+def abort_batch(sink: str, messages: Sequence[Message | None], claim: Pair | None = None) -> Plan[AbortOutcome]:
+    """Abort the batch if it can never be decided, finish it if it is decided, leave it if a newer run owns the sink.
+
+    `claim`: the batch's, where it is known without messages. One that is not the newest does no harm.
+    """
     prepared = _prepared(messages)
     if not prepared:
-        return AbortOutcome.NOTHING
+        # Attempts that were killed have left transactions, and no message that names them.
+        return AbortOutcome.NOTHING if claim is None else (yield from abort_claim(sink, claim))
     claim, query_id, batch_id = prepared[0].claim, prepared[0].query_id, prepared[0].batch_id
     outcome: AbortOutcome = yield from abort_claim(sink, claim)
     if outcome is AbortOutcome.COMMITTED:

@@ -8,6 +8,7 @@ only ever commits or aborts, knows nothing but the tasks' messages, and may be a
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from fencepost.protocol.codes import ErrorCode
 from fencepost.spark.errors import SupersededError, TaskTimedOutError
 from fencepost.spark.options import SinkOptions
 from fencepost.spark.sink import checkpoint, plan
+from fencepost.spark.sink.claim_file import ClaimFile
 from fencepost.spark.sink.content import content_of
 from fencepost.spark.sink.decision import NO_ROWS, Content, Pair, SourceOffsets
 from fencepost.spark.sink.rows import (
@@ -135,6 +137,9 @@ class SinkWriter:
         }
         return TaskMessage(self._link().run_task(steps, own), self._planned)
 
+    def _claim_file(self, sink: str) -> ClaimFile:
+        return ClaimFile(os.environ, dict(self._parsed.client.common)["bootstrap.servers"], sink)
+
     def _check_is_wanted(self, opened: plan.Opened, batch_id: int) -> None:
         if self._link().is_over(opened.sink, opened.claim):
             raise SupersededError(
@@ -213,13 +218,17 @@ class SinkWriter:
         """Step 11."""
         if not self._parsed.exactly_once:
             return
-        plain = _messages(messages)
-        if self._opened is not None and not any(isinstance(one, plan.Prepared) for one in plain):
-            # Attempts that died have left transactions, and no message that names them.
-            outcome = self._link().run(plan.abort_claim(self._sink(), self._opened.claim))
+        plain, sink = _messages(messages), self._sink()
+        claim = self._claim_file(sink).read() if self._opened is None else self._opened.claim
+        outcome = self._link().run(plan.abort_batch(sink, plain, claim))
+        if outcome is plan.AbortOutcome.NOTHING and None in plain:
+            words = (
+                "sink %r: no task of a failed batch has sent a message, and its claim is not known here: what they may "
+                "have left open is aborted by its timeout (not at level 'two-phase') or when the sink is opened"
+            )
+            log.warning(words, sink)
         else:
-            outcome = self._link().run(plan.abort_batch(self._sink(), plain))
-        log.info("sink %r: %s", self._sink(), outcome.value)
+            log.info("sink %r: %s", sink, outcome.value)
 
 
 def _messages(messages: Sequence[WriterCommitMessage | None]) -> list[plan.Message | None]:
@@ -254,7 +263,16 @@ class StreamWriter(SinkWriter, DataSourceStreamArrowWriter):
         folder = checkpoint.local_folder(self._parsed.checkpoint)
         if folder is not None and checkpoint.nothing_planned(folder):
             raise ConfigurationError(f"nothing is planned in {folder} that could be written: {CONTINUOUS}")
+        is_new = self._opened is None
         super().open()
+        if is_new and self._opened is not None:
+            self._tell_commit_worker(self._opened)
+
+    def _tell_commit_worker(self, opened: plan.Opened) -> None:
+        try:
+            self._claim_file(opened.sink).write(opened.claim)
+        except OSError as error:
+            log.warning("sink %r: its commit worker will not know the claim of the batch: %s", opened.sink, error)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """In a task: the partition's rows, in a transaction of their own that is left prepared."""

@@ -1,0 +1,54 @@
+"""A batch's claim, from the process that plans it to Spark's commit worker, in a file of the same driver.
+
+The commit worker knows nothing but the tasks' messages, and attempts that were killed send none; then the claim says
+what they have left open. The folder is one of the block manager's on the driver's host (SPARK_LOCAL_DIRS): PySpark
+names it to both processes, no other driver has it, and Spark removes it.
+
+What is read need not be true: a claim that is not the newest any more is refused by its coordinator, and nothing is
+touched then.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from fencepost.client.prepared import PreparedTransaction
+from fencepost.errors import ConfigurationError
+from fencepost.spark.sink.decision import Pair
+
+__all__ = ["ClaimFile"]
+
+LOCAL_DIRS: Final = "SPARK_LOCAL_DIRS"
+MOST_BYTES: Final = 64
+
+
+class ClaimFile:
+    """Of one sink, named by `servers` (bootstrap.servers) and `sink`. `environment`: the process's, as Spark set it."""
+
+    def __init__(self, environment: Mapping[str, str], servers: str, sink: str) -> None:
+        folders = [Path(one) for one in environment.get(LOCAL_DIRS, "").split(",") if one]
+        name = hashlib.sha256(f"{servers}\0{sink}".encode()).hexdigest()[:32]
+        self._path = folders[0] / f"fencepost-claim-{name}" if folders else None
+
+    def write(self, claim: Pair) -> None:
+        """From now on the newest. Without a folder of Spark's, nothing. Raises OSError."""
+        if self._path is None:
+            return
+        new = self._path.with_name(f"{self._path.name}.{os.getpid()}")
+        new.write_text(str(claim))
+        new.replace(self._path)
+
+    def read(self) -> Pair | None:
+        """The newest; None when there is none that can be read."""
+        if self._path is None:
+            return None
+        try:
+            with self._path.open("rb") as file:
+                found = PreparedTransaction.parse(file.read(MOST_BYTES).decode())
+        except (OSError, UnicodeDecodeError, ConfigurationError):
+            return None
+        return Pair(found.producer_id, found.epoch)
