@@ -62,6 +62,34 @@ def test_a_record_that_is_too_large_for_the_topic(broker: BrokerUnderTest) -> No
         producer.send(topic, b"x").result(120)
 
 
+@pytest.mark.parametrize("rows", ["records", "arrow"])
+def test_a_topic_with_small_batches_refuses_few(broker: BrokerUnderTest, rows: str) -> None:
+    """What was refused once is not tried again: batches are cut before they are sent."""
+    topic = broker.name("t")
+    with fencepost.Admin(broker.bootstrap_servers) as admin:
+        admin.create_topic(topic, 1, configs={"max.message.bytes": "20000"})
+    wanted: list[bytes] = []
+    with fencepost.Producer(broker.bootstrap_servers) as producer:
+        for number in range(20):
+            values = [b"%d-%d-" % (number, row) + b"x" * 100 for row in range(600)]
+            if rows == "arrow":
+                producer.send_arrow(topic, pa.table({"value": values}))
+            else:
+                for value in values:
+                    producer.send(topic, value)
+            producer.flush()
+            wanted += values
+        assert 0 < producer.metrics()["batch_split_total"] <= 5  # 64 KiB, two of 32 and perhaps two of 16
+    with fencepost.Consumer(broker.bootstrap_servers) as consumer:
+        place = fencepost.TopicPartition(topic, 0)
+        consumer.assign([place])
+        consumer.seek(place, 0)
+        found: list[bytes | None] = []
+        while consumer.position(place) < len(wanted):
+            found += [record.value for record in consumer.poll(1000)]
+    assert found == wanted
+
+
 def test_what_the_block_raises_is_not_masked(broker: BrokerUnderTest) -> None:
     with (  # noqa: PT012 (the block is what is tested)
         pytest.raises(ZeroDivisionError) as raised,

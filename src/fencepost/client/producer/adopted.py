@@ -12,6 +12,7 @@ from uuid import UUID
 
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.producer.accumulator import Accumulator
+from fencepost.client.producer.batching import BatchLimits
 from fencepost.client.producer.delivery_reports import made_anew
 from fencepost.client.producer.sender import Sender
 from fencepost.config import ProducerConfig
@@ -65,11 +66,21 @@ class AdoptedProducer:
     The first failure is raised by the next call. In a transaction nothing is sent after it.
     """
 
-    def __init__(self, cluster: Cluster, config: ProducerConfig, producer_id: int, epoch: int) -> None:
-        """`config.transactional_id`: of the open transaction; None: idempotent only."""
+    def __init__(
+        self,
+        cluster: Cluster,
+        config: ProducerConfig,
+        producer_id: int,
+        epoch: int,
+        limits: BatchLimits | None = None,
+    ) -> None:
+        """`config.transactional_id`: of the open transaction; None: idempotent only.
+
+        `limits`: what earlier producers of the cluster have learned, and what this one learns.
+        """
         self._accumulator = Accumulator.of(config, cluster.runtime, lock=nullcontext(), wake=self._wake)
         self._accumulator.unhandled.enabled = config.transactional_id is None
-        self._sender = Sender(cluster, config, self._accumulator)
+        self._sender = Sender(cluster, config, self._accumulator, limits)
         self._transaction: _OpenTransaction | None = None
         if config.transactional_id is not None:
             self._transaction = self._sender.transactions = _OpenTransaction(self._wake)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from operator import index
 from typing import Final, cast
 
@@ -21,12 +22,33 @@ Partitioner = Callable[[str, bytes | None, bytes | None, int], int | None]
 REFUSED: Final = -2
 
 
-class Router:
-    """Makes a chunk's batches. Pure but for the random choice of sticky partitions."""
+class BatchLimits:
+    """How large batches of each topic may be, as far as refusals have told: encoded, in bytes.
 
-    def __init__(self, config: ProducerConfig, sticky: Sticky) -> None:
+    A topic's `max.message.bytes` can only be asked for with the right to. So this goes by what was refused, as Kafka's
+    own producer does, which corrects its estimate of a topic's compression when it has to cut a batch (KIP-126).
+    """
+
+    def __init__(self) -> None:
+        self._most: dict[str, int] = {}
+
+    def refused(self, batch: Batch) -> None:
+        """It was too large; half of it is tried next."""
+        self._most[batch.topic] = min(len(batch.data) // 2, self._most.get(batch.topic, len(batch.data)))
+
+    def parts(self, batch: Batch) -> int:
+        """In how many the batch is to be cut before it is sent. One that holds a single record cannot be."""
+        most = self._most.get(batch.topic)
+        return 1 if most is None else min(-(-len(batch.data) // most), batch.count)
+
+
+class Router:
+    """Makes a chunk's batches. Pure but for the random choice of sticky partitions, and what `limits` learns."""
+
+    def __init__(self, config: ProducerConfig, sticky: Sticky, limits: BatchLimits) -> None:
         self._config = config
         self._sticky = sticky
+        self._limits = limits
 
     def route(self, chunk: Chunk, partitions: int, available: Sequence[int], deadline_ms: int) -> None:
         """Fill `chunk.batches`. `available` are the partitions with a leader (all of them when none has one).
@@ -49,6 +71,7 @@ class Router:
             chunk.batches = []
             chunk.left = 0
         else:
+            chunk.batches = [part for batch in chunk.batches for part in self._fitting(batch)]
             chunk.index_batches()
 
     def _route_lists(self, chunk: Chunk, partitions: int, available: Sequence[int], deadline_ms: int) -> None:
@@ -167,31 +190,40 @@ class Router:
 
     def split(self, batch: Batch) -> list[Batch]:
         """Halve a batch that the broker finds too large. The halves take its place in order."""
+        self._limits.refused(batch)
+        halves = self._cut(batch, 2)
+        for half in halves:
+            half.attempts = 1  # so that they go out one at a time
+        return halves
+
+    def _fitting(self, batch: Batch) -> list[Batch]:
+        """The batch in as many parts as it is known to need."""
+        parts = 1 if batch.error is not None else self._limits.parts(batch)
+        return [batch] if parts == 1 else self._cut(batch, parts)
+
+    def _cut(self, batch: Batch, parts: int) -> list[Batch]:
         from fencepost.protocol.records.decoding import decode_batches
 
-        columns = decode_batches(batch.data, skip_control=False)
-        middle = batch.count // 2
+        columns = decode_batches(batch.data, skip_control=False, check_crc=False)  # it has none before it is sealed
         rows = list(range(batch.count)) if batch.rows is None else batch.rows
-        halves = []
-        for part in (slice(0, middle), slice(middle, batch.count)):
-            data = encode_batch(
-                columns.select(part),
-                compression=self._config.compression_type,
-                level=self._config.compression_level,
-                sealed=False,
-            )
-            half = Batch(
+        cuts = [batch.count * part // parts for part in range(parts + 1)]
+        return [
+            Batch(
                 batch.chunk,
                 batch.topic,
                 batch.partition,
-                data,
-                part.stop - part.start,
-                rows[part.start : part.stop],
+                encode_batch(
+                    columns.select(slice(start, stop)),
+                    compression=self._config.compression_type,
+                    level=self._config.compression_level,
+                    sealed=False,
+                ),
+                stop - start,
+                rows[start:stop],
                 batch.deadline_ms,
             )
-            half.attempts = 1  # so that they go out one at a time
-            halves.append(half)
-        return halves
+            for start, stop in pairwise(cuts)
+        ]
 
 
 def _refusal(chunk: Chunk, row: int, error: KafkaError, deadline_ms: int) -> Batch:

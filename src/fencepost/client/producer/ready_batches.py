@@ -9,7 +9,7 @@ from typing import Final
 
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.producer.accumulator import Accumulator
-from fencepost.client.producer.batching import Router
+from fencepost.client.producer.batching import BatchLimits, Router
 from fencepost.client.producer.chunks import Chunk
 from fencepost.client.producer.delivery_reports import DeliveryReports
 from fencepost.client.producer.partition_queue import PartitionQueue
@@ -33,6 +33,7 @@ class ReadyBatches:
         accumulator: Accumulator,
         reports: DeliveryReports,
         start: StartHelper,
+        limits: BatchLimits,
     ) -> None:
         self.queues: dict[tuple[str, int], PartitionQueue] = {}
         self.active: dict[tuple[str, int], PartitionQueue] = {}
@@ -41,7 +42,7 @@ class ReadyBatches:
             cluster.runtime.random,
             self._waiting if config.partitioner_adaptive_partitioning_enable else None,
         )
-        self.router = Router(config, sticky)
+        self.router = Router(config, sticky, limits)
         self._cluster = cluster
         self._config = config
         self._accumulator = accumulator

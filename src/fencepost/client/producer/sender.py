@@ -23,6 +23,7 @@ from fencepost.client.net.connection import Connection
 from fencepost.client.net.runtime import TaskHandle
 from fencepost.client.net.transaction_calls import init_producer_id
 from fencepost.client.producer.accumulator import Accumulator
+from fencepost.client.producer.batching import BatchLimits
 from fencepost.client.producer.chunks import Batch
 from fencepost.client.producer.delivery_reports import DeliveryReports, TransactionHooks
 from fencepost.client.producer.partition_queue import PartitionQueue
@@ -61,7 +62,9 @@ IMPLICIT_ENLIST_VERSION: Final = 12  # from here on Produce adds its partition t
 class Sender:
     """See the module's text. `producer_id` is -1 until there is one, and always without idempotence."""
 
-    def __init__(self, cluster: Cluster, config: ProducerConfig, accumulator: Accumulator) -> None:
+    def __init__(
+        self, cluster: Cluster, config: ProducerConfig, accumulator: Accumulator, limits: BatchLimits | None = None
+    ) -> None:
         self.producer_id = -1
         self.epoch = -1
         self.fatal: KafkaError | None = None
@@ -75,7 +78,7 @@ class Sender:
         self.stopped: KafkaError | None = None  # why nothing is sent any more
         self.interceptors = ProducerInterceptors(config.interceptors)
         self._reports = DeliveryReports(accumulator, self._progress, self.metrics, self.interceptors)
-        self._ready = ReadyBatches(cluster, config, accumulator, self._reports, self.run_once)
+        self._ready = ReadyBatches(cluster, config, accumulator, self._reports, self.run_once, limits or BatchLimits())
         self._answers = ProduceAnswers(cluster, config, self._reports, self._ready.router, self.metrics, self)
         self._queues = self._ready.queues
         self._active = self._ready.active

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.producer.adopted import AdoptedProducer
+from fencepost.client.producer.batching import BatchLimits
 from fencepost.config import ProducerConfig
 from fencepost.errors import ConfigurationError
 from fencepost.spark.sink.decision import Pair
@@ -106,7 +107,9 @@ class Identity(NamedTuple):
     pair: Pair
 
 
-def producer_for(cluster: Cluster, config: ProducerConfig, identity: Identity) -> AdoptedProducer:
+def producer_for(
+    cluster: Cluster, config: ProducerConfig, identity: Identity, limits: BatchLimits | None = None
+) -> AdoptedProducer:
     """The client's producer as the task's. `config`: as the user has it; how long it waits for company and how much
     may be on the way is decided here. Call it within the runtime."""
     own = replace(
@@ -119,7 +122,7 @@ def producer_for(cluster: Cluster, config: ProducerConfig, identity: Identity) -
         retries=ProducerConfig.retries,
         max_in_flight_requests_per_connection=ProducerConfig.max_in_flight_requests_per_connection,
     )
-    return AdoptedProducer(cluster, own, identity.pair.producer_id, identity.pair.epoch)
+    return AdoptedProducer(cluster, own, identity.pair.producer_id, identity.pair.epoch, limits)
 
 
 async def send_rows(producer: AdoptedProducer, topic: str | None, rows: pa.RecordBatch) -> None:

@@ -16,6 +16,7 @@ from fencepost.client.admin.core import AdminCore
 from fencepost.client.net.asyncio_runtime import runtime_for
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.io_thread import IoThread, io_thread
+from fencepost.client.producer.batching import BatchLimits
 from fencepost.config import AdminConfig
 from fencepost.errors import (
     ConfigurationError,
@@ -63,6 +64,7 @@ class Link:
         self._reached = False
         self._topics: set[str] = set()
         self.names: dict[tuple[str, str], str] = {}
+        self.batch_limits = BatchLimits()
         self.looked_for: set[tuple[str, ...]] = set()  # what unfinished.py has to look for once
 
     def reach(self) -> None:

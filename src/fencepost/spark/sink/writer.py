@@ -175,7 +175,7 @@ class SinkWriter:
             if parsed.topic is not None:
                 deadline_ms = cluster.runtime.now_ms() + int(parsed.client.value("delivery_timeout_ms"))
                 partitions = len((await cluster.topic(parsed.topic, deadline_ms)).partitions)
-            return producer_for(cluster, parsed.client.producer(), identity), partitions
+            return producer_for(cluster, parsed.client.producer(), identity, link.batch_limits), partitions
 
         async def end(producer: AdoptedProducer) -> None:
             producer.stop()
