@@ -114,7 +114,6 @@ __all__ = [
     "WriteDecision",
     "WriteRows",
     "abort_batch",
-    "abort_claim",
     "choose_level",
     "commit_batch",
     "decision_of",
@@ -408,13 +407,10 @@ def _compare(sink: str, batch_id: int, skipped: list[Skipped], same: SameBatch) 
 
 
 def abort_batch(sink: str, messages: Sequence[Message | None], claim: Pair | None = None) -> Plan[AbortOutcome]:
-    """Abort the batch if it can never be decided, finish it if it is decided, leave it if a newer run owns the sink.
-
-    `claim`: the batch's, where it is known without messages. One that is not the newest does no harm.
-    """
+    """Abort the batch if it can never be decided, finish it if it is decided, leave it if a newer run owns the sink."""
     prepared = _prepared(messages)
     if not prepared:
-        # Attempts that were killed have left transactions, and no message that names them.
+        # Attempts that were killed have left transactions, and no message. A claim that is not the newest does no harm.
         return AbortOutcome.NOTHING if claim is None else (yield from abort_claim(sink, claim))
     claim, query_id, batch_id = prepared[0].claim, prepared[0].query_id, prepared[0].batch_id
     outcome: AbortOutcome = yield from abort_claim(sink, claim)
