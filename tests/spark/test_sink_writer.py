@@ -182,9 +182,14 @@ def test_a_topic_that_does_not_exist_is_said_before_anything_is_opened(monkeypat
         assert isinstance(writer.write_partition(rows(1), QUERY, 0).message, Prepared)
 
 
-def test_an_epoch_of_continuous_processing_is_refused_by_name(broker: Broker) -> None:
-    with pytest.raises(ConfigurationError, match=r"nothing is written.*trigger\(continuous=\.\.\.\)"):
-        Sink(broker).writer().commit([None, None], 0)
+def test_an_epoch_of_continuous_processing_is_refused_by_name(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    sink = Sink(broker)
+    for epoch in range(2):  # Spark goes on all the same, so each of them says so
+        caplog.clear()
+        with pytest.raises(ConfigurationError, match=r"nothing is written.*trigger\(continuous=\.\.\.\)"):
+            sink.writer().commit([None, None], epoch)
+        (said,) = (one for one in caplog.records if one.levelname == "ERROR")
+        assert f"sink {sink.name!r}, epoch {epoch}: a task has no message, so nothing is written" in said.message
 
 
 def test_continuous_processing_is_refused_where_its_checkpoint_can_be_seen(broker: Broker, tmp_path: Path) -> None:

@@ -287,7 +287,9 @@ class StreamWriter(SinkWriter, DataSourceStreamArrowWriter):
         """In Spark's commit worker: decide the batch, then complete its transactions."""
         if None in messages:
             # Spark only logs it; `open` ends the query where it can see the checkpoint. No task's function is called.
-            raise ConfigurationError(f"a task has no message, so nothing is written: {CONTINUOUS}")
+            why = f"a task has no message, so nothing is written: {CONTINUOUS}"
+            log.error("sink %r, epoch %d: %s", self._parsed.sink, batchId, why)  # on stderr, whatever Spark's level is
+            raise ConfigurationError(why)
         prepared = [one for one in _messages(messages) if isinstance(one, plan.Prepared)]
         if prepared and not self._parsed.query_is_copy:
             self._link().check_renamed(self._sink(), prepared[0].query_id, batchId)
