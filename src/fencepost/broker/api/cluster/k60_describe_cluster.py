@@ -18,16 +18,17 @@ from fencepost.protocol.messages.describe_cluster import (
 
 __all__ = ["HANDLER"]
 
-_BROKERS = 1
+_BROKERS, _CONTROLLERS = 1, 2
 
 
 def _handle(call: Call, now_ms: int, request: DescribeClusterRequest) -> DescribeClusterResponse:
     """Describe the one broker."""
     if request.endpoint_type != _BROKERS:
         message = f"This is an endpoint of brokers; endpoint type {request.endpoint_type} was asked for."
-        return DescribeClusterResponse(
-            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE, error_message=message, endpoint_type=_BROKERS
-        )
+        code = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+        if request.endpoint_type == _CONTROLLERS:
+            code = ErrorCode.MISMATCHED_ENDPOINT_TYPE
+        return DescribeClusterResponse(error_code=code, error_message=message, endpoint_type=_BROKERS)
     host, port = call.core.address(call.connection)
     response = DescribeClusterResponse(
         cluster_id=call.core.meta.cluster_id,

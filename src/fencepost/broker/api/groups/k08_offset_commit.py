@@ -8,12 +8,15 @@ committed.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from uuid import UUID
 
 from fencepost.broker.api.common import find_partition
+from fencepost.broker.api.groups.results_by_topic import listed
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.api.pieces import in_pieces
 from fencepost.broker.connection import Call
 from fencepost.broker.coordinator.group.requests import CommitOffsets, PartitionOffset
+from fencepost.broker.topics.catalogue import Topic
 from fencepost.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
@@ -30,15 +33,21 @@ _FIRST_WITH_TOPIC_IDS = 10
 def _handle(call: Call, now_ms: int, request: OffsetCommitRequest) -> None:
     """Commit, and reply when durable."""
     offsets: list[PartitionOffset] = []
-    answers = []
+    refused: dict[tuple[str, UUID | None], list[OffsetCommitResponsePartition]] = {}
+    taken: list[tuple[tuple[str, UUID | None], list[OffsetCommitResponsePartition]]] = []
     by_place: dict[tuple[str, int], list[OffsetCommitResponsePartition]] = {}
     for topic in request.topics:
         results = []
+        key = topic.name, topic.topic_id
+        if _topic(call, topic) is None:
+            refused.setdefault(key, [])
         for wanted in topic.partitions:
             name, code = _resolve(call, topic, wanted.partition_index)
             result = OffsetCommitResponsePartition(partition_index=wanted.partition_index, error_code=code)
-            results.append(result)
-            if not code:
+            if code:
+                refused.setdefault(key, []).append(result)
+            else:
+                results.append(result)
                 by_place.setdefault((name, wanted.partition_index), []).append(result)
                 offsets.append(
                     PartitionOffset(
@@ -50,7 +59,8 @@ def _handle(call: Call, now_ms: int, request: OffsetCommitRequest) -> None:
                         topic_id=topic.topic_id,
                     )
                 )
-        answers.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=results))
+        if results:
+            taken.append((key, results))
     groups = call.core.groups
 
     def commit(now_ms: int, piece: Sequence[PartitionOffset]) -> None:
@@ -69,15 +79,24 @@ def _handle(call: Call, now_ms: int, request: OffsetCommitRequest) -> None:
         for answer in committed.reply:
             for partition in by_place[(answer.topic, answer.partition)]:
                 partition.error_code = answer.error_code
-        refused = groups.apply(now_ms, committed)
-        for wanted in piece if refused else ():
+        failed = groups.apply(now_ms, committed)
+        for wanted in piece if failed else ():
             for partition in by_place[(wanted.topic, wanted.partition)]:
-                partition.error_code = refused
+                partition.error_code = failed
 
     def finish(now_ms: int) -> None:
-        call.reply_when_durable(now_ms, OffsetCommitResponse(topics=answers))
+        topics = [
+            OffsetCommitResponseTopic(name=name, topic_id=topic_id, partitions=results)
+            for (name, topic_id), results in listed(refused, taken)
+        ]
+        call.reply_when_durable(now_ms, OffsetCommitResponse(topics=topics))
 
     in_pieces(call, now_ms, request, offsets, commit, finish)
+
+
+def _topic(call: Call, asked: OffsetCommitRequestTopic) -> Topic | None:
+    topics = call.core.topics
+    return topics.by_id(asked.topic_id) if call.version >= _FIRST_WITH_TOPIC_IDS else topics.get(asked.name)
 
 
 def _resolve(call: Call, topic: OffsetCommitRequestTopic, index: int) -> tuple[str, int]:

@@ -30,7 +30,7 @@ from fencepost.broker.topics.catalogue import Partition
 from fencepost.broker.topics.opening import open_log
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.produce_wire import ProducePartition, ProducePartitionResult, ProduceRequest, ProduceResponse
-from fencepost.protocol.records.batch import CODECS, BatchHeader
+from fencepost.protocol.records.batch import CODECS, BatchHeader, says_transactional
 
 __all__ = ["HANDLER"]
 
@@ -54,10 +54,11 @@ def _handle(call: Call, now_ms: int, request: ProduceRequest) -> ProduceResponse
 def _begin(call: Call, request: ProduceRequest, now_ms: int, *, may_wait: bool) -> None:
     """Append, a turn after the other: a few kilobytes may take a second to decompress."""
     placed: list[_Place] = []
+    denied = _is_denied(call, request)
 
     def turn(now_ms: int) -> bool:
         batches = request.partitions[len(placed) : len(placed) + _AT_ONCE]
-        rest = [_place(call, request, wanted) for wanted in batches]
+        rest = [_place(call, request, wanted, denied) for wanted in batches]
         refusals, concurrent = _enlist(call, now_ms, request, rest)
         if concurrent and may_wait and not placed:
             again = partial(_begin, call, request, may_wait=False)
@@ -117,13 +118,18 @@ class _Place:
         self.result.log_start_offset = log_start_offset
 
 
-def _place(call: Call, request: ProduceRequest, wanted: ProducePartition) -> _Place:
+def _is_denied(call: Call, request: ProduceRequest) -> bool:
+    """Whether there are transactional batches but no right to a transaction: then nothing of the request is taken."""
+    if request.transactional_id is not None:
+        return not call.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+    return any(says_transactional(wanted.records) for wanted in request.partitions)
+
+
+def _place(call: Call, request: ProduceRequest, wanted: ProducePartition, denied: bool) -> _Place:
     place = _Place(wanted)
     partition, code, topic = find_partition(call.core, wanted.topic, wanted.topic_id, wanted.partition)
     name = wanted.topic if topic is None else topic.name
-    if request.transactional_id is not None and not call.may(
-        Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id
-    ):
+    if denied:
         place.refuse(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     elif name is not None and not call.may(Operation.WRITE, ResourceType.TOPIC, name):
         place.refuse(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -156,12 +162,9 @@ def _enlist(
     for place in placed:
         header, partition = place.header, place.partition
         if header is not None and partition is not None and header.is_transactional:
-            if request.transactional_id is None:
-                place.refuse(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-            else:
-                wanted[ProducerPair(header.producer_id, header.producer_epoch)].append(
-                    (partition.topic.name, partition.index)
-                )
+            wanted[ProducerPair(header.producer_id, header.producer_epoch)].append(
+                (partition.topic.name, partition.index)
+            )
     refusals: dict[ProducerPair, tuple[int, int]] = {}
     transactions = call.core.transactions
     for pair, partitions in wanted.items():

@@ -8,6 +8,7 @@ first offset (there is no remote storage), so -5 and -6 find nothing: offset -1.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 
 from fencepost.broker.api.common import find_partition, leader_epoch_error
 from fencepost.broker.api.handler import Handler
@@ -27,20 +28,27 @@ __all__ = ["HANDLER"]
 
 _log = logging.getLogger("fencepost.broker.offsets")
 
+_ISOLATION_LEVELS = (0, 1)
 _LATEST, _EARLIEST, _MAX_TIMESTAMP, _EARLIEST_LOCAL, _LATEST_TIERED, _EARLIEST_PENDING = -1, -2, -3, -4, -5, -6
 _SINCE = {_MAX_TIMESTAMP: 7, _EARLIEST_LOCAL: 8, _LATEST_TIERED: 9, _EARLIEST_PENDING: 11}
 
 
 def _handle(call: Call, now_ms: int, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    """Look each partition's offset up."""
+    """Look each partition's offset up; a partition that is named twice is refused."""
     committed = request.isolation_level == 1
-    topics = [
-        ListOffsetsTopicResponse(
-            name=topic.name, partitions=[_answer(call, topic.name, wanted, committed) for wanted in topic.partitions]
-        )
-        for topic in request.topics
-    ]
-    return ListOffsetsResponse(topics=topics)
+    times = Counter((topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions)
+    answers: dict[str, dict[int, ListOffsetsPartitionResponse]] = {}
+    for topic in request.topics:
+        for wanted in topic.partitions:
+            index = wanted.partition_index
+            if times[topic.name, index] > 1 or request.isolation_level not in _ISOLATION_LEVELS:
+                answer = ListOffsetsPartitionResponse(partition_index=index, error_code=ErrorCode.INVALID_REQUEST)
+            else:
+                answer = _answer(call, topic.name, wanted, committed)
+            answers.setdefault(topic.name, {})[index] = answer
+    return ListOffsetsResponse(
+        topics=[ListOffsetsTopicResponse(name=name, partitions=[*found.values()]) for name, found in answers.items()]
+    )
 
 
 def _answer(call: Call, name: str, wanted: ListOffsetsPartition, committed: bool) -> ListOffsetsPartitionResponse:

@@ -26,13 +26,15 @@ _log = logging.getLogger("fencepost.broker.storage")
 
 
 def _handle(call: Call, now_ms: int, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
-    """Delete from each partition."""
+    """Delete from each partition; of one that is named twice the last word counts."""
+    asked: dict[str, dict[int, DeleteRecordsPartition]] = {}
+    for topic in request.topics:
+        for wanted in topic.partitions:
+            asked.setdefault(topic.name, {})[wanted.partition_index] = wanted
     return DeleteRecordsResponse(
         topics=[
-            DeleteRecordsTopicResult(
-                name=topic.name, partitions=[_delete(call, topic.name, wanted) for wanted in topic.partitions]
-            )
-            for topic in request.topics
+            DeleteRecordsTopicResult(name=name, partitions=[_delete(call, name, wanted) for wanted in found.values()])
+            for name, found in asked.items()
         ]
     )
 
@@ -41,7 +43,7 @@ def _delete(call: Call, name: str, wanted: DeleteRecordsPartition) -> DeleteReco
     partition, code, topic = find_partition(call.core, name, None, wanted.partition_index)
     if topic is not None and topic.internal:
         code = ErrorCode.INVALID_TOPIC_EXCEPTION
-    elif topic is not None and topic.config.text("cleanup.policy") == "compact":
+    elif topic is not None and not code and topic.config.text("cleanup.policy") == "compact":
         code = ErrorCode.POLICY_VIOLATION
     if partition is None or code:
         return DeleteRecordsPartitionResult(partition_index=wanted.partition_index, low_watermark=-1, error_code=code)

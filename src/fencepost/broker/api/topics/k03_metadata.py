@@ -30,11 +30,15 @@ __all__ = ["HANDLER"]
 _log = logging.getLogger("fencepost.broker")
 
 _NOT_ASKED = -(2**31)
+_FIRST_BY_ID = 12
 
 
 def _handle(call: Call, now_ms: int, request: MetadataRequest) -> MetadataResponse:
     """Describe the topics asked for."""
     core = call.core
+    asked = request.topics or ()
+    if call.version < _FIRST_BY_ID and any(topic.name is None or topic.topic_id is not None for topic in asked):
+        return MetadataResponse(topics=[_refuse_id(topic) for topic in asked])
     host, port = core.address(call.connection)
     operations = request.include_topic_authorized_operations
     if request.topics is None or (call.version == 0 and not request.topics):
@@ -54,6 +58,11 @@ def _handle(call: Call, now_ms: int, request: MetadataRequest) -> MetadataRespon
         if request.include_cluster_authorized_operations
         else _NOT_ASKED,
     )
+
+
+def _refuse_id(asked: MetadataRequestTopic) -> MetadataResponseTopic:
+    refused = ErrorCode.INVALID_REQUEST
+    return MetadataResponseTopic(error_code=refused, name=asked.name or "", topic_id=asked.topic_id)
 
 
 def _create_missing(call: Call, now_ms: int, asked: Sequence[MetadataRequestTopic]) -> dict[str, int]:

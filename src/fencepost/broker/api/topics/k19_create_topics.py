@@ -104,7 +104,7 @@ def _plan(
 ) -> tuple[CreatableTopicResult, Mapping[str, str] | None]:
     """The result of a topic that can be made, and its settings; or why it cannot, and None. `taken`: flat names of the
     same request."""
-    code, message, count = _check(core, wanted, taken)
+    code, message = _check_name(core, wanted, taken)
     if code:
         return CreatableTopicResult(name=wanted.name, error_code=code, error_message=message), None
     asked = {config.name: config.value for config in wanted.configs}
@@ -117,26 +117,34 @@ def _plan(
     except InvalidSetting as error:
         message = str(error)
         return CreatableTopicResult(name=wanted.name, error_code=ErrorCode.INVALID_CONFIG, error_message=message), None
+    code, message, count = _check_size(core, wanted)
+    if code:
+        return CreatableTopicResult(name=wanted.name, error_code=code, error_message=message), None
     taken.add(flat_name(wanted.name))
     configs = _settings(TopicConfig(given, core.config))
     return CreatableTopicResult(name=wanted.name, num_partitions=count, replication_factor=1, configs=configs), given
 
 
-def _check(core: BrokerParts, wanted: CreatableTopic, taken: set[str]) -> tuple[int, str | None, int]:
-    """(error code, message, number of partitions)."""
+def _check_name(core: BrokerParts, wanted: CreatableTopic, taken: set[str]) -> tuple[int, str | None]:
+    """(error code, message)."""
     why = invalid_topic_name(wanted.name)
     if why is not None:
-        return ErrorCode.INVALID_TOPIC_EXCEPTION, why, 0
+        return ErrorCode.INVALID_TOPIC_EXCEPTION, why
     if wanted.name == CLUSTER_METADATA:
-        return ErrorCode.INVALID_REQUEST, f"Creation of internal topic {wanted.name} is prohibited.", 0
+        return ErrorCode.INVALID_REQUEST, f"Creation of internal topic {wanted.name} is prohibited."
     if core.topics.get(wanted.name) is not None or is_internal(wanted.name):
-        return ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{wanted.name}' already exists.", 0
+        return ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{wanted.name}' already exists."
     colliding = core.topics.colliding(wanted.name)
     if colliding is None and flat_name(wanted.name) in taken:
         colliding = "one of the same request"
     if colliding is not None:
         message = f"Topic '{wanted.name}' collides with existing topic: {colliding}"
-        return ErrorCode.INVALID_TOPIC_EXCEPTION, message, 0
+        return ErrorCode.INVALID_TOPIC_EXCEPTION, message
+    return ErrorCode.NONE, None
+
+
+def _check_size(core: BrokerParts, wanted: CreatableTopic) -> tuple[int, str | None, int]:
+    """(error code, message, number of partitions). Asked after the settings, as Kafka does."""
     if wanted.assignments:
         return _check_assignments(wanted)
     if wanted.replication_factor < -1 or wanted.replication_factor == 0:

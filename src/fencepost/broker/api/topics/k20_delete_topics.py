@@ -27,12 +27,17 @@ def _handle(call: Call, now_ms: int, request: DeleteTopicsRequest) -> DeleteTopi
         wanted = [(topic.name, topic.topic_id) for topic in request.topics]
     else:
         wanted = [(name, None) for name in request.topic_names]
-    responses = []
+    responses = [_unclear(name, topic_id) for name, topic_id in wanted if (name is None) == (topic_id is None)]
     doomed: dict[Topic, None] = {}
     for (name, topic_id), times in Counter(wanted).items():
-        if times > 1 and name is not None:
-            code, message = ErrorCode.INVALID_REQUEST, "Duplicate topic name."
-            responses.append(DeletableTopicResult(name=name, error_code=code, error_message=message))
+        if (name is None) == (topic_id is None):
+            continue
+        if times > 1:
+            message = "Duplicate topic name." if name is not None else "Duplicate topic id."
+            twice = ErrorCode.INVALID_REQUEST
+            responses.append(
+                DeletableTopicResult(name=name, topic_id=topic_id, error_code=twice, error_message=message)
+            )
         else:
             responses.append(_doom(call, doomed, name, topic_id))
     _delete(call, now_ms, doomed)
@@ -49,17 +54,19 @@ def _delete(call: Call, now_ms: int, doomed: Collection[Topic]) -> None:
         core.groups.topic_deleted(now_ms, topic.name, len(topic.partitions))
 
 
+def _unclear(name: str | None, topic_id: UUID | None) -> DeletableTopicResult:
+    both = "You may not specify both topic name and topic id."
+    message = "Neither topic name nor id were specified." if name is None else both
+    invalid = ErrorCode.INVALID_REQUEST
+    return DeletableTopicResult(name=name, topic_id=topic_id, error_code=invalid, error_message=message)
+
+
 def _doom(call: Call, doomed: dict[Topic, None], name: str | None, topic_id: UUID | None) -> DeletableTopicResult:
     """The result for one topic, which joins the doomed if it is to go."""
     core = call.core
     topic = core.topics.get(name) if name is not None else core.topics.by_id(topic_id)
     if topic in doomed:  # by its name and by its id
         topic = None
-    if (name is None) == (topic_id is None):
-        both = "You may not specify both topic name and topic id."
-        message = "Neither topic name nor id were specified." if name is None else both
-        invalid = ErrorCode.INVALID_REQUEST
-        return DeletableTopicResult(name=name, topic_id=topic_id, error_code=invalid, error_message=message)
     known = name if topic is None else topic.name
     if known is not None and not call.may(Operation.DELETE, ResourceType.TOPIC, known):
         # An id is no secret, but the name behind it is.

@@ -6,7 +6,7 @@ Only partitions whose directory exists have a size; asking does not bring one in
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container
 
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
@@ -30,21 +30,21 @@ def _handle(call: Call, now_ms: int, request: DescribeLogDirsRequest) -> Describ
     if request.topics is None:
         topics = [_describe(call, topic, range(len(topic.partitions))) for topic in core.topics]
     else:
+        indexes: dict[str, set[int]] = {}
         for wanted in request.topics:
-            topic = core.topics.get(wanted.topic)
-            if topic is not None:
-                topics.append(_describe(call, topic, wanted.partitions))
+            indexes.setdefault(wanted.topic, set()).update(wanted.partitions)
+        known = ((core.topics.get(name), asked) for name, asked in indexes.items())
+        topics = [_describe(call, topic, asked) for topic, asked in known if topic is not None]
     shown = [topic for topic in topics if topic.partitions]
     return DescribeLogDirsResponse(results=(DescribeLogDirsResult(log_dir=core.data_directory, topics=shown),))
 
 
-def _describe(call: Call, topic: Topic, indexes: Iterable[int]) -> DescribeLogDirsTopic:
+def _describe(call: Call, topic: Topic, indexes: Container[int]) -> DescribeLogDirsTopic:
     """A partition that nobody has written to or read from yet has no files: its size is 0.
 
     One whose log cannot be opened is left out, as Kafka leaves out what is offline.
     """
-    wanted = set(indexes)
-    sizes = [(one.index, _size(call, one)) for one in topic.partitions if one.index in wanted]
+    sizes = [(partition.index, _size(call, partition)) for partition in topic.partitions if partition.index in indexes]
     partitions = [
         DescribeLogDirsPartition(partition_index=index, partition_size=size)
         for index, size in sizes

@@ -17,6 +17,7 @@ from fencepost.broker.coordinator.txn.model import ProducerPair
 from fencepost.broker.security.acls import CLUSTER_NAME, Operation, ResourceType
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from fencepost.protocol.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 __all__ = ["HANDLER"]
 
@@ -31,6 +32,8 @@ def _handle(call: Call, now_ms: int, request: InitProducerIdRequest) -> InitProd
             return _refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     elif not call.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
         return _refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
+        return _refused(ErrorCode.INVALID_REQUEST)
     may_two_phase = (
         transactional_id is None
         or not request.enable2_pc

@@ -31,6 +31,8 @@ from fencepost.protocol.messages.add_partitions_to_txn import (
 
 __all__ = ["HANDLER"]
 
+Errors = Mapping[TopicPartition, int]
+
 
 def _handle(call: Call, now_ms: int, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse | None:
     """Enlist or verify."""
@@ -40,7 +42,7 @@ def _handle(call: Call, now_ms: int, request: AddPartitionsToTxnRequest) -> AddP
     answers = []
     for transaction in request.transactions:
         errors = _errors(call, now_ms, transaction)
-        results = _topics(transaction.topics, errors)
+        results = _results(transaction, errors)
         answers.append(AddPartitionsToTxnResult(transactional_id=transaction.transactional_id, topic_results=results))
     call.reply_when_durable(now_ms, AddPartitionsToTxnResponse(results_by_transaction=answers))
     return None
@@ -56,15 +58,15 @@ def _add_one(call: Call, now_ms: int, request: AddPartitionsToTxnRequest) -> Non
 
     def decide(now_ms: int) -> tuple[int, Callable[[int], None]]:
         errors = _errors(call, now_ms, transaction)
-        response = AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_topics(transaction.topics, errors))
-        code = next(iter(errors.values()), ErrorCode.NONE)
+        response = AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(transaction, errors))
+        code = errors if isinstance(errors, int) else ErrorCode.NONE
         return code, lambda _: call.reply(response)
 
     decide_and_reply(call, now_ms, transaction.transactional_id, decide)
 
 
-def _errors(call: Call, now_ms: int, transaction: AddPartitionsToTxnTransaction) -> Mapping[TopicPartition, int]:
-    """Carry one transaction's part out; the error code of each partition."""
+def _errors(call: Call, now_ms: int, transaction: AddPartitionsToTxnTransaction) -> Errors | int:
+    """Carry one transaction's part out; the error code of each partition, or the coordinator's of all."""
     core = call.core
     asked = [TopicPartition(topic.name, index) for topic in transaction.topics for index in topic.partitions]
     refused = {partition: code for partition in asked if (code := _refusal(core, partition))}
@@ -77,7 +79,7 @@ def _errors(call: Call, now_ms: int, transaction: AddPartitionsToTxnTransaction)
         return coordinator.verify(wanted).reply.errors
     result = coordinator.add(now_ms, wanted)
     core.transactions.apply(now_ms, result)
-    return dict.fromkeys(asked, result.reply.error_code)
+    return int(result.reply.error_code)
 
 
 def _refusal(core: BrokerParts, partition: TopicPartition) -> int:
@@ -87,20 +89,34 @@ def _refusal(core: BrokerParts, partition: TopicPartition) -> int:
     return ErrorCode.NONE if core.topics.partition(*partition) is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _topics(
-    topics: Sequence[AddPartitionsToTxnTopic], errors: Mapping[TopicPartition, int]
-) -> list[AddPartitionsToTxnTopicResult]:
+def _results(transaction: AddPartitionsToTxnTransaction, errors: Errors | int) -> list[AddPartitionsToTxnTopicResult]:
+    """A code for all is listed as the request lists the partitions, codes of their own by topic, as Kafka does."""
+    if not isinstance(errors, int):
+        return _topics(transaction.topics, errors)
     return [
         AddPartitionsToTxnTopicResult(
             name=topic.name,
             results_by_partition=[
-                AddPartitionsToTxnPartitionResult(
-                    partition_index=index, partition_error_code=errors[TopicPartition(topic.name, index)]
-                )
+                AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=errors)
                 for index in topic.partitions
             ],
         )
-        for topic in topics
+        for topic in transaction.topics
+    ]
+
+
+def _topics(topics: Sequence[AddPartitionsToTxnTopic], errors: Errors) -> list[AddPartitionsToTxnTopicResult]:
+    """Each partition's result, once, by topic; a topic without partitions has none."""
+    by_topic: dict[str, dict[int, AddPartitionsToTxnPartitionResult]] = {}
+    for topic in topics:
+        for index in topic.partitions:
+            code = errors[TopicPartition(topic.name, index)]
+            by_topic.setdefault(topic.name, {})[index] = AddPartitionsToTxnPartitionResult(
+                partition_index=index, partition_error_code=code
+            )
+    return [
+        AddPartitionsToTxnTopicResult(name=name, results_by_partition=[*results.values()])
+        for name, results in by_topic.items()
     ]
 
 
@@ -119,27 +135,16 @@ def _authorize(call: Call, request: AddPartitionsToTxnRequest) -> AddPartitionsT
     if not denied:
         return None
 
-    def code(name: str, index: int) -> int:
-        if name in denied:
+    def code(partition: TopicPartition) -> int:
+        if partition.topic in denied:
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        if call.core.topics.partition(name, index) is None:
+        if call.core.topics.partition(*partition) is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return ErrorCode.OPERATION_NOT_ATTEMPTED
 
-    return AddPartitionsToTxnResponse(
-        results_by_topic_v3_and_below=[
-            AddPartitionsToTxnTopicResult(
-                name=topic.name,
-                results_by_partition=[
-                    AddPartitionsToTxnPartitionResult(
-                        partition_index=index, partition_error_code=code(topic.name, index)
-                    )
-                    for index in topic.partitions
-                ],
-            )
-            for topic in topics
-        ]
-    )
+    asked = [TopicPartition(topic.name, index) for topic in topics for index in topic.partitions]
+    errors = {partition: code(partition) for partition in asked}
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_topics(topics, errors))
 
 
 HANDLER = Handler(_handle, authorize=_authorize)

@@ -12,16 +12,13 @@ from fencepost.broker.api.transactions.waiting import decide_and_reply
 from fencepost.broker.connection import Call
 from fencepost.broker.coordinator.txn.decide_enlist import EnlistRequest
 from fencepost.broker.coordinator.txn.model import ProducerPair
-from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 
 __all__ = ["HANDLER"]
 
 
-def _handle(call: Call, now_ms: int, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse | None:
+def _handle(call: Call, now_ms: int, request: AddOffsetsToTxnRequest) -> None:
     """Enlist the partition."""
-    if not request.group_id:
-        return AddOffsetsToTxnResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     partition = call.core.groups.offsets_partition(request.group_id)
     transactions = call.core.transactions
     pair = ProducerPair(request.producer_id, request.producer_epoch)
@@ -35,7 +32,6 @@ def _handle(call: Call, now_ms: int, request: AddOffsetsToTxnRequest) -> AddOffs
         return code, lambda _: call.reply(AddOffsetsToTxnResponse(error_code=code))
 
     decide_and_reply(call, now_ms, request.transactional_id, decide)
-    return None
 
 
 HANDLER = Handler(_handle)

@@ -7,9 +7,10 @@ succeed any more, tells it in a way that clients of its generation survive.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 
+from fencepost.broker.api.groups.results_by_topic import listed
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.api.transactions.waiting import when_markers_are_written
 from fencepost.broker.connection import Call
@@ -27,16 +28,30 @@ from fencepost.protocol.messages.txn_offset_commit import (
 
 __all__ = ["HANDLER"]
 
+Place = tuple[str, int]  # topic and partition
+
 
 def _handle(call: Call, now_ms: int, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse | None:
-    """Enlist the group's partition, store the offsets, reply when durable."""
+    """Enlist the group's partition, store the offsets, reply when durable. Of what is not there nobody is asked."""
+    missing = _missing(call, request)
+    if all((topic.name, wanted.partition_index) in missing for topic in request.topics for wanted in topic.partitions):
+        return _answer(call, request, missing, {}, ErrorCode.NONE)
     if not request.group_id:
-        return _answer(request, {}, ErrorCode.INVALID_GROUP_ID)
-    _attempt(call, request, now_ms, may_wait=True)
+        return _answer(call, request, missing, {}, ErrorCode.INVALID_GROUP_ID)
+    if not request.transactional_id:
+        return _answer(call, request, missing, {}, ErrorCode.INVALID_REQUEST)
+    _attempt(call, request, missing, now_ms, may_wait=True)
     return None
 
 
-def _attempt(call: Call, request: TxnOffsetCommitRequest, now_ms: int, *, may_wait: bool) -> None:
+def _missing(call: Call, request: TxnOffsetCommitRequest) -> Collection[Place]:
+    asked = ((topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions)
+    return {place for place in asked if call.core.topics.partition(*place) is None}
+
+
+def _attempt(
+    call: Call, request: TxnOffsetCommitRequest, missing: Collection[Place], now_ms: int, *, may_wait: bool
+) -> None:
     core = call.core
     partition = core.groups.offsets_partition(request.group_id)
     pair = ProducerPair(request.producer_id, request.producer_epoch)
@@ -45,35 +60,31 @@ def _attempt(call: Call, request: TxnOffsetCommitRequest, now_ms: int, *, may_wa
     enlisted = core.transactions.coordinator.enlist_for_offsets(now_ms, wanted)
     verdict = enlisted.reply
     if verdict.error_code == ErrorCode.CONCURRENT_TRANSACTIONS and may_wait:
-        again = partial(_attempt, call, request, may_wait=False)
+        again = partial(_attempt, call, request, missing, may_wait=False)
         when_markers_are_written(call, now_ms, request.transactional_id, again)
         return
     core.transactions.apply(now_ms, enlisted)
     note_refusal(core.metrics, "txn_offset_commit", verdict.error_code, request.transactional_id)
     if verdict.error_code or verdict.drop:
-        call.reply_when_durable(now_ms, _answer(request, {}, verdict.error_code))
+        call.reply_when_durable(now_ms, _answer(call, request, missing, {}, verdict.error_code))
         return
-    _store(call, now_ms, request)
+    _store(call, now_ms, request, missing)
 
 
-def _store(call: Call, now_ms: int, request: TxnOffsetCommitRequest) -> None:
+def _store(call: Call, now_ms: int, request: TxnOffsetCommitRequest, missing: Collection[Place]) -> None:
     core = call.core
-    errors: dict[tuple[str, int], int] = {}
-    offsets = []
-    for topic in request.topics:
-        for wanted in topic.partitions:
-            if core.topics.partition(topic.name, wanted.partition_index) is None:
-                errors[(topic.name, wanted.partition_index)] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                continue
-            offsets.append(
-                PartitionOffset(
-                    topic=topic.name,
-                    partition=wanted.partition_index,
-                    offset=wanted.committed_offset,
-                    leader_epoch=wanted.committed_leader_epoch,
-                    metadata=wanted.committed_metadata,
-                )
-            )
+    offsets = [
+        PartitionOffset(
+            topic=topic.name,
+            partition=wanted.partition_index,
+            offset=wanted.committed_offset,
+            leader_epoch=wanted.committed_leader_epoch,
+            metadata=wanted.committed_metadata,
+        )
+        for topic in request.topics
+        for wanted in topic.partitions
+        if (topic.name, wanted.partition_index) not in missing
+    ]
     result = core.groups.coordinator.commit_transactional_offsets(
         now_ms,
         CommitTransactionalOffsets(
@@ -87,30 +98,36 @@ def _store(call: Call, now_ms: int, request: TxnOffsetCommitRequest) -> None:
             api_version=call.version,
         ),
     )
-    errors.update({(answer.topic, answer.partition): answer.error_code for answer in result.reply})
-    response = _answer(request, errors, ErrorCode.NONE)
+    stored = {(answer.topic, answer.partition): answer.error_code for answer in result.reply}
+    response = _answer(call, request, missing, stored, ErrorCode.NONE)
     refused = core.groups.apply(now_ms, result, lambda: call.reply(response))
     if refused:
-        call.reply(_answer(request, {}, refused))
+        call.reply(_answer(call, request, missing, {}, refused))
 
 
 def _answer(
-    request: TxnOffsetCommitRequest, errors: Mapping[tuple[str, int], int], otherwise: int
+    call: Call, request: TxnOffsetCommitRequest, missing: Collection[Place], codes: Mapping[Place, int], otherwise: int
 ) -> TxnOffsetCommitResponse:
+    """What is missing is told as such; `codes`, or `otherwise`, is what the coordinator said of the rest."""
+    refused: dict[str, list[TxnOffsetCommitResponsePartition]] = {}
+    taken = []
+    for topic in request.topics:
+        results = []
+        if call.core.topics.get(topic.name) is None:
+            refused.setdefault(topic.name, [])
+        for wanted in topic.partitions:
+            place = topic.name, wanted.partition_index
+            result = TxnOffsetCommitResponsePartition(partition_index=wanted.partition_index)
+            if place in missing:
+                result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                refused.setdefault(topic.name, []).append(result)
+            else:
+                result.error_code = codes.get(place, otherwise)
+                results.append(result)
+        if results:
+            taken.append((topic.name, results))
     return TxnOffsetCommitResponse(
-        topics=[
-            TxnOffsetCommitResponseTopic(
-                name=topic.name,
-                partitions=[
-                    TxnOffsetCommitResponsePartition(
-                        partition_index=wanted.partition_index,
-                        error_code=errors.get((topic.name, wanted.partition_index), otherwise),
-                    )
-                    for wanted in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
+        topics=[TxnOffsetCommitResponseTopic(name=name, partitions=results) for name, results in listed(refused, taken)]
     )
 
 

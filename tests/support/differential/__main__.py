@@ -1,0 +1,80 @@
+"""Random requests to our broker and to Apache Kafka, answers compared: `python -m tests.support.differential --runs 20`."""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+from collections import Counter
+
+from fencepost.broker.embedded import Broker
+from tests.support.apache_kafka import ApacheKafka
+from tests.support.differential.comparing import Comparison, Outcome
+from tests.support.differential.known import unknown
+from tests.support.differential.side import Side
+from tests.support.raw_client import RawClient
+
+SETTINGS = {
+    "transaction.two.phase.commit.enable": True,
+    "producer.state.check": "kafka",
+    "offsets.topic.num.partitions": 5,
+    "transaction.state.log.num.partitions": 5,
+}
+
+
+def common_versions(ours: str, kafka: str) -> dict[int, tuple[int, int]]:
+    """What both serve, by API key."""
+    served = []
+    for servers in (ours, kafka):
+        with RawClient(servers) as client:
+            served.append({api.api_key: (api.min_version, api.max_version) for api in client.api_versions().api_keys})
+    both = {key: (max(served[0][key][0], served[1][key][0]), min(served[0][key][1], served[1][key][1]))
+            for key in served[0].keys() & served[1].keys()}  # fmt: skip
+    return {key: (low, high) for key, (low, high) in both.items() if low <= high}
+
+
+def compare(ours: str, kafka: str, seed: int, steps: int) -> Outcome:
+    """One run with this seed."""
+    run = f"d{seed}-{secrets.token_hex(3)}"  # a seed may run twice on one Kafka
+    sides = Side("ours", run, ours), Side("kafka", run, kafka)
+    try:
+        return Comparison(seed, run, *sides, common_versions(ours, kafka)).run(steps)
+    finally:
+        for side in sides:
+            side.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.support.differential", description=__doc__)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--runs", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--kafka", help="host:port of one that runs")
+    options = parser.parse_args()
+    asked: Counter[int] = Counter()
+    accepted: Counter[int] = Counter()
+    with Broker(SETTINGS) as broker, ApacheKafka() if options.kafka is None else _Running(options.kafka) as kafka:
+        for seed in range(options.seed, options.seed + options.runs):
+            outcome = compare(broker.bootstrap_servers, kafka.bootstrap_servers, seed, options.steps)
+            asked += outcome.asked
+            accepted += outcome.accepted
+            print(
+                f"seed {seed}: {outcome.asked.total()} asked, {len(outcome.differences)} answered otherwise", flush=True
+            )
+            for difference in unknown(outcome.differences):
+                print(f"  {difference}", flush=True)
+    print({key: (accepted[key], asked[key]) for key in sorted(asked)})
+
+
+class _Running:
+    def __init__(self, bootstrap_servers: str) -> None:
+        self.bootstrap_servers = bootstrap_servers
+
+    def __enter__(self) -> _Running:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+if __name__ == "__main__":
+    main()

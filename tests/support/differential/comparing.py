@@ -1,0 +1,306 @@
+"""The same random requests to two brokers, and their answers side by side."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from fencepost.protocol import codec, fetch_wire, produce_wire
+from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.records.columns import encode_batch
+from fencepost.protocol.records.decoding import decode_batches
+from tests.support.differential.drawing import INTERNAL, Drawing, Focus, ProducerId
+from tests.support.differential.side import PATIENCE_S, Side, codes_in, pause
+
+PRODUCE, FETCH = 0, 1
+READS = frozenset({FETCH, 2, 3, 9, 10, 15, 16, 18, 23, 29, 32, 35, 60, 61, 65, 66, 69, 75})
+METADATA_CHANGES = frozenset({19, 20, 30, 31, 33, 37, 44})
+LEFT_OUT = frozenset(
+    {
+        57,  # UpdateFeatures changes what every later request may do
+        17, 36,  # SASL is not spoken on these listeners; tests/conformance/test_client_security.py
+        14,  # SyncGroup of a follower waits for the leader, on the connection that all share
+        27,  # WriteTxnMarkers writes over what the coordinator thinks; tests/conformance/test_transactions_admin.py
+    }
+)  # fmt: skip
+TRANSACTIONAL = (22, 22, 24, 25, 26, 26, 28, PRODUCE, PRODUCE, PRODUCE, PRODUCE, FETCH, FETCH, 65, 61)
+PASSING = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What was asked; `request` is ours: Kafka's differs in ids."""
+
+    step: int
+    api_key: int
+    version: int
+    request: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Answers without ids, which are not the same."""
+
+    question: Question
+    ours: Any
+    kafka: Any
+
+    def __str__(self) -> str:
+        asked = self.question
+        apart = "\n    ".join(f"{where}: ours {ours!r}, Kafka {kafka!r}" for where, ours, kafka in self.places())
+        return f"step {asked.step}: v{asked.version} of {asked.request}\n    {apart}"
+
+    def places(self) -> list[tuple[str, Any, Any]]:
+        """(where in the answer, ours, Kafka's) of every value that is not the same."""
+        return list(apart("", self.ours, self.kafka))
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a run asked, by API, and where the answers differ."""
+
+    asked: Counter[int] = field(default_factory=Counter)
+    accepted: Counter[int] = field(default_factory=Counter)
+    differences: list[Difference] = field(default_factory=list)
+
+
+class Comparison:
+    """One run: a seed, two brokers, and `versions` that both serve, by API key."""
+
+    def __init__(self, seed: int, run: str, ours: Side, kafka: Side, versions: Mapping[int, tuple[int, int]]) -> None:
+        self._random = Random(seed)
+        self._sides = (ours, kafka)
+        self._versions = {**versions, 24: (versions[24][0], 3)}  # above it AddPartitionsToTxn is for brokers
+        self._name = run
+        self._topics = [f"{self._name}-{topic}" for topic in ("a", "b", "compacted")]
+        self._sequences: Counter[tuple[str, str, int]] = Counter()
+        self._outcome = Outcome()
+        self._now_ms = int(time.time() * 1000)  # what is older than the retention is deleted
+        self._keys = sorted(set(versions) - LEFT_OUT)
+
+    def run(self, steps: int) -> Outcome:
+        """Ask `steps` questions, then read all logs."""
+        for side in self._sides:
+            side.raw().find_coordinators()
+            for topic, partitions in zip(self._topics, (1, 3, 1), strict=True):
+                settings = {"cleanup_policy": "compact"} if topic.endswith("compacted") else {}
+                side.raw().create_topic(topic, partitions, **settings)
+            side.look_up_topics([*self._topics, *INTERNAL])
+        for step in range(steps):
+            self._ask(step)
+        for topic, partitions in zip(self._topics, (1, 3, 1), strict=False):
+            for partition in range(partitions):
+                for isolation in (0, 1):
+                    self._read(steps, topic, partition, isolation)
+        return self._outcome
+
+    def _read(self, step: int, topic: str, partition: int, isolation: int) -> None:
+        wanted = fetch_wire.FetchTopic(topic, None, [fetch_wire.FetchPartition(partition, 0, 1 << 24)])
+        request = fetch_wire.FetchRequest(max_wait_ms=0, isolation_level=isolation, topics=[wanted])
+        self._compare(Question(step, FETCH, 12, request), [request, request], None)
+
+    # --- one question ---
+
+    def _ask(self, step: int) -> None:
+        random = self._random
+        api_key = random.choice(self._keys if random.random() < 0.5 else TRANSACTIONAL)
+        low, high = self._versions[api_key]
+        version = random.choice((high, random.randint(low, high)))
+        producer = random.choice(("txn-1", "txn-2", "idempotent"))
+        focus = Focus(
+            topic=random.choice(self._topics),
+            partition=random.choice((0, 0, 0, 1)),
+            group=f"{self._name}-{random.choice(('classic', 'consumer', 'plain'))}",
+            transactional_id=f"{self._name}-{producer}",
+            producer=producer,
+            member=random.choice(("m1", "m2")),
+        )
+        focus = dataclasses.replace(focus, member=f"{focus.group} {focus.member}")
+        seed = random.getrandbits(64)
+        requests: list[Any]
+        if api_key == PRODUCE:
+            requests = [self._produce(Random(seed), side, focus, version) for side in self._sides]
+        elif api_key == FETCH:
+            requests = [self._fetch(Random(seed), side, focus) for side in self._sides]
+        else:
+            fresh = f"{self._name}-new-{step}"
+            requests = [
+                Drawing(Random(seed), focus, self._topics, side, fresh).request(api_key) for side in self._sides
+            ]
+        self._compare(Question(step, api_key, version, requests[0]), requests, focus)
+
+    def _compare(self, question: Question, requests: Sequence[Any], focus: Focus | None) -> None:
+        try:
+            bodies = [encoded(request, question.version) for request in requests]
+        except ValueError:
+            return  # what this version's wire cannot carry: a null, or a number that is too large
+        ours, kafka = self._sides
+        answers = [self._answer(side, question, body) for side, body in zip(self._sides, bodies, strict=True)]
+        shown = [side.masked(answer) for side, answer in zip(self._sides, answers, strict=True)]
+        deadline = time.monotonic() + PATIENCE_S
+        while shown[0] != shown[1] and time.monotonic() < deadline:
+            if question.api_key in READS:
+                answers[0] = self._answer(ours, question, bodies[0])
+            elif not codes_in(shown[1]) & PASSING:
+                break
+            pause()
+            answers[1] = self._answer(kafka, question, bodies[1])
+            shown = [side.masked(answer) for side, answer in zip(self._sides, answers, strict=True)]
+        self._outcome.asked[question.api_key] += 1
+        if shown[0] != shown[1]:
+            self._outcome.differences.append(Difference(question, shown[0], shown[1]))
+        elif not isinstance(shown[0], str) and codes_in(shown[0]) <= {0}:
+            self._outcome.accepted[question.api_key] += 1
+        for side, request, answer in zip(self._sides, requests, answers, strict=True):
+            if focus is not None and not isinstance(answer, str):
+                self._learn(side, question, focus, request, answer)
+        if question.api_key in METADATA_CHANGES:
+            time.sleep(0.1)  # Kafka's nodes learn of it from the controller's log
+
+    def _answer(self, side: Side, question: Question, body: bytes) -> Any:
+        if question.api_key == PRODUCE:
+            return side.ask_with(PRODUCE, question.version, body, produce_wire.decode_response)
+        if question.api_key == FETCH:
+            answer = side.ask_with(FETCH, question.version, body, fetch_wire.decode_response)
+            return answer if isinstance(answer, str) else readable(answer)
+        return side.ask(question.api_key, question.version, body)
+
+    # --- records ---
+
+    def _produce(self, random: Random, side: Side, focus: Focus, version: int) -> produce_wire.ProduceRequest:
+        given = side.producer(focus.producer)
+        # Kafka takes a transactional batch without a producer id for a plain one; here it is refused (docs).
+        is_transactional = focus.producer != "idempotent" and given.producer_id >= 0
+        draw = Drawing(random, focus, self._topics, side, self._name)
+        epoch = given.epoch if draw.often(0.95) else given.epoch + draw.one_of(-1, 1)
+        slip = 0 if draw.often(0.9) else draw.one_of(-1, 1, 3)
+        sequence = self._sequences[focus.producer, focus.topic, focus.partition] + slip
+        count = draw.one_of(1, 1, 2, 3)
+        text = f"{random.getrandbits(32):08x}".encode()
+        records = encode_batch(
+            keys=[b"k%d" % index for index in range(count)] if draw.often(0.7) else [None] * count,
+            values=[text + b"-%d" % index for index in range(count)],
+            timestamps=self._now_ms,
+            producer_id=given.producer_id,
+            producer_epoch=max(epoch, -1),
+            base_sequence=max(sequence, 0) if given.producer_id >= 0 else -1,
+            transactional=given.producer_id >= 0 and is_transactional == draw.often(0.97),
+        )
+        transactional_id = focus.transactional_id if is_transactional and draw.often(0.95) else None
+        topic_id = side.topic_id(focus.topic)
+        partition = produce_wire.ProducePartition(focus.topic, topic_id, focus.partition, records)
+        return produce_wire.ProduceRequest(transactional_id, draw.one_of(-1, -1, 1), 30_000, [partition])
+
+    def _fetch(self, random: Random, side: Side, focus: Focus) -> fetch_wire.FetchRequest:
+        partition = fetch_wire.FetchPartition(focus.partition, random.choice((0, 0, 0, 1, 3, 99, -1)), 1 << 20)
+        topic = fetch_wire.FetchTopic(focus.topic, side.topic_id(focus.topic), [partition])
+        return fetch_wire.FetchRequest(max_wait_ms=0, isolation_level=random.choice((0, 1, 1)), topics=[topic])
+
+    # --- what an answer tells ---
+
+    def _learn(self, side: Side, question: Question, focus: Focus, request: Any, answer: Any) -> None:
+        key = question.api_key
+        code = getattr(answer, "error_code", 0)
+        if key == PRODUCE:
+            (result,) = answer.partitions
+            if side is self._sides[1] and result.error_code == 0:
+                place = focus.producer, focus.topic, focus.partition
+                self._sequences[place] = next_sequence(request.partitions[0].records)
+        elif key == 22 and code == 0:
+            if request.transactional_id == focus.transactional_id or not request.transactional_id:
+                side.is_producer(focus.producer, ProducerId(answer.producer_id, answer.producer_epoch))
+                self._forget_sequences(focus.producer)
+        elif key == 26 and code == 0:
+            side.wait_until_ended(request.transactional_id)
+            if question.version >= 5 and answer.producer_id >= 0:
+                side.is_producer(focus.producer, ProducerId(answer.producer_id, answer.producer_epoch))
+                self._forget_sequences(focus.producer)
+        elif key == 11 and request.group_id == focus.group and code in (0, ErrorCode.MEMBER_ID_REQUIRED):
+            side.is_member(focus.member, answer.member_id, answer.generation_id)
+        elif key == 68 and request.group_id == focus.group and code == 0:
+            side.is_member(focus.member, answer.member_id or request.member_id, answer.member_epoch)
+        elif key == 19:
+            made = [topic.name for topic in answer.topics if topic.error_code == 0 and not request.validate_only]
+            time.sleep(0.1)
+            side.look_up_topics(made)
+
+    def _forget_sequences(self, producer: str) -> None:
+        for place in [place for place in self._sequences if place[0] == producer]:
+            del self._sequences[place]
+
+
+def apart(where: str, ours: Any, kafka: Any) -> Iterator[tuple[str, Any, Any]]:
+    """The smallest parts of two masked answers that are not the same."""
+    if ours == kafka:
+        return
+    if isinstance(ours, dict) and isinstance(kafka, dict) and ours.keys() == kafka.keys():
+        for name in ours:
+            yield from apart(f"{where}.{name}", ours[name], kafka[name])
+    elif isinstance(ours, list) and isinstance(kafka, list) and len(ours) == len(kafka):
+        for index, (left, right) in enumerate(zip(ours, kafka, strict=True)):
+            yield from apart(f"{where}[{index}]", left, right)
+    else:
+        yield where or "the answer", ours, kafka
+
+
+def encoded(request: Any, version: int) -> bytes:
+    """Any request's body. Raises ValueError for what the wire of that version cannot carry."""
+    if isinstance(request, produce_wire.ProduceRequest):
+        return b"".join(produce_wire.encode_request(request, version))
+    if isinstance(request, fetch_wire.FetchRequest):
+        return b"".join(fetch_wire.encode_request(request, version))
+    return codec.encode_request(request, version)
+
+
+def readable(answer: fetch_wire.FetchResponse) -> Any:
+    """A Fetch answer with the visible records instead of bytes; batches may be cut elsewhere."""
+    partitions = []
+    for topic in answer.topics:
+        for result in topic.partitions:
+            columns = decode_batches(result.records, start_offset=0, aborted=result.aborted)
+            partitions.append(
+                FetchedPartition(
+                    result.partition,
+                    result.error_code,
+                    result.high_watermark,
+                    result.last_stable_offset,
+                    result.log_start_offset,
+                    [(int(columns.offsets[index]), columns.value(index)) for index in range(len(columns))],
+                )
+            )
+    return Fetched(answer.error_code, partitions)
+
+
+@dataclass(slots=True)
+class FetchedPartition:
+    partition: int
+    error_code: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    records: list[tuple[int, bytes | None]]
+
+
+@dataclass(slots=True)
+class Fetched:
+    error_code: int
+    partitions: list[FetchedPartition]
+
+
+def next_sequence(records: Any) -> int:
+    """Where the producer goes on behind this batch."""
+    base = int.from_bytes(bytes(records[53:57]), "big", signed=True)
+    count = int.from_bytes(bytes(records[57:61]), "big", signed=True)
+    return base + count

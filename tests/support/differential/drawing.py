@@ -1,0 +1,271 @@
+"""Random requests: any message of any version, filled from what a run knows, and from what nobody should send.
+
+Every request has a focus (a topic, a group, a transactional id, a producer, a member), and most of its fields take their
+value from there, so that a good part of the requests is accepted; the others are of the kind that a broker meets by
+mistake or by malice. The same random numbers give the same request on both sides, with each side's own ids in it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from random import Random
+from typing import Any
+from uuid import UUID
+
+from tests.support.kio_messages import our_class, taken_apart
+
+UNKNOWN_TOPIC_ID = UUID(int=0xFEED)
+INTERNAL = ("__consumer_offsets", "__transaction_state")
+BAD_NAMES = ("", ".", "..", "a/b", "x" * 249, "x" * 250, "Zürich")
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerId:
+    """What a side gave a producer."""
+
+    producer_id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Focus:
+    """What a request is about: names, the same on both sides, behind which each side has its own ids."""
+
+    topic: str
+    partition: int
+    group: str
+    transactional_id: str
+    producer: str
+    member: str
+
+
+class Knowledge(typing.Protocol):
+    """What a side knows behind the names."""
+
+    def topic_id(self, topic: str) -> UUID: ...
+
+    def producer(self, name: str) -> ProducerId: ...
+
+    def member(self, name: str) -> tuple[str, int]:
+        """Its id and its generation or epoch."""
+        ...
+
+
+class Drawing:
+    """Fills one request. `version` matters for what an array may hold; fields that it lacks are dropped on encoding."""
+
+    def __init__(self, random: Random, focus: Focus, topics: Sequence[str], knowledge: Knowledge, fresh: str) -> None:
+        self._random = random
+        self._focus = focus
+        self._topics = topics
+        self._knowledge = knowledge
+        self._run = fresh.partition("-new-")[0]
+        self._fresh = fresh
+        self._by_name: Mapping[str, Callable[[], Any]] = {
+            "topic_id": self._topic_id,
+            "group_id": self._group,
+            "groups_names": self._group,
+            "group_ids": self._group,
+            "groups": self._group,
+            "transactional_id": self._transactional_id,
+            "transactional_ids": self._transactional_id,
+            "v3_and_below_transactional_id": self._transactional_id,
+            "coordinator_keys": self._key,
+            "key": self._key,
+            "topic_names": self._topic,
+            "topic": self._topic,
+            "topic_name": self._topic,
+            "partition": self._partition,
+            "partition_index": self._partition,
+            "partition_indexes": self._partition,
+            "partitions": self._partition,
+            "partition_id": self._partition,
+            "member_id": lambda: self._member()[0],
+            "generation_id": lambda: self._member()[1],
+            "generation_id_or_member_epoch": lambda: self._member()[1],
+            "member_epoch": lambda: self._member()[1],
+            "producer_id": lambda: self._producer().producer_id,
+            "v3_and_below_producer_id": lambda: self._producer().producer_id,
+            "producer_epoch": self._producer_epoch,
+            "v3_and_below_producer_epoch": self._producer_epoch,
+            "producer_id_filters": lambda: self._producer().producer_id,
+            "group_instance_id": lambda: None,
+            "instance_id": lambda: None,
+        }
+
+    def request(self, api_key: int) -> Any:
+        """A whole request."""
+        return self._filled(our_class(api_key, "Request"))
+
+    def often(self, chance: float = 0.85) -> bool:
+        return self._random.random() < chance
+
+    # --- by what a field is called ---
+
+    def _topic(self) -> str:
+        if self.often():
+            return self._focus.topic
+        return self._random.choice([*self._topics, *INTERNAL, *BAD_NAMES, "missing"])
+
+    def _topic_id(self) -> UUID:
+        if self.often():
+            return self._knowledge.topic_id(self._focus.topic)
+        return self._random.choice([UUID(int=0), UNKNOWN_TOPIC_ID, self._knowledge.topic_id(self._topics[0])])
+
+    def _partition(self) -> int:
+        return self._focus.partition if self.often() else self._random.choice([0, 1, 2, 99, -1, 2**31 - 1])
+
+    def _group(self) -> str:
+        return (
+            self._focus.group
+            if self.often()
+            else self._random.choice(["", f"{self._run}-missing", f"{self._run}-{'g' * 300}"])
+        )
+
+    def _transactional_id(self) -> str:
+        return (
+            self._focus.transactional_id
+            if self.often()
+            else self._random.choice(["", f"{self._run}-missing", f"{self._run}-{'t' * 300}"])
+        )
+
+    def _key(self) -> str:
+        return self._random.choice([self._focus.group, self._focus.transactional_id, f"{self._run}-missing", ""])
+
+    def _producer(self) -> ProducerId:
+        if self.often(0.92):
+            return self._knowledge.producer(self._focus.producer)
+        return ProducerId(self._random.choice([-1, 987_654_321, 2**63 - 1]), 0)
+
+    def _producer_epoch(self) -> int:
+        epoch = self._knowledge.producer(self._focus.producer).epoch
+        return epoch if self.often() else self._random.choice([epoch - 1, epoch + 1, 0, -1, 32_767])
+
+    def _member(self) -> tuple[str, int]:
+        member_id, epoch = self._knowledge.member(self._focus.member)
+        if self.often():
+            return member_id, epoch
+        return self._random.choice(["", "stranger", member_id]), self._random.choice([epoch - 1, epoch + 1, 0, -1, -2])
+
+    # --- by what a field is ---
+
+    def _filled(self, cls: Any) -> Any:
+        chosen = {field.name: self._value(cls, field, hints(cls)[field.name]) for field in dataclasses.fields(cls)}
+        return cls(**chosen)
+
+    def _value(self, cls: Any, field: dataclasses.Field[Any], hint: Any) -> Any:
+        special = SPECIAL.get((cls.__name__, field.name)) or SPECIAL.get(("", field.name))
+        if special is not None:
+            return special(self)
+        kind, is_array, nullable = taken_apart(hint)
+        if nullable and not self.often(0.9):
+            return None
+        if is_array:
+            count = self._random.choice([0, 1, 1, 1, 1, 2])
+            elements = [self._plain(cls, field.name, kind) for _ in range(count)]
+            return elements + elements[:1] if elements and not self.often(0.96) else elements
+        return self._plain(cls, field.name, kind)
+
+    def _plain(self, cls: Any, name: str, kind: Any) -> Any:
+        if dataclasses.is_dataclass(kind):
+            return self._filled(kind)
+        if name == "name" and "Topic" in cls.__name__:
+            return self._topic()
+        if name in self._by_name:
+            value = self._by_name[name]()
+            if value is None or isinstance(value, kind):
+                return value
+        return self._by_type(kind)
+
+    def _by_type(self, kind: Any) -> Any:
+        if kind is bool:
+            return self._random.random() < 0.5
+        if kind is int:
+            return self._random.choice([0, 0, 1, 2, -1])
+        if kind is float:
+            return self._random.choice([0.0, 1.0, -1.0])
+        if kind is str:
+            return self._random.choice(["", "a", self._focus.topic, "x" * 40])
+        if kind is bytes:
+            return self._random.choice([b"", b"a", b"\0" * 20])
+        if kind is UUID:
+            return self._topic_id()
+        raise TypeError(f"nobody told how to draw {kind}")
+
+    def one_of(self, *values: Any) -> Any:
+        return self._random.choice(values)
+
+    def new_name(self) -> str:
+        """A topic that does not exist yet, mostly."""
+        return self._fresh if self.often(0.8) else self._topic()
+
+
+SETTINGS = ("retention.ms", "cleanup.policy", "max.message.bytes", "compression.type", "segment.bytes", "no.such", "")
+# Where neither a field's name nor its type says what makes sense in it.
+SPECIAL: Mapping[tuple[str, str], Callable[[Drawing], Any]] = {
+    ("CreatableTopic", "name"): Drawing.new_name,
+    ("CreatableTopic", "num_partitions"): lambda draw: draw.one_of(1, 1, 2, 3, 0, -1, -2),
+    ("CreatableTopic", "replication_factor"): lambda draw: draw.one_of(1, 1, 1, -1, 0, 2),
+    ("CreatableTopic", "assignments"): lambda draw: [],
+    ("CreatePartitionsTopic", "count"): lambda draw: draw.one_of(1, 2, 4, 4, 5, 0, -1),
+    ("CreatePartitionsTopic", "assignments"): lambda draw: None,
+    ("CreatePartitionsRequest", "validate_only"): lambda draw: draw.one_of(True, True, False),
+    ("InitProducerIdRequest", "transaction_timeout_ms"): lambda draw: draw.one_of(
+        60_000, 60_000, 60_000, 0, -1, 2**31 - 1
+    ),
+    ("InitProducerIdRequest", "keep_prepared_txn"): lambda draw: False,  # Kafka has it not (docs: two-phase commit)
+    ("InitProducerIdRequest", "enable2_pc"): lambda draw: draw.one_of(False, False, False, True),
+    ("JoinGroupRequest", "session_timeout_ms"): lambda draw: draw.one_of(60_000, 60_000, 60_000, 0, 2**31 - 1),
+    ("JoinGroupRequest", "rebalance_timeout_ms"): lambda draw: 150,
+    ("JoinGroupRequest", "protocol_type"): lambda draw: draw.one_of("consumer", "consumer", "consumer", "connect", ""),
+    ("JoinGroupRequestProtocol", "name"): lambda draw: draw.one_of("range", "range", "range", "sticky"),
+    ("SyncGroupRequest", "protocol_type"): lambda draw: draw.one_of("consumer", "consumer", "connect"),
+    ("SyncGroupRequest", "protocol_name"): lambda draw: draw.one_of("range", "range", "sticky"),
+    ("ListOffsetsPartition", "timestamp"): lambda draw: draw.one_of(-1, -1, -2, -3, 0, 10**15, -4, -5, -6, -9),
+    ("ListOffsetsRequest", "replica_id"): lambda draw: -1,
+    ("ListOffsetsRequest", "isolation_level"): lambda draw: draw.one_of(0, 1, 1, 2),
+    ("OffsetForLeaderEpochRequest", "replica_id"): lambda draw: -1,
+    ("DeleteRecordsPartition", "offset"): lambda draw: draw.one_of(0, 1, -1, -2, 10**6),
+    ("DescribeConfigsResource", "resource_type"): lambda draw: draw.one_of(2, 2, 2, 0, 1, 99),
+    ("AlterConfigsResource", "resource_type"): lambda draw: draw.one_of(2, 2, 2, 0, 99),
+    ("AlterableConfig", "name"): lambda draw: draw.one_of(*SETTINGS),
+    ("AlterableConfig", "value"): lambda draw: draw.one_of("1000000000", "compact", "2000000", "lz4", "x", "", None),
+    ("AlterableConfig", "config_operation"): lambda draw: draw.one_of(0, 0, 1, 2, 3, 9),
+    ("CreatableTopicConfig", "name"): lambda draw: draw.one_of(*SETTINGS),
+    ("CreatableTopicConfig", "value"): lambda draw: draw.one_of("1000000000", "compact", "2000000", "lz4", "x", None),
+    ("AclCreation", "resource_type"): lambda draw: draw.one_of(2, 2, 3, 4, 5, 1),
+    ("AclCreation", "resource_pattern_type"): lambda draw: draw.one_of(3, 3, 4, 2),
+    ("AclCreation", "principal"): lambda draw: draw.one_of("User:a", "User:b", "User:*", "a", ""),
+    ("AclCreation", "host"): lambda draw: draw.one_of("*", "*", "127.0.0.1", ""),
+    ("", "resource_type_filter"): lambda draw: draw.one_of(2, 2, 3, 4, 5, 1),
+    ("", "pattern_type_filter"): lambda draw: draw.one_of(1, 2, 3, 4),
+    ("", "principal_filter"): lambda draw: draw.one_of("User:a", None, "User:b"),
+    ("", "host_filter"): lambda draw: draw.one_of("*", None, "127.0.0.1"),
+    ("", "operation"): lambda draw: draw.one_of(*range(1, 13)),
+    ("", "permission_type"): lambda draw: draw.one_of(1, 2, 3, 3),
+    ("", "resource_name"): lambda draw: draw._topic(),
+    ("", "configuration_keys"): lambda draw: draw.one_of(None, [], ["cleanup.policy"], ["no.such", "retention.ms"]),
+    ("", "acks"): lambda draw: draw.one_of(-1, -1, 1),
+    ("", "timeout_ms"): lambda draw: 30_000,
+    ("", "retention_time_ms"): lambda draw: -1,
+    ("", "replica_id"): lambda draw: -1,
+    ("", "include_cluster_authorized_operations"): lambda draw: False,
+    ("", "include_topic_authorized_operations"): lambda draw: False,
+    ("", "include_authorized_operations"): lambda draw: False,
+    ("", "allow_auto_topic_creation"): lambda draw: False,
+    ("", "committed_offset"): lambda draw: draw.one_of(0, 1, 5, -1, -2, 2**62),
+    ("", "key_type"): lambda draw: draw.one_of(0, 1, 1, 2, 9, -1),
+    ("", "endpoint_type"): lambda draw: draw.one_of(1, 1, 1, 2, 0),
+    ("", "response_partition_limit"): lambda draw: draw.one_of(2_000, 2_000, 1, 0, -1),
+    ("", "cursor"): lambda draw: None,
+}
+
+
+@cache
+def hints(cls: Any) -> dict[str, Any]:
+    """The annotations of a message's class, as types."""
+    return typing.get_type_hints(cls)
