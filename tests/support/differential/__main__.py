@@ -1,8 +1,12 @@
-"""Random requests to our broker and to Apache Kafka, answers compared: `python -m tests.support.differential --runs 20`."""
+"""Random requests to this broker and to Apache Kafka, their answers compared.
+
+python -m tests.support.differential --seed 1 --runs 20
+"""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import secrets
 from collections import Counter
 
@@ -52,28 +56,20 @@ def main() -> None:
     options = parser.parse_args()
     asked: Counter[int] = Counter()
     accepted: Counter[int] = Counter()
-    with Broker(SETTINGS) as broker, ApacheKafka() if options.kafka is None else _Running(options.kafka) as kafka:
+    with Broker(SETTINGS) as broker, contextlib.ExitStack() as stack:
+        kafka = options.kafka or stack.enter_context(ApacheKafka()).bootstrap_servers
         for seed in range(options.seed, options.seed + options.runs):
-            outcome = compare(broker.bootstrap_servers, kafka.bootstrap_servers, seed, options.steps)
+            outcome = compare(broker.bootstrap_servers, kafka, seed, options.steps)
             asked += outcome.asked
             accepted += outcome.accepted
             print(
                 f"seed {seed}: {outcome.asked.total()} asked, {len(outcome.differences)} answered otherwise", flush=True
             )
+            if outcome.hung:
+                print(f"  ended early: {outcome.hung}", flush=True)
             for difference in unknown(outcome.differences):
                 print(f"  {difference}", flush=True)
     print({key: (accepted[key], asked[key]) for key in sorted(asked)})
-
-
-class _Running:
-    def __init__(self, bootstrap_servers: str) -> None:
-        self.bootstrap_servers = bootstrap_servers
-
-    def __enter__(self) -> _Running:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
 
 
 if __name__ == "__main__":

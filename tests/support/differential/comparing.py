@@ -15,7 +15,7 @@ from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.records.columns import encode_batch
 from fencepost.protocol.records.decoding import decode_batches
 from tests.support.differential.drawing import INTERNAL, Drawing, Focus, ProducerId
-from tests.support.differential.side import PATIENCE_S, Side, codes_in, pause
+from tests.support.differential.side import PATIENCE_S, Hangs, Side, codes_in, pause
 
 PRODUCE, FETCH = 0, 1
 READS = frozenset({FETCH, 2, 3, 9, 10, 15, 16, 18, 23, 29, 32, 35, 60, 61, 65, 66, 69, 75})
@@ -74,6 +74,8 @@ class Outcome:
     asked: Counter[int] = field(default_factory=Counter)
     accepted: Counter[int] = field(default_factory=Counter)
     differences: list[Difference] = field(default_factory=list)
+    hung: str = ""
+    """Why the run ended early: now and then Kafka never writes the markers of a transaction."""
 
 
 class Comparison:
@@ -98,8 +100,12 @@ class Comparison:
                 settings = {"cleanup_policy": "compact"} if topic.endswith("compacted") else {}
                 side.raw().create_topic(topic, partitions, **settings)
             side.look_up_topics([*self._topics, *INTERNAL])
-        for step in range(steps):
-            self._ask(step)
+        try:
+            for step in range(steps):
+                self._ask(step)
+        except Hangs as hangs:
+            self._outcome.hung = str(hangs)
+            return self._outcome
         for topic, partitions in zip(self._topics, (1, 3, 1), strict=False):
             for partition in range(partitions):
                 for isolation in (0, 1):
@@ -194,7 +200,7 @@ class Comparison:
             values=[text + b"-%d" % index for index in range(count)],
             timestamps=self._now_ms,
             producer_id=given.producer_id,
-            producer_epoch=max(epoch, -1),
+            producer_epoch=max(epoch, 0 if given.producer_id >= 0 else -1),
             base_sequence=max(sequence, 0) if given.producer_id >= 0 else -1,
             transactional=given.producer_id >= 0 and is_transactional == draw.often(0.97),
         )

@@ -1,4 +1,4 @@
-"""Random requests: any message of any version, filled from what a run knows, and from what nobody should send.
+"""Random requests: any message of any version, filled from what a run knows, and with what nobody should send.
 
 Every request has a focus (a topic, a group, a transactional id, a producer, a member), and most of its fields take their
 value from there, so that a good part of the requests is accepted; the others are of the kind that a broker meets by
@@ -16,6 +16,7 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
+from fencepost.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnTopic
 from tests.support.kio_messages import our_class, taken_apart
 
 UNKNOWN_TOPIC_ID = UUID(int=0xFEED)
@@ -196,6 +197,13 @@ class Drawing:
             return self._topic_id()
         raise TypeError(f"nobody told how to draw {kind}")
 
+    def partitions(self) -> list[int]:
+        return [self._partition() for _ in range(self._random.choice((1, 1, 2)))]
+
+    def topics_to_add(self) -> list[Any]:
+        kind = AddPartitionsToTxnTopic
+        return [kind(name=self._topic(), partitions=self.partitions()) for _ in range(self._random.choice((1, 1, 2)))]
+
     def one_of(self, *values: Any) -> Any:
         return self._random.choice(values)
 
@@ -225,6 +233,9 @@ SPECIAL: Mapping[tuple[str, str], Callable[[Drawing], Any]] = {
     ("JoinGroupRequestProtocol", "name"): lambda draw: draw.one_of("range", "range", "range", "sticky"),
     ("SyncGroupRequest", "protocol_type"): lambda draw: draw.one_of("consumer", "consumer", "connect"),
     ("SyncGroupRequest", "protocol_name"): lambda draw: draw.one_of("range", "range", "sticky"),
+    # An empty AddPartitionsToTxn begins a transaction at Kafka, and none here (docs).
+    ("AddPartitionsToTxnTopic", "partitions"): Drawing.partitions,
+    ("AddPartitionsToTxnRequest", "v3_and_below_topics"): Drawing.topics_to_add,
     ("ListOffsetsPartition", "timestamp"): lambda draw: draw.one_of(-1, -1, -2, -3, 0, 10**15, -4, -5, -6, -9),
     ("ListOffsetsRequest", "replica_id"): lambda draw: -1,
     ("ListOffsetsRequest", "isolation_level"): lambda draw: draw.one_of(0, 1, 1, 2),

@@ -21,16 +21,21 @@ NOBODY = ProducerId(-1, -1)
 CLOSED, SILENT = "closes the connection", "does not answer"
 # Fields that say what no two brokers have in common, and what a text says.
 NOT_COMPARED = frozenset(
-    {
-        "throttle_time_ms", "host", "port", "rack", "cluster_id", "controller_id", "error_message", "config_errors",
-        "log_dir", "size", "partition_size", "offset_lag", "total_bytes", "usable_bytes", "documentation", "synonyms", "leader_epoch",
-        "current_leader_epoch", "coordinator_epoch", "last_timestamp", "log_append_time_ms", "timestamp", "client_host",
-        "client_id", "config_source", "is_default", "api_keys", "supported_features", "finalized_features", "finalized_features_epoch", "transaction_start_time_ms", "heartbeat_interval_ms", "session_id",
-    }
-)  # fmt: skip
+    """
+    api_keys client_host client_id cluster_id config_errors config_source controller_id coordinator_epoch
+    current_leader_epoch documentation error_message finalized_features finalized_features_epoch
+    heartbeat_interval_ms host is_default last_timestamp leader_epoch log_append_time_ms log_dir offset_lag
+    partition_size port rack session_id size supported_features synonyms throttle_ms throttle_time_ms timestamp
+    total_bytes transaction_start_time_ms usable_bytes
+    """.split()
+)
 OF_A_RUN = re.compile(r"d\d+-[0-9a-f]{6}")
 LISTED = ("ListedGroup", "TransactionState")
 NODES = frozenset({"leader_id", "node_id", "broker_id", "replica_nodes", "isr_nodes", "coordinator_id", "leader"})
+
+
+class Hangs(Exception):
+    """A transaction that was ended does not end: nothing that follows can be compared."""
 
 
 class Side:
@@ -112,13 +117,13 @@ class Side:
         return self._client
 
     def wait_until_ended(self, transactional_id: str) -> None:
-        """Until the markers of an ended transaction are written, if they ever are: Kafka lets what comes in between
-        join it."""
+        """Until the markers of an ended transaction are written: Kafka lets what comes in between join it. Raises Hangs."""
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             if not self._client.describe_transaction(transactional_id).transaction_state.startswith("Prepare"):
                 return
             pause()
+        raise Hangs(f"{self.name} does not write the markers of {transactional_id}")
 
     def masked(self, answer: Any, field: str = "") -> Any:
         """The answer as plain values, with names instead of ids, and every list sorted."""
@@ -151,7 +156,7 @@ class Side:
 
 def name_of(element: Any) -> str:
     """What a listed thing is called, or nothing."""
-    for field in ("transactional_id", "group_id", "name"):
+    for field in ("transactional_id", "group_id", "name", "topic"):
         if isinstance(name := getattr(element, field, None), str):
             return name
     return ""

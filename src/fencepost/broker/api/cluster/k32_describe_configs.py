@@ -28,9 +28,13 @@ from fencepost.protocol.messages.describe_configs import (
 
 __all__ = ["HANDLER"]
 
+_TYPES = frozenset({TOPIC, BROKER, 8, 16, GROUP})  # what Kafka knows; its loggers and client metrics are refused alone
+
 
 def _handle(call: Call, now_ms: int, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    """Describe each resource."""
+    """Describe each resource; a type that nobody knows spoils the request, as at Kafka."""
+    if any(wanted.resource_type not in _TYPES for wanted in request.resources):
+        return DescribeConfigsResponse(results=[_unknown_type(wanted) for wanted in request.resources])
     results = []
     for wanted in request.resources:
         result = DescribeConfigsResult(
@@ -42,6 +46,15 @@ def _handle(call: Call, now_ms: int, request: DescribeConfigsRequest) -> Describ
             result.error_code, result.error_message = refused.code, refused.message
         results.append(result)
     return DescribeConfigsResponse(results=results)
+
+
+def _unknown_type(wanted: DescribeConfigsResource) -> DescribeConfigsResult:
+    return DescribeConfigsResult(
+        resource_type=wanted.resource_type,
+        resource_name=wanted.resource_name,
+        error_code=ErrorCode.INVALID_REQUEST,
+        error_message="Unexpected resource type in the request.",
+    )
 
 
 def _describe(

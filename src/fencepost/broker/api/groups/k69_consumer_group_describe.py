@@ -34,6 +34,8 @@ def _handle(call: Call, now_ms: int, request: ConsumerGroupDescribeRequest) -> C
 
 
 def _describe(call: Call, group_id: str, operations: bool) -> DescribedGroup:
+    if not group_id:
+        return DescribedGroup(error_code=ErrorCode.INVALID_GROUP_ID, group_id=group_id)
     found = call.core.groups.coordinator.describe_consumer_group(group_id)
     return DescribedGroup(
         error_code=found.error_code,

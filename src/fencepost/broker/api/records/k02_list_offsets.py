@@ -21,6 +21,7 @@ from fencepost.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
+    ListOffsetsTopic,
     ListOffsetsTopicResponse,
 )
 
@@ -36,12 +37,14 @@ _SINCE = {_MAX_TIMESTAMP: 7, _EARLIEST_LOCAL: 8, _LATEST_TIERED: 9, _EARLIEST_PE
 def _handle(call: Call, now_ms: int, request: ListOffsetsRequest) -> ListOffsetsResponse:
     """Look each partition's offset up; a partition that is named twice is refused."""
     committed = request.isolation_level == 1
+    if request.isolation_level not in _ISOLATION_LEVELS:
+        return ListOffsetsResponse(topics=[_refuse(topic) for topic in request.topics])
     times = Counter((topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions)
     answers: dict[str, dict[int, ListOffsetsPartitionResponse]] = {}
     for topic in request.topics:
         for wanted in topic.partitions:
             index = wanted.partition_index
-            if times[topic.name, index] > 1 or request.isolation_level not in _ISOLATION_LEVELS:
+            if times[topic.name, index] > 1:
                 answer = ListOffsetsPartitionResponse(partition_index=index, error_code=ErrorCode.INVALID_REQUEST)
             else:
                 answer = _answer(call, topic.name, wanted, committed)
@@ -51,12 +54,20 @@ def _handle(call: Call, now_ms: int, request: ListOffsetsRequest) -> ListOffsets
     )
 
 
+def _refuse(topic: ListOffsetsTopic) -> ListOffsetsTopicResponse:
+    refused = [
+        ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=ErrorCode.INVALID_REQUEST)
+        for wanted in topic.partitions
+    ]
+    return ListOffsetsTopicResponse(name=topic.name, partitions=refused)
+
+
 def _answer(call: Call, name: str, wanted: ListOffsetsPartition, committed: bool) -> ListOffsetsPartitionResponse:
     index = wanted.partition_index
     partition, code, _ = find_partition(call.core, name, None, index)
     code = code or leader_epoch_error(wanted.current_leader_epoch)
     if wanted.timestamp < 0 and not _known(wanted.timestamp, call.version):
-        code = code or ErrorCode.UNSUPPORTED_VERSION
+        code = ErrorCode.UNSUPPORTED_VERSION
     if partition is None or code:
         return ListOffsetsPartitionResponse(partition_index=index, error_code=code)
     try:

@@ -47,8 +47,9 @@ def _handle(call: Call, now_ms: int, request: MetadataRequest) -> MetadataRespon
         may_create = (request.allow_auto_topic_creation or call.version < 4) and core.config.flag(
             "auto.create.topics.enable"
         )
-        missing = _create_missing(call, now_ms, request.topics) if may_create else {}
-        topics = [_answer(call, wanted, operations, missing) for wanted in request.topics]
+        wanted = _distinct(request.topics)
+        missing = _create_missing(call, now_ms, wanted) if may_create else {}
+        topics = [_answer(call, topic, operations, missing) for topic in wanted]
     return MetadataResponse(
         brokers=(MetadataResponseBroker(node_id=BROKER_ID, host=host, port=port),),
         cluster_id=core.meta.cluster_id,
@@ -58,6 +59,12 @@ def _handle(call: Call, now_ms: int, request: MetadataRequest) -> MetadataRespon
         if request.include_cluster_authorized_operations
         else _NOT_ASKED,
     )
+
+
+def _distinct(asked: Sequence[MetadataRequestTopic]) -> list[MetadataRequestTopic]:
+    """Each topic once. As soon as one is asked for by its id, only ids count."""
+    by_id = {topic.topic_id: topic for topic in asked if topic.topic_id is not None}
+    return [*by_id.values()] if by_id else [*{topic.name: topic for topic in asked}.values()]
 
 
 def _refuse_id(asked: MetadataRequestTopic) -> MetadataResponseTopic:
@@ -114,12 +121,10 @@ def _answer(
     if wanted.name is None or wanted.topic_id is not None:
         topic = core.topics.by_id(wanted.topic_id)
         if topic is None:
-            name = wanted.name if call.version >= 12 else ""
-            return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=name, topic_id=wanted.topic_id)
+            return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=wanted.topic_id)
         if not may_see(call, topic.name):
-            name = None if call.version >= 12 else ""
             return MetadataResponseTopic(
-                error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name, topic_id=wanted.topic_id
+                error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=None, topic_id=wanted.topic_id
             )
         return _describe(call, topic, operations)
     if not may_see(call, wanted.name):

@@ -1,0 +1,48 @@
+"""The same random requests to this broker and to Apache Kafka (tests/support/differential): every answer is the same,
+or differs as docs/differences-from-kafka.md says. `python -m tests.support.differential` goes on for longer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from fencepost.broker.api.records import k02_list_offsets
+from fencepost.broker.embedded import Broker
+from tests.support.apache_kafka import ApacheKafka
+from tests.support.differential.__main__ import SETTINGS, compare
+from tests.support.differential.known import unknown
+
+pytestmark = pytest.mark.kafka
+
+STEPS = 120
+SEEDS = range(2, 6)
+
+
+@pytest.fixture(scope="module")
+def ours() -> Iterator[Broker]:
+    with Broker(SETTINGS) as broker:
+        yield broker
+
+
+def test_random_requests_are_answered_alike(ours: Broker, apache_kafka: ApacheKafka) -> None:
+    asked: Counter[int] = Counter()
+    accepted: Counter[int] = Counter()
+    for seed in SEEDS:
+        outcome = compare(ours.bootstrap_servers, apache_kafka.bootstrap_servers, seed, STEPS)
+        assert [f"seed {seed}, {difference}" for difference in unknown(outcome.differences)] == []
+        asked += outcome.asked
+        accepted += outcome.accepted
+    assert asked.total() > STEPS  # a run ends early when Kafka never ends a transaction
+    assert len(asked) > 25
+    assert accepted.total() > STEPS / 4
+
+
+def test_a_wrong_offset_is_seen(ours: Broker, apache_kafka: ApacheKafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = k02_list_offsets._find
+    monkeypatch.setattr(k02_list_offsets, "_find", lambda *asked: (right(*asked)[0] + 1, -1))
+    found = []
+    for seed in SEEDS:
+        found += unknown(compare(ours.bootstrap_servers, apache_kafka.bootstrap_servers, seed, STEPS).differences)
+    assert {difference.question.api_key for difference in found} >= {2}
