@@ -1,8 +1,8 @@
 """Random requests: any message of any version, filled from what a run knows, and with what nobody should send.
 
-Every request has a focus (a topic, a group, a transactional id, a producer, a member), and most of its fields take their
-value from there, so that a good part of the requests is accepted; the others are of the kind that a broker meets by
-mistake or by malice. The same random numbers give the same request on both sides, with each side's own ids in it.
+Every request has a focus (a topic, a group, a transactional id, a producer, a member), and most of its fields take
+their value from there, so that many requests are accepted; the others are of the kind that a broker meets by mistake
+or by malice. The same random numbers give the same request on both sides, with each side's own ids in it.
 """
 
 from __future__ import annotations

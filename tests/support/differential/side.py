@@ -117,7 +117,7 @@ class Side:
         return self._client
 
     def wait_until_ended(self, transactional_id: str) -> None:
-        """Until the markers of an ended transaction are written: Kafka lets what comes in between join it. Raises Hangs."""
+        """Until an ended transaction's markers are written: Kafka lets what comes in between join it. Raises Hangs."""
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             if not self._client.describe_transaction(transactional_id).transaction_state.startswith("Prepare"):

@@ -7,7 +7,7 @@ partitions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fencepost.broker.api.handler import Handler
@@ -72,18 +72,22 @@ def _answer(call: Call, request: OffsetFetchRequest) -> tuple[bool, OffsetFetchR
         # Some clients (aiokafka) read only the partitions' errors, and would take an empty answer for "nothing
         # committed".
         offsets = [FetchedOffset(*partition, error_code=found.error_code) for partition in partitions or ()]
-    by_topic: dict[str, list[OffsetFetchResponsePartition]] = {topic.name: [] for topic in request.topics or ()}
-    for offset in offsets:
-        by_topic.setdefault(offset.topic, []).append(
-            OffsetFetchResponsePartition(
-                partition_index=offset.partition,
-                committed_offset=offset.offset,
-                committed_leader_epoch=offset.leader_epoch,
-                metadata=offset.metadata,
-                error_code=offset.error_code,
-            )
+    topics = [
+        OffsetFetchResponseTopic(
+            name=name,
+            partitions=[
+                OffsetFetchResponsePartition(
+                    partition_index=offset.partition,
+                    committed_offset=offset.offset,
+                    committed_leader_epoch=offset.leader_epoch,
+                    metadata=offset.metadata,
+                    error_code=offset.error_code,
+                )
+                for offset in of_topic
+            ],
         )
-    topics = [OffsetFetchResponseTopic(name=name, partitions=results) for name, results in by_topic.items()]
+        for name, of_topic in _as_asked(offsets, request.topics)
+    ]
     errors = {found.error_code, *(offset.error_code for offset in offsets)}
     return not errors.isdisjoint(_UNSTABLE), OffsetFetchResponse(topics=topics, error_code=found.error_code)
 
@@ -106,14 +110,32 @@ def _ask(
     return call.core.groups.coordinator.fetch_offsets(wanted)
 
 
+def _as_asked(
+    offsets: Iterable[FetchedOffset], asked: Sequence[OffsetFetchRequestTopic] | None
+) -> list[tuple[str, list[FetchedOffset]]]:
+    """Topic by topic as they were asked for, or each topic once when all were."""
+    by_place = {(offset.topic, offset.partition): offset for offset in offsets}
+    if asked is not None:
+        return [
+            (
+                topic.name,
+                [by_place[place] for index in topic.partition_indexes if (place := (topic.name, index)) in by_place],
+            )
+            for topic in asked
+        ]
+    by_topic: dict[str, list[FetchedOffset]] = {}
+    for offset in by_place.values():
+        by_topic.setdefault(offset.topic, []).append(offset)
+    return [*by_topic.items()]
+
+
 def _fetch_group(call: Call, group: OffsetFetchRequestGroup, stable: bool) -> OffsetFetchResponseGroup:
     topics = call.core.topics
     by_id = call.version >= _FIRST_WITH_TOPIC_IDS
-    answers: dict[str, OffsetFetchResponseTopics] = {}
-    partitions: list[tuple[str, int]] | None = None
     unknown = []
+    wanted: list[OffsetFetchRequestTopic] | None = None
     if group.topics is not None:
-        partitions = []
+        wanted = []
         for asked in group.topics:
             topic = topics.by_id(asked.topic_id) if by_id else None
             if by_id and topic is None:
@@ -121,24 +143,19 @@ def _fetch_group(call: Call, group: OffsetFetchRequestGroup, stable: bool) -> Of
                 unknown.append(OffsetFetchResponseTopics(topic_id=asked.topic_id, partitions=missing))
                 continue
             name = topic.name if topic is not None else asked.name
-            answers.setdefault(name, OffsetFetchResponseTopics(name=name, topic_id=asked.topic_id, partitions=[]))
-            partitions += [(name, index) for index in asked.partition_indexes]
-    found = _ask(call, group.group_id, partitions, stable, (group.member_id, group.member_epoch))
+            wanted.append(OffsetFetchRequestTopic(name=name, partition_indexes=asked.partition_indexes))
+    places = None if wanted is None else [(topic.name, index) for topic in wanted for index in topic.partition_indexes]
+    found = _ask(call, group.group_id, places, stable, (group.member_id, group.member_epoch))
     if found.error_code:
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=found.error_code)
-    results: dict[str, list[OffsetFetchResponsePartitions]] = {name: [] for name in answers}
-    for offset in found.offsets:
-        if offset.topic not in answers:
-            topic = topics.get(offset.topic)
-            if by_id and topic is None:
-                continue
-            answers[offset.topic] = OffsetFetchResponseTopics(
-                name=offset.topic, topic_id=topic.topic_id if topic else None
-            )
-        results.setdefault(offset.topic, []).append(_found(offset))
-    for name, answer in answers.items():
-        answer.partitions = results.get(name, [])
-    return OffsetFetchResponseGroup(group_id=group.group_id, topics=[*answers.values(), *unknown])
+    answers = []
+    for name, offsets in _as_asked(found.offsets, wanted):
+        topic = topics.get(name)
+        if topic is not None or not by_id:
+            results = [_found(offset) for offset in offsets]
+            topic_id = topic.topic_id if topic is not None else None
+            answers.append(OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=results))
+    return OffsetFetchResponseGroup(group_id=group.group_id, topics=[*answers, *unknown])
 
 
 def _found(offset: FetchedOffset) -> OffsetFetchResponsePartitions:
