@@ -1,11 +1,13 @@
 """Every Python block of README.md and docs/ runs as it stands there.
 
 A block that uses `spark` gets a session, a broker in place of localhost:9092 and topics with a few records; what it
-writes is read back. All other blocks are whole programs.
+writes is read back. These blocks share a process, since a session takes long to start. All others are whole programs.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import subprocess
 import sys
@@ -15,17 +17,33 @@ import pytest
 
 from tests.support.readme import ROOT
 
-SPARK_PRELUDE = """
-from pyspark.sql import SparkSession
+# Runs the programs whose paths it is given in one session; the last line says what each has printed, or raised.
+SPARK_PROCESS = """
+import contextlib, io, json, runpy, sys, traceback
 
+from tests.spark.session import session
+
+spark = session()
+told = {}
+for path in sys.argv[1:]:
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        try:
+            runpy.run_path(path, {"spark": spark})
+        except Exception:
+            print(traceback.format_exc())
+    told[path] = printed.getvalue()
+spark.stop()
+print(json.dumps(told))
+"""
+
+SPARK_PRELUDE = """
 import fencepost
 
 broker = fencepost.Broker().start()
 with fencepost.Admin(broker.bootstrap_servers) as admin:
     for topic in (SOURCE, SINK):
         admin.create_topic(topic, 2)
-builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-spark = builder.config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC").getOrCreate()
 """
 
 # The source starts at the end of its topic by default, so the records come when the query runs.
@@ -45,7 +63,6 @@ with fencepost.Consumer(broker.bootstrap_servers, auto_offset_reset="earliest") 
             break
         values += [record.value for record in found]
 print("rows written:", len(values), len(set(values)))
-spark.stop()
 broker.stop()
 """
 
@@ -72,7 +89,6 @@ with fencepost.Consumer(broker.bootstrap_servers, auto_offset_reset="earliest") 
             break
         values += [int(record.value) for record in found]
 print("rows:", sorted(values) == [0, *range(10, 30)])
-spark.stop()
 broker.stop()
 """
 
@@ -94,13 +110,17 @@ SPARK_BLOCKS = [block for block in BLOCKS if "writeStream" in block[1]]
 RECIPES = [block for block in BLOCKS if "spark." in block[1] and "writeStream" not in block[1]]
 
 
-def run(code: str, folder: Path) -> str:
-    script = folder / "snippet.py"
-    script.write_text(code)
+def run(script: Path, *arguments: str, **environment: str) -> str:
     done = subprocess.run(
-        [sys.executable, str(script)], cwd=folder, capture_output=True, text=True, check=False, timeout=240
+        [sys.executable, str(script), *arguments],
+        cwd=script.parent,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=480,
     )
-    assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr}"
+    assert done.returncode == 0, f"{script.read_text()}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
 
@@ -113,7 +133,9 @@ def test_there_are_blocks_of_both_kinds() -> None:
 @pytest.mark.parametrize(("where", "code"), PROGRAMS, ids=[where for where, _ in PROGRAMS])
 def test_a_program_runs(where: str, code: str, tmp_path: Path) -> None:
     assert where
-    run(code, tmp_path)
+    script = tmp_path / "snippet.py"
+    script.write_text(code)
+    run(script)
 
 
 def test_programs_are_well_typed(tmp_path: Path) -> None:
@@ -133,26 +155,42 @@ def test_programs_are_well_typed(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.spark
-@pytest.mark.slow
-@pytest.mark.parametrize(("where", "code"), SPARK_BLOCKS, ids=[where for where, _ in SPARK_BLOCKS])
-def test_a_query_runs(where: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert where
-    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+def query_program(code: str, folder: Path) -> str:
     source, sink = re.search(r'"subscribe", "(.*?)"', code), re.search(r'"topic", "(.*?)"', code)
     assert source, "which topic is read?"
     assert sink, "which topic is written?"
     local = code.replace('"localhost:9092"', "broker.bootstrap_servers")
-    local = re.sub(r'("checkpointLocation", )".*?"', rf"\1{str(tmp_path / 'checkpoint')!r}", local)
+    local = re.sub(r'("checkpointLocation", )".*?"', rf"\1{str(folder / 'checkpoint')!r}", local)
     assert local.count("broker.bootstrap_servers") == 2, "does the block still name localhost:9092?"
-    topics = f"SOURCE, SINK = {source[1]!r}, {sink[1]!r}\n"
-    assert "rows written: 20 20" in run(topics + SPARK_PRELUDE + local + SPARK_END, tmp_path)
+    return f"SOURCE, SINK = {source[1]!r}, {sink[1]!r}\n{SPARK_PRELUDE}{local}{SPARK_END}"
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What each block with `spark` has printed, by its place."""
+    scripts = {}
+    for where, code in [*SPARK_BLOCKS, *RECIPES]:
+        folder = tmp_path_factory.mktemp("block")
+        recipe = f"SOURCE, SINK = 'orders', 'orders-copy'\n{SPARK_PRELUDE}{RECIPE_PRELUDE}{code}{RECIPE_END}"
+        scripts[where] = folder / "snippet.py"
+        scripts[where].write_text(recipe if (where, code) in RECIPES else query_program(code, folder))
+    process = tmp_path_factory.mktemp("session") / "process.py"
+    process.write_text(SPARK_PROCESS)
+    path = f"{ROOT / 'src'}{os.pathsep}{ROOT}"
+    printed = run(process, *map(str, scripts.values()), PYSPARK_PYTHON=sys.executable, PYTHONPATH=path)
+    by_script = json.loads(printed.splitlines()[-1])
+    return {where: by_script[str(script)] for where, script in scripts.items()}
 
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_what_a_batch_has_lost_is_written_by_the_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
-    ((_, code),) = RECIPES
-    topics = "SOURCE, SINK = 'orders', 'orders-copy'\n"
-    assert "rows: True" in run(topics + SPARK_PRELUDE + RECIPE_PRELUDE + code + RECIPE_END, tmp_path)
+@pytest.mark.parametrize("where", [where for where, _ in SPARK_BLOCKS])
+def test_a_query_runs(where: str, told: dict[str, str]) -> None:
+    assert "rows written: 20 20" in told[where], told[where]
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_what_a_batch_has_lost_is_written_by_the_recipe(told: dict[str, str]) -> None:
+    ((where, _),) = RECIPES
+    assert "rows: True" in told[where], told[where]

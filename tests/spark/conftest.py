@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fencepost.broker.embedded import Broker
-from tests.spark.copying import Copy, SharedDriver
+from tests.spark.copying import Copy, SharedDriver, make_copy
 from tests.support.apache_kafka import ApacheKafka
 
 
@@ -33,12 +33,4 @@ def kafka_without_two_phase() -> Iterator[ApacheKafka]:
 
 @pytest.fixture(params=["fencepost", pytest.param("kafka", marks=pytest.mark.kafka)])
 def copy(request: pytest.FixtureRequest, shared_driver: SharedDriver, tmp_path: Path) -> Copy:
-    """Our broker gives the strongest level; Apache Kafka 4.3.1 the second, or as it comes the third."""
-    fixture, level = {
-        "fencepost": ("own_broker", "keep-prepared"),
-        "kafka": ("apache_kafka", "two-phase"),
-        "kafka without two-phase commit": ("kafka_without_two_phase", "resume"),
-    }[request.param]
-    made = Copy(request.getfixturevalue(fixture).bootstrap_servers, tmp_path, level=level, driver=shared_driver)
-    made.create()
-    return made
+    return make_copy(request, request.param, tmp_path, shared_driver)

@@ -2,6 +2,9 @@
 
 python copy_topic.py '{"servers": "...", "source": "in", "target": "out", "sink": "s", "checkpoint": "...", ...}'
 python copy_topic.py --serve      such objects from stdin, one a line; the answer to each is one line on stdout
+python copy_topic.py --doomed '[{...}, ...]'
+    One after the other is begun and runs until a process of its own stands still (see killer/sitecustomize.py); when
+    all do, the file `all-stand` is made in the current folder, and the driver waits to be killed.
 """
 
 from __future__ import annotations
@@ -12,27 +15,14 @@ import sys
 import time
 import traceback
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 
-
-def session(arguments: dict[str, str]) -> SparkSession:
-    spark = (
-        SparkSession.builder.master(arguments.get("master", "local[2]"))
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")  # starts sooner
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config(map=json.loads(arguments.get("settings", "{}")))
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("ERROR")
-    return spark
+from tests.spark.session import session
 
 
-def copy(spark: SparkSession, arguments: dict[str, str]) -> str:
-    """What there is to tell of it."""
-    told = ""
+def query_of(spark: SparkSession, arguments: dict[str, str]) -> Any:
     reader = (
         spark.readStream.format("fencepost")
         .option("kafka.bootstrap.servers", arguments["servers"])
@@ -53,6 +43,13 @@ def copy(spark: SparkSession, arguments: dict[str, str]) -> str:
     )
     if "level" in arguments:
         writer = writer.option("require.level", arguments["level"])
+    return writer
+
+
+def copy(spark: SparkSession, arguments: dict[str, str]) -> str:
+    """What there is to tell of it."""
+    told = ""
+    writer = query_of(spark, arguments)
     stops = [float(seconds) for seconds in arguments.get("stops", "").split(",") if seconds]
     for seconds in stops:  # at whatever the query is doing then
         started = writer.trigger(processingTime="0 seconds").start()
@@ -69,13 +66,13 @@ def copy(spark: SparkSession, arguments: dict[str, str]) -> str:
 def main(arguments: dict[str, str]) -> None:
     if "folder" in arguments:
         Path(arguments["folder"], "driver.pid").write_text(str(os.getpid()))
-    spark = session(arguments)
+    spark = session(arguments.get("master", "local[2]"), json.loads(arguments.get("settings", "{}")))
     print(copy(spark, arguments), end="", flush=True)
     spark.stop()
 
 
 def serve() -> None:
-    spark = session({"master": "local[3]"})
+    spark = session("local[3]")
     for line in sys.stdin:
         try:
             answer = {"told": copy(spark, json.loads(line))}
@@ -85,8 +82,21 @@ def serve() -> None:
     spark.stop()
 
 
+def doomed(several: list[dict[str, str]]) -> None:
+    spark = session("local[4]")  # two more than a query needs: a task that stands still keeps its slot
+    for arguments in several:
+        query = query_of(spark, arguments).trigger(availableNow=True).start()
+        while not Path(arguments["folder"], "standing").exists():
+            if query.awaitTermination(0.05):  # which raises what the query has failed with
+                raise RuntimeError(f"{arguments['sink']} ended before any of its processes stood still")
+    Path("all-stand").touch()
+    time.sleep(1800)
+
+
 if __name__ == "__main__":
     if sys.argv[1] == "--serve":
         serve()
+    elif sys.argv[1] == "--doomed":
+        doomed(json.loads(sys.argv[2]))
     else:
         main(json.loads(sys.argv[1]))

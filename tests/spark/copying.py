@@ -17,15 +17,22 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stubs forget it
 
 from fencepost import Admin
 
 HERE = Path(__file__).parent
-SOURCES = HERE.parents[1] / "src"
+ROOT = HERE.parents[1]
+SOURCES = ROOT / "src"
 RECORDS = 2500
 PARTITIONS = 2  # as many as task slots
+ARMS = {  # which fixture of conftest.py gives the broker, and the level that the sink has there
+    "fencepost": ("own_broker", "keep-prepared"),
+    "kafka": ("apache_kafka", "two-phase"),
+    "kafka without two-phase commit": ("kafka_without_two_phase", "resume"),
+}
 
 
 class SharedDriver:
@@ -65,7 +72,7 @@ class SharedDriver:
         with self._log.open("w") as log:
             return subprocess.Popen(
                 [sys.executable, str(HERE / "copy_topic.py"), "--serve"],
-                env=_environment(str(SOURCES)),
+                env=environment(),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -83,8 +90,15 @@ class SharedDriver:
         raise AssertionError(f"the driver ended: {self._log.read_text()[-6000:]}")
 
 
-def _environment(path: str) -> dict[str, str]:
+def environment(*first: str | Path) -> dict[str, str]:
+    """Of a driver. `first` go before our sources on its path."""
+    path = os.pathsep.join(map(str, [*first, SOURCES, ROOT]))
     return dict(os.environ, PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1", PYTHONPATH=path)
+
+
+def with_killer(orders: object) -> dict[str, str]:
+    """Of a driver whose processes are to be killed."""
+    return environment(HERE / "killer") | {"FENCEPOST_TEST_KILL": json.dumps(orders)}
 
 
 @dataclass
@@ -119,30 +133,28 @@ class Copy:
     def run(
         self, kill: dict[str, object] | None = None, script: str = "copy_topic.py", more: dict[str, str] | None = None
     ) -> subprocess.Popen[str]:
-        arguments = self._arguments(more or {})
-        path = [str(SOURCES)]
-        orders = {}
+        arguments = self.arguments(**(more or {}))
+        surroundings = environment()
         if kill is not None:
             arguments["folder"] = str(self.folder)
-            path.insert(0, str(HERE / "killer"))
-            orders["FENCEPOST_TEST_KILL"] = json.dumps({**kill, "folder": str(self.folder)})
-        environment = _environment(os.pathsep.join(path)) | orders
+            surroundings = with_killer({**kill, "folder": str(self.folder)})
         # Output goes to a file: a surviving zombie would keep a pipe open.
         self.output = self.folder / f"output-{time.monotonic_ns()}"
         with self.output.open("w") as output:
             command = [sys.executable, str(HERE / script), json.dumps(arguments)]
-            return subprocess.Popen(command, env=environment, stdout=output, stderr=output, text=True)
+            return subprocess.Popen(command, env=surroundings, stdout=output, stderr=output, text=True)
 
     def run_to_the_end(self, **more: str) -> str:
         """In the shared driver. What the run told."""
         assert self.driver is not None
-        return self.driver.copy(self._arguments(more))
+        return self.driver.copy(self.arguments(**more))
 
     def run_alone_to_the_end(self, script: str = "copy_topic.py", **more: str) -> None:
         """In processes of its own, which have to end well."""
         assert self.run(None, script, more).wait(600) == 0, self.output.read_text()[-6000:]
 
-    def _arguments(self, more: dict[str, str]) -> dict[str, str]:
+    def arguments(self, **more: str) -> dict[str, str]:
+        """What copy_topic.py is told."""
         return {
             "servers": self.servers,
             "source": self.source,
@@ -191,3 +203,11 @@ class Copy:
             mine = [one for one in admin.list_transactions() if f"/{self.name}" in one.transactional_id]
         assert mine
         assert [one for one in mine if one.state not in ("Empty", "CompleteCommit", "CompleteAbort")] == []
+
+
+def make_copy(request: pytest.FixtureRequest, arm: str, folder: Path, driver: SharedDriver) -> Copy:
+    """Our broker gives the strongest level; Apache Kafka 4.3.1 the second, or as it comes the third."""
+    broker, level = ARMS[arm]
+    made = Copy(request.getfixturevalue(broker).bootstrap_servers, folder, level=level, driver=driver)
+    made.create()
+    return made

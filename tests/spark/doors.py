@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from fencepost.spark import behind_latest, exactly_once
+from tests.spark.session import session
 
 
 def text_of(attempt: Callable[[], Any]) -> str:
@@ -22,19 +23,6 @@ def text_of(attempt: Callable[[], Any]) -> str:
     except Exception as error:  # noqa: BLE001 - whatever Spark makes of it
         return str(error)
     return ""
-
-
-def session() -> SparkSession:
-    made: SparkSession = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")  # starts sooner
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .getOrCreate()
-    )
-    made.sparkContext.setLogLevel("ERROR")
-    return made
 
 
 def rows_of(spark: SparkSession) -> DataFrame:

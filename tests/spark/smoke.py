@@ -14,25 +14,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as fn
 
 from fencepost.spark import exactly_once
-
-
-def session(connect: bool) -> SparkSession:
-    if connect:
-        return SparkSession.builder.remote("local[2]").getOrCreate()
-    made: SparkSession = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")  # starts sooner
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .getOrCreate()
-    )
-    made.sparkContext.setLogLevel("ERROR")
-    return made
+from tests.spark.session import session
 
 
 def main(arguments: dict[str, Any]) -> None:
-    spark = session(arguments["connect"])
+    spark = SparkSession.builder.remote("local[2]").getOrCreate() if arguments["connect"] else session()
     common = {"kafka.bootstrap.servers": arguments["servers"]}
     source, target, folder = arguments["source"], arguments["target"], arguments["folder"]
 

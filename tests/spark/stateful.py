@@ -14,8 +14,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
+
+from tests.spark.session import session
 
 WINDOW_S = 10
 
@@ -23,16 +25,7 @@ WINDOW_S = 10
 def main(arguments: dict[str, str]) -> None:
     if "folder" in arguments:
         Path(arguments["folder"], "driver.pid").write_text(str(os.getpid()))
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")  # starts sooner
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", "2")
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("ERROR")
+    spark = session()
 
     def numbers() -> DataFrame:
         reader = (

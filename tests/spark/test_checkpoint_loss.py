@@ -16,6 +16,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from fencepost import Admin
 from fencepost.broker.embedded import Broker
 from fencepost.spark import repair_checkpoint
+from tests.spark.session import session
 
 pytestmark = pytest.mark.spark
 
@@ -30,16 +31,9 @@ def broker() -> Iterator[Broker]:
 def spark() -> Iterator[Any]:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    from pyspark.sql import SparkSession
-
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .getOrCreate()
-    )
-    yield session
-    session.stop()
+    made = session()
+    yield made
+    made.stop()
 
 
 class Stream:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fencepost.broker.embedded import Broker
-from tests.spark.copying import HERE, SOURCES, Copy
+from tests.spark.copying import Copy, with_killer
 from tests.spark.standalone import SPECULATION, Standalone
 
 RECORDS = 3000
@@ -35,12 +33,7 @@ def test_copies_and_lost_executors_change_nothing(copy: Copy) -> None:
         {"step": "BeginTask", "when": "after", "nth": 4, "mode": "slow", "name": "slow", "folder": str(copy.folder)},
         {"step": "BeginTask", "when": "after", "nth": 9, "mode": "executor", "name": "ex", "folder": str(copy.folder)},
     ]
-    environment = {
-        "PYTHONPATH": os.pathsep.join([str(HERE / "killer"), str(SOURCES)]),
-        "FENCEPOST_TEST_KILL": json.dumps(orders),
-        "PYSPARK_PYTHON": sys.executable,
-    }
-    with Standalone(copy.folder, environment) as cluster:
+    with Standalone(copy.folder, with_killer(orders)) as cluster:
         began = time.monotonic()
         copy.run_alone_to_the_end(master=cluster.url, settings=json.dumps(SPECULATION))
         print(f"{time.monotonic() - began:.0f} s")

@@ -13,6 +13,7 @@ import pytest
 
 from fencepost import Admin, TopicPartition
 from fencepost.broker.embedded import Broker
+from tests.spark.session import session
 
 pytestmark = pytest.mark.spark
 
@@ -23,12 +24,10 @@ PLACE = TopicPartition("out", 0)
 def spark() -> Iterator[Any]:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    from pyspark.sql import SparkSession
-
-    session = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
-    session.sparkContext.setLogLevel("FATAL")
-    yield session
-    session.stop()
+    made = session()
+    made.sparkContext.setLogLevel("FATAL")
+    yield made
+    made.stop()
 
 
 @pytest.fixture(scope="module")

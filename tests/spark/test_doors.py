@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +11,7 @@ import pytest
 
 from fencepost.broker.embedded import Broker
 from fencepost.spark.sink.runner import Link
-
-HERE = Path(__file__).parent
+from tests.spark.copying import HERE, environment
 
 
 @pytest.mark.spark
@@ -29,9 +27,8 @@ def test_every_door(tmp_path: Path) -> None:
             "third": "doors-third",
             "folder": str(tmp_path),
         }
-        environment = dict(os.environ, PYSPARK_PYTHON=sys.executable, PYTHONPATH=str(HERE.parents[1] / "src"))
         command = [sys.executable, str(HERE / "doors.py"), json.dumps(arguments)]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
+        done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=600, check=False)
         assert done.returncode == 0, done.stderr[-6000:]
         seen = json.loads(done.stdout.splitlines()[-1])
         left_open = link.io.run(link.admin.list_transactions(states=("Ongoing",)))

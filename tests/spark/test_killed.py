@@ -1,52 +1,110 @@
-"""A stream from topic to topic, killed at chosen steps of the protocol and started again: every record once."""
+"""A stream from topic to topic, killed at chosen steps of the protocol and started again: every record once.
+
+Also when a process of the killed driver goes on after another has long taken over.
+"""
 
 from __future__ import annotations
 
+import functools
+import time
+from collections.abc import Iterator
+
 import pytest
 
-from tests.spark.copying import RECORDS, Copy
+from tests.spark.copying import RECORDS, Copy, SharedDriver, make_copy
+from tests.spark.doomed import Kill, Killed
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 
 # Which step, when, at its how-many-eth time. A batch has one Claim, three BeginTask, one WriteDecision, and
 # EndTransactions in Open (from the second batch on) and in Commit.
 KILLS = [
-    ("WriteDecision", "after", 2),
-    ("WriteDecision", "before", 3),
-    ("EndTransactions", "after", 1),
-    ("EndTransactions", "before", 3),
-    ("BeginTask", "after", 5),
-    ("Claim", "after", 2),
-    ("ReadDecisions", "after", 3),
-    ("ListTransactions", "after", 2),  # of what the first batch's losers left
+    Kill("WriteDecision", "after", 2),
+    Kill("WriteDecision", "before", 3),
+    Kill("EndTransactions", "after", 1),
+    Kill("EndTransactions", "before", 3),
+    Kill("BeginTask", "after", 5),
+    Kill("Claim", "after", 2),
+    Kill("ReadDecisions", "after", 3),
+    Kill("ListTransactions", "after", 2),  # of what the first batch's losers left
 ]
+ZOMBIES = [
+    Kill("WriteDecision", "before", 2, zombie=True),
+    Kill("EndTransactions", "before", 3, zombie=True),
+    Kill("ReadDecisions", "before", 2, zombie=True),
+    Kill("ListTransactions", "before", 2, zombie=True),
+]
+# Level A keeps its winners. Level C is whole, as long as the restart comes before the transactions time out.
+OF_AN_ARM = {
+    "fencepost": [
+        *KILLS,
+        Kill("KeepWinners", "before", 2),
+        Kill("KeepWinners", "after", 2),
+        *ZOMBIES,
+        Kill("KeepWinners", "before", 2, zombie=True),
+    ],
+    "kafka": [*KILLS, *ZOMBIES],
+    "kafka without two-phase commit": [
+        Kill("DescribeWinners", "after", 2),
+        Kill("WriteDecision", "after", 2),
+        Kill("EndTransactions", "before", 3),
+    ],
+}
 
 
-@pytest.mark.parametrize(("step", "when", "nth"), KILLS)
-def test_killed_at_a_step_and_restarted(copy: Copy, step: str, when: str, nth: int) -> None:
-    copy.produce(0, RECORDS)
-    process = copy.run({"step": step, "when": when, "nth": nth, "mode": "all"})
-    assert process.wait(600) == -9, copy.output.read_text()[-6000:]
-    assert (copy.folder / "killed").exists()
+def cases(*, zombie: bool) -> list[object]:
+    return [
+        pytest.param(arm, kill, id=f"{arm}-{kill}", marks=[pytest.mark.kafka] if arm != "fencepost" else [])
+        for arm, kills in OF_AN_ARM.items()
+        for kill in kills
+        if kill.zombie is zombie
+    ]
+
+
+@pytest.fixture(scope="module")
+def killed(
+    request: pytest.FixtureRequest, shared_driver: SharedDriver, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Killed]]:
+    """By arm; only what this run of pytest asks for."""
+
+    def make(arm: str) -> Copy:
+        return make_copy(request, arm, tmp_path_factory.mktemp("copy"), shared_driver)
+
+    asked = {item.name.partition("[")[2].removesuffix("]") for item in request.session.items}
+    made = {
+        arm: Killed(
+            [kill for kill in kills if f"{arm}-{kill}" in asked],
+            functools.partial(make, arm),
+            tmp_path_factory.mktemp("doomed"),
+        )
+        for arm, kills in OF_AN_ARM.items()
+    }
+    yield made
+    for one in made.values():
+        one.close()
+
+
+@pytest.mark.parametrize(("arm", "kill"), cases(zombie=True))
+def test_a_zombie_that_goes_on_after_the_restart_changes_nothing(
+    killed: dict[str, Killed], arm: str, kill: Kill
+) -> None:
+    copy = killed[arm].take(kill)
+    copy.run_to_the_end(rows_per_batch="1500")
+    (copy.folder / "go").touch()
+    until = time.monotonic() + 300
+    while not (copy.folder / "zombie.done").exists() and time.monotonic() < until:
+        time.sleep(0.1)
+    assert (copy.folder / "zombie.done").exists(), "the zombie did not go on"
     copy.produce(RECORDS, 100)
-    # With other numbers of tasks and slots: the batch that is replayed is cut otherwise than it was before the kill.
-    copy.run_to_the_end(tasks="5")
+    copy.run_to_the_end()
     copy.check(RECORDS + 100)
 
 
-@pytest.mark.parametrize("copy", ["fencepost"], indirect=True)
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_killed_around_keeping_the_winners_at_the_strongest_level(copy: Copy, when: str) -> None:
-    test_killed_at_a_step_and_restarted(copy, "KeepWinners", when, 2)
-
-
-@pytest.mark.kafka
-@pytest.mark.parametrize("copy", ["kafka without two-phase commit"], indirect=True)
-@pytest.mark.parametrize(
-    ("step", "when", "nth"),
-    [("DescribeWinners", "after", 2), ("WriteDecision", "after", 2), ("EndTransactions", "before", 3)],
-)
-def test_killed_at_a_step_and_restarted_in_time(copy: Copy, step: str, when: str, nth: int) -> None:
-    """Level C: whole, as long as the restart comes before the transactions time out."""
-    test_killed_at_a_step_and_restarted(copy, step, when, nth)
+@pytest.mark.parametrize(("arm", "kill"), cases(zombie=False))
+def test_killed_at_a_step_and_restarted(killed: dict[str, Killed], arm: str, kill: Kill) -> None:
+    copy = killed[arm].take(kill)
+    copy.produce(RECORDS, 100)
+    # With other numbers of tasks and slots: the batch that is replayed is cut otherwise than it was before the kill.
+    copy.run_to_the_end(tasks="5", rows_per_batch="1500")
+    copy.check(RECORDS + 100)

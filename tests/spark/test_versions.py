@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import uuid
@@ -14,9 +13,8 @@ import pytest
 
 from fencepost import Admin
 from fencepost.broker.embedded import Broker
+from tests.spark.copying import HERE, environment
 from tests.spark.versions import NotOffered, installed
-
-HERE = Path(__file__).parent
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -40,10 +38,8 @@ def live(broker: Broker, folder: Path, path: list[str], *, connect: bool = False
             "folder": str(folder),
             "connect": connect,
         }
-        environment = dict(os.environ, PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
-        environment["PYTHONPATH"] = os.pathsep.join([*path, str(HERE.parents[1] / "src")])
         command = [sys.executable, str(HERE / "smoke.py"), json.dumps(arguments)]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
+        done = subprocess.run(command, env=environment(*path), capture_output=True, text=True, timeout=600, check=False)
         assert done.returncode == 0, done.stderr[-6000:]
         assert admin.list_transactions(states=("Ongoing",)) == []
     seen: dict[str, object] = json.loads(done.stdout.splitlines()[-1])

@@ -4,7 +4,9 @@ FENCEPOST_TEST_KILL = {"step": "WriteDecision", "when": "before", "nth": 2, "fol
 The nth time any process of the query carries out that step, driver, JVM and every other process of theirs are killed
 with SIGKILL. mode "all": this one too. mode "zombie": it waits until the file `go` is in the folder, and goes on.
 mode "executor": only the JVM of this task's executor is killed, and this task goes on. mode "slow": nothing is killed;
-the task stands still for some seconds, so that Spark starts a second copy of it. A list of orders is possible.
+the task stands still for some seconds, so that Spark starts a second copy of it. mode "stand": nothing is killed; the
+process says in the file `standing` who it is, and waits for `go`: whoever started all this does the killing.
+A list of orders is possible. Where several queries share a driver, "sink" says whose steps an order is about.
 """
 
 from __future__ import annotations
@@ -46,7 +48,11 @@ def kill_family(folder: Path, mode: str) -> None:
             continue
     if mode == "all":
         os.kill(os.getpid(), signal.SIGKILL)
-    until = time.monotonic() + 600
+    wait_to_go_on(folder)
+
+
+def wait_to_go_on(folder: Path) -> None:
+    until = time.monotonic() + 1800
     while not (folder / "go").exists() and time.monotonic() < until:
         time.sleep(0.05)
     (folder / "zombie.woke").write_text(str(os.getpid()))
@@ -68,12 +74,21 @@ def stand_still(folder: Path) -> None:
     (folder / "slow.went-on").touch()  # unless Spark has killed this copy in the meantime
 
 
+def stand(folder: Path) -> None:
+    unfinished = folder / "standing.unfinished"
+    unfinished.write_text(str(os.getpid()))
+    unfinished.rename(folder / "standing")
+    wait_to_go_on(folder)
+
+
 def strike(order: dict[str, Any]) -> None:
     folder = Path(order["folder"])
     if order["mode"] == "executor":
         kill_executor(folder)
     elif order["mode"] == "slow":
         stand_still(folder)
+    elif order["mode"] == "stand":
+        stand(folder)
     else:
         kill_family(folder, order["mode"])
 
@@ -97,7 +112,7 @@ def arm(steps: ModuleType, order: dict[str, Any]) -> None:
     plain = runner.perform
 
     async def perform(self: Any, step: Any) -> Any:
-        meant = type(step).__name__ == order["step"]
+        meant = type(step).__name__ == order["step"] and order.get("sink", "") in repr(step)
         if meant and order["when"] == "before" and is_nth(order):
             strike(order)
         observation = await plain(self, step)

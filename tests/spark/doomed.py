@@ -1,0 +1,118 @@
+"""Kills at chosen steps, many in a driver: starting one, with its JVM and Python processes, takes most of a run's time.
+
+Each query runs until a process of its own stands still at its step. When all do, the driver, its JVM and all their
+processes are killed at once (except zombies, which stand on): no query has done anything after its step.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from tests.spark.copying import HERE, RECORDS, Copy, with_killer
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """Before or after the nth time that the query carries out a step; a zombie is the process that stood there."""
+
+    step: str
+    when: str
+    nth: int
+    zombie: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.step}-{self.when}-{self.nth}" + ("-zombie" if self.zombie else "")
+
+
+class Killed:
+    """Copies that were killed, each by a Kill of its own. `make` gives a new copy; `folder` is for the drivers."""
+
+    def __init__(self, kills: Iterable[Kill], make: Callable[[], Copy], folder: Path) -> None:
+        self._kills, self._make, self._folder = tuple(kills), make, folder
+        self._killed: dict[Kill, Copy] | None = None
+        self._zombies: list[psutil.Process] = []
+        self._drivers = 0
+
+    def take(self, kill: Kill) -> Copy:
+        """Killed as asked. The first time all are made; a test's second try gets a new one."""
+        if self._killed is None:
+            self._killed = self._kill(self._kills)
+        if kill not in self._killed:
+            self._killed |= self._kill((kill,))
+        return self._killed.pop(kill)
+
+    def close(self) -> None:
+        """End the zombies that were not told to go on."""
+        for zombie in self._zombies:
+            if _lives(zombie):
+                zombie.kill()
+
+    def _kill(self, kills: tuple[Kill, ...]) -> dict[Kill, Copy]:
+        copies = {kill: self._make() for kill in kills}
+        for copy in copies.values():
+            copy.produce(0, RECORDS)
+        self._drivers += 1
+        folder = self._folder / f"driver-{self._drivers}"
+        folder.mkdir()
+        self._zombies += kill_where_they_stand(copies, folder)
+        return copies
+
+
+def kill_where_they_stand(copies: Mapping[Kill, Copy], folder: Path) -> list[psutil.Process]:
+    """Run all copies in a driver and kill it; the zombies. AssertionError when a query did not come to its step."""
+    orders = [
+        {"step": kill.step, "when": kill.when, "nth": kill.nth, "mode": "stand", "sink": copy.name}
+        | {"folder": str(copy.folder)}
+        for kill, copy in copies.items()
+    ]
+    arguments = [copy.arguments(folder=str(copy.folder)) for copy in copies.values()]
+    command = [sys.executable, str(HERE / "copy_topic.py"), "--doomed", json.dumps(arguments)]
+    output = folder / "output"
+    with output.open("w") as told:
+        driver = subprocess.Popen(command, env=with_killer(orders), cwd=folder, stdout=told, stderr=told)
+    family: list[psutil.Process] = []
+    try:
+        until = time.monotonic() + 1200
+        while not (folder / "all-stand").exists() and driver.poll() is None and time.monotonic() < until:
+            time.sleep(0.05)
+        assert (folder / "all-stand").exists(), output.read_text()[-6000:]
+        standing = {int((copy.folder / "standing").read_text()): kill for kill, copy in copies.items()}
+        assert len(standing) == len(copies), "two queries stand still in a process"
+        family = psutil.Process(driver.pid).children(recursive=True)
+        assert set(standing) <= {process.pid for process in family}
+    finally:
+        driver.kill()
+        if not family:
+            _end_those_that_stand(copies)
+    zombies = [process for process in family if process.pid in standing and standing[process.pid].zombie]
+    for process in family:
+        if process not in zombies and _lives(process):
+            process.kill()
+    assert driver.wait(60) == -9, output.read_text()[-6000:]
+    until = time.monotonic() + 60
+    while any(_lives(process) for process in family if process not in zombies) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert [process for process in family if _lives(process)] == zombies
+    return zombies
+
+
+def _end_those_that_stand(copies: Mapping[Kill, Copy]) -> None:
+    for copy in copies.values():
+        place = copy.folder / "standing"
+        if place.exists() and psutil.pid_exists(int(place.read_text())):
+            psutil.Process(int(place.read_text())).kill()
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
