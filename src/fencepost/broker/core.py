@@ -16,7 +16,7 @@ from uuid import UUID
 
 from fencepost.broker.api.apis import SERVED, handler
 from fencepost.broker.api.doubtful import DoubtfulRequests
-from fencepost.broker.api.error_responses import refusal
+from fencepost.broker.api.error_responses import cut_messages, refusal
 from fencepost.broker.api.gate import enter
 from fencepost.broker.api.request_faults import RequestFaults
 from fencepost.broker.connection import Call, Connection, Core
@@ -188,7 +188,7 @@ class BrokerCore(Core):
             size = sum(len(buffer) for buffer in buffers)
             call.answer = [encode_response_head(key, version, call.correlation_id, size), *buffers]
         else:
-            call.answer = [encode_response_frame(key, version, call.correlation_id, encode_response(response, version))]
+            call.answer = [encode_response_frame(key, version, call.correlation_id, _encode(response, version))]
         if call.fault is not None:
             self._faults.divert(call, call.fault)
         call.connection.made(call.answer)
@@ -317,6 +317,14 @@ def _decode(key: int, version: int, body: memoryview) -> Any:
     if key == _FETCH:
         return fetch_wire.decode_request(body, version)
     return decode_request(key, version, body)
+
+
+def _encode(response: Any, version: int) -> bytes:
+    try:
+        return encode_response(response, version)
+    except ValueError:  # a string is longer than they can be
+        cut_messages(response)
+        return encode_response(response, version)
 
 
 def _encode_hot(key: int, response: Any, version: int) -> list[bytes | bytearray | memoryview]:

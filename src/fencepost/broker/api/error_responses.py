@@ -18,7 +18,9 @@ from fencepost.protocol.fetch_wire import FetchPartitionResult, FetchRequest, Fe
 from fencepost.protocol.messages import __name__ as _messages
 from fencepost.protocol.produce_wire import ProducePartitionResult, ProduceRequest, ProduceResponse
 
-__all__ = ["refusal", "topics_named"]
+__all__ = ["cut_messages", "refusal", "topics_named"]
+
+_MESSAGE_CHARACTERS = 1_000
 
 _CODES = ("error_code", "partition_error_code")
 _shapes: dict[Any, tuple[tuple[str, type[Any] | None], ...]] = {}
@@ -44,6 +46,20 @@ def refusal(request: Any, code: int) -> Any:
             error_code=0 if request.topics else code,
         )
     return _Refused(SERVED[request.API_KEY], code).alike(_response_class(type(request)), request)
+
+
+def cut_messages(response: Any) -> None:
+    """Shorten what the response says in words: names in it may be as long as a string of the protocol can be."""
+    if isinstance(response, list | tuple):
+        for each in response:
+            cut_messages(each)
+    elif is_dataclass(response):
+        for field in fields(response):
+            value = getattr(response, field.name)
+            if field.name != "error_message":
+                cut_messages(value)
+            elif value is not None and len(value) > _MESSAGE_CHARACTERS:
+                setattr(response, field.name, f"{value[:_MESSAGE_CHARACTERS]}...")
 
 
 def topics_named(request: Any, name_of: Callable[[UUID | None], str | None]) -> Iterator[str]:

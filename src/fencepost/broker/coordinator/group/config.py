@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-__all__ = ["GroupConfig", "MemberTiming"]
+__all__ = ["GroupConfig", "MemberTiming", "new_member_id"]
+
+_NAME_CHARACTERS: Final = 1_000  # of a client in the ids of its members
 
 
 class MemberTiming(NamedTuple):
@@ -43,3 +45,9 @@ class GroupConfig:
     offset_metadata_max_bytes: int = 4096
     offsets_retention_ms: int = 7 * 24 * 3_600_000
     offsets_retention_check_interval_ms: int = 600_000
+
+
+def new_member_id(client_id: str, group_instance_id: str | None, unique: str) -> str:
+    """Begins as the client calls itself, as in Kafka, but is never longer than answers can hold."""
+    name = client_id if group_instance_id is None else group_instance_id
+    return f"{name[:_NAME_CHARACTERS]}-{unique}"

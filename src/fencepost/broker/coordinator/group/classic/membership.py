@@ -16,7 +16,7 @@ from fencepost.broker.coordinator.group import checks
 from fencepost.broker.coordinator.group.classic.group import Group, Member
 from fencepost.broker.coordinator.group.classic.rebalance import Out, Rebalancer
 from fencepost.broker.coordinator.group.classic.states import GroupEvent, GroupState
-from fencepost.broker.coordinator.group.config import GroupConfig
+from fencepost.broker.coordinator.group.config import GroupConfig, new_member_id
 from fencepost.broker.coordinator.group.deadlines import Deadline, DeadlineKind
 from fencepost.broker.coordinator.group.records import GroupRecord
 from fencepost.broker.coordinator.group.replay import GroupStore
@@ -167,8 +167,7 @@ class ClassicGroups:
             self._join_unknown(now_ms, group, request, token, out)
 
     def _join_unknown(self, now_ms: int, group: Group, request: Join, token: Token, out: Out) -> None:
-        prefix = request.client_id if request.group_instance_id is None else request.group_instance_id
-        member_id = f"{prefix}-{self._new_uuid()}"
+        member_id = new_member_id(request.client_id, request.group_instance_id, self._new_uuid())
         if request.group_instance_id is not None:
             holder = group.static_ids.get(request.group_instance_id)
             if holder is not None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from fencepost.broker.coordinator.deadlines import Deadlines
 from fencepost.broker.coordinator.group.classic.rebalance import Out
-from fencepost.broker.coordinator.group.config import GroupConfig, MemberTiming
+from fencepost.broker.coordinator.group.config import GroupConfig, MemberTiming, new_member_id
 from fencepost.broker.coordinator.group.consumer import decide
 from fencepost.broker.coordinator.group.consumer.decide import Refusal
 from fencepost.broker.coordinator.group.consumer.draft import Draft, Topics, tombstones
@@ -160,8 +160,8 @@ class ConsumerGroups:
             out.replies.append((token, Joined(error_code=ErrorCode.GROUP_MAX_SIZE_REACHED)))
             return
         draft = self._draft(now_ms, group)
-        prefix = request.client_id if request.group_instance_id is None else request.group_instance_id
-        member = join_classic(draft, request, f"{prefix}-{self._new_uuid()}", self._topics)
+        member_id = new_member_id(request.client_id, request.group_instance_id, self._new_uuid())
+        member = join_classic(draft, request, member_id, self._topics)
         if isinstance(member, Joined):
             out.replies.append((token, member))
             return
