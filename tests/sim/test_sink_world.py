@@ -5,16 +5,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from fencepost.check.net import NetworkFaults
+from fencepost.check.plants import PLANTS, planted
+from fencepost.check.plants.plant import Patches
+from fencepost.check.plants.sink import commits_do_not_look
 from fencepost.check.sink_world import SinkFaults, SinkReport, run_sink_world
 from fencepost.check.spark_driver import SparkFaults
 from fencepost.spark.sink.plan import Level
-from tests.sim import sink_defects
 
 SEEDS_FILE = Path(__file__).with_name("sink_seeds.txt")
 ROWS = 60
@@ -115,14 +116,18 @@ def test_a_batch_that_took_longer_than_its_transactions_may_is_repeated(level: L
     assert "BatchTimedOutError" in ends
 
 
-def test_a_decided_transaction_that_timed_out_is_lost_aloud(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_decided_transaction_that_timed_out_is_lost_aloud() -> None:
     """Level resume with a transaction timeout shorter than what a commit worker stands still for."""
-    sink_defects.commits_that_do_not_look(monkeypatch)  # so that it happens often enough
+    patches = Patches()
+    commits_do_not_look(patches)  # so that it happens often enough
     lost = 0
-    for seed in range(1, 13):
-        report = run_sink_world(seed, rows=ROWS, faults=storm(Level.RESUME, transaction_timeout_ms=3_000))
-        assert report.anomalies == []
-        lost += bool(report.history.lost)
+    try:
+        for seed in range(1, 13):
+            report = run_sink_world(seed, rows=ROWS, faults=storm(Level.RESUME, transaction_timeout_ms=3_000))
+            assert report.anomalies == []
+            lost += bool(report.history.lost)
+    finally:
+        patches.undo()
     assert lost > 0
 
 
@@ -142,35 +147,29 @@ def test_the_same_seed_is_the_same_run() -> None:
     assert first.trace != other.trace
 
 
-# The anomalies that tell of each defect, the level and the seeds under which it shows.
-PLANTED: list[tuple[Callable[[pytest.MonkeyPatch], None], Level, range, set[str]]] = [
-    (sink_defects.a_commit_that_claims, Level.KEEP_PREPARED, range(1, 7), {"sink_duplicate"}),
-    (sink_defects.an_open_that_reads_before_it_claims, Level.KEEP_PREPARED, range(1, 25), {"sink_duplicate"}),
-    (sink_defects.an_abort_that_does_not_ask, Level.TWO_PHASE, range(1, 25), {"sink_contradiction"}),
-    (sink_defects.task_ids_made_of_partitions, Level.KEEP_PREPARED, range(1, 7), {"sink_contradiction"}),
-    (sink_defects.ends_that_are_not_waited_for, Level.RESUME, range(1, 40), {"sink_missing"}),
-    (sink_defects.a_commit_that_decides_last, Level.KEEP_PREPARED, range(1, 7), {"sink_duplicate"}),
-    (sink_defects.a_batch_that_is_its_number, Level.KEEP_PREPARED, range(1, 12), {"sink_missing"}),
-    (sink_defects.a_loss_that_is_not_told, Level.RESUME, range(1, 25), {"sink_missing"}),
+# The check that tells of each defect, the level and the seeds under which it shows.
+PLANTED: list[tuple[str, Level, range, str]] = [
+    ("commit-worker-claims", Level.KEEP_PREPARED, range(1, 7), "sink_duplicate"),
+    ("decisions-read-before-the-claim", Level.KEEP_PREPARED, range(1, 25), "sink_duplicate"),
+    ("abort-does-not-ask", Level.TWO_PHASE, range(1, 25), "sink_contradiction"),
+    ("task-ids-made-of-partitions", Level.KEEP_PREPARED, range(1, 7), "sink_contradiction"),
+    ("ends-not-waited-for", Level.RESUME, range(1, 40), "sink_missing"),
+    ("decision-written-last", Level.KEEP_PREPARED, range(1, 7), "sink_duplicate"),
+    ("batch-known-by-its-number", Level.KEEP_PREPARED, range(1, 12), "sink_missing"),
+    ("loss-not-told", Level.RESUME, range(1, 25), "sink_missing"),
 ]
+DAMAGED = ("batch-known-by-its-number",)
 
 
-DAMAGED = (sink_defects.a_batch_that_is_its_number,)
+def test_every_plant_of_the_sink_is_tried() -> None:
+    assert {name for name, *_ in PLANTED} == {one.name for one in PLANTS.values() if one.world == "spark"}
 
 
-@pytest.mark.parametrize(
-    ("plant", "level", "seeds", "expected"), PLANTED, ids=lambda value: getattr(value, "__name__", "")
-)
-def test_a_planted_defect_is_found(
-    plant: Callable[[pytest.MonkeyPatch], None],
-    level: Level,
-    seeds: range,
-    expected: set[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    plant(monkeypatch)
-    for seed in seeds:
-        report = run_sink_world(seed, faults=storm(level, damage_chance=0.5 * (plant in DAMAGED)))
-        if expected <= {anomaly.check for anomaly in report.anomalies}:
-            return
+@pytest.mark.parametrize(("name", "level", "seeds", "check"), PLANTED)
+def test_a_planted_defect_is_found(name: str, level: Level, seeds: range, check: str) -> None:
+    with planted(name):
+        for seed in seeds:
+            report = run_sink_world(seed, faults=storm(level, damage_chance=0.5 * (name in DAMAGED)))
+            if any(anomaly.check == check for anomaly in report.anomalies):
+                return
     pytest.fail(f"not found in seeds {seeds}")

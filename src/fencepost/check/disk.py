@@ -304,8 +304,10 @@ class MemoryDisk:
         for name in [n for n in self._removed if n.rpartition("/")[0] == path]:
             del self._removed[name]
         self._renamed = [rename for rename in self._renamed if rename[1].rpartition("/")[0] != path]
-        for name in self._below(path):
-            self._nodes[name].named = True
+        prefix = f"{path}/" if path else ""
+        for name, node in self._nodes.items():
+            if not node.named and name.startswith(prefix):
+                node.named = True
 
     def reserve(self) -> None:
         """From now on small files can be replaced although the disk is full."""

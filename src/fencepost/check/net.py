@@ -201,7 +201,7 @@ class SimRuntime:
         self._network = network
         self._scheduler = network.scheduler
         self._random = random
-        self._tasks: list[SimTask] = []
+        self._streams: list[SimStream] = []
 
     def now_ms(self) -> int:
         return self._scheduler.now_ms()
@@ -213,16 +213,16 @@ class SimRuntime:
         await self._scheduler.sleep_ms(ms)
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> SimTask:
-        task = self._scheduler.spawn(coroutine)
-        self._tasks = [known for known in self._tasks if not known.done()]
-        self._tasks.append(task)
-        return task
+        return self._scheduler.spawn(coroutine)
 
     def event(self) -> SimEvent:
         return SimEvent(self._scheduler)
 
     async def open(self, host: str, port: int) -> SimStream:
-        return await self._network.connect(host, port)
+        stream = await self._network.connect(host, port)
+        self._streams = [known for known in self._streams if known.open]
+        self._streams.append(stream)
+        return stream
 
     def random(self) -> float:
         return self._random.random()
@@ -234,6 +234,6 @@ class SimRuntime:
         return function()
 
     def kill(self) -> None:
-        """The client's process is gone: none of its tasks runs any further."""
-        for task in self._tasks:
-            task.cancel()
+        """The client's process is gone, and its connections with it."""
+        for stream in self._streams:
+            stream.close()

@@ -31,6 +31,7 @@ class ProcessClock(Scheduler):
 
     def __init__(self, outer: Scheduler) -> None:
         super().__init__()
+        self.unfinished = outer.unfinished
         self._outer = outer
         self._held: list[Action] = []
         self._steps_to_strike = 0
@@ -66,7 +67,7 @@ class ProcessClock(Scheduler):
 
     def forget(self) -> None:
         """What was due does not happen any more."""
-        self._held, self.frozen, self.dead = [], False, True
+        self._held, self.dead = [], True
 
     def _run(self, action: Action) -> None:
         strike = self._strike
@@ -74,10 +75,9 @@ class ProcessClock(Scheduler):
             self._steps_to_strike -= 1
             if self._steps_to_strike <= 0:
                 self._strike = None
-                was_dead = self.dead
                 strike()
-                if self.dead and not was_dead:
-                    return
+        if self.dead:
+            return
         if self.frozen:
             self._held.append(action)
         else:

@@ -14,6 +14,8 @@ __all__ = ["Scheduler", "SimEvent", "SimFuture", "SimTask", "SimulationStuck", "
 
 T = TypeVar("T")
 
+FAREWELLS_AT_MOST = 1_000
+
 
 class SimulationStuck(RuntimeError):
     """Nothing is left to happen, or too much happened, and what was waited for has not come about."""
@@ -76,6 +78,8 @@ class SimTask:
         self._cancelled = False
         self._waiting_for: SimFuture[Any] | None = None
         self.error: BaseException | None = None
+        self._unfinished = scheduler.unfinished
+        self._unfinished[self] = None
         scheduler.call_soon(self._step)
 
     def done(self) -> bool:
@@ -95,6 +99,15 @@ class SimTask:
             raise self.error
         return self._finished._value
 
+    def bury(self) -> None:
+        """Nobody goes on with it any more: let it run out now, not whenever its memory happens to be collected."""
+        for _ in range(FAREWELLS_AT_MOST):
+            try:
+                self._coroutine.close()
+                return
+            except BaseException as error:  # noqa: BLE001 (what a dead task says on its way is of no account)
+                self.error = error
+
     def _deliver_cancellation(self) -> None:
         """Go on, unless the cancellation was thrown by a resumption that came first."""
         if self._cancelled:
@@ -108,18 +121,22 @@ class SimTask:
             coroutine = self._coroutine
             awaited = coroutine.throw(TaskCancelled()) if self._cancelled else coroutine.send(None)
         except StopIteration as stop:
-            self._finished.set_result(stop.value)
+            self._finish(stop.value)
         except TaskCancelled as error:
             self.error = error
-            self._finished.set_result(None)
+            self._finish(None)
         except Exception as error:  # noqa: BLE001 (kept for `result`, and shown by the scheduler)
             self.error = error
             self._scheduler.failures.append(error)
-            self._finished.set_result(None)
+            self._finish(None)
         else:
             self._cancelled = False
             self._waiting_for = awaited
             awaited.when_done(lambda: self._scheduler.call_soon(lambda: self._resume(awaited)))
+
+    def _finish(self, value: Any) -> None:
+        self._unfinished.pop(self, None)
+        self._finished.set_result(value)
 
     def _resume(self, awaited: SimFuture[Any]) -> None:
         """Go on, unless a cancellation already moved the task past this suspension."""
@@ -169,6 +186,7 @@ class Scheduler:
         self._sequence = 0
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self.failures: list[Exception] = []
+        self.unfinished: dict[SimTask, None] = {}
 
     def now_ms(self) -> int:
         return int(self._now_ms)
@@ -186,6 +204,12 @@ class Scheduler:
 
     def spawn(self, coroutine: Coroutine[Any, Any, Any]) -> SimTask:
         return SimTask(self, coroutine)
+
+    def bury(self) -> None:
+        """The world is over: no task of it runs any further."""
+        while self.unfinished:
+            task, _ = self.unfinished.popitem()
+            task.bury()
 
     async def sleep_ms(self, ms: float) -> None:
         woken: SimFuture[None] = SimFuture()

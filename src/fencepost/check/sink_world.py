@@ -213,6 +213,7 @@ class SinkWorld:
         report = self.report
         report.anomalies += sink_once(report.history)
         report.crashes, report.simulated_ms = stage.crashes, stage.scheduler.now_ms()
+        stage.end()
         return report
 
     def _calm(self) -> None:

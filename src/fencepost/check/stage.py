@@ -25,6 +25,7 @@ class Stage:
         self._faults = faults
         self.scheduler = Scheduler()
         self.healed = False
+        self.over = False
         self.crashes = 0
         self.network = Network(self.scheduler, self.fork(), faults, self.trace)
         self.disk = MemoryDisk()
@@ -37,7 +38,8 @@ class Stage:
 
     def trace(self, line: str) -> None:
         """Note what happened, with its time."""
-        self._lines.append(f"{self.scheduler.now_ms()} {line}")
+        if not self.over:
+            self._lines.append(f"{self.scheduler.now_ms()} {line}")
 
     def wait_for(self, task: SimTask, within_ms: float) -> None:
         """Let things happen until the task has ended. Raises what it raised, SimulationStuck."""
@@ -51,6 +53,11 @@ class Stage:
         self.start_host()
         self.disk.power_stays()
         self.trace("healed")
+
+    def end(self) -> None:
+        """The run is over, and nothing of it happens later."""
+        self.over = True
+        self.scheduler.bury()
 
     def start_host(self) -> None:
         """Start the broker if it is down; a power cut while it recovers is one more crash."""

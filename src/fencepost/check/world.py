@@ -1,65 +1,64 @@
 """The simulated world: production broker and client cores, joined in memory under one clock, with faults from a seed.
 
-One run: several transactional producers take random steps (send, commit offsets, commit, abort, die and come back)
-while requests and replies are lost, the network is slow, and the broker crashes and opens its log again. Then the world
-is healed, everything in doubt is resolved, readers read to the end, and the history is judged. The same seed gives the
-same run: `Report.trace` is compared by a test. `seed` and the commit name a run for good.
+One run: applications (`actors`) work while requests and replies are lost, processes are killed or stand still, calls
+are cancelled, and the broker crashes and opens its log again. Then the world is healed, and everything has to come to
+its end within a bound: who does not is named, with what it waits for. What is in doubt is resolved, readers read to the
+end, and the history is judged. The same seed and options give the same run, event for event: `Report.trace`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import nullcontext
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
+from typing import Final
 
+from fencepost.check.actors.actor import Actor
+from fencepost.check.actors.copier import COPIES_OF, GROUP, INPUT, OUTPUT, OUTPUT_PARTITIONS, Copier
+from fencepost.check.actors.watcher import Watcher
+from fencepost.check.actors.writer import POSITIONS_OF, Writer
 from fencepost.check.checks import check_all
-from fencepost.check.history import Anomaly, History, Outcome, Transaction, Write
-from fencepost.check.net import NetworkFaults, SimRuntime
+from fencepost.check.checks.aborted_read import aborted_read
+from fencepost.check.checks.copied_once import copied_once
+from fencepost.check.checks.divergence import divergence
+from fencepost.check.checks.reordered import reordered
+from fencepost.check.history import Anomaly, History, Outcome, Read
+from fencepost.check.history.model import History as Operations
+from fencepost.check.options import Options
+from fencepost.check.process import Process
 from fencepost.check.reader import read_group_offsets, read_to_end
+from fencepost.check.scheduler import SimTask, SimulationStuck
 from fencepost.check.stage import Stage
 from fencepost.client.admin.core import AdminCore
-from fencepost.client.net.cluster import Cluster
-from fencepost.client.producer.core import ProducerCore
+from fencepost.client.net.list_offsets import LATEST
 from fencepost.client.types import TopicPartition
-from fencepost.config import AdminConfig, ProducerConfig
-from fencepost.errors import AbortableError, CommitFailedError, KafkaError
+from fencepost.errors import KafkaError
 
-__all__ = ["Faults", "Report", "World", "run_world"]
+__all__ = ["Report", "World", "run_world"]
 
-TOPICS = {"red": 2, "blue": 1}
-INPUT = TopicPartition("input", 0)
-COMPACTING: dict[str, str | int | bool] = {
+TOPICS: Final = {"red": 2, "blue": 1}
+INPUT_PARTITIONS: Final = 2
+BROKER: Final[dict[str, str | int | bool]] = {
+    "transaction.state.log.num.partitions": 2,
+    "offsets.topic.num.partitions": 2,
+    "group.initial.rebalance.delay.ms": 100,
+    "group.consumer.session.timeout.ms": 6_000,
+    "group.consumer.min.session.timeout.ms": 6_000,
+    "group.consumer.heartbeat.interval.ms": 1_000,
+    "group.consumer.min.heartbeat.interval.ms": 1_000,
+}
+COMPACTING: Final[dict[str, str | int | bool]] = {
     "log.segment.bytes": 2_000,
     "log.cleaner.backoff.ms": 50,
     "log.cleaner.min.cleanable.ratio": "0.01",
 }
-RUN_MS_AT_MOST = 3_600_000.0
-HEALED_MS_AT_MOST = 300_000.0
-
-
-@dataclass(frozen=True, slots=True)
-class Faults:
-    """What may go wrong in a run; drawn from the seed unless given."""
-
-    request_lost_chance: float
-    reply_lost_chance: float
-    slow_chance: float
-    crash_interval_ms: float
-    power_cut_chance: float
-    producer_death_chance: float
-
-    @classmethod
-    def draw(cls, random: Random) -> Faults:
-        """Some runs have every fault, some have one, some none: each finds other defects."""
-        return cls(
-            request_lost_chance=random.choice((0.0, 0.005, 0.03)),
-            reply_lost_chance=random.choice((0.0, 0.005, 0.03)),
-            slow_chance=random.choice((0.0, 0.01, 0.05)),
-            crash_interval_ms=random.choice((0.0, 3_000.0, 800.0)),
-            power_cut_chance=random.choice((0.0, 0.5)),
-            producer_death_chance=random.choice((0.0, 0.01, 0.04)),
-        )
+SETUP_MS_AT_MOST: Final = 300_000.0
+PAUSE_MS: Final = (100.0, 60_000.0)
+ENDED_MS_AT_MOST: Final = 200_000.0
+"""After the storm: the longest pause, then the longest transaction timeout, then two rebalances."""
+WHILE_READING: Final = (aborted_read, divergence, reordered)
+"""What holds for a reader that did not get to the end, too."""
 
 
 @dataclass(slots=True)
@@ -67,194 +66,229 @@ class Report:
     """What a run did and what was found."""
 
     seed: int
-    faults: Faults
+    options: Options
     history: History = field(default_factory=History)
     anomalies: list[Anomaly] = field(default_factory=list)
     trace: list[str] = field(default_factory=list)
-    steps: int = 0
     crashes: int = 0
     simulated_ms: int = 0
 
 
 class World:
-    """One run. `steps` is the number of steps of all producers together."""
+    """One run."""
 
-    def __init__(
-        self,
-        seed: int,
-        *,
-        steps: int,
-        producers: int = 3,
-        faults: Faults | None = None,
-        compacted: bool = False,
-        within_ms: float = RUN_MS_AT_MOST,
-    ) -> None:
+    def __init__(self, seed: int, options: Options) -> None:
         random = Random(seed)
-        chosen = faults or Faults.draw(random)
-        self.report = Report(seed, chosen)
-        network = NetworkFaults(
-            slow_chance=chosen.slow_chance,
-            request_lost_chance=chosen.request_lost_chance,
-            reply_lost_chance=chosen.reply_lost_chance,
-        )
-        self.compacted = compacted
-        self.stage = Stage(random, network, COMPACTING if compacted else {}, self.report.trace)
+        self.options = options
+        self.report = Report(seed, options)
+        self.history = self.report.history
+        self.drained = False
+        self.ends: dict[TopicPartition, int] = {}
+        settings = {**BROKER, **COMPACTING} if options.compacted else BROKER
+        self.stage = Stage(random, options.network(), settings, self.report.trace)
         self.trace = self.stage.trace
-        self._steps_left = steps
-        self._within_ms = within_ms
-        self._producers = [_Actor(self, f"p{number}", self.stage.fork()) for number in range(producers)]
+        self.now_ms = self.stage.scheduler.now_ms
+        self._began_ms = self.now_ms()
+        self._processes: list[Process] = []
+        self._unfinished: dict[Actor, SimTask] = {}
+        self._partial: list[Read] = []
+        self.writers = [Writer(self, f"p{number}", self.stage.fork()) for number in range(options.producers)]
+        self.copiers = [Copier(self, f"c{number}", self.stage.fork()) for number in range(options.copiers)]
+        self.watchers = [Watcher(self, f"w{number}", self.stage.fork()) for number in range(options.watchers)]
+
+    # --- what actors need ---
+
+    @property
+    def storming(self) -> bool:
+        return not self.stage.healed
 
     @property
     def bootstrap_servers(self) -> str:
         return self.stage.host.bootstrap_servers
 
-    def runtime(self) -> SimRuntime:
-        """The world as one more client sees it."""
-        return SimRuntime(self.stage.network, self.stage.fork())
+    def process(self, name: str) -> Process:
+        process = Process(name, self.stage.network, self.stage.fork(), self.bootstrap_servers, self._ended)
+        self._processes.append(process)
+        return process
 
-    def take_step(self) -> bool:
-        """Whether there is one more step to do."""
-        self._steps_left -= 1
-        if self._steps_left < 0:
-            return False
-        self.report.steps += 1
-        return True
+    def _ended(self, what: str, result: object) -> None:
+        """A defect of the product, where it is none of the ways in which calls are told to fail."""
+        if isinstance(result, BaseException) and not isinstance(result, KafkaError) and not self.stage.over:
+            self._found("defect", f"{what}: {type(result).__name__}: {result}")
+
+    def _found(self, check: str, detail: str) -> None:
+        self.trace(f"{check}: {detail}")
+        self.report.anomalies.append(Anomaly(check, detail))
+
+    def threaten(self, process: Process) -> None:
+        self._threaten_later(process, self.stage.fork())
+
+    def _threaten_later(self, process: Process, chance: Random) -> None:
+        """About every second of its life; the strike falls before one of its next steps."""
+        options = self.options
+        if options.kill_chance or options.pause_chance:
+            self.stage.scheduler.call_later(chance.uniform(0, 2_000), lambda: self._threaten(process, chance))
+
+    def _threaten(self, process: Process, chance: Random) -> None:
+        if not self.storming or not process.busy:
+            return
+        options, dice = self.options, chance.random()
+        if dice < options.kill_chance:
+            process.clock.strike_after(chance.randint(1, 60), lambda: self._kill(process))
+        elif dice < options.kill_chance + options.pause_chance:
+            process.clock.strike_after(chance.randint(1, 60), lambda: self._pause(process, chance))
+        self._threaten_later(process, chance)
+
+    def _kill(self, process: Process) -> None:
+        if self.storming and process.busy:
+            self.trace(f"kill {process.name}")
+            process.kill()
+
+    def _pause(self, process: Process, chance: Random) -> None:
+        if not self.storming or not process.busy:
+            return
+        least, most = PAUSE_MS
+        for_ms = math.exp(chance.uniform(math.log(least), math.log(most)))
+        is_replaced = chance.random() < 0.6
+        self.trace(f"pause {process.name} for {for_ms:.0f} ms" + (", and replace it" if is_replaced else ""))
+        process.freeze(for_ms)
+        if is_replaced:
+            self.stage.scheduler.call_later(chance.uniform(0, for_ms), process.lose)
+
+    def place_for(self, chance: Random) -> TopicPartition:
+        if self.copiers and chance.random() < 0.6:
+            return TopicPartition(INPUT, chance.randrange(INPUT_PARTITIONS))
+        topic = chance.choice(sorted(TOPICS))
+        return TopicPartition(topic, chance.randrange(TOPICS[topic]))
+
+    def places(self) -> list[TopicPartition]:
+        """All partitions with records."""
+        topics = dict(TOPICS)
+        if self.copiers:
+            topics |= {INPUT: INPUT_PARTITIONS, OUTPUT: OUTPUT_PARTITIONS}
+        return [TopicPartition(topic, number) for topic, count in topics.items() for number in range(count)]
+
+    def seen(self, read: Read) -> None:
+        """Nobody may see what nobody has asked to commit."""
+        self._partial.append(read)
+        for transaction in reversed(self.history.transactions):
+            if transaction.outcome is Outcome.ABORTED and any(one.value == read.value for one in transaction.writes):
+                name = f"{transaction.producer} {transaction.number}"
+                self._found("uncommitted_read", f"{read.reader} read {read.value} of {name} before its commit")
+
+    # --- the run ---
 
     def run(self) -> Report:
-        """Faults first, then healing, then the verdict. Raises SimulationStuck when something never ends."""
-        stage, faults = self.stage, self.report.faults
+        """Faults first, then healing, then the verdict. What never ends is an anomaly, too."""
+        stage, options = self.stage, self.options
         stage.host.start()
-        stage.wait_for(stage.scheduler.spawn(self._create_topics()), HEALED_MS_AT_MOST)
-        if faults.crash_interval_ms:
-            stage.scheduler.spawn(stage.crash_again_and_again(faults.crash_interval_ms, faults.power_cut_chance))
-        actors = [stage.scheduler.spawn(actor.live()) for actor in self._producers]
-        for actor in actors:
-            stage.wait_for(actor, self._within_ms)
-        stage.heal()
-        stage.wait_for(stage.scheduler.spawn(self._judge()), HEALED_MS_AT_MOST)
+        stage.wait_for(stage.scheduler.spawn(self._create_topics()), SETUP_MS_AT_MOST)
+        self._began_ms = self.now_ms()
+        if options.crash_interval_ms:
+            stage.scheduler.spawn(stage.crash_again_and_again(options.crash_interval_ms, options.power_cut_chance))
+        actors: list[Actor] = [*self.writers, *self.copiers, *self.watchers]
+        self._unfinished = {actor: stage.scheduler.spawn(actor.supervise()) for actor in actors}
+        over_ms = self._began_ms + options.storm_ms
+        stage.scheduler.call_at(over_ms, stage.heal)
+        try:
+            stage.scheduler.run_until(lambda: stage.healed, within_ms=options.storm_ms + 1)
+            self._all_end(self.writers)
+            stage.wait_for(stage.scheduler.spawn(self._settle()), ENDED_MS_AT_MOST)
+            self._all_end([*self.copiers, *self.watchers])
+            self._judge()
+        except SimulationStuck as error:
+            self._stuck(str(error))
+        except KafkaError as error:  # of our own calls, in a world without faults
+            self._stuck(f"{type(error).__name__}: {error}")
         self.report.crashes = stage.crashes
-        self.report.simulated_ms = stage.scheduler.now_ms()
+        self.report.simulated_ms = self.now_ms() - self._began_ms
+        stage.end()
         return self.report
 
+    def _admin(self) -> AdminCore:
+        return self.process("judge").admin
+
     async def _create_topics(self) -> None:
-        admin = AdminCore(Cluster(self.runtime(), AdminConfig(bootstrap_servers=self.bootstrap_servers)))
-        configs = {"cleanup.policy": "compact"} if self.compacted else {}
-        for name, partitions in {**TOPICS, INPUT.topic: 1}.items():
-            await admin.create_topic(name, partitions, 1, configs, exist_ok=True)
+        admin = self._admin()
+        configs = {"cleanup.policy": "compact"} if self.options.compacted else {}
+        partitions: dict[str, int] = {}
+        for topic, number in self.places():
+            partitions[topic] = number + 1
+        for topic, count in {**partitions, POSITIONS_OF.topic: 1}.items():
+            await admin.create_topic(topic, count, 1, configs, exist_ok=True)
 
-    async def _judge(self) -> None:
-        """Claim every id once more, so that nothing is left in doubt, then read everything."""
-        admin = AdminCore(Cluster(self.runtime(), AdminConfig(bootstrap_servers=self.bootstrap_servers)))
-        for actor in self._producers:
-            await admin.init_producer_id(actor.name, timeout_ms=60_000)
-        in_doubt = await admin.list_transactions(states=["Ongoing", "PrepareCommit", "PrepareAbort"])
-        self.report.anomalies += [Anomaly("in_doubt", transaction.transactional_id) for transaction in in_doubt]
-        history = self.report.history
-        for reader in ("first", "second"):
-            for topic, partitions in TOPICS.items():
-                for partition in range(partitions):
-                    history.reads += await read_to_end(admin, reader, TopicPartition(topic, partition))
-        history.committed_offsets = await read_group_offsets(admin, [a.name for a in self._producers], INPUT)
-        self.report.anomalies += check_all(history)
+    def _all_end(self, actors: Sequence[Actor]) -> None:
+        """Each, and every process that was taken for dead and goes on."""
+        waited = [self._unfinished[actor] for actor in actors]
+        self.stage.scheduler.run_until(lambda: all(task.done() for task in waited), within_ms=ENDED_MS_AT_MOST)
+        for actor, task in zip(actors, waited, strict=True):
+            task.result()
+            del self._unfinished[actor]
+        names = {actor.name for actor in actors}
+        zombies = [process for process in self._processes if process.name in names]
+        self.stage.scheduler.run_until(lambda: not any(process.busy for process in zombies), within_ms=ENDED_MS_AT_MOST)
 
+    def _stuck(self, why: str) -> None:
+        waiting = [f"{actor.name}: {actor.doing}" for actor in self._unfinished]
+        waiting += [f"process {process.name}" for process in self._processes if process.busy and not self._unfinished]
+        self._found("stuck", f"{why}; waiting: {'; '.join(waiting) or 'nobody but the judge'}")
 
-class _Actor:
-    """One transactional producer's application: it takes random steps and writes down what it was told."""
-
-    def __init__(self, world: World, name: str, chance: Random) -> None:
-        self.name = name
-        self._world = world
-        self._chance = chance
-        self._transactions = 0
-        self._position = 0
-
-    async def live(self) -> None:
-        """Work until no steps are left; die and come back with a new client now and then."""
-        while await self._one_life():
-            self._world.trace(f"{self.name} died")
-
-    async def _one_life(self) -> bool:
-        """False when the work is done, True when this life ended before."""
-        runtime = self._world.runtime()
-        config = ProducerConfig(
-            bootstrap_servers=self._world.bootstrap_servers,
-            transactional_id=self.name,
-            transaction_timeout_ms=self._chance.choice((2_000, 60_000)),
-            linger_ms=self._chance.choice((0, 5)),
-        )
-        producer = ProducerCore(Cluster(runtime, config), config, lock=nullcontext(), wake=_at_once)
-        try:
-            return await self._work(producer, runtime)
-        except KafkaError as error:
-            self._world.trace(f"{self.name} gives up its client: {type(error).__name__}")
-            return True
-        finally:
-            runtime.kill()
-
-    async def _work(self, producer: ProducerCore, runtime: SimRuntime) -> bool:
-        await producer.init_transactions()
-        while self._world.take_step():
-            self._transactions += 1
-            record = Transaction(self.name, self._transactions)
-            self._world.report.history.transactions.append(record)
-            try:
-                producer.begin_transaction()
-                if await self._fill(producer, runtime, record):
-                    return True
-                await self._end(producer, record)
-            except (AbortableError, CommitFailedError) as error:
-                self._world.trace(f"{self.name} {record.number} failed: {type(error).__name__}")
-                await producer.abort_transaction()
-                record.outcome = Outcome.ABORTED
-            self._world.trace(f"{self.name} {record.number} {record.outcome.value}")
-        await producer.close(10_000)
-        return False
-
-    async def _fill(self, producer: ProducerCore, runtime: SimRuntime, record: Transaction) -> bool:
-        """Random steps of one transaction. True when the application dies in it."""
-        for index in range(self._chance.randint(1, 6)):
-            if not self._world.take_step():
+    async def _settle(self) -> None:
+        """Nothing is left in doubt, and consumers have come to the end."""
+        admin = self._admin()
+        for writer in self.writers:
+            await admin.init_producer_id(writer.name, timeout_ms=60_000)
+        while open_ones := await admin.list_transactions(states=["Ongoing", "PrepareCommit", "PrepareAbort"]):
+            for copier in self.copiers:
+                copier.doing = f"{copier.doing} ({len(open_ones)} transactions open)"
+            if not any(one.transactional_id.startswith("c") for one in open_ones):
+                self.report.anomalies += [Anomaly("in_doubt", one.transactional_id) for one in open_ones]
                 break
-            topic = self._chance.choice(sorted(TOPICS))
-            partition = self._chance.randrange(TOPICS[topic])
-            value = f"{self.name}-{record.number}-{index}"
-            record.writes.append(Write(topic, partition, value))
-            producer.append(topic, value.encode(), value.encode() if self._world.compacted else None, partition)
-            if self._chance.random() < 0.3:
-                await runtime.sleep_ms(self._chance.uniform(0, 30))
-            if self._chance.random() < self._world.report.faults.producer_death_chance:
-                return True
-            if self._chance.random() < 0.01:
-                await runtime.sleep_ms(5_000)  # long enough for the shorter transaction timeout
-        if self._chance.random() < 0.5 and self._world.take_step():
-            self._position += 1
-            record.offsets[self.name] = self._position
-            await producer.send_offsets_to_transaction({INPUT: self._position}, self.name)
-        return False
+            await self.stage.scheduler.sleep_ms(500)
+        goals = await self._goals(admin) if self.copiers else {}
+        while not await self._reached(admin, goals):
+            await self.stage.scheduler.sleep_ms(500)
+        found = await admin.list_offsets(dict.fromkeys(self.places(), LATEST))
+        self.ends = {place: at.offset for place, at in found.items()}
+        self.drained = True
+        self.trace("drained")
 
-    async def _end(self, producer: ProducerCore, record: Transaction) -> None:
-        if self._chance.random() < 0.75:
-            await producer.commit_transaction()
-            record.outcome = Outcome.COMMITTED
-        else:
-            await producer.abort_transaction()
-            record.outcome = Outcome.ABORTED
+    async def _goals(self, admin: AdminCore) -> dict[TopicPartition, int]:
+        """Which positions the group has when it has copied the last record of each partition."""
+        goals = {}
+        for place in self.places():
+            if place.topic == INPUT:
+                reads = await read_to_end(admin, "judge", place)
+                goals[place] = reads[-1].offset + 1 if reads else 0
+        return goals
+
+    async def _reached(self, admin: AdminCore, goals: dict[TopicPartition, int]) -> bool:
+        at = await admin.group_offsets(GROUP, goals) if goals else {}
+        return all(not goal or (place in at and at[place].offset >= goal) for place, goal in goals.items())
+
+    def _judge(self) -> None:
+        self.stage.wait_for(self.stage.scheduler.spawn(self._read()), SETUP_MS_AT_MOST)
+        complete = {watcher.complete for watcher in self.watchers}
+        history = self.history
+        history.reads += [read for read in self._partial if read.reader in complete]
+        found = check_all(history) if history.reads else []
+        partial = History(history.transactions, [read for read in self._partial if read.reader not in complete])
+        found += [anomaly for check in WHILE_READING for anomaly in check(Operations(partial.operations()))]
+        if self.copiers:
+            source = [read.value for read in history.reads if read.topic == INPUT]
+            found += copied_once(source, (read for read in history.reads if read.topic == OUTPUT), COPIES_OF)
+        for anomaly in found:
+            self._found(anomaly.check, anomaly.detail)
+
+    async def _read(self) -> None:
+        admin = self._admin()
+        for reader in ("first", "second"):
+            for place in self.places():
+                self.history.reads += await read_to_end(admin, reader, place)
+        names = [writer.name for writer in self.writers]
+        self.history.committed_offsets = await read_group_offsets(admin, names, POSITIONS_OF)
 
 
-def _at_once(action: Callable[[], object]) -> object:
-    """In a world of one thread, whatever is to run in the runtime runs where it is."""
-    return action()
-
-
-def run_world(
-    seed: int,
-    *,
-    steps: int = 1_000,
-    faults: Faults | None = None,
-    compacted: bool = False,
-    within_ms: float = RUN_MS_AT_MOST,
-) -> Report:
-    """One whole run. `compacted`: all topics are, all the time, with a key of its own for every record, so that all of
-    them have to stay. Raises SimulationStuck when something never ends, or a producer not `within_ms` of simulated
-    time; anomalies are in the report."""
-    return World(seed, steps=steps, faults=faults, compacted=compacted, within_ms=within_ms).run()
+def run_world(seed: int, options: Options | None = None) -> Report:
+    """One whole run, with the options that the seed draws unless they are given. Anomalies are in the report."""
+    return World(seed, options or Options.draw(seed)).run()

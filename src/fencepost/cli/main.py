@@ -26,6 +26,7 @@ COMMANDS: Mapping[str, Command] = {
     "check": Command("fencepost.cli.check:check", "Judge a history of what clients asked for and were told."),
     "demo": Command("fencepost.cli.demo:demo", "Show exactly once at work, with crashes."),
     "torture": Command("fencepost.cli.torture:torture", "Let clients suffer faults against any Kafka, and judge it."),
+    "simulate": Command("fencepost.cli.simulate:simulate", "Search a simulated world for what must not happen."),
     "transactions": Command("fencepost.cli.transactions:transactions", "List, describe and resolve transactions."),
     "spark": Command("fencepost.cli.spark:spark", "Show what Spark sinks have decided; repair after a loss."),
 }

@@ -93,7 +93,7 @@ class Partition:
         self.index = index
         self.directory = f"{topic.name}-{index}"
         self.opened: PartitionLog | None = None
-        self.waiting: set[Waiting] = set()
+        self.waiting: dict[Waiting, None] = {}  # in the order in which they came, so that nobody is answered by chance
         self._open = opener
 
     @property

@@ -76,7 +76,7 @@ class ParkedFetch:
         for reader in readers:
             if reader.partition is not None:
                 self._sizes.setdefault(reader.partition, {}).setdefault(reader, 0)
-                reader.partition.waiting.add(self)
+                reader.partition.waiting[self] = None
         self._timer = self._call.core.after(max_wait_ms, self._expire)
         self._call.on_closed = self._leave
 
@@ -93,7 +93,7 @@ class ParkedFetch:
 
     def _leave(self) -> None:
         for partition in self._sizes:
-            partition.waiting.discard(self)
+            partition.waiting.pop(self, None)
         if self._timer is not None:
             self._timer.cancel()
 

@@ -1,4 +1,4 @@
-"""Known mistakes in the sink's protocol, each planted by one function, to show that the simulated world finds them."""
+"""Defects of the Spark sink's protocol."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from fencepost.check import spark_tasks
+from fencepost.check.plants.plant import Patches, plant
 from fencepost.errors import KafkaTimeoutError
 from fencepost.spark.errors import SupersededError
 from fencepost.spark.sink import plan
@@ -16,7 +15,8 @@ from fencepost.spark.sink.decision import Decision, Winner
 from fencepost.spark.sink.steps import StepRunner
 
 
-def a_commit_that_claims(monkeypatch: pytest.MonkeyPatch) -> None:
+@plant("spark")
+def commit_worker_claims(patches: Patches) -> None:
     """A zombie commit worker then takes the sink from the run that has already written the batch again."""
     original = plan.commit_batch
 
@@ -26,7 +26,7 @@ def a_commit_that_claims(monkeypatch: pytest.MonkeyPatch) -> None:
             messages = [_with_claim(one, claim) for one in messages]
         return (yield from original(sink, batch_id, messages))
 
-    monkeypatch.setattr(plan, "commit_batch", commit)
+    patches.setattr(plan, "commit_batch", commit)
 
 
 def _with_claim(message: Any, claim: Any) -> Any:
@@ -35,7 +35,8 @@ def _with_claim(message: Any, claim: Any) -> Any:
     return replace(message, claim=claim)
 
 
-def an_open_that_reads_before_it_claims(monkeypatch: pytest.MonkeyPatch) -> None:
+@plant("spark")
+def decisions_read_before_the_claim(patches: Patches) -> None:
     """A decision that comes between the two is not seen, and what it decided is aborted."""
 
     honest = plan.open_sink
@@ -52,10 +53,11 @@ def an_open_that_reads_before_it_claims(monkeypatch: pytest.MonkeyPatch) -> None
                 return opened
             observation = decisions if isinstance(step, plan.ReadDecisions) else (yield step)
 
-    monkeypatch.setattr(plan, "open_sink", open_sink)
+    patches.setattr(plan, "open_sink", open_sink)
 
 
-def an_abort_that_does_not_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+@plant("spark")
+def abort_does_not_ask(patches: Patches) -> None:
     """The decision took effect, its answer was lost."""
 
     def abort(sink: str, messages: Sequence[Any], claim: Any = None) -> plan.Plan[plan.AbortOutcome]:
@@ -65,15 +67,17 @@ def an_abort_that_does_not_ask(monkeypatch: pytest.MonkeyPatch) -> None:
             yield plan.EndTransactions(ends)
         return plan.AbortOutcome.ABORTED
 
-    monkeypatch.setattr(plan, "abort_batch", abort)
+    patches.setattr(plan, "abort_batch", abort)
 
 
-def task_ids_made_of_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+@plant("spark")
+def task_ids_made_of_partitions(patches: Patches) -> None:
     """A late InitProducerId of an earlier attempt aborts what a later one has prepared."""
-    monkeypatch.setattr(spark_tasks, "unique_bytes", lambda chance, task: task.encode().ljust(16)[:16])
+    patches.setattr(spark_tasks, "unique_bytes", lambda chance, task: task.encode().ljust(16)[:16])
 
 
-def ends_that_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+@plant("spark")
+def ends_not_waited_for(patches: Patches) -> None:
     """The next decision replaces this one, and nobody knows any more what was to be committed."""
 
     async def end_all(self: StepRunner, ends: tuple[plan.End, ...]) -> tuple[int, ...]:
@@ -85,10 +89,11 @@ def ends_that_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
                 continue
         return (0,) * len(ends)
 
-    monkeypatch.setattr(StepRunner, "_end_all", end_all)
+    patches.setattr(StepRunner, "_end_all", end_all)
 
 
-def a_commit_that_decides_last(monkeypatch: pytest.MonkeyPatch) -> None:
+@plant("spark")
+def decision_written_last(patches: Patches) -> None:
     """A crash between the ends leaves half a batch."""
 
     def commit(sink: str, batch_id: int, messages: Sequence[Any]) -> plan.Plan[bool]:
@@ -103,20 +108,21 @@ def a_commit_that_decides_last(monkeypatch: pytest.MonkeyPatch) -> None:
             raise SupersededError("too late")
         return True
 
-    monkeypatch.setattr(plan, "commit_batch", commit)
+    patches.setattr(plan, "commit_batch", commit)
 
 
-def a_batch_that_is_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+@plant("spark")
+def batch_known_by_its_number(patches: Patches) -> None:
     """What comes under a decided number is dropped unseen."""
     honest = plan.commit_batch
 
     def commit(sink: str, batch_id: int, messages: Sequence[Any]) -> plan.Plan[bool]:
         return honest(sink, batch_id, messages, plan.SameBatch.NUMBER)
 
-    monkeypatch.setattr(plan, "commit_batch", commit)
+    patches.setattr(plan, "commit_batch", commit)
 
 
-def commits_that_do_not_look(monkeypatch: pytest.MonkeyPatch) -> None:
+def commits_do_not_look(patches: Patches) -> None:
     """A batch is decided although the brokers have aborted it."""
     honest = plan.commit_batch
 
@@ -136,11 +142,12 @@ def commits_that_do_not_look(monkeypatch: pytest.MonkeyPatch) -> None:
             else:
                 observation = yield step
 
-    monkeypatch.setattr(plan, "commit_batch", commit)
+    patches.setattr(plan, "commit_batch", commit)
 
 
-def a_loss_that_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+@plant("spark")
+def loss_not_told(patches: Patches) -> None:
     """What cannot be committed counts as committed."""
-    commits_that_do_not_look(monkeypatch)
-    monkeypatch.setattr(plan, "_CONTRADICTS", frozenset())
-    monkeypatch.setattr(plan, "_COMMITTED", frozenset(range(-1, 200)))
+    commits_do_not_look(patches)
+    patches.setattr(plan, "_CONTRADICTS", frozenset())
+    patches.setattr(plan, "_COMMITTED", frozenset(range(-1, 200)))

@@ -1,0 +1,159 @@
+"""An application of the simulated world: lives, one after the other, each in a process of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from contextlib import nullcontext
+from random import Random
+from typing import Any, Protocol, TypeVar
+
+from fencepost.check.history import History, Read, Transaction, Write
+from fencepost.check.options import Options
+from fencepost.check.process import Process, ProcessLost
+from fencepost.check.scheduler import SimFuture
+from fencepost.client.net.cluster import Cluster
+from fencepost.client.producer.core import ProducerCore
+from fencepost.client.types import TopicPartition
+from fencepost.config import ProducerConfig
+from fencepost.errors import KafkaError
+
+__all__ = ["Actor", "ApplicationBroke", "Surroundings", "cut_short", "producer_in"]
+
+T = TypeVar("T")
+
+
+class ApplicationBroke(Exception):
+    """What the application's own code raises, now and then, in the middle of its work."""
+
+
+class Surroundings(Protocol):
+    """What an actor needs of its world."""
+
+    options: Options
+    history: History
+
+    @property
+    def storming(self) -> bool:
+        """Whether faults strike; when they do no more, it is time to finish."""
+        ...
+
+    @property
+    def drained(self) -> bool:
+        """Whether nothing is left for consumers to do."""
+        ...
+
+    @property
+    def bootstrap_servers(self) -> str: ...
+
+    @property
+    def ends(self) -> dict[TopicPartition, int]:
+        """Where the partitions end, once all is drained."""
+        ...
+
+    def places(self) -> list[TopicPartition]:
+        """All partitions with records."""
+        ...
+
+    def process(self, name: str) -> Process: ...
+
+    def threaten(self, process: Process) -> None:
+        """Perhaps have something happen to the process."""
+        ...
+
+    def trace(self, line: str) -> None: ...
+
+    def now_ms(self) -> int: ...
+
+    def place_for(self, chance: Random) -> TopicPartition:
+        """Where a record may be written."""
+        ...
+
+    def seen(self, read: Read) -> None:
+        """A reader got a record."""
+        ...
+
+
+class Actor:
+    """Lives until it has finished; killed or broken, it begins again as an operator would have it."""
+
+    def __init__(self, world: Surroundings, name: str, chance: Random) -> None:
+        self.name = name
+        self.world = world
+        self.chance = chance
+        self.lives = 0
+        self.doing = "nothing yet"
+        """What is being waited for, since when: told when it never ends."""
+
+    async def supervise(self) -> None:
+        """Restart it until it has finished."""
+        world = self.world
+        while True:
+            self.lives += 1
+            process = world.process(self.name)
+            ended = process.start("life", lambda process=process: self.live(process))  # type: ignore[misc]
+            world.threaten(process)
+            try:
+                await ended
+            except ProcessLost:
+                world.trace(f"{self.name} begins again")
+            except KafkaError as error:
+                world.trace(f"{self.name} gives up its clients: {type(error).__name__}: {error}")
+                process.kill()
+            else:
+                process.kill()
+                return
+
+    async def live(self, process: Process) -> None:
+        """One life. Returns when all is done; what it raises ends the life."""
+        raise NotImplementedError
+
+    async def call(self, process: Process, what: str, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Make a call of a client, cancelled now and then: raises TaskCancelled then, and whatever the call does."""
+        self.doing = f"{what} since {self.world.now_ms()}"
+        if not self.strikes(self.world.options.cancel_chance):
+            return await work()
+        after_ms = self.chance.choice((0.0, self.chance.uniform(0, 3), self.chance.uniform(0, 60)))
+        self.world.trace(f"{self.name} will cancel {what} after {after_ms:.2f} ms")
+        return await cut_short(process, work(), after_ms)
+
+    def strikes(self, chance: float) -> bool:
+        """Whether a fault with that chance strikes; none does when the world is healed."""
+        return self.world.storming and chance > 0 and self.chance.random() < chance
+
+    def perhaps_break(self) -> None:
+        """Raises ApplicationBroke, now and then."""
+        if self.strikes(self.world.options.raise_chance):
+            raise ApplicationBroke(self.name)
+
+    def write(self, producer: ProducerCore, record: Transaction, place: TopicPartition, value: str) -> None:
+        """Send a record of a transaction, and write it down first."""
+        record.writes.append(Write(place.topic, place.partition, value))
+        key = value.encode() if self.world.options.compacted else None
+        producer.append(place.topic, value.encode(), key, place.partition)
+
+
+async def cut_short(process: Process, work: Coroutine[Any, Any, T], after_ms: float) -> T:
+    """Do the work, cancelled after that time, as `asyncio.timeout` would. Raises TaskCancelled when it was."""
+    ended: SimFuture[T] = SimFuture()
+
+    async def run() -> None:
+        try:
+            result = await work
+        except BaseException as error:  # noqa: BLE001 (handed to whoever waits)
+            ended.set_error(error)
+        else:
+            ended.set_result(result)
+
+    task = process.clock.spawn(run())
+    process.clock.call_later(after_ms, task.cancel)
+    return await ended
+
+
+def producer_in(process: Process, config: ProducerConfig) -> ProducerCore:
+    """A producer whose steps are its process's."""
+    return ProducerCore(Cluster(process.runtime, config), config, lock=nullcontext(), wake=_at_once)
+
+
+def _at_once(action: Callable[[], object]) -> object:
+    """In a world of one thread, whatever is to run in the runtime runs where it is."""
+    return action()

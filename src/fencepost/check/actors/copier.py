@@ -1,0 +1,105 @@
+"""Consume, transform, produce: a member of a group that copies the input to the output, exactly once (KIP-447)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fencepost.check.actors.actor import Actor, ApplicationBroke, producer_in
+from fencepost.check.history import Outcome, Transaction
+from fencepost.check.process import Process
+from fencepost.check.scheduler import TaskCancelled
+from fencepost.client.consumer.core import ConsumerCore
+from fencepost.client.net.cluster import Cluster
+from fencepost.client.producer.core import ProducerCore
+from fencepost.client.producer.transaction_block import TransactionBlock
+from fencepost.client.records import Record
+from fencepost.client.types import TopicPartition
+from fencepost.config import ConsumerConfig, ProducerConfig
+from fencepost.errors import AbortableError, RetriableError, TransactionCommittedError
+
+__all__ = ["COPIES_OF", "GROUP", "INPUT", "OUTPUT", "OUTPUT_PARTITIONS", "Copier"]
+
+GROUP: Final = "copiers"
+INPUT: Final = "input"
+OUTPUT: Final = "output"
+OUTPUT_PARTITIONS: Final = 2
+COPIES_OF: Final = " in "
+"""A copy's value is its record's value, this, and the transaction that copied it: values are unique in a history."""
+
+
+class Copier(Actor):
+    """The loop of `examples/consume_transform_produce.py`, with a producer and a transactional id for each life."""
+
+    _transactions = 0
+
+    async def live(self, process: Process) -> None:
+        """Copy until nothing is left to copy."""
+        consumer = self._consumer(process)
+        producer = producer_in(
+            process,
+            ProducerConfig(
+                bootstrap_servers=self.world.bootstrap_servers,
+                transactional_id=f"{self.name}#{self.lives}",
+                transaction_timeout_ms=self.chance.choice((2_000, 10_000)),
+                max_block_ms=self.chance.choice((1_000, 60_000)),
+            ),
+        )
+        await consumer.subscribe([INPUT])
+        while True:
+            try:
+                await self.call(process, "init_transactions", producer.init_transactions)
+                break
+            except (RetriableError, TaskCancelled) as error:
+                self.world.trace(f"{self.name} init_transactions: {type(error).__name__}")
+        while not self.world.drained:
+            await self._round(process, consumer, producer)
+        await self.call(process, "close of the producer", producer.close)
+        await self.call(process, "close of the consumer", consumer.close)
+
+    def _consumer(self, process: Process) -> ConsumerCore:
+        classic = self.world.options.group_protocol == "classic"
+        config = ConsumerConfig(
+            bootstrap_servers=self.world.bootstrap_servers,
+            group_id=GROUP,
+            auto_offset_reset="earliest",
+            group_protocol=self.world.options.group_protocol,
+            max_poll_records=self.chance.choice((3, 500)),
+            max_poll_interval_ms=self.chance.choice((10_000, 300_000)),
+            session_timeout_ms=6_000 if classic else 45_000,  # else the broker's counts
+            heartbeat_interval_ms=1_000 if classic else 3_000,
+        )
+        return ConsumerCore(Cluster(process.runtime, config), config)
+
+    async def _round(self, process: Process, consumer: ConsumerCore, producer: ProducerCore) -> None:
+        try:
+            records = await self.call(process, f"poll ({consumer.state()})", lambda: consumer.poll(500))
+        except (RetriableError, AbortableError, TaskCancelled) as error:
+            self.world.trace(f"{self.name} poll: {type(error).__name__}: {error}")
+            return
+        if not records:
+            return
+        self._transactions += 1
+        copy = Transaction(self.name, self._transactions, outcome=Outcome.ABORTED)
+        self.world.history.transactions.append(copy)
+        try:
+            await self.call(process, "transaction(consumer)", lambda: self._copy(consumer, producer, records, copy))
+            copy.outcome = Outcome.COMMITTED
+        except TransactionCommittedError as error:
+            self.world.trace(f"{self.name} {copy.number} after all: {error}")
+        except (AbortableError, RetriableError, ApplicationBroke, TaskCancelled) as error:
+            self.world.trace(f"{self.name} {copy.number} failed: {type(error).__name__}: {error}")
+            if getattr(error, "outcome_unknown", None) is False and not producer.abort_is_owed:
+                copy.outcome = Outcome.ABORTED
+        first, last = records[0], records[-1]
+        what = f"{len(records)} from {first.partition}@{first.offset} to {last.partition}@{last.offset}"
+        self.world.trace(f"{self.name} {copy.number} {copy.outcome.value}: {what}")
+
+    async def _copy(
+        self, consumer: ConsumerCore, producer: ProducerCore, records: list[Record], copy: Transaction
+    ) -> None:
+        async with TransactionBlock(producer, consumer):
+            for record in records:
+                value = f"{(record.value or b'').decode()}{COPIES_OF}{self.name}-{copy.number}"
+                self.write(producer, copy, TopicPartition(OUTPUT, record.offset % OUTPUT_PARTITIONS), value)
+                self.perhaps_break()
+            copy.outcome = Outcome.UNKNOWN

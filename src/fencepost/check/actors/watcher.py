@@ -1,0 +1,54 @@
+"""A read_committed reader that is there all the time: what it gets is judged when it gets it, and to the end."""
+
+from __future__ import annotations
+
+from fencepost.check.actors.actor import Actor
+from fencepost.check.history import Read
+from fencepost.check.process import Process
+from fencepost.check.scheduler import TaskCancelled
+from fencepost.client.consumer.core import ConsumerCore
+from fencepost.client.net.cluster import Cluster
+from fencepost.client.types import TopicPartition
+from fencepost.config import ConsumerConfig
+from fencepost.errors import RetriableError
+
+__all__ = ["Watcher"]
+
+
+class Watcher(Actor):
+    """Reads everything with a consumer without a group; each life begins at the beginning, as a reader of its own."""
+
+    complete: str | None = None
+    """The reader's name that read to the end."""
+
+    async def live(self, process: Process) -> None:
+        """Read on until all is read."""
+        reader = f"{self.name}#{self.lives}"
+        config = ConsumerConfig(
+            bootstrap_servers=self.world.bootstrap_servers,
+            auto_offset_reset="earliest",
+            max_poll_records=self.chance.choice((2, 500)),
+            fetch_max_bytes=self.chance.choice((200, 50_000_000)),
+            max_partition_fetch_bytes=self.chance.choice((200, 4_000_000)),
+        )
+        consumer = ConsumerCore(Cluster(process.runtime, config), config)
+        places = self.world.places()
+        await consumer.assign(places)
+        ends: dict[TopicPartition, int] = {}
+        while True:
+            try:
+                records = await self.call(process, f"poll ({consumer.state()})", lambda: consumer.poll(500))
+            except (RetriableError, TaskCancelled) as error:
+                self.world.trace(f"{reader} poll: {type(error).__name__}: {error}")
+                continue
+            for record in records:
+                value = (record.value or b"").decode()
+                self.world.seen(Read(reader, record.topic, record.partition, record.offset, value))
+            if records or not self.world.drained:
+                continue
+            ends = ends or self.world.ends
+            positions = consumer.positions()
+            if all(place in positions and positions[place].offset >= ends[place] for place in places):
+                self.complete = reader
+                await self.call(process, "close", consumer.close)
+                return

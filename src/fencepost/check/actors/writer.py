@@ -1,0 +1,133 @@
+"""A transactional producer's application: it takes random steps and writes down what it was told."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fencepost.check.actors.actor import Actor, ApplicationBroke, producer_in
+from fencepost.check.history import Outcome, Transaction
+from fencepost.check.process import Process
+from fencepost.check.scheduler import TaskCancelled
+from fencepost.client.producer.core import ProducerCore
+from fencepost.client.producer.transaction_block import TransactionBlock
+from fencepost.client.types import TopicPartition
+from fencepost.config import ProducerConfig
+from fencepost.errors import AbortableError, RetriableError, TransactionCommittedError
+
+__all__ = ["POSITIONS_OF", "Writer"]
+
+POSITIONS_OF: Final = TopicPartition("elsewhere", 0)
+"""Where the positions belong that writers commit, each in a group of its own name."""
+
+
+class _Abandoned(Exception):
+    """The application thinks better of it."""
+
+
+class Writer(Actor):
+    """Every transaction of its own choice: how many records, where, offsets or none, commit or abort; by the calls one
+    for one or by `transaction()`."""
+
+    _transactions = 0
+    _position = 0
+
+    async def live(self, process: Process) -> None:
+        """Write until the storm is over."""
+        config = ProducerConfig(
+            bootstrap_servers=self.world.bootstrap_servers,
+            transactional_id=self.name,
+            transaction_timeout_ms=self.chance.choice((2_000, 60_000)),
+            linger_ms=self.chance.choice((0, 5)),
+            max_block_ms=self.chance.choice((1_000, 60_000)),
+        )
+        producer = producer_in(process, config)
+        await self._ready(process, producer)
+        by_block = self.chance.random() < 0.5
+        while self.world.storming:
+            self._transactions += 1
+            # Nobody may see it until its commit is asked for.
+            record = Transaction(self.name, self._transactions, outcome=Outcome.ABORTED)
+            self.world.history.transactions.append(record)
+            if by_block:
+                await self._block(process, producer, record)
+            else:
+                await self._by_calls(process, producer, record)
+            self.world.trace(f"{self.name} {record.number} {record.outcome.value}")
+        await self.call(process, "close", lambda: producer.close(10_000))
+
+    async def _ready(self, process: Process, producer: ProducerCore) -> None:
+        while True:
+            try:
+                await self.call(process, "init_transactions", producer.init_transactions)
+                return
+            except (RetriableError, TaskCancelled) as error:
+                self.world.trace(f"{self.name} init_transactions: {type(error).__name__}")
+
+    async def _by_calls(self, process: Process, producer: ProducerCore, record: Transaction) -> None:
+        try:
+            producer.begin_transaction()
+            await self._fill(process, producer, record)
+            if self.chance.random() < 0.75:
+                record.outcome = Outcome.UNKNOWN
+                await self.call(process, "commit_transaction", producer.commit_transaction)
+                record.outcome = Outcome.COMMITTED
+                return
+        except (AbortableError, RetriableError, ApplicationBroke, TaskCancelled) as error:
+            self.world.trace(f"{self.name} {record.number} failed: {type(error).__name__}: {error}")
+        await self._abort(process, producer, record)
+
+    async def _abort(self, process: Process, producer: ProducerCore, record: Transaction) -> None:
+        while True:
+            try:
+                await self.call(process, "abort_transaction", producer.abort_transaction)
+            except TransactionCommittedError:
+                record.outcome = Outcome.COMMITTED
+                return
+            except (RetriableError, TaskCancelled) as error:
+                self.world.trace(f"{self.name} {record.number} abort: {type(error).__name__}: {error}")
+            else:
+                record.outcome = Outcome.ABORTED
+                return
+
+    async def _block(self, process: Process, producer: ProducerCore, record: Transaction) -> None:
+        async def work() -> None:
+            async with TransactionBlock(producer, None):
+                await self._fill(process, producer, record)
+                if self.chance.random() > 0.75:
+                    raise _Abandoned
+                record.outcome = Outcome.UNKNOWN
+
+        try:
+            await self.call(process, "transaction()", work)
+        except (_Abandoned, ApplicationBroke):
+            return
+        except TransactionCommittedError as error:
+            # Of this block's commit, or of an earlier block's, whose abort came too late: that is unknown here.
+            self.world.trace(f"{self.name} {record.number} after all: {error}")
+        except TaskCancelled:
+            self.world.trace(f"{self.name} {record.number} cancelled")
+        except (AbortableError, RetriableError) as error:
+            self.world.trace(f"{self.name} {record.number} failed: {type(error).__name__}: {error}")
+            if getattr(error, "outcome_unknown", None) is False and not producer.abort_is_owed:
+                record.outcome = Outcome.ABORTED
+        else:
+            record.outcome = Outcome.COMMITTED
+
+    async def _fill(self, process: Process, producer: ProducerCore, record: Transaction) -> None:
+        """Random steps of one transaction."""
+        sleep_ms = process.runtime.sleep_ms
+        for index in range(self.chance.randint(1, 6)):
+            self.write(producer, record, self.world.place_for(self.chance), f"{self.name}-{record.number}-{index}")
+            if self.chance.random() < 0.3:
+                await sleep_ms(self.chance.uniform(0, 30))
+            if self.chance.random() < 0.005:
+                await sleep_ms(5_000)  # long enough for the shorter transaction timeout
+            self.perhaps_break()
+        if self.chance.random() < 0.5:
+            self._position += 1
+            record.offsets[self.name] = position = self._position
+            await self.call(
+                process,
+                "send_offsets_to_transaction",
+                lambda: producer.send_offsets_to_transaction({POSITIONS_OF: position}, self.name),
+            )

@@ -1,0 +1,135 @@
+"""What is drawn from the seed before a simulated run begins: who lives in it, and what goes wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from enum import Enum
+from random import Random
+from typing import Any, Final
+
+from fencepost.check.net import NetworkFaults
+
+__all__ = ["Options", "Profile"]
+
+
+class Profile(Enum):
+    """Which faults a run may have."""
+
+    SWARM = "swarm"
+    """Each run leaves out a part of them, by chance: faults that are always there hide what others would show."""
+    LITE = "lite"
+    """Crashes and kills, nothing else."""
+    LIVENESS = "liveness"
+    """All of them and heavily; then the run is judged by how soon everything ends."""
+
+
+FAULTS: Final[Mapping[str, tuple[float, ...]]] = {
+    "request_lost_chance": (0.005, 0.03),
+    "reply_lost_chance": (0.005, 0.03),
+    "late_chance": (0.01,),
+    "slow_chance": (0.01, 0.05),
+    "crash_interval_ms": (3_000.0, 800.0),
+    "power_cut_chance": (0.5,),
+    "kill_chance": (0.1, 0.4),
+    "pause_chance": (0.1, 0.2),
+    "cancel_chance": (0.02, 0.15),
+    "raise_chance": (0.02, 0.1),
+}
+"""Name to the values to choose from when the fault is on; off is 0."""
+CRASHES: Final = frozenset({"crash_interval_ms", "power_cut_chance", "kill_chance"})
+WHILE_IN_SWARM: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """One run's. Chances are per message, per second of a process's life (kill, pause) or per call (cancel, raise).
+
+    `storm_ms`: how long faults strike, in simulated time. Then everything has to come to its end.
+    """
+
+    storm_ms: int = 5_000
+    producers: int = 2
+    copiers: int = 0
+    watchers: int = 0
+    group_protocol: str = "classic"
+    compacted: bool = False
+    request_lost_chance: float = 0.0
+    reply_lost_chance: float = 0.0
+    late_chance: float = 0.0
+    slow_chance: float = 0.0
+    crash_interval_ms: float = 0.0
+    power_cut_chance: float = 0.0
+    kill_chance: float = 0.0
+    pause_chance: float = 0.0
+    cancel_chance: float = 0.0
+    raise_chance: float = 0.0
+
+    @classmethod
+    def draw(cls, seed: int, profile: Profile = Profile.SWARM) -> Options:
+        """The same for the same seed and profile."""
+        random = Random(f"options of {seed}")
+        pick = random.choice
+        drawn: dict[str, Any] = {
+            "storm_ms": pick((500, 2_000, 5_000)),
+            "producers": pick((1, 2, 3)),
+            "copiers": pick((0, 1, 2, 3)),
+            "watchers": pick((0, 0, 1)),
+            "group_protocol": pick(("classic", "consumer")),
+            "compacted": random.random() < 0.15,
+        }
+        for name, values in FAULTS.items():
+            value, on = pick(values), random.random() < WHILE_IN_SWARM
+            if profile is Profile.LIVENESS:
+                drawn[name] = max(values) if name != "crash_interval_ms" else min(values)
+            elif on and (profile is Profile.SWARM or name in CRASHES):
+                drawn[name] = value
+        return cls(**drawn)
+
+    def changed(self, given: Iterable[str]) -> Options:
+        """With "name=value" put in its place. Raises ValueError for a name or a value that cannot be."""
+        kinds = {one.name: type(getattr(self, one.name)) for one in fields(self)}
+        found: dict[str, Any] = {}
+        for text in given:
+            name, _, value = text.partition("=")
+            kind = kinds.get(name)
+            if kind is None:
+                raise ValueError(f"there is no option {name!r}; there are {', '.join(kinds)}")
+            try:
+                found[name] = value == "True" if kind is bool else kind(value)
+            except ValueError:
+                raise ValueError(f"{name} is a {kind.__name__}, not {value!r}") from None
+        return replace(self, **found)
+
+    def shown(self) -> dict[str, Any]:
+        """Name to value, in order."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+    def smaller(self) -> Iterator[Options]:
+        """Each with a fault less, fewer actors or less time: what a shrunk run may be."""
+        for name in FAULTS:
+            if getattr(self, name):
+                yield self._with(name, 0.0)
+        if self.compacted:
+            yield replace(self, compacted=False)
+        for name in ("watchers", "copiers", "producers"):
+            least = 1 if name == "producers" else 0
+            if getattr(self, name) > least:
+                yield self._with(name, least)
+                if getattr(self, name) > least + 1:
+                    yield self._with(name, getattr(self, name) - 1)
+        if self.storm_ms > 100:
+            yield replace(self, storm_ms=self.storm_ms // 2)
+
+    def _with(self, name: str, value: Any) -> Options:
+        return replace(self, **{name: value})
+
+    def network(self) -> NetworkFaults:
+        """What the network does."""
+        return NetworkFaults(
+            slow_chance=self.slow_chance,
+            request_lost_chance=self.request_lost_chance,
+            reply_lost_chance=self.reply_lost_chance,
+            late_chance=self.late_chance,
+            late_ms_at_most=20_000.0,
+        )

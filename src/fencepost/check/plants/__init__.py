@@ -1,0 +1,11 @@
+"""Known defects by name, to be planted into broker, client, disk and sink: what the simulator has to find.
+
+A simulator that finds nothing proves nothing unless it would find these.
+"""
+
+from fencepost.check.plants import coordinator, group, log, producer, reading, sink
+from fencepost.check.plants.plant import PLANTS as PLANTS
+from fencepost.check.plants.plant import Plant as Plant
+from fencepost.check.plants.plant import planted as planted
+
+__all__ = ["PLANTS", "Plant", "coordinator", "group", "log", "planted", "producer", "reading", "sink"]

@@ -1,0 +1,163 @@
+"""Defects of the transaction coordinator."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from fencepost.broker.coordinator import transactions as shell
+from fencepost.broker.coordinator.txn import decide_end, decide_enlist, decide_init, ending, markers
+from fencepost.broker.coordinator.txn.model import BumpCause, Result, TransactionRecord
+from fencepost.broker.log import Appended
+from fencepost.broker.log.partition import PartitionLog
+from fencepost.broker.log.producers import table
+from fencepost.broker.log.producers.idempotence import Refusal, check_batch
+from fencepost.check.plants.plant import Patches, plant
+from fencepost.protocol.codes import ErrorCode
+
+
+@plant("clients")
+def epoch_not_checked(patches: Patches) -> None:
+    """A fenced producer goes on writing, and ends what its successor has begun."""
+    check, end = check_batch, decide_end.end_txn
+
+    def lenient(*args: Any, **kwargs: Any) -> Any:
+        verdict = check(*args, **kwargs)
+        fenced = isinstance(verdict, Refusal) and verdict.code == ErrorCode.INVALID_PRODUCER_EPOCH
+        return None if fenced else verdict
+
+    def any_epoch(now_ms: int, config: Any, current: Any, request: Any, allocate: Any) -> Any:
+        if current is not None and request.pair.producer_id == current.producer_id:
+            request = replace(request, pair=current.client_pair)
+        return end(now_ms, config, current, request, allocate)
+
+    patches.setattr(table, "check_batch", lenient)
+    patches.setattr(decide_end, "end_txn", any_epoch)
+
+
+@plant("clients")
+def late_end_accepted(patches: Patches) -> None:
+    """A late EndTxn ends the transaction that is open now, whichever that is."""
+    end = decide_end.end_txn
+
+    def any_epoch(now_ms: int, config: Any, current: Any, request: Any, allocate: Any) -> Any:
+        if current is not None and request.pair.producer_id == current.producer_id:
+            request = replace(request, pair=current.client_pair)
+        return end(now_ms, config, current, request, allocate)
+
+    patches.setattr(decide_end, "end_txn", any_epoch)
+
+
+@plant("clients")
+def marker_lost(patches: Patches) -> None:
+    """Now and then a marker is said to be written, and is not."""
+    original = PartitionLog.append_marker
+
+    def sometimes(self: PartitionLog, *args: Any, **kwargs: Any) -> Any:
+        if self.log_end_offset % 7 == 3:
+            return Appended(self.log_end_offset, self.log_end_offset, -1, 0)
+        return original(self, *args, **kwargs)
+
+    patches.setattr(PartitionLog, "append_marker", sometimes)
+
+
+@plant("clients")
+def commit_marker_for_an_abort(patches: Patches) -> None:
+    """Every marker is a commit marker."""
+    original = markers.marker_for
+
+    def committing(*args: Any) -> Any:
+        return original(*args)._replace(commit=True)
+
+    patches.setattr(markers, "marker_for", committing)
+
+
+@plant("clients")
+def abort_marker_for_a_commit(patches: Patches) -> None:
+    """The last partition of a transaction gets an abort marker, whatever was decided."""
+    original = markers.marker_for
+
+    def aborting(transaction: Any, partition: Any, coordinator_epoch: int) -> Any:
+        write = original(transaction, partition, coordinator_epoch)
+        return write._replace(commit=False) if partition == max(transaction.partitions) else write
+
+    patches.setattr(markers, "marker_for", aborting)
+
+
+@plant("clients")
+def prepare_does_not_fence(patches: Patches) -> None:
+    """After EndTxn was answered, late batches still join the finished transaction."""
+    patches.setattr(ending, "fences", lambda after: ())
+
+
+@plant("clients")
+def init_does_not_fence(patches: Patches) -> None:
+    """InitProducerId hands out the present pair again."""
+
+    def same(now_ms: int, current: Any, request: Any, allocate: Any) -> Any:
+        return decide_init._granted(decide_init._emptied(now_ms, current, current.client_pair, request))
+
+    patches.setattr(decide_init, "_init_idle", same)
+
+
+@plant("clients")
+def init_commits_what_is_open(patches: Patches) -> None:
+    """InitProducerId over an open transaction commits it."""
+    original = ending.prepare
+
+    def committing(now_ms: int, before: Any, commit: bool, *, cause: Any, **kwargs: Any) -> Any:
+        takes_over = cause in (BumpCause.NONE, BumpCause.INITIALIZED)
+        return original(now_ms, before, commit or takes_over, cause=cause, **kwargs)
+
+    patches.setattr(ending, "prepare", committing)
+
+
+@plant("clients")
+def timeout_commits(patches: Patches) -> None:
+    """A transaction whose time is over is committed."""
+    original = ending.prepare
+
+    def committing(now_ms: int, before: Any, commit: bool, *, cause: Any, **kwargs: Any) -> Any:
+        return original(now_ms, before, commit or cause is BumpCause.TIMEOUT, cause=cause, **kwargs)
+
+    patches.setattr(ending, "prepare", committing)
+
+
+@plant("clients")
+def timeout_never_comes(patches: Patches) -> None:
+    """A transaction of a dead producer stays open for ever."""
+    patches.setattr(decide_end, "time_out", lambda now_ms, current, allocate: Result(None))
+
+
+@plant("clients")
+def prepared_is_forgotten_at_the_start(patches: Patches) -> None:
+    """After a crash nobody writes the markers that are owed."""
+    patches.setattr(shell.Transactions, "finish", lambda self, now_ms: None)
+
+
+@plant("clients")
+def completed_with_the_first_marker(patches: Patches) -> None:
+    """A transaction counts as complete when its first marker is written."""
+
+    def forgetful(self: Any, transaction: Any) -> None:
+        partitions = dict.fromkeys(sorted(transaction.partitions)[:1])
+        if partitions:
+            self._by_id[transaction.transactional_id] = (transaction, partitions)
+
+    patches.setattr(markers.Outstanding, "expect", forgetful)
+
+
+@plant("clients")
+def enlisting_is_forgotten(patches: Patches) -> None:
+    """Of the partitions that a batch adds to a transaction, the third and later are not written down."""
+    original = decide_enlist._enlisted
+
+    def some(now_ms: int, current: Any, partitions: Any, **kwargs: Any) -> tuple[TransactionRecord, ...]:
+        found = []
+        for record in original(now_ms, current, partitions, **kwargs):
+            after = record.transaction
+            first = frozenset(sorted(after.partitions)[:2]) if after is not None else frozenset()
+            found.append(replace(record, transaction=None if after is None else replace(after, partitions=first)))
+        return tuple(found)
+
+    patches.setattr(decide_enlist, "_enlisted", some)

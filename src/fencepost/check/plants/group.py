@@ -1,0 +1,77 @@
+"""Defects of the group coordinator: who may commit offsets, and which are shown."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from fencepost.broker.coordinator.group import checks
+from fencepost.broker.coordinator.group.consumer import decide
+from fencepost.broker.coordinator.group.replay import GroupStore
+from fencepost.check.plants.plant import Patches, plant
+from fencepost.protocol.codes import ErrorCode
+
+
+@plant("clients")
+def generation_not_checked(patches: Patches) -> None:
+    """A member of an earlier generation commits its offsets."""
+    classic, consumer = checks.check_offset_commit, decide.check_commit
+
+    def old_too(*args: Any, **kwargs: Any) -> Any:
+        code = classic(*args, **kwargs)
+        return ErrorCode.NONE if code == ErrorCode.ILLEGAL_GENERATION else code
+
+    def any_epoch(*args: Any, **kwargs: Any) -> Any:
+        verdict = consumer(*args, **kwargs)
+        return None if not isinstance(verdict, ErrorCode) or verdict == ErrorCode.ILLEGAL_GENERATION else verdict
+
+    patches.setattr(checks, "check_offset_commit", old_too)
+    patches.setattr(decide, "check_commit", any_epoch)
+
+
+@plant("clients")
+def fenced_member_may_commit(patches: Patches) -> None:
+    """Who was put out of the group commits its offsets all the same."""
+    patches.setattr(checks, "check_offset_commit", lambda *args, **kwargs: ErrorCode.NONE)
+    patches.setattr(decide, "check_commit", lambda *args, **kwargs: None)
+
+
+@plant("clients")
+def pending_offsets_hidden(patches: Patches) -> None:
+    """Who asks for a stable position is not told that a transaction may be about to move it."""
+    patches.setattr(GroupStore, "has_pending", lambda self, group_id, partition: False)
+
+
+@plant("clients")
+def offsets_forgotten(patches: Patches) -> None:
+    """The offsets of a committed transaction are dropped."""
+    original = GroupStore.complete_transaction
+
+    def aborting(self: GroupStore, producer_id: int, epoch: int, commit: bool, offsets_partition: int) -> int:
+        return original(self, producer_id, epoch, False, offsets_partition)
+
+    patches.setattr(GroupStore, "complete_transaction", aborting)
+
+
+@plant("clients")
+def aborted_offsets_kept(patches: Patches) -> None:
+    """The offsets of an aborted transaction count."""
+    original = GroupStore.complete_transaction
+
+    def committing(self: GroupStore, producer_id: int, epoch: int, commit: bool, offsets_partition: int) -> int:
+        return original(self, producer_id, epoch, True, offsets_partition)
+
+    patches.setattr(GroupStore, "complete_transaction", committing)
+
+
+@plant("clients")
+def pending_offsets_count(patches: Patches) -> None:
+    """Offsets count from the moment they are sent, before the transaction is committed."""
+    original = GroupStore._replay_offset
+
+    def at_once(self: GroupStore, key: Any, value: Any, record: Any, offset: int) -> None:
+        original(self, key, value, record, offset)
+        if record.transactional:
+            original(self, key, value, replace(record, producer_id=-1, producer_epoch=-1), offset)
+
+    patches.setattr(GroupStore, "_replay_offset", at_once)

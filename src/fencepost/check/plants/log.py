@@ -1,0 +1,165 @@
+"""Defects of the log: idempotence, the stable offset, aborted ranges, durability, recovery, compaction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fencepost.broker.log import recovery, segment
+from fencepost.broker.log.cleaning.compaction import Compaction
+from fencepost.broker.log.partition import PartitionLog
+from fencepost.broker.log.producers import table
+from fencepost.broker.log.producers.idempotence import Refusal, check_batch
+from fencepost.broker.topics.durability import Durability
+from fencepost.check.disk import MemoryDisk
+from fencepost.check.plants.plant import Patches, plant
+
+
+@plant("clients")
+def every_sequence_accepted(patches: Patches) -> None:
+    """Repeated batches are appended again."""
+    patches.setattr(table, "check_batch", lambda *args, **kwargs: None)
+
+
+@plant("clients")
+def sequence_window_of_none(patches: Patches) -> None:
+    """Only the very last batch is remembered, and an older repeat is taken for new."""
+    check = check_batch
+
+    def forgetful(state: Any, batch: Any, **kwargs: Any) -> Any:
+        verdict = check(state, batch, **kwargs)
+        old = state is not None and batch.epoch == state.epoch and batch.last_sequence < state.last_sequence
+        return None if old and not isinstance(verdict, Refusal) else verdict
+
+    patches.setattr(table, "check_batch", forgetful)
+
+
+@plant("clients")
+def producer_state_lost_at_the_start(patches: Patches) -> None:
+    """After a crash a partition knows no producer: repeats are new."""
+    original = PartitionLog.__init__
+
+    def forgetful(self: PartitionLog, files: Any, directory: str, config: Any, recovered: Any) -> None:
+        original(self, files, directory, config, recovered)
+        for producer_id in list(self.producers._states):
+            state = self.producers._states[producer_id]
+            state.batches, state.seen = [], 0
+            state.last_sequence = -1
+
+    patches.setattr(PartitionLog, "__init__", forgetful)
+    patches.setattr(table, "check_batch", _first_always(check_batch))
+
+
+def _first_always(check: Any) -> Any:
+    def lenient(state: Any, batch: Any, **kwargs: Any) -> Any:
+        if state is not None and state.last_sequence < 0 and batch.epoch == state.epoch:
+            return None
+        return check(state, batch, **kwargs)
+
+    return lenient
+
+
+@plant("clients")
+def stable_offset_is_the_high_watermark(patches: Patches) -> None:
+    """Readers of committed records get what is still open."""
+    patches.setattr(PartitionLog, "last_stable_offset", property(lambda self: self.high_watermark))
+
+
+@plant("clients")
+def stable_offset_off_by_one(patches: Patches) -> None:
+    """The first record of an open transaction can be read."""
+    original: Any = PartitionLog.last_stable_offset
+
+    def further(self: PartitionLog) -> int:
+        stable: int = original.fget(self)
+        return min(stable + 1, self.high_watermark)
+
+    patches.setattr(PartitionLog, "last_stable_offset", property(further))
+
+
+@plant("clients")
+def aborted_ranges_hidden(patches: Patches) -> None:
+    """A fetch names no aborted transactions."""
+    patches.setattr(PartitionLog, "aborted_between", lambda self, start, end: [])
+
+
+@plant("clients")
+def aborted_range_forgotten_across_fetches(patches: Patches) -> None:
+    """A fetch names only those aborted transactions that begin in it."""
+    original = PartitionLog.aborted_between
+
+    def beginning(self: PartitionLog, start: int, end: int) -> Any:
+        return [one for one in original(self, start, end) if one.first_offset >= start]
+
+    patches.setattr(PartitionLog, "aborted_between", beginning)
+
+
+@plant("clients")
+def aborted_index_lost_at_the_start(patches: Patches) -> None:
+    """Recovery does not rebuild the aborted ranges."""
+    original = recovery._scan_segment
+
+    def scan(config: Any, found: Any, scanned: Any, position: int, offset: int) -> Any:
+        result = original(config, found, scanned, position, offset)
+        scanned.aborted.truncate(0)
+        return result
+
+    patches.setattr(recovery, "_scan_segment", scan)
+
+
+@plant("clients")
+def fsync_skipped(patches: Patches) -> None:
+    """The disk says that it has synced, and has not."""
+    patches.setattr(MemoryDisk, "sync", lambda self, node, path: None)
+
+
+@plant("clients")
+def answers_before_the_sync(patches: Patches) -> None:
+    """Nobody waits until what he wrote is on the disk."""
+    patches.setattr(Durability, "when_durable", lambda self, now_ms, action: action(now_ms))
+
+
+@plant("clients")
+def high_watermark_before_the_sync(patches: Patches) -> None:
+    """Readers get what a power loss can still take back."""
+    original = PartitionLog._appended
+
+    def early(self: PartitionLog) -> None:
+        original(self)
+        self._advance(self.log_end_offset)
+
+    patches.setattr(PartitionLog, "_appended", early)
+
+
+@plant("clients")
+def recovery_ignores_the_last_batch(patches: Patches) -> None:
+    """What a log ends with is cut off at the start, synced or not."""
+    original = segment.scan
+
+    def shorter(*args: Any, **kwargs: Any) -> Any:
+        found = list(original(*args, **kwargs))
+        return iter(found[:-1])
+
+    patches.setattr(recovery, "scan", shorter)
+
+
+@plant("clients")
+def compaction_removes_markers_early(patches: Patches) -> None:
+    """Compaction leaves out markers whose transaction it has not seen the end of."""
+    original = Compaction._filtered_marker
+
+    def early(self: Compaction, header: Any, batch: Any, segment: Any, at: int, target: Any, is_end: bool) -> Any:
+        kept = original(self, header, batch, segment, at, target, is_end)
+        return kept if is_end else None
+
+    patches.setattr(Compaction, "_filtered_marker", early)
+
+
+@plant("clients")
+def compaction_drops_the_newest(patches: Patches) -> None:
+    """Compaction takes a record for overwritten when its own key has the same offset."""
+    original = Compaction._stays
+
+    def stays(self: Compaction, header: Any, record: Any) -> bool:
+        return original(self, header, record) and record.offset % 5 != 3
+
+    patches.setattr(Compaction, "_stays", stays)

@@ -1,0 +1,159 @@
+"""Defects of the transactional producer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fencepost.check.plants.plant import Patches, plant
+from fencepost.client.producer.core import ProducerCore
+from fencepost.client.producer.owed_abort import OwedAbort
+from fencepost.client.producer.partition_queue import PartitionQueue
+from fencepost.client.producer.produce_answers import ProduceAnswers
+from fencepost.client.producer.sender import Sender
+from fencepost.client.producer.transaction_block import TransactionBlock
+from fencepost.client.producer.transaction_states import TxnEvent
+from fencepost.client.producer.transactions import Transactions
+from fencepost.errors import KafkaTimeoutError
+
+
+@plant("clients")
+def positions_moved_before_the_commit(patches: Patches) -> None:
+    """A transaction that fails leaves its consumer behind the records that were not copied."""
+    patches.setattr(TransactionBlock, "_forget", lambda self: None)
+
+
+@plant("clients")
+def cancelled_commit_believed_aborted(patches: Patches) -> None:
+    """After a commit without an answer an abort is taken for done, and nobody is asked."""
+    original = Transactions.abort
+
+    async def abort(self: Transactions) -> None:
+        if not self._commit_unanswered:
+            return await original(self)
+        self._advance(TxnEvent.ABORT)
+        await self._sender.discard(KafkaTimeoutError("aborted"))
+        self._start_afresh(-1, -1)
+        self._advance(TxnEvent.ENDED)
+        return None
+
+    patches.setattr(Transactions, "abort", abort)
+
+
+@plant("clients")
+def failed_abort_taken_for_done(patches: Patches) -> None:
+    """An abort that the coordinator did not answer is over: the next transaction's records join the old one."""
+    original = Transactions._abort_enlisted
+
+    async def lenient(self: Transactions) -> None:
+        try:
+            await original(self)
+        except KafkaTimeoutError:
+            return
+
+    patches.setattr(Transactions, "_abort_enlisted", lenient)
+
+
+@plant("clients")
+def unanswered_commit_taken_for_refused(patches: Patches) -> None:
+    """A commit without an answer is told as one that did not take effect."""
+    original = Transactions.commit
+
+    async def certain(self: Transactions) -> None:
+        try:
+            await original(self)
+        finally:
+            self._commit_unanswered = False
+
+    patches.setattr(Transactions, "commit", certain)
+
+
+@plant("clients")
+def epoch_not_taken_over(patches: Patches) -> None:
+    """The producer goes on with the epoch of the transaction that it has ended."""
+    original = Transactions._start_afresh
+
+    def same(self: Transactions, producer_id: int, epoch: int) -> None:
+        original(self, -1 if self._sender.epoch >= 0 and epoch > 0 else producer_id, epoch)
+
+    patches.setattr(Transactions, "_start_afresh", same)
+
+
+@plant("clients")
+def commit_does_not_flush(patches: Patches) -> None:
+    """A commit goes out while records are still on their way."""
+
+    async def at_once(self: Sender, deadline_ms: int | None = None) -> bool:
+        self._accumulator.close_all()
+        self._ready.collect()
+        self._wake.set()
+        return True
+
+    patches.setattr(Sender, "flush", at_once)
+
+
+@plant("clients")
+def aborted_records_sent_later(patches: Patches) -> None:
+    """What an abort should drop turns up in the next transaction."""
+
+    async def nothing(self: Sender, error: Any, deadline_ms: int | None = None) -> None:
+        return
+
+    patches.setattr(Sender, "discard", nothing)
+
+
+@plant("clients")
+def repeat_under_a_new_number(patches: Patches) -> None:
+    """A batch whose answer was lost is sent again as a new one."""
+    original = PartitionQueue.put_back
+
+    def renumbered(self: PartitionQueue, batch: Any) -> None:
+        original(self, batch)
+        if not self.in_flight and len(self.pending) == 1:
+            batch.sequence = -1
+
+    patches.setattr(PartitionQueue, "put_back", renumbered)
+
+
+@plant("clients")
+def lost_batch_taken_for_delivered(patches: Patches) -> None:
+    """A batch whose answer was lost counts as delivered."""
+
+    def delivered(self: ProduceAnswers, queue: PartitionQueue, batch: Any, error: Any) -> None:
+        self.acknowledge(queue, batch, -1, -1)
+
+    patches.setattr(ProduceAnswers, "again", delivered)
+
+
+@plant("clients")
+def offsets_not_sent(patches: Patches) -> None:
+    """A consumer's positions are left out where they are few."""
+    original = Transactions._commit_offsets
+
+    async def some(self: Transactions, offsets: Any, group: Any) -> None:
+        if len(offsets) > 1:
+            await original(self, offsets, group)
+
+    patches.setattr(Transactions, "_commit_offsets", some)
+
+
+@plant("clients")
+def offsets_sent_when_not_answered_are_forgotten(patches: Patches) -> None:
+    """Offsets that the coordinator did not answer do not keep a transaction from being committed."""
+    original = Transactions.send_offsets
+
+    async def lenient(self: Transactions, offsets: Any, group: Any) -> None:
+        before = self.state
+        try:
+            await original(self, offsets, group)
+        except BaseException:
+            self.state, self.error = before, None
+            raise
+
+    patches.setattr(Transactions, "send_offsets", lenient)
+
+
+@plant("clients")
+def owed_abort_never_tried_again(patches: Patches) -> None:
+    """Nobody asks again when the coordinator did not answer an abort, and a later block waits for it."""
+    patches.setattr(OwedAbort, "start", lambda self: None)
+    patches.setattr(ProducerCore, "abort_is_owed", property(lambda self: False))

@@ -1,0 +1,60 @@
+"""Defects of the consumer and of its membership in a group."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fencepost.check.plants.plant import Patches, plant
+from fencepost.client.consumer.core import ConsumerCore
+from fencepost.client.consumer.subscription import Reading
+from fencepost.client.types import GroupMetadata
+from fencepost.protocol.records.aborted import AbortedFilter
+
+
+@plant("clients")
+def consumer_shows_what_was_aborted(patches: Patches) -> None:
+    """The consumer does not drop aborted batches."""
+    patches.setattr(AbortedFilter, "__call__", lambda self, header, batch: False)
+
+
+@plant("clients")
+def commits_as_nobody_in_particular(patches: Patches) -> None:
+    """Positions are committed without saying which member and generation commits them."""
+
+    def nobody(self: ConsumerCore) -> GroupMetadata:
+        return GroupMetadata(self.config.group_id or "")
+
+    patches.setattr(ConsumerCore, "group_metadata", nobody)
+
+
+@plant("clients")
+def lost_partitions_are_committed(patches: Patches) -> None:
+    """Records of partitions that the group took away are committed without their positions."""
+    original = ConsumerCore.take_positions
+
+    def whatever(self: ConsumerCore) -> Any:
+        self._reading.uncommitted_gone = False
+        return original(self)
+
+    patches.setattr(ConsumerCore, "take_positions", whatever)
+
+
+@plant("clients")
+def cancelled_poll_loses_records(patches: Patches) -> None:
+    """What a poll had in hand when it was cancelled counts as read."""
+    patches.setattr(ConsumerCore, "take_back", lambda self: None)
+    patches.setattr(Reading, "put_back", lambda self: None)
+
+
+@plant("clients")
+def consumer_goes_on_a_record_further(patches: Patches) -> None:
+    """After a failed transaction the consumer goes on where it was, and a record further."""
+    original = Reading.forget
+
+    def further(self: Reading) -> Any:
+        for place in self.places.values():
+            if place.position is not None:
+                place.position += 1
+        return None if self.places else original(self)
+
+    patches.setattr(Reading, "forget", further)

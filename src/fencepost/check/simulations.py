@@ -1,0 +1,173 @@
+"""The simulated worlds as `fencepost simulate` runs them: draw, run, make smaller; and the search through seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from enum import Enum
+from random import Random
+from typing import Any, Final, Protocol, TypeVar
+
+from fencepost.check.history import Anomaly
+from fencepost.check.net import NetworkFaults
+from fencepost.check.options import Options, Profile
+from fencepost.check.scheduler import SimulationStuck
+from fencepost.check.sink_world import SinkFaults, SinkWorld
+from fencepost.check.spark_driver import SparkFaults
+from fencepost.check.world import run_world
+
+__all__ = ["SIMULATIONS", "Run", "Simulation", "shrink"]
+
+SHRINKING_RUNS_AT_MOST: Final = 60
+ROWS: Final = 40
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A finished run: `options` by name, `trace` event for event."""
+
+    world: str
+    seed: int
+    options: dict[str, Any]
+    anomalies: Sequence[Anomaly]
+    trace: Sequence[str]
+    crashes: int
+    simulated_ms: int
+
+    @property
+    def checks(self) -> set[str]:
+        """The names of what complained."""
+        return {anomaly.check for anomaly in self.anomalies}
+
+
+class Simulation(Protocol):
+    """A world to be run. Options are what it draws, opaque to everybody else."""
+
+    name: str
+
+    def draw(self, seed: int, profile: Profile) -> Any: ...
+
+    def changed(self, options: Any, given: Iterable[str]) -> Any:
+        """Raises ValueError for a name or a value that cannot be."""
+        ...
+
+    def smaller(self, options: Any) -> Iterator[Any]:
+        """Each with something less."""
+        ...
+
+    def run(self, seed: int, options: Any) -> Run: ...
+
+
+class ClientsSimulation:
+    """Producers, consumers and groups on one broker."""
+
+    name = "clients"
+
+    def draw(self, seed: int, profile: Profile) -> Options:
+        """See Options.draw."""
+        return Options.draw(seed, profile)
+
+    def changed(self, options: Options, given: Iterable[str]) -> Options:
+        """See Options.changed."""
+        return options.changed(given)
+
+    def smaller(self, options: Options) -> Iterator[Options]:
+        """See Options.smaller."""
+        yield from options.smaller()
+
+    def run(self, seed: int, options: Options) -> Run:
+        """One run."""
+        report = run_world(seed, options)
+        told = options.shown()
+        return Run(self.name, seed, told, report.anomalies, report.trace, report.crashes, report.simulated_ms)
+
+
+class SparkSimulation:
+    """Spark's sink: drivers, planners, tasks and commit workers."""
+
+    name = "spark"
+
+    def draw(self, seed: int, profile: Profile) -> SinkFaults:
+        """The sink's own draw, with what the profile leaves out switched off."""
+        drawn = SinkFaults.draw(Random(f"sink options of {seed}"))
+        if profile is Profile.LITE:
+            strikes = SparkFaults(
+                strike_chance=drawn.spark.strike_chance, driver_strike_chance=drawn.spark.driver_strike_chance
+            )
+            return replace(drawn, spark=strikes, network=NetworkFaults())
+        return drawn
+
+    def changed(self, options: SinkFaults, given: Iterable[str]) -> SinkFaults:
+        """Names are those of `shown`: spark.strike_chance."""
+        for text in given:
+            name, _, value = text.partition("=")
+            known = _flat(options)
+            if name not in known:
+                raise ValueError(f"there is no option {name!r}; there are {', '.join(known)}")
+            try:
+                options = _with(options, name, type(known[name])(value))
+            except ValueError:
+                raise ValueError(f"{name} is a {type(known[name]).__name__}, not {value!r}") from None
+        return options
+
+    def smaller(self, options: SinkFaults) -> Iterator[SinkFaults]:
+        """Each with a fault less."""
+        for name, value in _flat(options).items():
+            if value and name.endswith(("_chance", "crash_interval_ms")):
+                yield _with(options, name, 0.0)
+        if options.sinks > 1:
+            yield replace(options, sinks=1)
+
+    def run(self, seed: int, options: SinkFaults) -> Run:
+        """One run; what never ends is an anomaly."""
+        world = SinkWorld(seed, rows=ROWS, faults=options)
+        try:
+            world.run()
+        except SimulationStuck as error:
+            world.report.anomalies.append(Anomaly("stuck", str(error)))
+        report, told = world.report, _flat(options)
+        return Run(self.name, seed, told, report.anomalies, report.trace, report.crashes, report.simulated_ms)
+
+
+SIMULATIONS: Final[tuple[Simulation, ...]] = (ClientsSimulation(), SparkSimulation())
+
+
+def shrink(simulation: Simulation, run: Run, options: Any, tell: Callable[[], None] = lambda: None) -> tuple[Any, Run]:
+    """Options that are fewer and a run under them about which a check of `run` still complains, and that run.
+
+    `tell` is called before each of the runs that this takes, at most 60.
+    """
+    left = SHRINKING_RUNS_AT_MOST
+    wanted, best = run.checks, run
+    progress = True
+    while progress and left:
+        progress = False
+        for candidate in simulation.smaller(options):
+            if not left:
+                break
+            left -= 1
+            tell()
+            tried = simulation.run(run.seed, candidate)
+            if wanted & tried.checks:
+                options, best, progress = candidate, tried, True
+                break
+    return options, best
+
+
+def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for one in fields(value):
+        inner = getattr(value, one.name)
+        if is_dataclass(inner):
+            found |= _flat(inner, f"{prefix}{one.name}.")
+        else:
+            found[prefix + one.name] = inner
+    return {name: inner.value if isinstance(inner, Enum) else inner for name, inner in found.items()}
+
+
+def _with(options: SinkFaults, name: str, value: Any) -> SinkFaults:
+    part, _, inner = name.rpartition(".")
+    if part:
+        return replace(options, **{part: replace(getattr(options, part), **{inner: value})})
+    return replace(options, **{inner: type(getattr(options, inner))(value)})

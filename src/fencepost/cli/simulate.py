@@ -1,0 +1,209 @@
+"""`fencepost simulate`: run the simulated worlds from seeds until one shows what must not be."""
+
+from __future__ import annotations
+
+import logging
+import platform
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fencepost.cli.output import Json, print_json, print_table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fencepost.check.simulations import Run, Simulation
+
+__all__ = ["simulate"]
+
+LINES_AT_MOST = 60
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What has been run so far."""
+
+    runs: int = 0
+    crashes: int = 0
+    simulated_ms: int = 0
+    cpu_s: float = 0.0
+    found: Any = None
+    shrunk: Any = None
+    options: list[str] = field(default_factory=list)
+
+
+def simulate(
+    seed: Annotated[int | None, typer.Option(help="The first seed; without --runs the only one.")] = None,
+    runs: Annotated[int | None, typer.Option(min=1, help="How many seeds (20 if nothing else ends it).")] = None,
+    minutes: Annotated[float | None, typer.Option(min=0, help="Begin no run after so long.")] = None,
+    profile: Annotated[str, typer.Option(help="swarm (some of all faults), lite (crashes), liveness.")] = "swarm",
+    world: Annotated[str, typer.Option(help="clients, spark, or both in turn.")] = "both",
+    option: Annotated[
+        list[str] | None, typer.Option(help="Take this instead of what is drawn.", metavar="NAME=VALUE")
+    ] = None,
+    plant: Annotated[str | None, typer.Option(help="Put a known defect into broker or client first.")] = None,
+    plants: Annotated[bool, typer.Option("--plants", help="List the known defects.")] = False,
+    json: Json = False,
+) -> None:
+    """Run broker, clients and Spark's sink in a simulated world, from seeds, and judge what they did.
+
+    Time, network, disk and processes are simulated, the rest is what is installed. Each run draws from its seed who
+    works and what goes wrong; then all faults end, and everything has to come to its end. The first run that shows an
+    anomaly ends the search: it is made smaller while the same check complains, and its history is printed.
+
+    Example: fencepost simulate --minutes 10 --seed 1000
+
+    Exit status 0 without an anomaly, 1 with, 2 for bad options, 130 after Ctrl-C. The same seed, options and version
+    give the same run, event for event.
+    """
+    from rich.console import Console
+
+    from fencepost.check.plants import PLANTS, planted
+
+    if plants:
+        print_table([("NAME", "WHAT IS WRONG"), *((one.name, one.summary) for one in PLANTS.values())])
+        return
+    if plant is not None and plant not in PLANTS:
+        raise typer.BadParameter(f"there is no {plant!r}; --plants lists them", param_hint="--plant")
+    console = Console(stderr=True)
+    tally = _Tally(options=list(option or []))
+    try:
+        with ExitStack() as stack:
+            stack.enter_context(_quiet())
+            if plant is not None:
+                stack.enter_context(planted(plant))
+            _search(tally, console, _pairs(seed, runs, minutes, world), profile)
+    except KeyboardInterrupt:
+        _tell(tally, console, json, stopped=True)
+        raise typer.Exit(130) from None
+    _tell(tally, console, json, stopped=False)
+    raise typer.Exit(0 if tally.found is None else 1)
+
+
+def _pairs(seed: int | None, runs: int | None, minutes: float | None, world: str) -> Iterator[tuple[Simulation, int]]:
+    """Each world with each seed, until enough of them."""
+    from fencepost.check.simulations import SIMULATIONS
+
+    chosen = [one for one in SIMULATIONS if world in (one.name, "both")]
+    if not chosen:
+        raise typer.BadParameter("must be clients, spark or both", param_hint="--world")
+    if runs is None and minutes is None:
+        runs = 20 if seed is None else 1
+    first = 1 if seed is None else seed
+    until = None if minutes is None else time.monotonic() + 60 * minutes
+    number = first
+    while runs is None or number < first + runs:
+        for simulation in chosen:
+            if until is not None and time.monotonic() > until:
+                return
+            yield simulation, number
+        number += 1
+
+
+def _search(tally: _Tally, console: Console, pairs: Iterator[tuple[Simulation, int]], profile: str) -> None:
+    from rich.status import Status
+
+    from fencepost.check.options import Profile
+    from fencepost.check.simulations import shrink
+
+    try:
+        chosen = Profile(profile)
+    except ValueError:
+        raise typer.BadParameter("must be swarm, lite or liveness", param_hint="--profile") from None
+    began = time.process_time()
+    with Status("", console=console) as status:
+        for simulation, seed in pairs:
+            status.update(f"{tally.runs} runs, {tally.simulated_ms / 60_000:.1f} simulated minutes; seed {seed}")
+            try:
+                options = simulation.changed(simulation.draw(seed, chosen), tally.options)
+            except ValueError as error:
+                raise typer.BadParameter(str(error), param_hint="--option") from None
+            run = simulation.run(seed, options)
+            tally.runs += 1
+            tally.crashes += run.crashes
+            tally.simulated_ms += run.simulated_ms
+            tally.cpu_s = time.process_time() - began
+            if run.anomalies:
+                tally.found = run
+                status.update(f"seed {seed}: {', '.join(sorted(run.checks))}; looking for a smaller run")
+                _, tally.shrunk = shrink(simulation, run, options)
+                return
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """What broker and clients log is what happens to them all the time here."""
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def _tell(tally: _Tally, console: Console, json: bool, *, stopped: bool) -> None:
+    if json:
+        print_json(
+            {
+                "runs": tally.runs,
+                "simulated_ms": tally.simulated_ms,
+                "cpu_s": round(tally.cpu_s, 1),
+                "crashes": tally.crashes,
+                "stopped": stopped,
+                "version": version("fencepost"),
+                "found": None if tally.found is None else _as_json(tally.found),
+                "shrunk": None if tally.shrunk is None else _as_json(tally.shrunk),
+            }
+        )
+        return
+    words = "stopped after " if stopped else ""
+    _say(
+        f"{words}{tally.runs} runs, {tally.simulated_ms / 60_000:.1f} simulated minutes, {tally.crashes} crashes, "
+        f"{tally.cpu_s:.1f} s of CPU: {'an anomaly' if tally.found else 'no anomaly'}"
+    )
+    if tally.found is not None:
+        _show("found", tally.found)
+        if tally.shrunk is not None:
+            _show("smaller, with the same complaint", tally.shrunk)
+            _history(tally.shrunk)
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+
+
+def _as_json(run: Run) -> dict[str, Any]:
+    return {
+        "world": run.world,
+        "seed": run.seed,
+        "options": run.options,
+        "anomalies": [{"check": one.check, "detail": one.detail} for one in run.anomalies],
+        "trace": list(run.trace),
+    }
+
+
+def _show(title: str, run: Run) -> None:
+    given = {name: value for name, value in run.options.items() if value}
+    where = f"world {run.world}, seed {run.seed}, fencepost {version('fencepost')}, Python {platform.python_version()}"
+    _say(f"\n{title}: {where}")
+    _say("  " + ", ".join(f"{name}={value}" for name, value in given.items()))
+    for anomaly in run.anomalies[:5]:
+        _say(f"  {anomaly.check}: {anomaly.detail}")
+    if len(run.anomalies) > 5:
+        _say(f"  and {len(run.anomalies) - 5} more")
+
+
+def _history(run: Run) -> None:
+    again = " ".join(f"--option {name}={value}" for name, value in run.options.items())
+    _say(f"\nagain: fencepost simulate --world {run.world} --seed {run.seed} {again}")
+    left_out = len(run.trace) - LINES_AT_MOST
+    if left_out > 0:
+        _say(f"... {left_out} events before")
+    for line in run.trace[-LINES_AT_MOST:]:
+        _say(line)

@@ -1,0 +1,107 @@
+"""`fencepost simulate`: what it prints, how it ends, and that a found run can be had again and made smaller."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from fencepost.check import simulations
+from fencepost.check.options import Profile
+from fencepost.check.plants import PLANTS, planted
+from fencepost.check.simulations import SIMULATIONS, Run, shrink
+from fencepost.cli.main import main
+
+CLIENTS, SPARK = SIMULATIONS
+BAD = "commit-marker-for-an-abort"
+SMALL = ["--world", "clients", "--option", "copiers=0", "--option", "storm_ms=500"]
+
+
+def status(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(["simulate", *arguments])
+    return int(ended.value.code or 0)
+
+
+def test_seeds_without_an_anomaly_end_with_0(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status(*SMALL, "--seed", "5", "--runs", "2", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["runs"], told["found"], told["stopped"]) == (2, None, False)
+    assert told["simulated_ms"] >= 1_000
+
+
+def test_an_anomaly_ends_with_1_and_the_shrunk_run_can_be_had_again(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status(*SMALL, "--seed", "1", "--plant", BAD) == 1
+    told = capsys.readouterr().out
+    assert "aborted_read" in told
+    again = next(line for line in told.splitlines() if line.startswith("again: ")).split()[3:]
+    assert status(*again, "--plant", BAD, "--json") == 1
+    found = json.loads(capsys.readouterr().out)["found"]
+    assert found["trace"][-1] in told
+    assert found["options"]["request_lost_chance"] == 0
+
+
+def test_plants_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status("--plants") == 0
+    told = capsys.readouterr().out
+    assert len(PLANTS) >= 40
+    assert all(name in told for name in PLANTS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--plant", "nothing"], "--plants lists them"),
+        (["--world", "flat"], "clients, spark or both"),
+        (["--profile", "wild"], "swarm, lite or liveness"),
+        (["--world", "clients", "--option", "colour=red"], "there is no option 'colour'"),
+        (["--world", "spark", "--option", "sinks=many"], "sinks is a int"),
+    ],
+)
+def test_bad_options_end_with_2(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert status(*arguments) == 2
+    assert words in " ".join(capsys.readouterr().err.replace("│", " ").split())
+
+
+def test_ctrl_c_tells_what_was_seen_so_far(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    real = CLIENTS.run
+    runs: list[Run] = []
+
+    def twice(seed: int, options: Any) -> Run:
+        if len(runs) == 2:
+            raise KeyboardInterrupt
+        runs.append(real(seed, options))
+        return runs[-1]
+
+    monkeypatch.setattr(CLIENTS, "run", twice)
+    assert status(*SMALL, "--runs", "9") == 130
+    assert "stopped after 2 runs" in capsys.readouterr().out
+
+
+def test_minutes_end_the_search(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status(*SMALL, "--minutes", "0", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["runs"] == 0
+
+
+def test_a_found_run_is_made_smaller_while_the_same_check_complains() -> None:
+    with planted(BAD):
+        given = ["storm_ms=400", "copiers=0", "watchers=1", "producers=2", "compacted=False"]
+        options = CLIENTS.changed(CLIENTS.draw(3, Profile.LIVENESS), given)
+        found = CLIENTS.run(3, options)
+        tries: list[None] = []
+        smaller, run = shrink(CLIENTS, found, options, lambda: tries.append(None))
+    assert run.checks & found.checks
+    assert 0 < len(tries) <= simulations.SHRINKING_RUNS_AT_MOST
+    assert smaller.crash_interval_ms == smaller.kill_chance == smaller.cancel_chance == 0.0
+    assert smaller.watchers == 0
+    assert len(run.trace) < len(found.trace)
+
+
+def test_the_sink_is_simulated_too() -> None:
+    options = SPARK.changed(SPARK.draw(4, Profile.LITE), ["sinks=1"])
+    run = SPARK.run(4, options)
+    assert (run.world, run.anomalies) == ("spark", [])
+    assert run.options["network.request_lost_chance"] == 0
+    fewer = list(SPARK.smaller(SPARK.changed(options, ["spark.strike_chance=0.1"])))
+    assert any(one.spark.strike_chance == 0 for one in fewer)
