@@ -24,6 +24,7 @@ What to do is said by the branch, not by the leaf::
     |   |-- ProducerFencedError            another producer owns the transactional id
     |   |-- DataLossError                  acknowledged records are gone, or a sequence can never fit
     |   |-- PreparedTransactionLostError   a decided transaction is no longer there
+    |   |-- ClusterChangedError            the addresses lead to another cluster than before
     |   |-- UnsupportedVersionError        the broker does not speak what is needed
     |   |-- ProtocolError                  the broker answered with something that is not Kafka
     |   |   `-- CorruptRecordError         fetched records cannot be read; seek() steps over them
@@ -202,6 +203,13 @@ class DataLossError(FatalError):
 
 class PreparedTransactionLostError(FatalError):
     """A transaction whose commit was decided is not there any more (timed out, or aborted by someone else)."""
+
+
+class ClusterChangedError(FatalError):
+    """Behind the addresses is another cluster (by its id) than the one that this client has worked with.
+
+    Positions, sequences and transactions belong to that one. A client that is made anew works with the other.
+    """
 
 
 class UnsupportedVersionError(FatalError):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fencepost.client.admin.core import TopicDescription
-from fencepost.client.net.cluster import Partition
+from fencepost.client.net.topology import Partition
 from fencepost.errors import ConfigurationError, TopicAuthorizationError
 from fencepost.spark.sink.decision_store import DecisionStore
 

@@ -17,8 +17,9 @@ from fencepost.client.admin.acls import AdminAcls
 from fencepost.client.admin.groups import AdminGroups
 from fencepost.client.admin.transactions import AdminTransactions
 from fencepost.client.net import list_offsets as offsets
-from fencepost.client.net.cluster import AnyNode, Controller, Leader, Node, Partition
+from fencepost.client.net.cluster import AnyNode, Controller, Leader
 from fencepost.client.net.tasks import first_error, gather
+from fencepost.client.net.topology import Node, Partition
 from fencepost.client.types import Isolation, K, OffsetAt, TopicPartition
 from fencepost.errors import error_for
 from fencepost.protocol.codes import ErrorCode as E

@@ -82,17 +82,7 @@ class ConsumerCore:
         self._metrics = ConsumerMetrics()
         self._reading = Reading()
         self._positions = Positions(cluster, config, self._reading, self._arrived, self._metrics)
-        self._settings = FetchSettings(
-            isolation=self._positions.isolation,
-            min_bytes=config.fetch_min_bytes,
-            max_wait_ms=config.fetch_max_wait_ms,
-            max_bytes=config.fetch_max_bytes,
-            partition_bytes=config.max_partition_fetch_bytes,
-            check_crcs=config.check_crcs,
-            decompressed_bytes=config.max_decompressed_bytes,
-            rack=config.client_rack,
-            request_timeout_ms=config.request_timeout_ms,
-        )
+        self._settings = FetchSettings.of(config)
         self._fetcher = Fetcher(
             cluster, self._reading, self._settings, self._arrived, self._metrics, self._positions.out_of_range
         )
@@ -539,14 +529,8 @@ class ConsumerCore:
     ) -> AsyncIterator[Fetched]:
         """All visible records of [start, end), whatever is assigned; see `fetch_requests.fetch_range`."""
         self._check()
-        settings = FetchSettings(
-            isolation=self._settings.isolation,
-            max_wait_ms=self._settings.max_wait_ms,
-            partition_bytes=max(self._settings.partition_bytes, RANGE_FETCH_BYTES),
-            check_crcs=self._settings.check_crcs,
-            decompressed_bytes=self._settings.decompressed_bytes,
-            request_timeout_ms=self._settings.request_timeout_ms,
-        )
+        most = max(self._settings.partition_bytes, RANGE_FETCH_BYTES)
+        settings = replace(self._settings, partition_bytes=most, min_bytes=1, rack="")
         patience_ms = round(self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms)
         return fetch_range(self.cluster, TopicPartition(topic, partition), start, end, settings, patience_ms)
 

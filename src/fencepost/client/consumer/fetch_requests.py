@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 from uuid import UUID
 
 from fencepost.client.consumer.fetch_sessions import FINAL_EPOCH, FetchSession, Plan, Wanted
@@ -17,6 +17,7 @@ from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.retry import Action
 from fencepost.client.records import Fetched, epochs_of, timestamp_type_of
 from fencepost.client.types import Isolation, TopicPartition
+from fencepost.config import ConsumerConfig
 from fencepost.errors import (
     ConfigurationError,
     CorruptRecordError,
@@ -62,6 +63,21 @@ class FetchSettings:
     decompressed_bytes: int = MAX_DECOMPRESSED_BYTES
     rack: str = ""
     request_timeout_ms: int = 30_000
+
+    @classmethod
+    def of(cls, config: ConsumerConfig) -> Self:
+        """As a consumer's settings have it."""
+        return cls(
+            isolation=Isolation[config.isolation_level.upper()],
+            min_bytes=config.fetch_min_bytes,
+            max_wait_ms=config.fetch_max_wait_ms,
+            max_bytes=config.fetch_max_bytes,
+            partition_bytes=config.max_partition_fetch_bytes,
+            check_crcs=config.check_crcs,
+            decompressed_bytes=config.max_decompressed_bytes,
+            rack=config.client_rack,
+            request_timeout_ms=config.request_timeout_ms,
+        )
 
 
 class Answer(NamedTuple):

@@ -18,7 +18,7 @@ from fencepost.client.net import retry
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.runtime import Event
 from fencepost.client.types import TopicPartition
-from fencepost.errors import ClosedError, DisconnectedError, KafkaError, KafkaTimeoutError
+from fencepost.errors import ClosedError, ClusterChangedError, DisconnectedError, KafkaError, KafkaTimeoutError
 from fencepost.protocol.codes import ErrorCode as E
 
 log = logging.getLogger("fencepost.client.consumer")
@@ -112,6 +112,8 @@ class Fetcher:
             await self._cluster.refresh_quietly(topics, deadline_ms)
         except ClosedError:
             return
+        except ClusterChangedError as error:
+            self.failure = error
         except KafkaError as error:
             log.warning("metadata of %s: %s", ", ".join(sorted(topics)), error)
         finally:

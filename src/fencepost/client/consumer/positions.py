@@ -17,8 +17,9 @@ from fencepost.client.group.committed_offsets import GROUP_LANE, fetch_committed
 from fencepost.client.metrics import ConsumerMetrics
 from fencepost.client.net import list_offsets as offsets
 from fencepost.client.net import retry
-from fencepost.client.net.cluster import Cluster, Partition
+from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.runtime import Event
+from fencepost.client.net.topology import Partition
 from fencepost.client.types import Isolation, OffsetAndMetadata, OffsetAt, TopicPartition
 from fencepost.config import ConsumerConfig
 from fencepost.errors import (

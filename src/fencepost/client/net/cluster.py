@@ -17,10 +17,11 @@ from fencepost.client.net.lasting_errors import LastingErrors
 from fencepost.client.net.retry import Action
 from fencepost.client.net.runtime import Event, Runtime
 from fencepost.client.net.sasl_login import Login
+from fencepost.client.net.topology import Node, Partition, Topic, parse_bootstrap
 from fencepost.config import CommonConfig
 from fencepost.errors import (
     ClosedError,
-    ConfigurationError,
+    ClusterChangedError,
     DisconnectedError,
     KafkaError,
     KafkaTimeoutError,
@@ -33,39 +34,10 @@ from fencepost.protocol.messages.find_coordinator import FindCoordinatorRequest
 from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 MOST_FAILED_CONNECTS_BEFORE_BOOTSTRAP: Final = 3
+LOWEST_METADATA: Final = 4  # it can be told not to create topics
+HIGHEST_METADATA: Final = 13
 MARKERS_PAUSE_MS: Final = 2
 LEAST_PATIENCE_MS: Final = 50  # of the last attempt
-
-
-class Node(NamedTuple):
-    """A broker's address."""
-
-    id: int
-    host: str
-    port: int
-    rack: str | None = None
-
-
-class Partition(NamedTuple):
-    """What metadata says of a partition. `leader` is -1 when there is none."""
-
-    id: int
-    leader: int
-    leader_epoch: int
-    replicas: tuple[int, ...] = ()
-    in_sync: tuple[int, ...] = ()
-
-
-@dataclass(slots=True)
-class Topic:
-    """What metadata says of a topic. `error_code` other than 0: it cannot be used now."""
-
-    name: str
-    topic_id: UUID | None
-    error_code: int
-    is_internal: bool
-    partitions: dict[int, Partition]
-    fetched_ms: int
 
 
 class CoordinatorKind(IntEnum):
@@ -113,34 +85,6 @@ class _Link:
     error: KafkaError | None = None
 
 
-def parse_bootstrap(servers: str | Iterable[str]) -> tuple[tuple[str, int], ...]:
-    """ "a:9092,[::1]:9093" or a list of such -> ((host, port), ...). Raises ConfigurationError."""
-    items = (
-        servers.split(",") if isinstance(servers, str) else [address for item in servers for address in item.split(",")]
-    )
-    found = []
-    for item in (address.strip() for address in items):
-        if not item:
-            continue
-        if "://" in item:
-            raise ConfigurationError(
-                f"bootstrap address {item!r}: HOST:PORT, without anything in front; security_protocol says the rest"
-            )
-        host, colon, port = item.rpartition(":")
-        if not colon or item.endswith("]"):
-            host, port = item, "9092"
-        if host.startswith("[") and host.endswith("]"):
-            host = host[1:-1]
-        elif ":" in host:
-            raise ConfigurationError(f"bootstrap address {item!r}: an IPv6 address needs brackets, [::1]:9092")
-        if not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
-            raise ConfigurationError(f"bootstrap address {item!r}: {port!r} is not a port")
-        found.append((host, int(port)))
-    if not found:
-        raise ConfigurationError("bootstrap_servers is empty")
-    return tuple(found)
-
-
 class Cluster:
     """Shared by the producer, consumer or admin of one client."""
 
@@ -161,6 +105,7 @@ class Cluster:
         self._wanted: set[str] = set()
         self._refreshing: Event | None = None
         self._closed = False
+        self._met: set[tuple[str, int]] = set()  # addresses that a connection was open to
         self.lasting_errors = LastingErrors(runtime.now_ms)
 
     def close(self) -> None:
@@ -175,13 +120,18 @@ class Cluster:
     async def connection(self, node_id: int, deadline_ms: int, lane: str = "") -> Connection:
         """A live connection to the node. Raises DisconnectedError, KafkaTimeoutError.
 
+        That another cluster's broker listens at its address is a DisconnectedError: the node may have moved.
+
         Each `lane` has a connection of its own: a broker answers one request of a connection after the other, so what
         it may hold for long (a join, a fetch) must not stand in front of what is urgent (a heartbeat, a commit).
         """
         node = self.nodes.get(node_id)
         if node is None:
             raise DisconnectedError(f"broker {node_id} is not known")
-        return await self._connect((node.host, node.port), deadline_ms, lane)
+        try:
+            return await self._connect((node.host, node.port), deadline_ms, lane)
+        except ClusterChangedError as error:
+            raise DisconnectedError(str(error)) from error
 
     def live(self, node_id: int) -> Connection | None:
         """The open connection to the node, if there is one."""
@@ -192,7 +142,10 @@ class Cluster:
         return link.connection
 
     async def any_connection(self, deadline_ms: int) -> Connection:
-        """A live connection to any broker: an open one, else the address that failed longest ago."""
+        """A live connection to any broker: an open one, else the address that failed longest ago.
+
+        Raises DisconnectedError, KafkaTimeoutError; ClusterChangedError when all addresses lead to another cluster.
+        """
         live = [
             link.connection
             for (_, _, lane), link in self._links.items()
@@ -202,18 +155,23 @@ class Cluster:
             return min(live, key=lambda connection: connection.in_flight)
         addresses = [(node.host, node.port) for node in self.nodes.values()]
         failing = [self._link(address).failures for address in addresses]
+        others = [address for address in self._bootstrap if address not in addresses]
         if not addresses or min(failing) >= MOST_FAILED_CONNECTS_BEFORE_BOOTSTRAP:
-            addresses += [address for address in self._bootstrap if address not in addresses]
-        error: KafkaError = DisconnectedError("no broker can be reached")
-        ordered = sorted(addresses, key=lambda address: (self._link(address).not_before_ms, self.runtime.random()))
-        for address in ordered:
+            addresses, others = addresses + others, []
+        addresses.sort(key=lambda address: (self._link(address).not_before_ms, self.runtime.random()))
+        error: KafkaError | None = None  # a change of clusters only as long as nothing else was met with
+        for address in addresses + others:
+            if address in others and not isinstance(error, ClusterChangedError):
+                break
             try:
                 return await self._connect(address, deadline_ms)
             except (DisconnectedError, KafkaTimeoutError) as failure:
                 error = failure
-                if self.runtime.now_ms() >= deadline_ms:
-                    break
-        raise error
+            except ClusterChangedError as failure:
+                error = error or failure
+            if self.runtime.now_ms() >= deadline_ms:
+                break
+        raise error or DisconnectedError("no broker can be reached")
 
     def _link(self, address: tuple[str, int], lane: str = "") -> _Link:
         return self._links.setdefault((*address, lane), _Link())
@@ -245,7 +203,7 @@ class Cluster:
         link.connecting = self.runtime.event()
         what = f"broker {address[0]}:{address[1]}"
         try:
-            link.connection = await Connection.connect(self.runtime, *address, self.config, self._login)
+            link.connection = await self._connected(address)
             link.failures, link.error = 0, None
             self._learn_features(link.connection)
             self.lasting_errors.over(what)
@@ -268,6 +226,34 @@ class Cluster:
                 connecting.set()
         if self._closed and link.connection is not None:
             link.connection.close()
+
+    async def _connected(self, address: tuple[str, int]) -> Connection:
+        """A new connection. Where the last one to this address was lost, another cluster's broker may listen by now."""
+        lost = address in self._met and not any(
+            link.connection is not None and not link.connection.closed
+            for (host, port, _), link in self._links.items()
+            if (host, port) == address
+        )
+        connection = await Connection.connect(self.runtime, *address, self.config, self._login)
+        self._met.add(address)
+        if lost and self.cluster_id is not None:
+            try:
+                version = connection.version(retry.METADATA, LOWEST_METADATA, HIGHEST_METADATA)
+                request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
+                reply = await connection.request(request, version, timeout_ms=self.config.request_timeout_ms)
+                self._check_cluster(reply.cluster_id)
+            except BaseException:
+                connection.close()
+                raise
+        return connection
+
+    def _check_cluster(self, cluster_id: str | None) -> None:
+        """Raise ClusterChangedError if it is another one than before."""
+        if cluster_id is not None and self.cluster_id not in (None, cluster_id):
+            raise ClusterChangedError(
+                f"this client has worked with cluster {self.cluster_id!r}, and its addresses lead to cluster "
+                f"{cluster_id!r} now; positions, sequences and transactions are not valid there: make a new client"
+            )
 
     def _learn_features(self, connection: Connection) -> None:
         if connection.features_epoch >= self._features_epoch:
@@ -301,7 +287,9 @@ class Cluster:
         """One Metadata request (None: all topics), taken over into the cache."""
         allow = self.config.allow_auto_create_topics if create is None else create
         asked = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
-        return await self._metadata(MetadataRequest(topics=asked, allow_auto_topic_creation=allow), 4, deadline_ms)
+        return await self._metadata(
+            MetadataRequest(topics=asked, allow_auto_topic_creation=allow), LOWEST_METADATA, deadline_ms
+        )
 
     async def learn_topic_ids(self, ids: Iterable[UUID], deadline_ms: int) -> None:
         """Look topics up by id (Metadata v12). Those that do not exist (yet) stay unknown. Raises KafkaError."""
@@ -310,7 +298,11 @@ class Cluster:
 
     async def _metadata(self, request: MetadataRequest, lowest: int, deadline_ms: int) -> MetadataResponse:
         reply: MetadataResponse = await self.call(
-            AnyNode(), request, (lowest, 13), deadline_ms=deadline_ms, code_of=lambda answer: int(answer.error_code)
+            AnyNode(),
+            request,
+            (lowest, HIGHEST_METADATA),
+            deadline_ms=deadline_ms,
+            code_of=lambda answer: int(answer.error_code),
         )
         if reply.error_code != 0:
             raise error_for(reply.error_code, "metadata")
@@ -318,12 +310,13 @@ class Cluster:
         return reply
 
     def _take_metadata(self, reply: MetadataResponse) -> None:
+        self._check_cluster(reply.cluster_id)
         if reply.brokers:
             self.nodes = {
                 broker.node_id: Node(broker.node_id, broker.host, broker.port, broker.rack) for broker in reply.brokers
             }
         self.controller_id = reply.controller_id
-        self.cluster_id = reply.cluster_id
+        self.cluster_id = reply.cluster_id or self.cluster_id
         now_ms = self.runtime.now_ms()
         for topic in reply.topics:
             if topic.name is None:

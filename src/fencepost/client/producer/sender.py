@@ -33,6 +33,7 @@ from fencepost.config import ProducerConfig
 from fencepost.errors import (
     AuthenticationError,
     ClosedError,
+    ClusterChangedError,
     DisconnectedError,
     FatalError,
     KafkaError,
@@ -407,7 +408,7 @@ class Sender:
     async def _refresh_metadata(self, topics: Iterable[str], deadline_ms: int) -> None:
         try:
             await self._cluster.refresh_quietly(topics, deadline_ms)
-        except AuthenticationError as error:
+        except (AuthenticationError, ClusterChangedError) as error:
             self.fail_for_good(error)
 
     def _versions(self, connection: Connection, topics: set[str]) -> int:

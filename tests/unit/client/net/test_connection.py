@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from fencepost.client.net.cluster import AnyNode, parse_bootstrap
+from fencepost.client.net.cluster import AnyNode
 from fencepost.client.net.connection import Connection
 from fencepost.client.net.tasks import gather, within
+from fencepost.client.net.topology import parse_bootstrap
 from fencepost.config import AdminConfig
 from fencepost.errors import (
     ConfigurationError,

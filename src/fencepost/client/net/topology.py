@@ -1,0 +1,69 @@
+"""What there is to reach: bootstrap addresses, and the brokers, topics and partitions that metadata names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+from uuid import UUID
+
+from fencepost.errors import ConfigurationError
+
+
+class Node(NamedTuple):
+    """A broker's address."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+class Partition(NamedTuple):
+    """What metadata says of a partition. `leader` is -1 when there is none."""
+
+    id: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...] = ()
+    in_sync: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class Topic:
+    """What metadata says of a topic. `error_code` other than 0: it cannot be used now."""
+
+    name: str
+    topic_id: UUID | None
+    error_code: int
+    is_internal: bool
+    partitions: dict[int, Partition]
+    fetched_ms: int
+
+
+def parse_bootstrap(servers: str | Iterable[str]) -> tuple[tuple[str, int], ...]:
+    """ "a:9092,[::1]:9093" or a list of such -> ((host, port), ...). Raises ConfigurationError."""
+    items = (
+        servers.split(",") if isinstance(servers, str) else [address for item in servers for address in item.split(",")]
+    )
+    found = []
+    for item in (address.strip() for address in items):
+        if not item:
+            continue
+        if "://" in item:
+            raise ConfigurationError(
+                f"bootstrap address {item!r}: HOST:PORT, without anything in front; security_protocol says the rest"
+            )
+        host, colon, port = item.rpartition(":")
+        if not colon or item.endswith("]"):
+            host, port = item, "9092"
+        if host.startswith("[") and host.endswith("]"):
+            host = host[1:-1]
+        elif ":" in host:
+            raise ConfigurationError(f"bootstrap address {item!r}: an IPv6 address needs brackets, [::1]:9092")
+        if not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
+            raise ConfigurationError(f"bootstrap address {item!r}: {port!r} is not a port")
+        found.append((host, int(port)))
+    if not found:
+        raise ConfigurationError("bootstrap_servers is empty")
+    return tuple(found)
