@@ -324,6 +324,22 @@ def a_position_that_was_seen_and_went_back(story: Story) -> None:
     story.read("")
 
 
+def a_position_that_nobody_was_told_of_and_was_replaced(story: Story) -> None:
+    story.commit_offsets(5, UNKNOWN)
+    story.fetch_offsets(5)
+    story.commit_offsets(7)
+    story.fetch_offsets(5)
+    story.read("")
+
+
+def a_position_that_may_have_come_later(story: Story) -> None:
+    story.commit_offsets(5, UNKNOWN)
+    story.commit_offsets(7)
+    story.fetch_offsets(7)
+    story.fetch_offsets(5)
+    story.read("")
+
+
 def a_position_that_was_aborted(story: Story) -> None:
     story.begin("t1")
     story.send_offsets("t1", 9)
@@ -509,6 +525,7 @@ CASES: list[tuple[str, Tale, Tale]] = [
     ("stuck", a_read_that_does_not_get_there, a_read_that_began_before_the_send),
     ("lost_offset", a_position_that_went_back, a_position_whose_commit_nobody_knows_of),
     ("lost_offset", a_position_that_was_seen_and_went_back, a_position_whose_commit_nobody_knows_of),
+    ("lost_offset", a_position_that_nobody_was_told_of_and_was_replaced, a_position_that_may_have_come_later),
     ("lost_offset", a_position_that_was_aborted, records_with_their_offsets),
     ("lost_offset", a_position_that_is_lost, records_with_their_offsets),
     ("fenced_commit", a_commit_of_an_old_generation, a_commit_of_an_old_generation_that_was_refused),

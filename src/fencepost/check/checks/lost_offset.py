@@ -5,8 +5,9 @@ Its position never goes back to one that was replaced before it was asked for.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from fencepost.check.history.model import Anomaly, History, Outcome
 from fencepost.check.history.operations import (
@@ -18,11 +19,8 @@ from fencepost.check.history.operations import (
     Result,
 )
 
-Place = tuple[str, str, int]
 
-
-@dataclass(slots=True)
-class _Write:
+class _Write(NamedTuple):
     """A position as it was committed: not before `since`, and by `until` if it was at all."""
 
     offset: int
@@ -31,67 +29,103 @@ class _Write:
     operations: tuple[Operation, ...]
 
 
+class _Place:
+    """What is known of a group's position in a partition."""
+
+    def __init__(self) -> None:
+        self.writes: list[_Write] = []
+        self._by_offset: dict[int, list[_Write]] = {}
+        self._done = _Newest()
+        self._seen = _Newest()
+        self._seen_by: dict[int, int] = {}  # since -> when it was seen first
+
+    def close(self) -> None:
+        """All writes are there."""
+        for write in sorted(self.writes, key=lambda write: write.until):
+            self._by_offset.setdefault(write.offset, []).append(write)
+            self._done.add(write.until, write)
+
+    def newest(self, moment: int) -> _Write | None:
+        """The last that was certainly done before a moment: it was answered, or seen."""
+        known = [write for write in (self._done.before(moment), self._seen.before(moment)) if write is not None]
+        return max(known, key=lambda write: write.since, default=None)
+
+    def explains(self, offset: int, newest: _Write | None, fetched: FetchOffsets) -> bool:
+        """Whether a write of that offset may have been the last when it was asked for."""
+        if offset == -1:
+            return newest is None
+        return any(
+            write.since < fetched.completed
+            and (newest is None or write is newest or self._until(write) >= newest.since)
+            for write in self._by_offset.get(offset, [])
+        )
+
+    def saw(self, offset: int, fetched: FetchOffsets) -> None:
+        """Whoever gets an offset that was committed once only, knows that it was done."""
+        writes = self._by_offset.get(offset, [])
+        if len(writes) == 1 and writes[0].since < fetched.completed:
+            self._seen.add(fetched.completed, writes[0])
+            self._seen_by.setdefault(writes[0].since, fetched.completed)
+
+    def _until(self, write: _Write) -> int:
+        return min(write.until, self._seen_by.get(write.since, NEVER))
+
+
+class _Newest:
+    """The latest of writes as time goes on; moments only grow."""
+
+    def __init__(self) -> None:
+        self._steps: list[tuple[int, _Write]] = []
+
+    def add(self, moment: int, write: _Write) -> None:
+        if not self._steps or write.since > self._steps[-1][1].since:
+            self._steps.append((moment, write))
+
+    def before(self, moment: int) -> _Write | None:
+        place = bisect_left(self._steps, moment, key=lambda step: step[0])
+        return self._steps[place - 1][1] if place else None
+
+
 def lost_offset(history: History) -> Iterator[Anomaly]:
     """Find answers that no commit explains."""
     fetches = [fetched for fetched in history.of(FetchOffsets) if fetched.ok]
-    if not fetches:
-        return
-    writes = _writes(history)
-    for fetched in sorted(fetches, key=lambda fetched: fetched.completed):
+    groups = _writes(history) if fetches else {}
+    for fetched in sorted(fetches, key=lambda one: one.completed):
         at = {(topic, partition): offset for topic, partition, offset in fetched.offsets}
-        for (group, topic, partition), here in writes.items():
-            if group != fetched.group:
-                continue
+        for (topic, partition), place in groups.get(fetched.group, {}).items():
             offset = at.get((topic, partition), -1)
-            newest = max((write for write in here if write.until < fetched.invoked), key=_since, default=None)
-            if not _explained(offset, newest, here, fetched):
-                place = Position(topic, partition, offset)
+            newest = place.newest(fetched.invoked)
+            if not place.explains(offset, newest, fetched):
+                where = Position(topic, partition, offset)
                 allowed = "nothing" if newest is None else f"{newest.offset} or a later one"
                 last = newest.operations if newest is not None else ()
-                told = f"group {group} is at {place}, which no commit explains: {allowed} was committed before"
+                told = f"group {fetched.group} is at {where}, which no commit explains: {allowed} was committed before"
                 yield Anomaly("lost_offset", told, (*last, fetched))
-            for write in here:  # whoever has seen it knows that it was done
-                if write.offset == offset and write.since < fetched.completed and _is_only(write, here):
-                    write.until = min(write.until, fetched.completed)
+            place.saw(offset, fetched)
 
 
-def _since(write: _Write) -> int:
-    return write.since
+def _writes(history: History) -> dict[str, dict[tuple[str, int], _Place]]:
+    found: dict[str, dict[tuple[str, int], _Place]] = {}
 
-
-def _is_only(write: _Write, here: list[_Write]) -> bool:
-    return sum(other.offset == write.offset for other in here) == 1
-
-
-def _explained(offset: int, newest: _Write | None, here: list[_Write], fetched: FetchOffsets) -> bool:
-    if offset == -1:
-        return newest is None
-    return any(
-        write.offset == offset
-        and write.since < fetched.completed
-        and (newest is None or write is newest or not write.until < newest.since)
-        for write in here
-    )
-
-
-def _writes(history: History) -> dict[Place, list[_Write]]:
-    found: dict[Place, list[_Write]] = {}
-
-    def note(group: str, position: Position, write: _Write) -> None:
-        found.setdefault((group, position.topic, position.partition), []).append(write)
+    def place(group: str, position: Position) -> _Place:
+        return found.setdefault(group, {}).setdefault((position.topic, position.partition), _Place())
 
     for commit in history.of(CommitOffsets):
         for position in commit.offsets if commit.result is not Result.FAIL else []:
             until = commit.completed if commit.ok else NEVER
-            note(commit.group, position, _Write(position.offset, commit.invoked, until, (commit,)))
+            write = _Write(position.offset, commit.invoked, until, (commit,))
+            place(commit.group, position).writes.append(write)
     for transaction in history.transactions.values():
         for sent in transaction.offsets:
             for position in sent.offsets:
+                here = place(sent.group, position)
                 if transaction.outcome in (Outcome.ABORTED, Outcome.OPEN) or sent.result is Result.FAIL:
-                    found.setdefault((sent.group, position.topic, position.partition), [])
                     continue
                 since = min(commit.invoked for commit in transaction.commits)
                 until = min((commit.completed for commit in transaction.commits if commit.ok), default=NEVER)
                 operations = (transaction.begin, sent, *transaction.ends)
-                note(sent.group, position, _Write(position.offset, since, until, operations))
+                here.writes.append(_Write(position.offset, since, until, operations))
+    for places in found.values():
+        for here in places.values():
+            here.close()
     return found

@@ -23,11 +23,9 @@ def zombie_write(history: History) -> Iterator[Anomaly]:
         if session is None or not session.ok or transaction.prepares:
             continue
         later = inits[session.transactional_id]
-        # The first that began when this session's own had ended.
-        following = later[bisect_right(later, session.completed, key=lambda other: other.invoked) :]
-        if following:
-            fence = min(following, key=lambda other: other.completed)
-            yield from _after(transaction, fence, history)
+        following = bisect_right(later, session.completed, key=lambda one: one.invoked)
+        if following < len(later):
+            yield from _after(transaction, later[following], history)
 
 
 def _after(transaction: Transaction, fence: Init, history: History) -> Iterator[Anomaly]:
