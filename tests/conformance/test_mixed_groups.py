@@ -5,11 +5,11 @@ from __future__ import annotations
 from fencepost.client.group.assignors_wire import (
     Subscription,
     decode_assignment,
-    encode_assignment,
     encode_subscription,
 )
 from fencepost.client.types import TopicPartition
 from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.consumer_protocol import encode_assignment
 from fencepost.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from fencepost.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from fencepost.protocol.messages.offset_commit import (

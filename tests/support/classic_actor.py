@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from enum import Enum
 
 from fencepost.broker.coordinator.group.requests import Joined, LeavingMember, Synced
-from fencepost.broker.coordinator.group.subscription import encode_assignment, read_assignment, read_subscription
+from fencepost.broker.coordinator.group.subscription import read_assignment, read_subscription
 from fencepost.client.group.assignors_wire import Subscription, encode_subscription
 from fencepost.client.types import TopicPartition
 from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.consumer_protocol import encode_assignment
 from fencepost.protocol.logs.consumer_group_log import TopicIdPartition
 from tests.unit.broker.coordinator.group.group_driver import Driver, topic_id
 
@@ -123,4 +124,4 @@ def _assign(driver: Driver, answer: Joined) -> list[tuple[str, bytes]]:
             turn += 1
             if held.get((topic, index), taker) == taker:
                 shares[taker].append((topic, index))
-    return [(name, encode_assignment(1, share)) for name, share in shares.items()]
+    return [(name, encode_assignment(share, 1)) for name, share in shares.items()]

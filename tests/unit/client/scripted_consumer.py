@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from fencepost.client.consumer.core import ConsumerCore
-from fencepost.client.group.assignors_wire import encode_assignment
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.types import TopicPartition
 from fencepost.config import ConsumerConfig
 from fencepost.protocol import fetch_wire
+from fencepost.protocol.consumer_protocol import encode_assignment
 from fencepost.protocol.cursor import Buffer
 from fencepost.protocol.messages import heartbeat, join_group, leave_group, list_offsets, sync_group
 from fencepost.protocol.messages import offset_commit as oc

@@ -1,8 +1,6 @@
-"""Kafka's consumer group protocol data ("consumer" protocol): subscriptions, assignments, the assignors' user data.
+"""Kafka's consumer group protocol data as assignors see it: subscriptions, assignments, the assignors' user data.
 
-Subscription: version int16, topics, user data; v1 adds the partitions owned, v2 the generation they were owned in, v3
-the rack. Assignment: version int16, (topic, partitions), user data. Newer versions only append, so any version is read.
-Version 3 is written, as Java 3.5 and later do; readers of version 0 and 1 stop where their version ends.
+The bytes of the first two are `protocol/consumer_protocol.py`'s.
 """
 
 from __future__ import annotations
@@ -14,11 +12,12 @@ from typing import Final, NamedTuple
 
 from fencepost.client.types import TopicPartition
 from fencepost.errors import ProtocolError
+from fencepost.protocol import consumer_protocol
+from fencepost.protocol.consumer_protocol import NO_GENERATION, read_partitions, write_partitions
 from fencepost.protocol.cursor import Reader, Writer
 from fencepost.protocol.errors import MalformedMessage
 
 SUBSCRIPTION_VERSION: Final = 3
-NO_GENERATION: Final = -1
 
 
 class Subscription(NamedTuple):
@@ -32,41 +31,18 @@ class Subscription(NamedTuple):
     instance_id: str | None = None  # not in the data: JoinGroup's answer names it
 
 
-def _write_partitions(writer: Writer, partitions: Iterable[TopicPartition]) -> None:
-    topics: dict[str, list[int]] = {}
-    for partition in partitions:
-        topics.setdefault(partition.topic, []).append(partition.partition)
-    writer.array_length(len(topics))
-    for topic, numbers in topics.items():
-        writer.string(topic)
-        writer.int32s(numbers)
-
-
 def encode_subscription(wanted: Subscription) -> bytes:
     """Version 3."""
-    writer = Writer()
-    writer.int16(SUBSCRIPTION_VERSION)
-    writer.strings(wanted.topics)
-    writer.byte_string(wanted.user_data)
-    _write_partitions(writer, wanted.owned)
-    writer.int32(wanted.generation)
-    writer.string(wanted.rack or None)
-    return writer.joined()
-
-
-def encode_assignment(partitions: Sequence[TopicPartition]) -> bytes:
-    """Version 0: all later ones are the same."""
-    writer = Writer()
-    writer.int16(0)
-    _write_partitions(writer, partitions)
-    writer.byte_string(None)
-    return writer.joined()
+    owned, generation, rack, user_data = wanted.owned, wanted.generation, wanted.rack, wanted.user_data
+    return consumer_protocol.encode_subscription(
+        consumer_protocol.Subscription(SUBSCRIPTION_VERSION, wanted.topics, owned, generation, rack, user_data)
+    )
 
 
 def encode_sticky_data(owned: Sequence[TopicPartition], generation: int) -> bytes:
     """User data of Java's StickyAssignor, version 1: the previous assignment and its generation."""
     writer = Writer()
-    _write_partitions(writer, owned)
+    write_partitions(writer, owned)
     writer.int32(generation)
     return writer.joined()
 
@@ -85,42 +61,22 @@ def _reading(data: bytes) -> Iterator[Reader]:
         raise ProtocolError(f"group protocol data of {len(data)} bytes: {error}") from error
 
 
-def _count(reader: Reader) -> int:
-    """An array's length; a null array is empty."""
-    return max(reader.array_length(), 0)
-
-
-def _read_partitions(reader: Reader) -> list[TopicPartition]:
-    found = []
-    for _ in range(_count(reader)):
-        topic = reader.string()
-        found += [TopicPartition(topic, reader.int32()) for _ in range(_count(reader))]
-    return found
+def _places(partitions: Iterable[tuple[str, int]]) -> list[TopicPartition]:
+    return [TopicPartition(topic, index) for topic, index in partitions]
 
 
 def decode_subscription(data: bytes) -> Subscription:
     """Any version. Raises ProtocolError."""
-    with _reading(data) as reader:
-        version = reader.int16()
-        topics = [reader.string() for _ in range(_count(reader))]
-        user_data = reader.nullable_bytes() if reader.left else None
-        found = Subscription(topics, user_data=None if user_data is None else bytes(user_data))
-        if version >= 1 and reader.left:
-            found = found._replace(owned=_read_partitions(reader))
-        if version >= 2 and reader.left:
-            found = found._replace(generation=reader.int32())
-        if version >= 3 and reader.left:
-            found = found._replace(rack=reader.nullable_string())
-    return found
+    with _reading(data):
+        read = consumer_protocol.decode_subscription(data)
+    owned = _places(read.owned) if read.owned else ()
+    return Subscription(read.topics, owned, read.generation, read.rack, read.user_data)
 
 
 def decode_assignment(data: bytes) -> list[TopicPartition]:
     """The partitions; none for empty data, as a leader that left gives. Raises ProtocolError."""
-    if not data:
-        return []
-    with _reading(data) as reader:
-        reader.int16()
-        return _read_partitions(reader)
+    with _reading(data):
+        return _places(consumer_protocol.decode_assignment(data))
 
 
 def decode_sticky_data(data: bytes | None) -> tuple[list[TopicPartition], int]:
@@ -132,7 +88,7 @@ def decode_sticky_data(data: bytes | None) -> tuple[list[TopicPartition], int]:
         return [], NO_GENERATION
     try:
         with _reading(data) as reader:
-            return _read_partitions(reader), reader.int32() if reader.left else NO_GENERATION
+            return _places(read_partitions(reader)), reader.int32() if reader.left else NO_GENERATION
     except ProtocolError:
         return [], NO_GENERATION
 

@@ -17,7 +17,6 @@ from fencepost.client.group.assignors_wire import (
     Subscription,
     decode_assignment,
     decode_subscription,
-    encode_assignment,
     encode_subscription,
 )
 from fencepost.client.group.classic_states import MemberEvent, MemberState, step
@@ -29,6 +28,7 @@ from fencepost.client.types import TopicPartition
 from fencepost.config import ConsumerConfig
 from fencepost.errors import DisconnectedError, GroupFencedError, KafkaError, KafkaTimeoutError, error_for
 from fencepost.protocol.codes import ErrorCode as E
+from fencepost.protocol.consumer_protocol import encode_assignment
 from fencepost.protocol.messages.heartbeat import HeartbeatRequest
 from fencepost.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from fencepost.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity

@@ -24,13 +24,13 @@ from fencepost.client.group.assignors_wire import (
     decode_cooperative_data,
     decode_sticky_data,
     decode_subscription,
-    encode_assignment,
     encode_cooperative_data,
     encode_sticky_data,
     encode_subscription,
 )
 from fencepost.client.types import TopicPartition
 from fencepost.errors import ConfigurationError, ProtocolError
+from fencepost.protocol.consumer_protocol import encode_assignment
 
 
 def places(topic: str, *numbers: int) -> list[TopicPartition]:

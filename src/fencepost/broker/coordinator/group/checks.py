@@ -10,8 +10,8 @@ from __future__ import annotations
 from fencepost.broker.coordinator.group.classic.group import Group
 from fencepost.broker.coordinator.group.classic.states import GroupState
 from fencepost.broker.coordinator.group.requests import Sync
-from fencepost.broker.coordinator.group.subscription import CONSUMER_PROTOCOL_TYPE
 from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 
 __all__ = ["accepts_member", "check_member", "check_offset_commit", "check_offset_delete", "check_sync"]
 

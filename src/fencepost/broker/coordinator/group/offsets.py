@@ -24,8 +24,8 @@ from fencepost.broker.coordinator.group.requests import (
     PartitionError,
     PartitionOffset,
 )
-from fencepost.broker.coordinator.group.subscription import CONSUMER_PROTOCOL_TYPE
 from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from fencepost.protocol.logs.offsets_log import OffsetCommitKey, OffsetCommitValue
 
 __all__ = ["commit", "delete_all", "delete_for", "delete_some", "expire", "expire_consumer_group", "fetch"]

@@ -9,8 +9,8 @@ from fencepost.broker.coordinator.group.classic.states import GroupState
 from fencepost.broker.coordinator.group.consumer.group import ConsumerGroup
 from fencepost.broker.coordinator.group.replay import StoredGroup
 from fencepost.broker.coordinator.group.requests import DescribedGroup, DescribedMember, ListedGroup
-from fencepost.broker.coordinator.group.subscription import CONSUMER_PROTOCOL_TYPE
 from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 
 __all__ = ["describe", "describe_missing", "list_groups"]
 

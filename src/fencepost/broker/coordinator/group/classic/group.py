@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping
 
 from fencepost.broker.coordinator.group.classic.states import GroupEvent, GroupState, step
 from fencepost.broker.coordinator.group.requests import Joined, JoinedMember, Token
-from fencepost.broker.coordinator.group.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
+from fencepost.broker.coordinator.group.subscription import subscribed_topics
+from fencepost.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from fencepost.protocol.logs.offsets_log import GroupMember, GroupMetadataValue
 
 __all__ = ["Group", "Member"]

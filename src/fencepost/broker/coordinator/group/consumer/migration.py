@@ -18,13 +18,9 @@ from fencepost.broker.coordinator.group.consumer.draft import Draft, Topics
 from fencepost.broker.coordinator.group.consumer.group import ConsumerGroup, ConsumerMember
 from fencepost.broker.coordinator.group.consumer.states import MemberEvent, MemberState, member_step
 from fencepost.broker.coordinator.group.requests import Join, Joined, LeavingMember, Sync, Synced
-from fencepost.broker.coordinator.group.subscription import (
-    CONSUMER_PROTOCOL_TYPE,
-    encode_assignment,
-    read_assignment,
-    read_subscription,
-)
+from fencepost.broker.coordinator.group.subscription import read_assignment, read_subscription
 from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE, encode_assignment
 from fencepost.protocol.logs.consumer_group_log import (
     ClassicProtocols,
     ConsumerGroupKey,
@@ -62,7 +58,7 @@ def convert(draft: Draft, value: GroupMetadataValue, now_ms: int, topics: Topics
         protocols = ((value.protocol or "", member.subscription),)
         wants = MemberValue(
             instance_id=member.group_instance_id,
-            rack_id=subscription.rack_id or None,
+            rack_id=subscription.rack or None,
             client_id=member.client_id,
             client_host=member.client_host,
             topic_names=tuple(sorted(set(subscription.topics))),
@@ -118,7 +114,7 @@ def to_classic(group: ConsumerGroup, topics: Topics, now_ms: int) -> GroupMetada
                 member.wants.rebalance_timeout_ms,
                 classic.session_timeout_ms,
                 metadata,
-                encode_assignment(version, owned),
+                encode_assignment(sorted(owned), version),
             )
         )
     # Not the group's epoch, which rose when the last member of the other protocol left: nobody has heard of it.
@@ -151,7 +147,7 @@ def join_classic(draft: Draft, request: Join, new_id: str, topics: Topics) -> Co
         member_step(MemberState.ABSENT, MemberEvent.JOINED)
     wants = MemberValue(
         instance_id=request.group_instance_id,
-        rack_id=subscription.rack_id or None,
+        rack_id=subscription.rack or None,
         client_id=request.client_id,
         client_host=request.client_host,
         topic_names=tuple(sorted(set(subscription.topics))),
@@ -202,7 +198,7 @@ def share(member: ConsumerMember, request: Sync, topics: Topics) -> Synced:
     return Synced(
         protocol_type=CONSUMER_PROTOCOL_TYPE,
         protocol_name=protocol,
-        assignment=encode_assignment(version, _by_name(member.assigned, topics)),
+        assignment=encode_assignment(sorted(_by_name(member.assigned, topics)), version),
     )
 
 
