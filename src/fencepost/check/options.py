@@ -51,6 +51,8 @@ class Options:
     storm_ms: int = 5_000
     producers: int = 2
     copiers: int = 0
+    deciders: int = 0
+    operators: int = 0
     watchers: int = 0
     group_protocol: str = "classic"
     compacted: bool = False
@@ -74,6 +76,8 @@ class Options:
             "storm_ms": pick((500, 2_000, 5_000)),
             "producers": pick((1, 2, 3)),
             "copiers": pick((0, 1, 2, 3)),
+            "deciders": pick((0, 0, 1)),
+            "operators": pick((0, 0, 1)),
             "watchers": pick((0, 0, 1)),
             "group_protocol": pick(("classic", "consumer")),
             "compacted": random.random() < 0.15,
@@ -112,7 +116,7 @@ class Options:
                 yield self._with(name, 0.0)
         if self.compacted:
             yield replace(self, compacted=False)
-        for name in ("watchers", "copiers", "producers"):
+        for name in ("operators", "watchers", "deciders", "copiers", "producers"):
             least = 1 if name == "producers" else 0
             if getattr(self, name) > least:
                 yield self._with(name, least)

@@ -14,8 +14,10 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from fencepost.check.actors.actor import Actor
+from fencepost.check.actors.actor import Actor, ApplicationBroke
 from fencepost.check.actors.copier import COPIES_OF, GROUP, INPUT, OUTPUT, OUTPUT_PARTITIONS, Copier
+from fencepost.check.actors.decider import Decider
+from fencepost.check.actors.operator import Operator
 from fencepost.check.actors.watcher import Watcher
 from fencepost.check.actors.writer import POSITIONS_OF, Writer
 from fencepost.check.checks import check_all
@@ -53,6 +55,7 @@ COMPACTING: Final[dict[str, str | int | bool]] = {
     "log.cleaner.backoff.ms": 50,
     "log.cleaner.min.cleanable.ratio": "0.01",
 }
+PARTITIONS_AT_MOST: Final = 4
 SETUP_MS_AT_MOST: Final = 300_000.0
 PAUSE_MS: Final = (100.0, 60_000.0)
 ENDED_MS_AT_MOST: Final = 200_000.0
@@ -92,8 +95,14 @@ class World:
         self._processes: list[Process] = []
         self._unfinished: dict[Actor, SimTask] = {}
         self._partial: list[Read] = []
+        self._pauses = self.stage.fork()
+        self._partitions = dict(TOPICS)
+        if options.copiers:
+            self._partitions |= {INPUT: INPUT_PARTITIONS, OUTPUT: OUTPUT_PARTITIONS}
         self.writers = [Writer(self, f"p{number}", self.stage.fork()) for number in range(options.producers)]
         self.copiers = [Copier(self, f"c{number}", self.stage.fork()) for number in range(options.copiers)]
+        self.deciders = [Decider(self, f"d{number}", self.stage.fork()) for number in range(options.deciders)]
+        self.operators = [Operator(self, f"o{number}", self.stage.fork()) for number in range(options.operators)]
         self.watchers = [Watcher(self, f"w{number}", self.stage.fork()) for number in range(options.watchers)]
 
     # --- what actors need ---
@@ -113,10 +122,14 @@ class World:
 
     def _ended(self, what: str, result: object) -> None:
         """A defect of the product, where it is none of the ways in which calls are told to fail."""
-        if isinstance(result, BaseException) and not isinstance(result, KafkaError) and not self.stage.over:
-            self._found("defect", f"{what}: {type(result).__name__}: {result}")
+        if (
+            isinstance(result, BaseException)
+            and not isinstance(result, KafkaError | ApplicationBroke)
+            and not self.stage.over
+        ):
+            self.found("defect", f"{what}: {type(result).__name__}: {result}")
 
-    def _found(self, check: str, detail: str) -> None:
+    def found(self, check: str, detail: str) -> None:
         self.trace(f"{check}: {detail}")
         self.report.anomalies.append(Anomaly(check, detail))
 
@@ -134,17 +147,18 @@ class World:
             return
         options, dice = self.options, chance.random()
         if dice < options.kill_chance:
-            process.clock.strike_after(chance.randint(1, 60), lambda: self._kill(process))
+            process.clock.strike_after(chance.randint(1, 60), lambda: self.kill(process))
         elif dice < options.kill_chance + options.pause_chance:
-            process.clock.strike_after(chance.randint(1, 60), lambda: self._pause(process, chance))
+            process.clock.strike_after(chance.randint(1, 60), lambda: self.pause(process))
         self._threaten_later(process, chance)
 
-    def _kill(self, process: Process) -> None:
+    def kill(self, process: Process) -> None:
         if self.storming and process.busy:
             self.trace(f"kill {process.name}")
             process.kill()
 
-    def _pause(self, process: Process, chance: Random) -> None:
+    def pause(self, process: Process) -> None:
+        chance = self._pauses
         if not self.storming or not process.busy:
             return
         least, most = PAUSE_MS
@@ -157,16 +171,24 @@ class World:
 
     def place_for(self, chance: Random) -> TopicPartition:
         if self.copiers and chance.random() < 0.6:
-            return TopicPartition(INPUT, chance.randrange(INPUT_PARTITIONS))
+            return TopicPartition(INPUT, chance.randrange(self._partitions[INPUT]))
         topic = chance.choice(sorted(TOPICS))
-        return TopicPartition(topic, chance.randrange(TOPICS[topic]))
+        return TopicPartition(topic, chance.randrange(self._partitions[topic]))
 
     def places(self) -> list[TopicPartition]:
         """All partitions with records."""
-        topics = dict(TOPICS)
-        if self.copiers:
-            topics |= {INPUT: INPUT_PARTITIONS, OUTPUT: OUTPUT_PARTITIONS}
-        return [TopicPartition(topic, number) for topic, count in topics.items() for number in range(count)]
+        return [TopicPartition(topic, number) for topic, count in self._partitions.items() for number in range(count)]
+
+    @property
+    def replaceable(self) -> list[str]:
+        return [writer.name for writer in self.writers]
+
+    async def add_partition(self, admin: AdminCore) -> None:
+        topic = INPUT if self.copiers else "red"
+        count = self._partitions[topic]
+        if count < PARTITIONS_AT_MOST:
+            await admin.create_partitions(topic, count + 1)
+            self._partitions[topic] = max(self._partitions[topic], count + 1)
 
     def seen(self, read: Read) -> None:
         """Nobody may see what nobody has asked to commit."""
@@ -174,7 +196,7 @@ class World:
         for transaction in reversed(self.history.transactions):
             if transaction.outcome is Outcome.ABORTED and any(one.value == read.value for one in transaction.writes):
                 name = f"{transaction.producer} {transaction.number}"
-                self._found("uncommitted_read", f"{read.reader} read {read.value} of {name} before its commit")
+                self.found("uncommitted_read", f"{read.reader} read {read.value} of {name} before its commit")
 
     # --- the run ---
 
@@ -186,13 +208,14 @@ class World:
         self._began_ms = self.now_ms()
         if options.crash_interval_ms:
             stage.scheduler.spawn(stage.crash_again_and_again(options.crash_interval_ms, options.power_cut_chance))
-        actors: list[Actor] = [*self.writers, *self.copiers, *self.watchers]
+        workers: list[Actor] = [*self.writers, *self.deciders, *self.operators]
+        actors: list[Actor] = [*workers, *self.copiers, *self.watchers]
         self._unfinished = {actor: stage.scheduler.spawn(actor.supervise()) for actor in actors}
         over_ms = self._began_ms + options.storm_ms
         stage.scheduler.call_at(over_ms, stage.heal)
         try:
             stage.scheduler.run_until(lambda: stage.healed, within_ms=options.storm_ms + 1)
-            self._all_end(self.writers)
+            self._all_end(workers)
             stage.wait_for(stage.scheduler.spawn(self._settle()), ENDED_MS_AT_MOST)
             self._all_end([*self.copiers, *self.watchers])
             self._judge()
@@ -224,14 +247,14 @@ class World:
         for actor, task in zip(actors, waited, strict=True):
             task.result()
             del self._unfinished[actor]
-        names = {actor.name for actor in actors}
+        names = {"outside", *(actor.name for actor in actors)}
         zombies = [process for process in self._processes if process.name in names]
         self.stage.scheduler.run_until(lambda: not any(process.busy for process in zombies), within_ms=ENDED_MS_AT_MOST)
 
     def _stuck(self, why: str) -> None:
         waiting = [f"{actor.name}: {actor.doing}" for actor in self._unfinished]
         waiting += [f"process {process.name}" for process in self._processes if process.busy and not self._unfinished]
-        self._found("stuck", f"{why}; waiting: {'; '.join(waiting) or 'nobody but the judge'}")
+        self.found("stuck", f"{why}; waiting: {'; '.join(waiting) or 'nobody but the judge'}")
 
     async def _settle(self) -> None:
         """Nothing is left in doubt, and consumers have come to the end."""
@@ -278,7 +301,7 @@ class World:
             source = [read.value for read in history.reads if read.topic == INPUT]
             found += copied_once(source, (read for read in history.reads if read.topic == OUTPUT), COPIES_OF)
         for anomaly in found:
-            self._found(anomaly.check, anomaly.detail)
+            self.found(anomaly.check, anomaly.detail)
 
     async def _read(self) -> None:
         admin = self._admin()

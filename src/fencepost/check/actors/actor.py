@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from contextlib import nullcontext
 from random import Random
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from fencepost.check.history import History, Read, Transaction, Write
 from fencepost.check.options import Options
 from fencepost.check.process import Process, ProcessLost
 from fencepost.check.scheduler import SimFuture
+from fencepost.client.admin.core import AdminCore
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.producer.core import ProducerCore
 from fencepost.client.types import TopicPartition
@@ -20,6 +21,9 @@ from fencepost.errors import KafkaError
 __all__ = ["Actor", "ApplicationBroke", "Surroundings", "cut_short", "producer_in"]
 
 T = TypeVar("T")
+
+SHARE_OF_STRIKES: Final = 0.1
+"""Of the chances of a second that a process is struck in each piece of its own work."""
 
 
 class ApplicationBroke(Exception):
@@ -56,6 +60,14 @@ class Surroundings(Protocol):
 
     def process(self, name: str) -> Process: ...
 
+    def kill(self, process: Process) -> None:
+        """Now: it takes no further step."""
+        ...
+
+    def pause(self, process: Process) -> None:
+        """Let it stand still, now, for so long that others may have given it up."""
+        ...
+
     def threaten(self, process: Process) -> None:
         """Perhaps have something happen to the process."""
         ...
@@ -66,6 +78,19 @@ class Surroundings(Protocol):
 
     def place_for(self, chance: Random) -> TopicPartition:
         """Where a record may be written."""
+        ...
+
+    def found(self, check: str, detail: str) -> None:
+        """Something that must not be."""
+        ...
+
+    @property
+    def replaceable(self) -> list[str]:
+        """Transactional ids whose owners live on when somebody takes theirs away."""
+        ...
+
+    async def add_partition(self, admin: AdminCore) -> None:
+        """One more partition for a topic that is written to."""
         ...
 
     def seen(self, read: Read) -> None:
@@ -96,7 +121,7 @@ class Actor:
                 await ended
             except ProcessLost:
                 world.trace(f"{self.name} begins again")
-            except KafkaError as error:
+            except (KafkaError, ApplicationBroke) as error:
                 world.trace(f"{self.name} gives up its clients: {type(error).__name__}: {error}")
                 process.kill()
             else:
@@ -124,6 +149,17 @@ class Actor:
         """Raises ApplicationBroke, now and then."""
         if self.strikes(self.world.options.raise_chance):
             raise ApplicationBroke(self.name)
+
+    async def work(self, process: Process) -> None:
+        """The application's own work, between two calls: it takes time, and a strike hurts most here."""
+        options, sleep_ms = self.world.options, process.runtime.sleep_ms
+        if self.strikes(options.kill_chance * SHARE_OF_STRIKES):
+            self.world.kill(process)
+        elif self.strikes(options.pause_chance * SHARE_OF_STRIKES):
+            self.world.pause(process)
+        if self.chance.random() < 0.3 or not process.busy or process.clock.frozen:
+            await sleep_ms(self.chance.uniform(0, 30))
+        self.perhaps_break()
 
     def write(self, producer: ProducerCore, record: Transaction, place: TopicPartition, value: str) -> None:
         """Send a record of a transaction, and write it down first."""

@@ -34,12 +34,13 @@ class Copier(Actor):
 
     async def live(self, process: Process) -> None:
         """Copy until nothing is left to copy."""
+        producer_name = f"{self.name}#{self.lives}"  # a life before may go on beside this one
         consumer = self._consumer(process)
         producer = producer_in(
             process,
             ProducerConfig(
                 bootstrap_servers=self.world.bootstrap_servers,
-                transactional_id=f"{self.name}#{self.lives}",
+                transactional_id=producer_name,
                 transaction_timeout_ms=self.chance.choice((2_000, 10_000)),
                 max_block_ms=self.chance.choice((1_000, 60_000)),
             ),
@@ -52,7 +53,7 @@ class Copier(Actor):
             except (RetriableError, TaskCancelled) as error:
                 self.world.trace(f"{self.name} init_transactions: {type(error).__name__}")
         while not self.world.drained:
-            await self._round(process, consumer, producer)
+            await self._round(process, consumer, producer, producer_name)
         await self.call(process, "close of the producer", producer.close)
         await self.call(process, "close of the consumer", consumer.close)
 
@@ -62,6 +63,7 @@ class Copier(Actor):
             bootstrap_servers=self.world.bootstrap_servers,
             group_id=GROUP,
             auto_offset_reset="earliest",
+            metadata_max_age_ms=5_000,
             group_protocol=self.world.options.group_protocol,
             max_poll_records=self.chance.choice((3, 500)),
             max_poll_interval_ms=self.chance.choice((10_000, 300_000)),
@@ -70,7 +72,9 @@ class Copier(Actor):
         )
         return ConsumerCore(Cluster(process.runtime, config), config)
 
-    async def _round(self, process: Process, consumer: ConsumerCore, producer: ProducerCore) -> None:
+    async def _round(
+        self, process: Process, consumer: ConsumerCore, producer: ProducerCore, producer_name: str
+    ) -> None:
         try:
             records = await self.call(process, f"poll ({consumer.state()})", lambda: consumer.poll(500))
         except (RetriableError, AbortableError, TaskCancelled) as error:
@@ -79,10 +83,12 @@ class Copier(Actor):
         if not records:
             return
         self._transactions += 1
-        copy = Transaction(self.name, self._transactions, outcome=Outcome.ABORTED)
+        copy = Transaction(producer_name, self._transactions, outcome=Outcome.ABORTED)
         self.world.history.transactions.append(copy)
         try:
-            await self.call(process, "transaction(consumer)", lambda: self._copy(consumer, producer, records, copy))
+            await self.call(
+                process, "transaction(consumer)", lambda: self._copy(process, producer, consumer, records, copy)
+            )
             copy.outcome = Outcome.COMMITTED
         except TransactionCommittedError as error:
             self.world.trace(f"{self.name} {copy.number} after all: {error}")
@@ -95,11 +101,11 @@ class Copier(Actor):
         self.world.trace(f"{self.name} {copy.number} {copy.outcome.value}: {what}")
 
     async def _copy(
-        self, consumer: ConsumerCore, producer: ProducerCore, records: list[Record], copy: Transaction
+        self, process: Process, producer: ProducerCore, consumer: ConsumerCore, records: list[Record], copy: Transaction
     ) -> None:
         async with TransactionBlock(producer, consumer):
             for record in records:
-                value = f"{(record.value or b'').decode()}{COPIES_OF}{self.name}-{copy.number}"
+                value = f"{(record.value or b'').decode()}{COPIES_OF}{copy.producer}-{copy.number}"
+                await self.work(process)
                 self.write(producer, copy, TopicPartition(OUTPUT, record.offset % OUTPUT_PARTITIONS), value)
-                self.perhaps_break()
             copy.outcome = Outcome.UNKNOWN

@@ -44,6 +44,12 @@ class Watcher(Actor):
             for record in records:
                 value = (record.value or b"").decode()
                 self.world.seen(Read(reader, record.topic, record.partition, record.offset, value))
+            if len(places) < len(self.world.places()):
+                places = self.world.places()
+                positions = consumer.positions()
+                await consumer.assign(places)
+                for place, at in positions.items():
+                    consumer.seek(place, at.offset)
             if records or not self.world.drained:
                 continue
             ends = ends or self.world.ends

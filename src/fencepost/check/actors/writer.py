@@ -37,6 +37,7 @@ class Writer(Actor):
             bootstrap_servers=self.world.bootstrap_servers,
             transactional_id=self.name,
             transaction_timeout_ms=self.chance.choice((2_000, 60_000)),
+            metadata_max_age_ms=5_000,
             linger_ms=self.chance.choice((0, 5)),
             max_block_ms=self.chance.choice((1_000, 60_000)),
         )
@@ -118,11 +119,9 @@ class Writer(Actor):
         sleep_ms = process.runtime.sleep_ms
         for index in range(self.chance.randint(1, 6)):
             self.write(producer, record, self.world.place_for(self.chance), f"{self.name}-{record.number}-{index}")
-            if self.chance.random() < 0.3:
-                await sleep_ms(self.chance.uniform(0, 30))
+            await self.work(process)
             if self.chance.random() < 0.005:
                 await sleep_ms(5_000)  # long enough for the shorter transaction timeout
-            self.perhaps_break()
         if self.chance.random() < 0.5:
             self._position += 1
             record.offsets[self.name] = position = self._position

@@ -7,7 +7,8 @@ from typing import Any
 
 from fencepost.broker.coordinator import transactions as shell
 from fencepost.broker.coordinator.txn import decide_end, decide_enlist, decide_init, ending, markers
-from fencepost.broker.coordinator.txn.model import BumpCause, Result, TransactionRecord
+from fencepost.broker.coordinator.txn.model import BumpCause, Result, Transaction, TransactionRecord
+from fencepost.broker.coordinator.txn.states import TxnState
 from fencepost.broker.log import Appended
 from fencepost.broker.log.partition import PartitionLog
 from fencepost.broker.log.producers import table
@@ -85,12 +86,6 @@ def abort_marker_for_a_commit(patches: Patches) -> None:
 
 
 @plant("clients")
-def prepare_does_not_fence(patches: Patches) -> None:
-    """After EndTxn was answered, late batches still join the finished transaction."""
-    patches.setattr(ending, "fences", lambda after: ())
-
-
-@plant("clients")
 def init_does_not_fence(patches: Patches) -> None:
     """InitProducerId hands out the present pair again."""
 
@@ -127,6 +122,38 @@ def timeout_commits(patches: Patches) -> None:
 def timeout_never_comes(patches: Patches) -> None:
     """A transaction of a dead producer stays open for ever."""
     patches.setattr(decide_end, "time_out", lambda now_ms, current, allocate: Result(None))
+
+
+@plant("clients")
+def keep_aborts(patches: Patches) -> None:
+    """InitProducerId with KeepPreparedTxn aborts what it should keep."""
+
+    def over_open(now_ms: int, current: Any, request: Any, allocate: Any) -> Any:
+        return honest(now_ms, current, replace(request, keep_prepared=False), allocate)
+
+    honest = decide_init._init_over_open
+    patches.setattr(decide_init, "_init_over_open", over_open)
+
+
+@plant("clients")
+def timeout_hits_a_prepared_transaction(patches: Patches) -> None:
+    """A two-phase transaction has a timeout like any other."""
+
+    def soon(self: Transaction) -> int | None:
+        return self.start_ms + min(self.timeout_ms, 2_000) if self.state is TxnState.ONGOING else None
+
+    patches.setattr(Transaction, "deadline_ms", property(soon))
+
+
+@plant("clients")
+def kept_is_always_committed(patches: Patches) -> None:
+    """What was kept over a restart is committed, whatever is decided."""
+    honest = decide_end._end_with_client_pair
+
+    def end(now_ms: int, current: Any, request: Any, allocate: Any) -> Any:
+        return honest(now_ms, current, replace(request, commit=request.commit or current.is_kept), allocate)
+
+    patches.setattr(decide_end, "_end_with_client_pair", end)
 
 
 @plant("clients")

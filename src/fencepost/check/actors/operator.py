@@ -1,0 +1,41 @@
+"""A person with an administrator's rights: fences producers, ends their transactions, adds partitions, looks around."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from fencepost.check.actors.actor import Actor
+from fencepost.check.process import Process
+from fencepost.check.scheduler import TaskCancelled
+from fencepost.errors import KafkaError
+
+__all__ = ["Operator"]
+
+
+class Operator(Actor):
+    """Does something about every second while the storm lasts."""
+
+    async def live(self, process: Process) -> None:
+        """Until the storm is over."""
+        while self.world.storming:
+            await process.runtime.sleep_ms(self.chance.uniform(50, 1_500))
+            if self.world.storming:
+                await self._act(process)
+
+    async def _act(self, process: Process) -> None:
+        admin, world = process.admin, self.world
+        whom = self.chance.choice(world.replaceable)
+        acts: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
+            f"fence {whom}": lambda: admin.fence_producers([whom]),
+            f"terminate {whom}": lambda: admin.force_terminate_transaction(whom),
+            "list": admin.list_transactions,
+            "add a partition": lambda: world.add_partition(admin),
+        }
+        what = self.chance.choice(list(acts))
+        try:
+            await self.call(process, what, acts[what])
+        except (KafkaError, TaskCancelled) as error:
+            world.trace(f"{self.name} {what}: {type(error).__name__}: {error}")
+        else:
+            world.trace(f"{self.name} {what}")
