@@ -47,12 +47,17 @@ def ends(report: Report) -> Counter[Outcome]:
     return Counter(transaction.outcome for transaction in report.history.transactions)
 
 
-@pytest.mark.parametrize("seed", [*range(1, 7), *known_seeds()])
-def test_nothing_goes_wrong_under_drawn_faults(seed: int) -> None:
-    report = run_world(seed)
-    assert report.anomalies == []
-    assert ends(report)[Outcome.COMMITTED] > 0
-    assert report.history.reads
+def test_nothing_goes_wrong_under_drawn_faults() -> None:
+    outcomes: Counter[Outcome] = Counter()
+    reads = 0
+    for seed in [*range(1, 7), *known_seeds()]:
+        report = run_world(seed)
+        assert report.anomalies == [], seed
+        outcomes += ends(report)
+        reads += len(report.history.reads)
+    assert outcomes[Outcome.COMMITTED] > 50
+    assert outcomes[Outcome.ABORTED] > 20
+    assert reads > 300
 
 
 def test_nothing_goes_wrong_in_a_storm() -> None:
