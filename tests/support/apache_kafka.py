@@ -73,6 +73,10 @@ AUTHORIZER_PROPERTIES: Mapping[str, Setting] = {
 }
 
 
+# What `kafka-storage format` leaves in an empty data directory, by node id and arguments: file name -> content.
+_formatted: dict[tuple[str, ...], dict[str, bytes]] = {}
+
+
 class Unavailable(Exception):
     """Apache Kafka cannot be run on this machine; the text says what is missing."""
 
@@ -347,6 +351,17 @@ class ApacheKafka:
         return f"{self.host}:{self._listener_ports[listener]}"
 
     def _format(self, configuration: Path) -> None:
+        """A process does it once for each kind of node, with a JVM; further nodes get the files that this has made."""
+        kind = (str({**self._settings, **self._extra}["node.id"]), *self._format_arguments)
+        if kind not in _formatted:
+            self._format_anew(configuration)
+            _formatted[kind] = {path.name: path.read_bytes() for path in self.data_directory.iterdir()}
+            return
+        self.data_directory.mkdir()
+        for name, content in _formatted[kind].items():
+            (self.data_directory / name).write_bytes(content)
+
+    def _format_anew(self, configuration: Path) -> None:
         run = run_kafka_class(
             "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(configuration), *self._format_arguments
         )
