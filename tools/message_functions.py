@@ -3,7 +3,8 @@
 What flexible versions mostly hold is read in place: a length of one byte, together with the fields of fixed size before
 it, and the string, byte string or array that is so short. Everything else is a call of `fencepost.protocol.wire`. No
 slice is held against the end in place: one that comes out short is noticed at the byte behind it, which every flexible
-structure has. Nor is a count of one byte: an array grows with what was read.
+structure has. Nor is a count of one byte: an array grows with what was read. The loops count down because most arrays
+are short: a range and its iterator cost as much as an element.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class Functions:
 
     def _array_reader(self, layout: WireClass, name: str) -> str:
         lines = [f"def _read_many_{name}(data: bytes, at: int, count: int) -> tuple[list[{layout.name}], int]:"]
-        lines += ["    values = []", "    for _ in range(count):"]
+        lines += ["    values = []", "    while count:", "        count -= 1"]
         lines += [f"        {line}" for line in self._read_lines(layout)]
         return "\n".join(map(folded, [*lines, "        values.append(value)", "    return values, at"])) + "\n"
 

@@ -262,7 +262,8 @@ def read_strings(data: bytes, at: int, count: int) -> tuple[list[str], int]:
 
 def read_compact_strings(data: bytes, at: int, count: int) -> tuple[list[str], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         size = data[at]
         if 0 < size < 0x80:  # nearly always
             end = at + size

@@ -98,7 +98,8 @@ def _read_many_add_partitions_to_txn_topic_v0(
     data: bytes, at: int, count: int
 ) -> tuple[list[AddPartitionsToTxnTopic], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(AddPartitionsToTxnTopic)
         value.name, at = read_string(data, at)
         value.partitions, at = read_int32s(data, at)
@@ -131,7 +132,8 @@ def _read_many_add_partitions_to_txn_topic_v3(
     data: bytes, at: int, count: int
 ) -> tuple[list[AddPartitionsToTxnTopic], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(AddPartitionsToTxnTopic)
         size = data[at]
         if 0 < size < 0x80:
@@ -189,7 +191,8 @@ def _read_many_add_partitions_to_txn_transaction_v4(
     data: bytes, at: int, count: int
 ) -> tuple[list[AddPartitionsToTxnTransaction], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(AddPartitionsToTxnTransaction)
         size = data[at]
         if 0 < size < 0x80:
@@ -239,7 +242,8 @@ def _read_many_add_partitions_to_txn_partition_result_v0(
     data: bytes, at: int, count: int
 ) -> tuple[list[AddPartitionsToTxnPartitionResult], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(AddPartitionsToTxnPartitionResult)
         value.partition_index, value.partition_error_code = _I_H.unpack_from(data, at)
         at += 6
@@ -256,7 +260,8 @@ def _read_many_add_partitions_to_txn_topic_result_v0(
     data: bytes, at: int, count: int
 ) -> tuple[list[AddPartitionsToTxnTopicResult], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(AddPartitionsToTxnTopicResult)
         value.name, at = read_string(data, at)
         value.results_by_partition, at = read_array(data, at, _read_many_add_partitions_to_txn_partition_result_v0, 6)
@@ -290,7 +295,8 @@ def _read_many_add_partitions_to_txn_partition_result_v3(
     data: bytes, at: int, count: int
 ) -> tuple[list[AddPartitionsToTxnPartitionResult], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(AddPartitionsToTxnPartitionResult)
         value.partition_index, value.partition_error_code, tags = _I_H_U8.unpack_from(data, at)
         at = at + 7 if tags == 0 else skip_tagged_fields(data, at + 6)
@@ -308,7 +314,8 @@ def _read_many_add_partitions_to_txn_topic_result_v3(
     data: bytes, at: int, count: int
 ) -> tuple[list[AddPartitionsToTxnTopicResult], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(AddPartitionsToTxnTopicResult)
         size = data[at]
         if 0 < size < 0x80:
@@ -371,7 +378,8 @@ def _read_many_add_partitions_to_txn_result_v4(
     data: bytes, at: int, count: int
 ) -> tuple[list[AddPartitionsToTxnResult], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(AddPartitionsToTxnResult)
         size = data[at]
         if 0 < size < 0x80:

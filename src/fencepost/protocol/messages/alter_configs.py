@@ -78,7 +78,8 @@ def _write_alterable_config_v0(out: bytearray, value: AlterableConfig) -> None:
 
 def _read_many_alterable_config_v0(data: bytes, at: int, count: int) -> tuple[list[AlterableConfig], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(AlterableConfig)
         value.name, at = read_string(data, at)
         value.value, at = read_nullable_string(data, at)
@@ -94,7 +95,8 @@ def _write_alter_configs_resource_v0(out: bytearray, value: AlterConfigsResource
 
 def _read_many_alter_configs_resource_v0(data: bytes, at: int, count: int) -> tuple[list[AlterConfigsResource], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(AlterConfigsResource)
         (value.resource_type,) = _B.unpack_from(data, at)
         value.resource_name, at = read_string(data, at + 1)
@@ -124,7 +126,8 @@ def _write_alterable_config_v2(out: bytearray, value: AlterableConfig) -> None:
 
 def _read_many_alterable_config_v2(data: bytes, at: int, count: int) -> tuple[list[AlterableConfig], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(AlterableConfig)
         size = data[at]
         if 0 < size < 0x80:
@@ -154,7 +157,8 @@ def _write_alter_configs_resource_v2(out: bytearray, value: AlterConfigsResource
 
 def _read_many_alter_configs_resource_v2(data: bytes, at: int, count: int) -> tuple[list[AlterConfigsResource], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(AlterConfigsResource)
         value.resource_type, size = _B_U8.unpack_from(data, at)
         if 0 < size < 0x80:
@@ -205,7 +209,8 @@ def _read_many_alter_configs_resource_response_v0(
     data: bytes, at: int, count: int
 ) -> tuple[list[AlterConfigsResourceResponse], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(AlterConfigsResourceResponse)
         (value.error_code,) = _H.unpack_from(data, at)
         value.error_message, at = read_nullable_string(data, at + 2)
@@ -239,7 +244,8 @@ def _read_many_alter_configs_resource_response_v2(
     data: bytes, at: int, count: int
 ) -> tuple[list[AlterConfigsResourceResponse], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(AlterConfigsResourceResponse)
         value.error_code, size = _H_U8.unpack_from(data, at)
         if 0 < size < 0x80:

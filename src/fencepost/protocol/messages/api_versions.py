@@ -116,7 +116,8 @@ def _write_api_version_v0(out: bytearray, value: ApiVersion) -> None:
 
 def _read_many_api_version_v0(data: bytes, at: int, count: int) -> tuple[list[ApiVersion], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(ApiVersion)
         value.api_key, value.min_version, value.max_version = _H3.unpack_from(data, at)
         at += 6
@@ -167,7 +168,8 @@ def _write_api_version_v3(out: bytearray, value: ApiVersion) -> None:
 
 def _read_many_api_version_v3(data: bytes, at: int, count: int) -> tuple[list[ApiVersion], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(ApiVersion)
         value.api_key, value.min_version, value.max_version, tags = _H3_U8.unpack_from(data, at)
         at = at + 7 if tags == 0 else skip_tagged_fields(data, at + 6)
@@ -183,7 +185,8 @@ def _write_supported_feature_key_v3(out: bytearray, value: SupportedFeatureKey) 
 
 def _read_many_supported_feature_key_v3(data: bytes, at: int, count: int) -> tuple[list[SupportedFeatureKey], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(SupportedFeatureKey)
         size = data[at]
         if 0 < size < 0x80:
@@ -205,7 +208,8 @@ def _write_finalized_feature_key_v3(out: bytearray, value: FinalizedFeatureKey) 
 
 def _read_many_finalized_feature_key_v3(data: bytes, at: int, count: int) -> tuple[list[FinalizedFeatureKey], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(FinalizedFeatureKey)
         size = data[at]
         if 0 < size < 0x80:

@@ -123,7 +123,8 @@ def _write_topic_partitions_v0(out: bytearray, value: TopicPartitions) -> None:
 
 def _read_many_topic_partitions_v0(data: bytes, at: int, count: int) -> tuple[list[TopicPartitions], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(TopicPartitions)
         value.topic_id, at = uuid_of(data[at : at + 16]), at + 16
         size = data[at]
@@ -178,7 +179,8 @@ def _write_member_v0(out: bytearray, value: Member) -> None:
 
 def _read_many_member_v0(data: bytes, at: int, count: int) -> tuple[list[Member], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(Member)
         size = data[at]
         if 0 < size < 0x80:
@@ -251,7 +253,8 @@ def _write_described_group_v0(out: bytearray, value: DescribedGroup) -> None:
 
 def _read_many_described_group_v0(data: bytes, at: int, count: int) -> tuple[list[DescribedGroup], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DescribedGroup)
         value.error_code, size = _H_U8.unpack_from(data, at)
         if 0 < size < 0x80:
@@ -328,7 +331,8 @@ def _write_member_v1(out: bytearray, value: Member) -> None:
 
 def _read_many_member_v1(data: bytes, at: int, count: int) -> tuple[list[Member], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(Member)
         size = data[at]
         if 0 < size < 0x80:
@@ -401,7 +405,8 @@ def _write_described_group_v1(out: bytearray, value: DescribedGroup) -> None:
 
 def _read_many_described_group_v1(data: bytes, at: int, count: int) -> tuple[list[DescribedGroup], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DescribedGroup)
         value.error_code, size = _H_U8.unpack_from(data, at)
         if 0 < size < 0x80:

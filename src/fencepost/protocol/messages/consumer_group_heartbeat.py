@@ -90,7 +90,8 @@ def _write_topic_partitions_v0(out: bytearray, value: TopicPartitions) -> None:
 
 def _read_many_topic_partitions_v0(data: bytes, at: int, count: int) -> tuple[list[TopicPartitions], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(TopicPartitions)
         value.topic_id, at = uuid_of(data[at : at + 16]), at + 16
         size = data[at]
@@ -271,7 +272,8 @@ def _read_many_response_topic_partitions_v0(
     data: bytes, at: int, count: int
 ) -> tuple[list[ResponseTopicPartitions], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(ResponseTopicPartitions)
         value.topic_id, at = uuid_of(data[at : at + 16]), at + 16
         size = data[at]

@@ -77,7 +77,8 @@ def _write_acl_creation_v1(out: bytearray, value: AclCreation) -> None:
 
 def _read_many_acl_creation_v1(data: bytes, at: int, count: int) -> tuple[list[AclCreation], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(AclCreation)
         (value.resource_type,) = _B.unpack_from(data, at)
         value.resource_name, at = read_string(data, at + 1)
@@ -112,7 +113,8 @@ def _write_acl_creation_v2(out: bytearray, value: AclCreation) -> None:
 
 def _read_many_acl_creation_v2(data: bytes, at: int, count: int) -> tuple[list[AclCreation], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(AclCreation)
         value.resource_type, size = _B_U8.unpack_from(data, at)
         if 0 < size < 0x80:
@@ -163,7 +165,8 @@ def _write_acl_creation_result_v1(out: bytearray, value: AclCreationResult) -> N
 
 def _read_many_acl_creation_result_v1(data: bytes, at: int, count: int) -> tuple[list[AclCreationResult], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(AclCreationResult)
         (value.error_code,) = _H.unpack_from(data, at)
         value.error_message, at = read_nullable_string(data, at + 2)
@@ -191,7 +194,8 @@ def _write_acl_creation_result_v2(out: bytearray, value: AclCreationResult) -> N
 
 def _read_many_acl_creation_result_v2(data: bytes, at: int, count: int) -> tuple[list[AclCreationResult], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(AclCreationResult)
         value.error_code, size = _H_U8.unpack_from(data, at)
         if 0 < size < 0x80:

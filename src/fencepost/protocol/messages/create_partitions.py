@@ -85,7 +85,8 @@ def _read_many_create_partitions_assignment_v0(
     data: bytes, at: int, count: int
 ) -> tuple[list[CreatePartitionsAssignment], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(CreatePartitionsAssignment)
         value.broker_ids, at = read_int32s(data, at)
         values.append(value)
@@ -100,7 +101,8 @@ def _write_create_partitions_topic_v0(out: bytearray, value: CreatePartitionsTop
 
 def _read_many_create_partitions_topic_v0(data: bytes, at: int, count: int) -> tuple[list[CreatePartitionsTopic], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(CreatePartitionsTopic)
         value.name, at = read_string(data, at)
         (value.count,) = _I.unpack_from(data, at)
@@ -131,7 +133,8 @@ def _read_many_create_partitions_assignment_v2(
     data: bytes, at: int, count: int
 ) -> tuple[list[CreatePartitionsAssignment], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(CreatePartitionsAssignment)
         size = data[at]
         if 1 < size < 0x80:
@@ -154,7 +157,8 @@ def _write_create_partitions_topic_v2(out: bytearray, value: CreatePartitionsTop
 
 def _read_many_create_partitions_topic_v2(data: bytes, at: int, count: int) -> tuple[list[CreatePartitionsTopic], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(CreatePartitionsTopic)
         size = data[at]
         if 0 < size < 0x80:
@@ -209,7 +213,8 @@ def _read_many_create_partitions_topic_result_v0(
     data: bytes, at: int, count: int
 ) -> tuple[list[CreatePartitionsTopicResult], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(CreatePartitionsTopicResult)
         value.name, at = read_string(data, at)
         (value.error_code,) = _H.unpack_from(data, at)
@@ -241,7 +246,8 @@ def _read_many_create_partitions_topic_result_v2(
     data: bytes, at: int, count: int
 ) -> tuple[list[CreatePartitionsTopicResult], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(CreatePartitionsTopicResult)
         size = data[at]
         if 0 < size < 0x80:

@@ -118,7 +118,8 @@ def _read_many_creatable_replica_assignment_v2(
     data: bytes, at: int, count: int
 ) -> tuple[list[CreatableReplicaAssignment], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(CreatableReplicaAssignment)
         (value.partition_index,) = _I.unpack_from(data, at)
         value.broker_ids, at = read_int32s(data, at + 4)
@@ -133,7 +134,8 @@ def _write_creatable_topic_config_v2(out: bytearray, value: CreatableTopicConfig
 
 def _read_many_creatable_topic_config_v2(data: bytes, at: int, count: int) -> tuple[list[CreatableTopicConfig], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(CreatableTopicConfig)
         value.name, at = read_string(data, at)
         value.value, at = read_nullable_string(data, at)
@@ -150,7 +152,8 @@ def _write_creatable_topic_v2(out: bytearray, value: CreatableTopic) -> None:
 
 def _read_many_creatable_topic_v2(data: bytes, at: int, count: int) -> tuple[list[CreatableTopic], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(CreatableTopic)
         value.name, at = read_string(data, at)
         value.num_partitions, value.replication_factor = _I_H.unpack_from(data, at)
@@ -183,7 +186,8 @@ def _read_many_creatable_replica_assignment_v5(
     data: bytes, at: int, count: int
 ) -> tuple[list[CreatableReplicaAssignment], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(CreatableReplicaAssignment)
         value.partition_index, size = _I_U8.unpack_from(data, at)
         if 1 < size < 0x80:
@@ -205,7 +209,8 @@ def _write_creatable_topic_config_v5(out: bytearray, value: CreatableTopicConfig
 
 def _read_many_creatable_topic_config_v5(data: bytes, at: int, count: int) -> tuple[list[CreatableTopicConfig], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(CreatableTopicConfig)
         size = data[at]
         if 0 < size < 0x80:
@@ -236,7 +241,8 @@ def _write_creatable_topic_v5(out: bytearray, value: CreatableTopic) -> None:
 
 def _read_many_creatable_topic_v5(data: bytes, at: int, count: int) -> tuple[list[CreatableTopic], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(CreatableTopic)
         size = data[at]
         if 0 < size < 0x80:
@@ -291,7 +297,8 @@ def _write_creatable_topic_result_v2(out: bytearray, value: CreatableTopicResult
 
 def _read_many_creatable_topic_result_v2(data: bytes, at: int, count: int) -> tuple[list[CreatableTopicResult], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(CreatableTopicResult)
         value.name, at = read_string(data, at)
         (value.error_code,) = _H.unpack_from(data, at)
@@ -326,7 +333,8 @@ def _write_creatable_topic_configs_v5(out: bytearray, value: CreatableTopicConfi
 
 def _read_many_creatable_topic_configs_v5(data: bytes, at: int, count: int) -> tuple[list[CreatableTopicConfigs], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(CreatableTopicConfigs)
         size = data[at]
         if 0 < size < 0x80:
@@ -362,7 +370,8 @@ def _write_creatable_topic_result_v5(out: bytearray, value: CreatableTopicResult
 
 def _read_many_creatable_topic_result_v5(data: bytes, at: int, count: int) -> tuple[list[CreatableTopicResult], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(CreatableTopicResult)
         size = data[at]
         if 0 < size < 0x80:
@@ -436,7 +445,8 @@ def _write_creatable_topic_result_v7(out: bytearray, value: CreatableTopicResult
 
 def _read_many_creatable_topic_result_v7(data: bytes, at: int, count: int) -> tuple[list[CreatableTopicResult], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(CreatableTopicResult)
         size = data[at]
         if 0 < size < 0x80:

@@ -91,7 +91,8 @@ def _write_delete_acls_filter_v1(out: bytearray, value: DeleteAclsFilter) -> Non
 
 def _read_many_delete_acls_filter_v1(data: bytes, at: int, count: int) -> tuple[list[DeleteAclsFilter], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DeleteAclsFilter)
         (value.resource_type_filter,) = _B.unpack_from(data, at)
         value.resource_name_filter, at = read_nullable_string(data, at + 1)
@@ -126,7 +127,8 @@ def _write_delete_acls_filter_v2(out: bytearray, value: DeleteAclsFilter) -> Non
 
 def _read_many_delete_acls_filter_v2(data: bytes, at: int, count: int) -> tuple[list[DeleteAclsFilter], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DeleteAclsFilter)
         value.resource_type_filter, size = _B_U8.unpack_from(data, at)
         if 0 < size < 0x80:
@@ -189,7 +191,8 @@ def _write_delete_acls_matching_acl_v1(out: bytearray, value: DeleteAclsMatching
 
 def _read_many_delete_acls_matching_acl_v1(data: bytes, at: int, count: int) -> tuple[list[DeleteAclsMatchingAcl], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DeleteAclsMatchingAcl)
         (value.error_code,) = _H.unpack_from(data, at)
         value.error_message, at = read_nullable_string(data, at + 2)
@@ -214,7 +217,8 @@ def _read_many_delete_acls_filter_result_v1(
     data: bytes, at: int, count: int
 ) -> tuple[list[DeleteAclsFilterResult], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DeleteAclsFilterResult)
         (value.error_code,) = _H.unpack_from(data, at)
         value.error_message, at = read_nullable_string(data, at + 2)
@@ -249,7 +253,8 @@ def _write_delete_acls_matching_acl_v2(out: bytearray, value: DeleteAclsMatching
 
 def _read_many_delete_acls_matching_acl_v2(data: bytes, at: int, count: int) -> tuple[list[DeleteAclsMatchingAcl], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DeleteAclsMatchingAcl)
         value.error_code, size = _H_U8.unpack_from(data, at)
         if 0 < size < 0x80:
@@ -294,7 +299,8 @@ def _read_many_delete_acls_filter_result_v2(
     data: bytes, at: int, count: int
 ) -> tuple[list[DeleteAclsFilterResult], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DeleteAclsFilterResult)
         value.error_code, size = _H_U8.unpack_from(data, at)
         if 0 < size < 0x80:

@@ -84,7 +84,8 @@ def _write_deletable_group_result_v0(out: bytearray, value: DeletableGroupResult
 
 def _read_many_deletable_group_result_v0(data: bytes, at: int, count: int) -> tuple[list[DeletableGroupResult], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DeletableGroupResult)
         value.group_id, at = read_string(data, at)
         (value.error_code,) = _H.unpack_from(data, at)
@@ -113,7 +114,8 @@ def _write_deletable_group_result_v2(out: bytearray, value: DeletableGroupResult
 
 def _read_many_deletable_group_result_v2(data: bytes, at: int, count: int) -> tuple[list[DeletableGroupResult], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DeletableGroupResult)
         size = data[at]
         if 0 < size < 0x80:

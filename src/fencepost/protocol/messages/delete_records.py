@@ -77,7 +77,8 @@ def _read_many_delete_records_partition_v0(
     data: bytes, at: int, count: int
 ) -> tuple[list[DeleteRecordsPartition], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DeleteRecordsPartition)
         value.partition_index, value.offset = _I_Q.unpack_from(data, at)
         at += 12
@@ -92,7 +93,8 @@ def _write_delete_records_topic_v0(out: bytearray, value: DeleteRecordsTopic) ->
 
 def _read_many_delete_records_topic_v0(data: bytes, at: int, count: int) -> tuple[list[DeleteRecordsTopic], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DeleteRecordsTopic)
         value.name, at = read_string(data, at)
         value.partitions, at = read_array(data, at, _read_many_delete_records_partition_v0, 12)
@@ -122,7 +124,8 @@ def _read_many_delete_records_partition_v2(
     data: bytes, at: int, count: int
 ) -> tuple[list[DeleteRecordsPartition], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DeleteRecordsPartition)
         value.partition_index, value.offset, tags = _I_Q_U8.unpack_from(data, at)
         at = at + 13 if tags == 0 else skip_tagged_fields(data, at + 12)
@@ -138,7 +141,8 @@ def _write_delete_records_topic_v2(out: bytearray, value: DeleteRecordsTopic) ->
 
 def _read_many_delete_records_topic_v2(data: bytes, at: int, count: int) -> tuple[list[DeleteRecordsTopic], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DeleteRecordsTopic)
         size = data[at]
         if 0 < size < 0x80:
@@ -186,7 +190,8 @@ def _read_many_delete_records_partition_result_v0(
     data: bytes, at: int, count: int
 ) -> tuple[list[DeleteRecordsPartitionResult], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DeleteRecordsPartitionResult)
         value.partition_index, value.low_watermark, value.error_code = _I_Q_H.unpack_from(data, at)
         at += 14
@@ -203,7 +208,8 @@ def _read_many_delete_records_topic_result_v0(
     data: bytes, at: int, count: int
 ) -> tuple[list[DeleteRecordsTopicResult], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DeleteRecordsTopicResult)
         value.name, at = read_string(data, at)
         value.partitions, at = read_array(data, at, _read_many_delete_records_partition_result_v0, 14)
@@ -232,7 +238,8 @@ def _read_many_delete_records_partition_result_v2(
     data: bytes, at: int, count: int
 ) -> tuple[list[DeleteRecordsPartitionResult], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DeleteRecordsPartitionResult)
         value.partition_index, value.low_watermark, value.error_code, tags = _I_Q_H_U8.unpack_from(data, at)
         at = at + 15 if tags == 0 else skip_tagged_fields(data, at + 14)
@@ -250,7 +257,8 @@ def _read_many_delete_records_topic_result_v2(
     data: bytes, at: int, count: int
 ) -> tuple[list[DeleteRecordsTopicResult], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DeleteRecordsTopicResult)
         size = data[at]
         if 0 < size < 0x80:

@@ -107,7 +107,8 @@ def _write_delete_topic_state_v6(out: bytearray, value: DeleteTopicState) -> Non
 
 def _read_many_delete_topic_state_v6(data: bytes, at: int, count: int) -> tuple[list[DeleteTopicState], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DeleteTopicState)
         size = data[at]
         if 0 < size < 0x80:
@@ -151,7 +152,8 @@ def _write_deletable_topic_result_v1(out: bytearray, value: DeletableTopicResult
 
 def _read_many_deletable_topic_result_v1(data: bytes, at: int, count: int) -> tuple[list[DeletableTopicResult], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DeletableTopicResult)
         value.name, at = read_string(data, at)
         (value.error_code,) = _H.unpack_from(data, at)
@@ -182,7 +184,8 @@ def _write_deletable_topic_result_v4(out: bytearray, value: DeletableTopicResult
 
 def _read_many_deletable_topic_result_v4(data: bytes, at: int, count: int) -> tuple[list[DeletableTopicResult], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DeletableTopicResult)
         size = data[at]
         if 0 < size < 0x80:
@@ -226,7 +229,8 @@ def _write_deletable_topic_result_v5(out: bytearray, value: DeletableTopicResult
 
 def _read_many_deletable_topic_result_v5(data: bytes, at: int, count: int) -> tuple[list[DeletableTopicResult], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DeletableTopicResult)
         size = data[at]
         if 0 < size < 0x80:
@@ -277,7 +281,8 @@ def _write_deletable_topic_result_v6(out: bytearray, value: DeletableTopicResult
 
 def _read_many_deletable_topic_result_v6(data: bytes, at: int, count: int) -> tuple[list[DeletableTopicResult], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DeletableTopicResult)
         size = data[at]
         if 0 < size < 0x80:

@@ -141,7 +141,8 @@ def _write_acl_description_v1(out: bytearray, value: AclDescription) -> None:
 
 def _read_many_acl_description_v1(data: bytes, at: int, count: int) -> tuple[list[AclDescription], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(AclDescription)
         value.principal, at = read_string(data, at)
         value.host, at = read_string(data, at)
@@ -160,7 +161,8 @@ def _write_describe_acls_resource_v1(out: bytearray, value: DescribeAclsResource
 
 def _read_many_describe_acls_resource_v1(data: bytes, at: int, count: int) -> tuple[list[DescribeAclsResource], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DescribeAclsResource)
         (value.resource_type,) = _B.unpack_from(data, at)
         value.resource_name, at = read_string(data, at + 1)
@@ -193,7 +195,8 @@ def _write_acl_description_v2(out: bytearray, value: AclDescription) -> None:
 
 def _read_many_acl_description_v2(data: bytes, at: int, count: int) -> tuple[list[AclDescription], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(AclDescription)
         size = data[at]
         if 0 < size < 0x80:
@@ -223,7 +226,8 @@ def _write_describe_acls_resource_v2(out: bytearray, value: DescribeAclsResource
 
 def _read_many_describe_acls_resource_v2(data: bytes, at: int, count: int) -> tuple[list[DescribeAclsResource], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DescribeAclsResource)
         value.resource_type, size = _B_U8.unpack_from(data, at)
         if 0 < size < 0x80:

@@ -118,7 +118,8 @@ def _write_describe_cluster_broker_v0(out: bytearray, value: DescribeClusterBrok
 
 def _read_many_describe_cluster_broker_v0(data: bytes, at: int, count: int) -> tuple[list[DescribeClusterBroker], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DescribeClusterBroker)
         value.broker_id, size = _I_U8.unpack_from(data, at)
         if 0 < size < 0x80:
@@ -229,7 +230,8 @@ def _write_describe_cluster_broker_v2(out: bytearray, value: DescribeClusterBrok
 
 def _read_many_describe_cluster_broker_v2(data: bytes, at: int, count: int) -> tuple[list[DescribeClusterBroker], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DescribeClusterBroker)
         value.broker_id, size = _I_U8.unpack_from(data, at)
         if 0 < size < 0x80:

@@ -105,7 +105,8 @@ def _read_many_describe_configs_resource_v1(
     data: bytes, at: int, count: int
 ) -> tuple[list[DescribeConfigsResource], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DescribeConfigsResource)
         (value.resource_type,) = _B.unpack_from(data, at)
         value.resource_name, at = read_string(data, at + 1)
@@ -152,7 +153,8 @@ def _read_many_describe_configs_resource_v4(
     data: bytes, at: int, count: int
 ) -> tuple[list[DescribeConfigsResource], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DescribeConfigsResource)
         value.resource_type, size = _B_U8.unpack_from(data, at)
         if 0 < size < 0x80:
@@ -204,7 +206,8 @@ def _read_many_describe_configs_synonym_v1(
     data: bytes, at: int, count: int
 ) -> tuple[list[DescribeConfigsSynonym], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DescribeConfigsSynonym)
         value.name, at = read_string(data, at)
         value.value, at = read_nullable_string(data, at)
@@ -225,7 +228,8 @@ def _read_many_describe_configs_resource_result_v1(
     data: bytes, at: int, count: int
 ) -> tuple[list[DescribeConfigsResourceResult], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DescribeConfigsResourceResult)
         value.name, at = read_string(data, at)
         value.value, at = read_nullable_string(data, at)
@@ -247,7 +251,8 @@ def _write_describe_configs_result_v1(out: bytearray, value: DescribeConfigsResu
 
 def _read_many_describe_configs_result_v1(data: bytes, at: int, count: int) -> tuple[list[DescribeConfigsResult], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DescribeConfigsResult)
         (value.error_code,) = _H.unpack_from(data, at)
         value.error_message, at = read_nullable_string(data, at + 2)
@@ -283,7 +288,8 @@ def _read_many_describe_configs_resource_result_v3(
     data: bytes, at: int, count: int
 ) -> tuple[list[DescribeConfigsResourceResult], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DescribeConfigsResourceResult)
         value.name, at = read_string(data, at)
         value.value, at = read_nullable_string(data, at)
@@ -305,7 +311,8 @@ def _write_describe_configs_result_v3(out: bytearray, value: DescribeConfigsResu
 
 def _read_many_describe_configs_result_v3(data: bytes, at: int, count: int) -> tuple[list[DescribeConfigsResult], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DescribeConfigsResult)
         (value.error_code,) = _H.unpack_from(data, at)
         value.error_message, at = read_nullable_string(data, at + 2)
@@ -339,7 +346,8 @@ def _read_many_describe_configs_synonym_v4(
     data: bytes, at: int, count: int
 ) -> tuple[list[DescribeConfigsSynonym], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DescribeConfigsSynonym)
         size = data[at]
         if 0 < size < 0x80:
@@ -375,7 +383,8 @@ def _read_many_describe_configs_resource_result_v4(
     data: bytes, at: int, count: int
 ) -> tuple[list[DescribeConfigsResourceResult], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DescribeConfigsResourceResult)
         size = data[at]
         if 0 < size < 0x80:
@@ -422,7 +431,8 @@ def _write_describe_configs_result_v4(out: bytearray, value: DescribeConfigsResu
 
 def _read_many_describe_configs_result_v4(data: bytes, at: int, count: int) -> tuple[list[DescribeConfigsResult], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DescribeConfigsResult)
         value.error_code, size = _H_U8.unpack_from(data, at)
         if 0 < size < 0x80:

@@ -130,7 +130,8 @@ def _write_described_group_member_v0(out: bytearray, value: DescribedGroupMember
 
 def _read_many_described_group_member_v0(data: bytes, at: int, count: int) -> tuple[list[DescribedGroupMember], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DescribedGroupMember)
         value.member_id, at = read_string(data, at)
         value.client_id, at = read_string(data, at)
@@ -153,7 +154,8 @@ def _write_described_group_v0(out: bytearray, value: DescribedGroup) -> None:
 
 def _read_many_described_group_v0(data: bytes, at: int, count: int) -> tuple[list[DescribedGroup], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DescribedGroup)
         (value.error_code,) = _H.unpack_from(data, at)
         value.group_id, at = read_string(data, at + 2)
@@ -202,7 +204,8 @@ def _write_described_group_v3(out: bytearray, value: DescribedGroup) -> None:
 
 def _read_many_described_group_v3(data: bytes, at: int, count: int) -> tuple[list[DescribedGroup], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DescribedGroup)
         (value.error_code,) = _H.unpack_from(data, at)
         value.group_id, at = read_string(data, at + 2)
@@ -240,7 +243,8 @@ def _write_described_group_member_v4(out: bytearray, value: DescribedGroupMember
 
 def _read_many_described_group_member_v4(data: bytes, at: int, count: int) -> tuple[list[DescribedGroupMember], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DescribedGroupMember)
         value.member_id, at = read_string(data, at)
         value.group_instance_id, at = read_nullable_string(data, at)
@@ -264,7 +268,8 @@ def _write_described_group_v4(out: bytearray, value: DescribedGroup) -> None:
 
 def _read_many_described_group_v4(data: bytes, at: int, count: int) -> tuple[list[DescribedGroup], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DescribedGroup)
         (value.error_code,) = _H.unpack_from(data, at)
         value.group_id, at = read_string(data, at + 2)
@@ -303,7 +308,8 @@ def _write_described_group_member_v5(out: bytearray, value: DescribedGroupMember
 
 def _read_many_described_group_member_v5(data: bytes, at: int, count: int) -> tuple[list[DescribedGroupMember], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DescribedGroupMember)
         size = data[at]
         if 0 < size < 0x80:
@@ -361,7 +367,8 @@ def _write_described_group_v5(out: bytearray, value: DescribedGroup) -> None:
 
 def _read_many_described_group_v5(data: bytes, at: int, count: int) -> tuple[list[DescribedGroup], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DescribedGroup)
         value.error_code, size = _H_U8.unpack_from(data, at)
         if 0 < size < 0x80:
@@ -434,7 +441,8 @@ def _write_described_group_v6(out: bytearray, value: DescribedGroup) -> None:
 
 def _read_many_described_group_v6(data: bytes, at: int, count: int) -> tuple[list[DescribedGroup], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DescribedGroup)
         value.error_code, size = _H_U8.unpack_from(data, at)
         if 0 < size < 0x80:

@@ -98,7 +98,8 @@ def _read_many_describable_log_dir_topic_v1(
     data: bytes, at: int, count: int
 ) -> tuple[list[DescribableLogDirTopic], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DescribableLogDirTopic)
         value.topic, at = read_string(data, at)
         value.partitions, at = read_int32s(data, at)
@@ -126,7 +127,8 @@ def _read_many_describable_log_dir_topic_v2(
     data: bytes, at: int, count: int
 ) -> tuple[list[DescribableLogDirTopic], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DescribableLogDirTopic)
         size = data[at]
         if 0 < size < 0x80:
@@ -174,7 +176,8 @@ def _read_many_describe_log_dirs_partition_v1(
     data: bytes, at: int, count: int
 ) -> tuple[list[DescribeLogDirsPartition], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DescribeLogDirsPartition)
         (
             value.partition_index,
@@ -194,7 +197,8 @@ def _write_describe_log_dirs_topic_v1(out: bytearray, value: DescribeLogDirsTopi
 
 def _read_many_describe_log_dirs_topic_v1(data: bytes, at: int, count: int) -> tuple[list[DescribeLogDirsTopic], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DescribeLogDirsTopic)
         value.name, at = read_string(data, at)
         value.partitions, at = read_array(data, at, _read_many_describe_log_dirs_partition_v1, 21)
@@ -210,7 +214,8 @@ def _write_describe_log_dirs_result_v1(out: bytearray, value: DescribeLogDirsRes
 
 def _read_many_describe_log_dirs_result_v1(data: bytes, at: int, count: int) -> tuple[list[DescribeLogDirsResult], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DescribeLogDirsResult)
         (value.error_code,) = _H.unpack_from(data, at)
         value.log_dir, at = read_string(data, at + 2)
@@ -244,7 +249,8 @@ def _read_many_describe_log_dirs_partition_v2(
     data: bytes, at: int, count: int
 ) -> tuple[list[DescribeLogDirsPartition], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DescribeLogDirsPartition)
         (
             value.partition_index,
@@ -266,7 +272,8 @@ def _write_describe_log_dirs_topic_v2(out: bytearray, value: DescribeLogDirsTopi
 
 def _read_many_describe_log_dirs_topic_v2(data: bytes, at: int, count: int) -> tuple[list[DescribeLogDirsTopic], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DescribeLogDirsTopic)
         size = data[at]
         if 0 < size < 0x80:
@@ -295,7 +302,8 @@ def _write_describe_log_dirs_result_v2(out: bytearray, value: DescribeLogDirsRes
 
 def _read_many_describe_log_dirs_result_v2(data: bytes, at: int, count: int) -> tuple[list[DescribeLogDirsResult], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DescribeLogDirsResult)
         value.error_code, size = _H_U8.unpack_from(data, at)
         if 0 < size < 0x80:
@@ -367,7 +375,8 @@ def _write_describe_log_dirs_result_v4(out: bytearray, value: DescribeLogDirsRes
 
 def _read_many_describe_log_dirs_result_v4(data: bytes, at: int, count: int) -> tuple[list[DescribeLogDirsResult], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DescribeLogDirsResult)
         value.error_code, size = _H_U8.unpack_from(data, at)
         if 0 < size < 0x80:
@@ -418,7 +427,8 @@ def _write_describe_log_dirs_result_v5(out: bytearray, value: DescribeLogDirsRes
 
 def _read_many_describe_log_dirs_result_v5(data: bytes, at: int, count: int) -> tuple[list[DescribeLogDirsResult], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DescribeLogDirsResult)
         value.error_code, size = _H_U8.unpack_from(data, at)
         if 0 < size < 0x80:

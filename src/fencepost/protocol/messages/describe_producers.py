@@ -82,7 +82,8 @@ def _write_topic_request_v0(out: bytearray, value: TopicRequest) -> None:
 
 def _read_many_topic_request_v0(data: bytes, at: int, count: int) -> tuple[list[TopicRequest], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(TopicRequest)
         size = data[at]
         if 0 < size < 0x80:
@@ -134,7 +135,8 @@ def _write_producer_state_v0(out: bytearray, value: ProducerState) -> None:
 
 def _read_many_producer_state_v0(data: bytes, at: int, count: int) -> tuple[list[ProducerState], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(ProducerState)
         (
             value.producer_id,
@@ -159,7 +161,8 @@ def _write_partition_response_v0(out: bytearray, value: PartitionResponse) -> No
 
 def _read_many_partition_response_v0(data: bytes, at: int, count: int) -> tuple[list[PartitionResponse], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(PartitionResponse)
         value.partition_index, value.error_code, size = _I_H_U8.unpack_from(data, at)
         if 0 < size < 0x80:
@@ -189,7 +192,8 @@ def _write_topic_response_v0(out: bytearray, value: TopicResponse) -> None:
 
 def _read_many_topic_response_v0(data: bytes, at: int, count: int) -> tuple[list[TopicResponse], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(TopicResponse)
         size = data[at]
         if 0 < size < 0x80:

@@ -103,7 +103,8 @@ def _write_topic_request_v0(out: bytearray, value: TopicRequest) -> None:
 
 def _read_many_topic_request_v0(data: bytes, at: int, count: int) -> tuple[list[TopicRequest], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(TopicRequest)
         size = data[at]
         if 0 < size < 0x80:
@@ -173,7 +174,8 @@ def _read_many_describe_topic_partitions_response_partition_v0(
     data: bytes, at: int, count: int
 ) -> tuple[list[DescribeTopicPartitionsResponsePartition], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DescribeTopicPartitionsResponsePartition)
         (
             value.error_code,
@@ -241,7 +243,8 @@ def _read_many_describe_topic_partitions_response_topic_v0(
     data: bytes, at: int, count: int
 ) -> tuple[list[DescribeTopicPartitionsResponseTopic], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(DescribeTopicPartitionsResponseTopic)
         value.error_code, size = _H_U8.unpack_from(data, at)
         if 0 < size < 0x80:

@@ -87,7 +87,8 @@ def _write_topic_data_v0(out: bytearray, value: TopicData) -> None:
 
 def _read_many_topic_data_v0(data: bytes, at: int, count: int) -> tuple[list[TopicData], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(TopicData)
         size = data[at]
         if 0 < size < 0x80:
@@ -123,7 +124,8 @@ def _write_transaction_state_v0(out: bytearray, value: TransactionState) -> None
 
 def _read_many_transaction_state_v0(data: bytes, at: int, count: int) -> tuple[list[TransactionState], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(TransactionState)
         value.error_code, size = _H_U8.unpack_from(data, at)
         if 0 < size < 0x80:

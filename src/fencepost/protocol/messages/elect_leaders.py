@@ -85,7 +85,8 @@ def _write_topic_partitions_v0(out: bytearray, value: TopicPartitions) -> None:
 
 def _read_many_topic_partitions_v0(data: bytes, at: int, count: int) -> tuple[list[TopicPartitions], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(TopicPartitions)
         value.topic, at = read_string(data, at)
         value.partitions, at = read_int32s(data, at)
@@ -130,7 +131,8 @@ def _write_topic_partitions_v2(out: bytearray, value: TopicPartitions) -> None:
 
 def _read_many_topic_partitions_v2(data: bytes, at: int, count: int) -> tuple[list[TopicPartitions], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(TopicPartitions)
         size = data[at]
         if 0 < size < 0x80:
@@ -180,7 +182,8 @@ def _write_partition_result_v0(out: bytearray, value: PartitionResult) -> None:
 
 def _read_many_partition_result_v0(data: bytes, at: int, count: int) -> tuple[list[PartitionResult], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(PartitionResult)
         value.partition_id, value.error_code = _I_H.unpack_from(data, at)
         value.error_message, at = read_nullable_string(data, at + 6)
@@ -195,7 +198,8 @@ def _write_replica_election_result_v0(out: bytearray, value: ReplicaElectionResu
 
 def _read_many_replica_election_result_v0(data: bytes, at: int, count: int) -> tuple[list[ReplicaElectionResult], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(ReplicaElectionResult)
         value.topic, at = read_string(data, at)
         value.partition_result, at = read_array(data, at, _read_many_partition_result_v0, 8)
@@ -236,7 +240,8 @@ def _write_partition_result_v2(out: bytearray, value: PartitionResult) -> None:
 
 def _read_many_partition_result_v2(data: bytes, at: int, count: int) -> tuple[list[PartitionResult], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(PartitionResult)
         value.partition_id, value.error_code, size = _I_H_U8.unpack_from(data, at)
         if 0 < size < 0x80:
@@ -259,7 +264,8 @@ def _write_replica_election_result_v2(out: bytearray, value: ReplicaElectionResu
 
 def _read_many_replica_election_result_v2(data: bytes, at: int, count: int) -> tuple[list[ReplicaElectionResult], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(ReplicaElectionResult)
         size = data[at]
         if 0 < size < 0x80:

@@ -210,7 +210,8 @@ def _write_coordinator_v4(out: bytearray, value: Coordinator) -> None:
 
 def _read_many_coordinator_v4(data: bytes, at: int, count: int) -> tuple[list[Coordinator], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(Coordinator)
         size = data[at]
         if 0 < size < 0x80:

@@ -89,7 +89,8 @@ def _read_many_join_group_request_protocol_v0(
     data: bytes, at: int, count: int
 ) -> tuple[list[JoinGroupRequestProtocol], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(JoinGroupRequestProtocol)
         value.name, at = read_string(data, at)
         value.metadata, at = read_bytes(data, at)
@@ -169,7 +170,8 @@ def _read_many_join_group_request_protocol_v6(
     data: bytes, at: int, count: int
 ) -> tuple[list[JoinGroupRequestProtocol], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(JoinGroupRequestProtocol)
         size = data[at]
         if 0 < size < 0x80:
@@ -305,7 +307,8 @@ def _read_many_join_group_response_member_v0(
     data: bytes, at: int, count: int
 ) -> tuple[list[JoinGroupResponseMember], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(JoinGroupResponseMember)
         value.member_id, at = read_string(data, at)
         value.metadata, at = read_bytes(data, at)
@@ -365,7 +368,8 @@ def _read_many_join_group_response_member_v5(
     data: bytes, at: int, count: int
 ) -> tuple[list[JoinGroupResponseMember], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(JoinGroupResponseMember)
         value.member_id, at = read_string(data, at)
         value.group_instance_id, at = read_nullable_string(data, at)
@@ -405,7 +409,8 @@ def _read_many_join_group_response_member_v6(
     data: bytes, at: int, count: int
 ) -> tuple[list[JoinGroupResponseMember], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(JoinGroupResponseMember)
         size = data[at]
         if 0 < size < 0x80:

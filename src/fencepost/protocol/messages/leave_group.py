@@ -82,7 +82,8 @@ def _write_member_identity_v3(out: bytearray, value: MemberIdentity) -> None:
 
 def _read_many_member_identity_v3(data: bytes, at: int, count: int) -> tuple[list[MemberIdentity], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(MemberIdentity)
         value.member_id, at = read_string(data, at)
         value.group_instance_id, at = read_nullable_string(data, at)
@@ -112,7 +113,8 @@ def _write_member_identity_v4(out: bytearray, value: MemberIdentity) -> None:
 
 def _read_many_member_identity_v4(data: bytes, at: int, count: int) -> tuple[list[MemberIdentity], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(MemberIdentity)
         size = data[at]
         if 0 < size < 0x80:
@@ -169,7 +171,8 @@ def _write_member_identity_v5(out: bytearray, value: MemberIdentity) -> None:
 
 def _read_many_member_identity_v5(data: bytes, at: int, count: int) -> tuple[list[MemberIdentity], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(MemberIdentity)
         size = data[at]
         if 0 < size < 0x80:
@@ -257,7 +260,8 @@ def _write_member_response_v3(out: bytearray, value: MemberResponse) -> None:
 
 def _read_many_member_response_v3(data: bytes, at: int, count: int) -> tuple[list[MemberResponse], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(MemberResponse)
         value.member_id, at = read_string(data, at)
         value.group_instance_id, at = read_nullable_string(data, at)
@@ -288,7 +292,8 @@ def _write_member_response_v4(out: bytearray, value: MemberResponse) -> None:
 
 def _read_many_member_response_v4(data: bytes, at: int, count: int) -> tuple[list[MemberResponse], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(MemberResponse)
         size = data[at]
         if 0 < size < 0x80:

@@ -126,7 +126,8 @@ def _write_listed_group_v0(out: bytearray, value: ListedGroup) -> None:
 
 def _read_many_listed_group_v0(data: bytes, at: int, count: int) -> tuple[list[ListedGroup], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(ListedGroup)
         value.group_id, at = read_string(data, at)
         value.protocol_type, at = read_string(data, at)
@@ -169,7 +170,8 @@ def _write_listed_group_v3(out: bytearray, value: ListedGroup) -> None:
 
 def _read_many_listed_group_v3(data: bytes, at: int, count: int) -> tuple[list[ListedGroup], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(ListedGroup)
         size = data[at]
         if 0 < size < 0x80:
@@ -218,7 +220,8 @@ def _write_listed_group_v4(out: bytearray, value: ListedGroup) -> None:
 
 def _read_many_listed_group_v4(data: bytes, at: int, count: int) -> tuple[list[ListedGroup], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(ListedGroup)
         size = data[at]
         if 0 < size < 0x80:
@@ -273,7 +276,8 @@ def _write_listed_group_v5(out: bytearray, value: ListedGroup) -> None:
 
 def _read_many_listed_group_v5(data: bytes, at: int, count: int) -> tuple[list[ListedGroup], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(ListedGroup)
         size = data[at]
         if 0 < size < 0x80:

@@ -84,7 +84,8 @@ def _write_list_offsets_partition_v1(out: bytearray, value: ListOffsetsPartition
 
 def _read_many_list_offsets_partition_v1(data: bytes, at: int, count: int) -> tuple[list[ListOffsetsPartition], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(ListOffsetsPartition)
         value.partition_index, value.timestamp = _I_Q.unpack_from(data, at)
         value.current_leader_epoch = -1
@@ -100,7 +101,8 @@ def _write_list_offsets_topic_v1(out: bytearray, value: ListOffsetsTopic) -> Non
 
 def _read_many_list_offsets_topic_v1(data: bytes, at: int, count: int) -> tuple[list[ListOffsetsTopic], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(ListOffsetsTopic)
         value.name, at = read_string(data, at)
         value.partitions, at = read_array(data, at, _read_many_list_offsets_partition_v1, 12)
@@ -141,7 +143,8 @@ def _write_list_offsets_partition_v4(out: bytearray, value: ListOffsetsPartition
 
 def _read_many_list_offsets_partition_v4(data: bytes, at: int, count: int) -> tuple[list[ListOffsetsPartition], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(ListOffsetsPartition)
         value.partition_index, value.current_leader_epoch, value.timestamp = _I2_Q.unpack_from(data, at)
         at += 16
@@ -156,7 +159,8 @@ def _write_list_offsets_topic_v4(out: bytearray, value: ListOffsetsTopic) -> Non
 
 def _read_many_list_offsets_topic_v4(data: bytes, at: int, count: int) -> tuple[list[ListOffsetsTopic], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(ListOffsetsTopic)
         value.name, at = read_string(data, at)
         value.partitions, at = read_array(data, at, _read_many_list_offsets_partition_v4, 16)
@@ -184,7 +188,8 @@ def _write_list_offsets_partition_v6(out: bytearray, value: ListOffsetsPartition
 
 def _read_many_list_offsets_partition_v6(data: bytes, at: int, count: int) -> tuple[list[ListOffsetsPartition], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(ListOffsetsPartition)
         value.partition_index, value.current_leader_epoch, value.timestamp, tags = _I2_Q_U8.unpack_from(data, at)
         at = at + 17 if tags == 0 else skip_tagged_fields(data, at + 16)
@@ -200,7 +205,8 @@ def _write_list_offsets_topic_v6(out: bytearray, value: ListOffsetsTopic) -> Non
 
 def _read_many_list_offsets_topic_v6(data: bytes, at: int, count: int) -> tuple[list[ListOffsetsTopic], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(ListOffsetsTopic)
         size = data[at]
         if 0 < size < 0x80:
@@ -269,7 +275,8 @@ def _read_many_list_offsets_partition_response_v1(
     data: bytes, at: int, count: int
 ) -> tuple[list[ListOffsetsPartitionResponse], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(ListOffsetsPartitionResponse)
         value.partition_index, value.error_code, value.timestamp, value.offset = _I_H_Q2.unpack_from(data, at)
         value.leader_epoch = -1
@@ -287,7 +294,8 @@ def _read_many_list_offsets_topic_response_v1(
     data: bytes, at: int, count: int
 ) -> tuple[list[ListOffsetsTopicResponse], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(ListOffsetsTopicResponse)
         value.name, at = read_string(data, at)
         value.partitions, at = read_array(data, at, _read_many_list_offsets_partition_response_v1, 22)
@@ -326,7 +334,8 @@ def _read_many_list_offsets_partition_response_v4(
     data: bytes, at: int, count: int
 ) -> tuple[list[ListOffsetsPartitionResponse], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(ListOffsetsPartitionResponse)
         (
             value.partition_index,
@@ -349,7 +358,8 @@ def _read_many_list_offsets_topic_response_v4(
     data: bytes, at: int, count: int
 ) -> tuple[list[ListOffsetsTopicResponse], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(ListOffsetsTopicResponse)
         value.name, at = read_string(data, at)
         value.partitions, at = read_array(data, at, _read_many_list_offsets_partition_response_v4, 26)
@@ -378,7 +388,8 @@ def _read_many_list_offsets_partition_response_v6(
     data: bytes, at: int, count: int
 ) -> tuple[list[ListOffsetsPartitionResponse], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(ListOffsetsPartitionResponse)
         (
             value.partition_index,
@@ -403,7 +414,8 @@ def _read_many_list_offsets_topic_response_v6(
     data: bytes, at: int, count: int
 ) -> tuple[list[ListOffsetsTopicResponse], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(ListOffsetsTopicResponse)
         size = data[at]
         if 0 < size < 0x80:

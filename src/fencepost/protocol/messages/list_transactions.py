@@ -138,7 +138,8 @@ def _write_transaction_state_v0(out: bytearray, value: TransactionState) -> None
 
 def _read_many_transaction_state_v0(data: bytes, at: int, count: int) -> tuple[list[TransactionState], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(TransactionState)
         size = data[at]
         if 0 < size < 0x80:

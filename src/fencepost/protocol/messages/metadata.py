@@ -116,7 +116,8 @@ def _write_metadata_request_topic_v0(out: bytearray, value: MetadataRequestTopic
 
 def _read_many_metadata_request_topic_v0(data: bytes, at: int, count: int) -> tuple[list[MetadataRequestTopic], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(MetadataRequestTopic)
         value.name, at = read_string(data, at)
         value.topic_id = None
@@ -193,7 +194,8 @@ def _write_metadata_request_topic_v9(out: bytearray, value: MetadataRequestTopic
 
 def _read_many_metadata_request_topic_v9(data: bytes, at: int, count: int) -> tuple[list[MetadataRequestTopic], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(MetadataRequestTopic)
         size = data[at]
         if 0 < size < 0x80:
@@ -246,7 +248,8 @@ def _write_metadata_request_topic_v10(out: bytearray, value: MetadataRequestTopi
 
 def _read_many_metadata_request_topic_v10(data: bytes, at: int, count: int) -> tuple[list[MetadataRequestTopic], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(MetadataRequestTopic)
         value.topic_id, at = uuid_of(data[at : at + 16]), at + 16
         size = data[at]
@@ -326,7 +329,8 @@ def _read_many_metadata_response_broker_v0(
     data: bytes, at: int, count: int
 ) -> tuple[list[MetadataResponseBroker], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(MetadataResponseBroker)
         (value.node_id,) = _I.unpack_from(data, at)
         value.host, at = read_string(data, at + 4)
@@ -347,7 +351,8 @@ def _read_many_metadata_response_partition_v0(
     data: bytes, at: int, count: int
 ) -> tuple[list[MetadataResponsePartition], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(MetadataResponsePartition)
         value.error_code, value.partition_index, value.leader_id = _H_I2.unpack_from(data, at)
         value.replica_nodes, at = read_int32s(data, at + 10)
@@ -366,7 +371,8 @@ def _write_metadata_response_topic_v0(out: bytearray, value: MetadataResponseTop
 
 def _read_many_metadata_response_topic_v0(data: bytes, at: int, count: int) -> tuple[list[MetadataResponseTopic], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(MetadataResponseTopic)
         (value.error_code,) = _H.unpack_from(data, at)
         value.name, at = read_string(data, at + 2)
@@ -406,7 +412,8 @@ def _read_many_metadata_response_broker_v1(
     data: bytes, at: int, count: int
 ) -> tuple[list[MetadataResponseBroker], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(MetadataResponseBroker)
         (value.node_id,) = _I.unpack_from(data, at)
         value.host, at = read_string(data, at + 4)
@@ -425,7 +432,8 @@ def _write_metadata_response_topic_v1(out: bytearray, value: MetadataResponseTop
 
 def _read_many_metadata_response_topic_v1(data: bytes, at: int, count: int) -> tuple[list[MetadataResponseTopic], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(MetadataResponseTopic)
         (value.error_code,) = _H.unpack_from(data, at)
         value.name, at = read_string(data, at + 2)
@@ -505,7 +513,8 @@ def _read_many_metadata_response_partition_v5(
     data: bytes, at: int, count: int
 ) -> tuple[list[MetadataResponsePartition], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(MetadataResponsePartition)
         value.error_code, value.partition_index, value.leader_id = _H_I2.unpack_from(data, at)
         value.replica_nodes, at = read_int32s(data, at + 10)
@@ -525,7 +534,8 @@ def _write_metadata_response_topic_v5(out: bytearray, value: MetadataResponseTop
 
 def _read_many_metadata_response_topic_v5(data: bytes, at: int, count: int) -> tuple[list[MetadataResponseTopic], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(MetadataResponseTopic)
         (value.error_code,) = _H.unpack_from(data, at)
         value.name, at = read_string(data, at + 2)
@@ -568,7 +578,8 @@ def _read_many_metadata_response_partition_v7(
     data: bytes, at: int, count: int
 ) -> tuple[list[MetadataResponsePartition], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(MetadataResponsePartition)
         value.error_code, value.partition_index, value.leader_id, value.leader_epoch = _H_I3.unpack_from(data, at)
         value.replica_nodes, at = read_int32s(data, at + 14)
@@ -587,7 +598,8 @@ def _write_metadata_response_topic_v7(out: bytearray, value: MetadataResponseTop
 
 def _read_many_metadata_response_topic_v7(data: bytes, at: int, count: int) -> tuple[list[MetadataResponseTopic], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(MetadataResponseTopic)
         (value.error_code,) = _H.unpack_from(data, at)
         value.name, at = read_string(data, at + 2)
@@ -629,7 +641,8 @@ def _write_metadata_response_topic_v8(out: bytearray, value: MetadataResponseTop
 
 def _read_many_metadata_response_topic_v8(data: bytes, at: int, count: int) -> tuple[list[MetadataResponseTopic], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(MetadataResponseTopic)
         (value.error_code,) = _H.unpack_from(data, at)
         value.name, at = read_string(data, at + 2)
@@ -676,7 +689,8 @@ def _read_many_metadata_response_broker_v9(
     data: bytes, at: int, count: int
 ) -> tuple[list[MetadataResponseBroker], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(MetadataResponseBroker)
         value.node_id, size = _I_U8.unpack_from(data, at)
         if 0 < size < 0x80:
@@ -709,7 +723,8 @@ def _read_many_metadata_response_partition_v9(
     data: bytes, at: int, count: int
 ) -> tuple[list[MetadataResponsePartition], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(MetadataResponsePartition)
         (
             value.error_code,
@@ -754,7 +769,8 @@ def _write_metadata_response_topic_v9(out: bytearray, value: MetadataResponseTop
 
 def _read_many_metadata_response_topic_v9(data: bytes, at: int, count: int) -> tuple[list[MetadataResponseTopic], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(MetadataResponseTopic)
         value.error_code, size = _H_U8.unpack_from(data, at)
         if 0 < size < 0x80:
@@ -828,7 +844,8 @@ def _write_metadata_response_topic_v10(out: bytearray, value: MetadataResponseTo
 
 def _read_many_metadata_response_topic_v10(data: bytes, at: int, count: int) -> tuple[list[MetadataResponseTopic], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(MetadataResponseTopic)
         value.error_code, size = _H_U8.unpack_from(data, at)
         if 0 < size < 0x80:
@@ -941,7 +958,8 @@ def _write_metadata_response_topic_v12(out: bytearray, value: MetadataResponseTo
 
 def _read_many_metadata_response_topic_v12(data: bytes, at: int, count: int) -> tuple[list[MetadataResponseTopic], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(MetadataResponseTopic)
         value.error_code, size = _H_U8.unpack_from(data, at)
         if 0 < size < 0x80:

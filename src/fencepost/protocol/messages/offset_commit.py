@@ -94,7 +94,8 @@ def _read_many_offset_commit_request_partition_v2(
     data: bytes, at: int, count: int
 ) -> tuple[list[OffsetCommitRequestPartition], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(OffsetCommitRequestPartition)
         value.partition_index, value.committed_offset = _I_Q.unpack_from(data, at)
         value.committed_metadata, at = read_nullable_string(data, at + 12)
@@ -112,7 +113,8 @@ def _read_many_offset_commit_request_topic_v2(
     data: bytes, at: int, count: int
 ) -> tuple[list[OffsetCommitRequestTopic], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(OffsetCommitRequestTopic)
         value.name, at = read_string(data, at)
         value.partitions, at = read_array(data, at, _read_many_offset_commit_request_partition_v2, 14)
@@ -167,7 +169,8 @@ def _read_many_offset_commit_request_partition_v6(
     data: bytes, at: int, count: int
 ) -> tuple[list[OffsetCommitRequestPartition], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(OffsetCommitRequestPartition)
         value.partition_index, value.committed_offset, value.committed_leader_epoch = _I_Q_I.unpack_from(data, at)
         value.committed_metadata, at = read_nullable_string(data, at + 16)
@@ -184,7 +187,8 @@ def _read_many_offset_commit_request_topic_v6(
     data: bytes, at: int, count: int
 ) -> tuple[list[OffsetCommitRequestTopic], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(OffsetCommitRequestTopic)
         value.name, at = read_string(data, at)
         value.partitions, at = read_array(data, at, _read_many_offset_commit_request_partition_v6, 18)
@@ -240,7 +244,8 @@ def _read_many_offset_commit_request_partition_v8(
     data: bytes, at: int, count: int
 ) -> tuple[list[OffsetCommitRequestPartition], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(OffsetCommitRequestPartition)
         (
             value.partition_index,
@@ -270,7 +275,8 @@ def _read_many_offset_commit_request_topic_v8(
     data: bytes, at: int, count: int
 ) -> tuple[list[OffsetCommitRequestTopic], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(OffsetCommitRequestTopic)
         size = data[at]
         if 0 < size < 0x80:
@@ -344,7 +350,8 @@ def _read_many_offset_commit_request_topic_v10(
     data: bytes, at: int, count: int
 ) -> tuple[list[OffsetCommitRequestTopic], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(OffsetCommitRequestTopic)
         value.topic_id, at = uuid_of(data[at : at + 16]), at + 16
         size = data[at]
@@ -411,7 +418,8 @@ def _read_many_offset_commit_response_partition_v2(
     data: bytes, at: int, count: int
 ) -> tuple[list[OffsetCommitResponsePartition], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(OffsetCommitResponsePartition)
         value.partition_index, value.error_code = _I_H.unpack_from(data, at)
         at += 6
@@ -428,7 +436,8 @@ def _read_many_offset_commit_response_topic_v2(
     data: bytes, at: int, count: int
 ) -> tuple[list[OffsetCommitResponseTopic], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(OffsetCommitResponseTopic)
         value.name, at = read_string(data, at)
         value.partitions, at = read_array(data, at, _read_many_offset_commit_response_partition_v2, 6)
@@ -469,7 +478,8 @@ def _read_many_offset_commit_response_partition_v8(
     data: bytes, at: int, count: int
 ) -> tuple[list[OffsetCommitResponsePartition], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(OffsetCommitResponsePartition)
         value.partition_index, value.error_code, tags = _I_H_U8.unpack_from(data, at)
         at = at + 7 if tags == 0 else skip_tagged_fields(data, at + 6)
@@ -487,7 +497,8 @@ def _read_many_offset_commit_response_topic_v8(
     data: bytes, at: int, count: int
 ) -> tuple[list[OffsetCommitResponseTopic], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(OffsetCommitResponseTopic)
         size = data[at]
         if 0 < size < 0x80:
@@ -537,7 +548,8 @@ def _read_many_offset_commit_response_topic_v10(
     data: bytes, at: int, count: int
 ) -> tuple[list[OffsetCommitResponseTopic], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(OffsetCommitResponseTopic)
         value.topic_id, at = uuid_of(data[at : at + 16]), at + 16
         size = data[at]

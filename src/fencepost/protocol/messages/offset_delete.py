@@ -68,7 +68,8 @@ def _read_many_offset_delete_request_partition_v0(
     data: bytes, at: int, count: int
 ) -> tuple[list[OffsetDeleteRequestPartition], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(OffsetDeleteRequestPartition)
         (value.partition_index,) = _I.unpack_from(data, at)
         at += 4
@@ -85,7 +86,8 @@ def _read_many_offset_delete_request_topic_v0(
     data: bytes, at: int, count: int
 ) -> tuple[list[OffsetDeleteRequestTopic], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(OffsetDeleteRequestTopic)
         value.name, at = read_string(data, at)
         value.partitions, at = read_array(data, at, _read_many_offset_delete_request_partition_v0, 4)
@@ -113,7 +115,8 @@ def _read_many_offset_delete_response_partition_v0(
     data: bytes, at: int, count: int
 ) -> tuple[list[OffsetDeleteResponsePartition], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(OffsetDeleteResponsePartition)
         value.partition_index, value.error_code = _I_H.unpack_from(data, at)
         at += 6
@@ -130,7 +133,8 @@ def _read_many_offset_delete_response_topic_v0(
     data: bytes, at: int, count: int
 ) -> tuple[list[OffsetDeleteResponseTopic], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(OffsetDeleteResponseTopic)
         value.name, at = read_string(data, at)
         value.partitions, at = read_array(data, at, _read_many_offset_delete_response_partition_v0, 6)

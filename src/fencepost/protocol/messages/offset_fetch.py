@@ -136,7 +136,8 @@ def _read_many_offset_fetch_request_topic_v1(
     data: bytes, at: int, count: int
 ) -> tuple[list[OffsetFetchRequestTopic], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(OffsetFetchRequestTopic)
         value.name, at = read_string(data, at)
         value.partition_indexes, at = read_int32s(data, at)
@@ -182,7 +183,8 @@ def _read_many_offset_fetch_request_topic_v6(
     data: bytes, at: int, count: int
 ) -> tuple[list[OffsetFetchRequestTopic], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(OffsetFetchRequestTopic)
         size = data[at]
         if 0 < size < 0x80:
@@ -271,7 +273,8 @@ def _read_many_offset_fetch_request_topics_v8(
     data: bytes, at: int, count: int
 ) -> tuple[list[OffsetFetchRequestTopics], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(OffsetFetchRequestTopics)
         size = data[at]
         if 0 < size < 0x80:
@@ -302,7 +305,8 @@ def _read_many_offset_fetch_request_group_v8(
     data: bytes, at: int, count: int
 ) -> tuple[list[OffsetFetchRequestGroup], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(OffsetFetchRequestGroup)
         size = data[at]
         if 0 < size < 0x80:
@@ -360,7 +364,8 @@ def _read_many_offset_fetch_request_group_v9(
     data: bytes, at: int, count: int
 ) -> tuple[list[OffsetFetchRequestGroup], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(OffsetFetchRequestGroup)
         size = data[at]
         if 0 < size < 0x80:
@@ -422,7 +427,8 @@ def _read_many_offset_fetch_request_topics_v10(
     data: bytes, at: int, count: int
 ) -> tuple[list[OffsetFetchRequestTopics], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(OffsetFetchRequestTopics)
         value.topic_id, at = uuid_of(data[at : at + 16]), at + 16
         size = data[at]
@@ -450,7 +456,8 @@ def _read_many_offset_fetch_request_group_v10(
     data: bytes, at: int, count: int
 ) -> tuple[list[OffsetFetchRequestGroup], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(OffsetFetchRequestGroup)
         size = data[at]
         if 0 < size < 0x80:
@@ -512,7 +519,8 @@ def _read_many_offset_fetch_response_partition_v1(
     data: bytes, at: int, count: int
 ) -> tuple[list[OffsetFetchResponsePartition], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(OffsetFetchResponsePartition)
         value.partition_index, value.committed_offset = _I_Q.unpack_from(data, at)
         value.metadata, at = read_nullable_string(data, at + 12)
@@ -532,7 +540,8 @@ def _read_many_offset_fetch_response_topic_v1(
     data: bytes, at: int, count: int
 ) -> tuple[list[OffsetFetchResponseTopic], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(OffsetFetchResponseTopic)
         value.name, at = read_string(data, at)
         value.partitions, at = read_array(data, at, _read_many_offset_fetch_response_partition_v1, 16)
@@ -594,7 +603,8 @@ def _read_many_offset_fetch_response_partition_v5(
     data: bytes, at: int, count: int
 ) -> tuple[list[OffsetFetchResponsePartition], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(OffsetFetchResponsePartition)
         value.partition_index, value.committed_offset, value.committed_leader_epoch = _I_Q_I.unpack_from(data, at)
         value.metadata, at = read_nullable_string(data, at + 16)
@@ -613,7 +623,8 @@ def _read_many_offset_fetch_response_topic_v5(
     data: bytes, at: int, count: int
 ) -> tuple[list[OffsetFetchResponseTopic], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(OffsetFetchResponseTopic)
         value.name, at = read_string(data, at)
         value.partitions, at = read_array(data, at, _read_many_offset_fetch_response_partition_v5, 20)
@@ -648,7 +659,8 @@ def _read_many_offset_fetch_response_partition_v6(
     data: bytes, at: int, count: int
 ) -> tuple[list[OffsetFetchResponsePartition], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(OffsetFetchResponsePartition)
         (
             value.partition_index,
@@ -679,7 +691,8 @@ def _read_many_offset_fetch_response_topic_v6(
     data: bytes, at: int, count: int
 ) -> tuple[list[OffsetFetchResponseTopic], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(OffsetFetchResponseTopic)
         size = data[at]
         if 0 < size < 0x80:
@@ -732,7 +745,8 @@ def _read_many_offset_fetch_response_partitions_v8(
     data: bytes, at: int, count: int
 ) -> tuple[list[OffsetFetchResponsePartitions], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(OffsetFetchResponsePartitions)
         (
             value.partition_index,
@@ -763,7 +777,8 @@ def _read_many_offset_fetch_response_topics_v8(
     data: bytes, at: int, count: int
 ) -> tuple[list[OffsetFetchResponseTopics], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(OffsetFetchResponseTopics)
         size = data[at]
         if 0 < size < 0x80:
@@ -795,7 +810,8 @@ def _read_many_offset_fetch_response_group_v8(
     data: bytes, at: int, count: int
 ) -> tuple[list[OffsetFetchResponseGroup], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(OffsetFetchResponseGroup)
         size = data[at]
         if 0 < size < 0x80:
@@ -847,7 +863,8 @@ def _read_many_offset_fetch_response_topics_v10(
     data: bytes, at: int, count: int
 ) -> tuple[list[OffsetFetchResponseTopics], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(OffsetFetchResponseTopics)
         value.topic_id, at = uuid_of(data[at : at + 16]), at + 16
         size = data[at]
@@ -874,7 +891,8 @@ def _read_many_offset_fetch_response_group_v10(
     data: bytes, at: int, count: int
 ) -> tuple[list[OffsetFetchResponseGroup], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(OffsetFetchResponseGroup)
         size = data[at]
         if 0 < size < 0x80:

@@ -79,7 +79,8 @@ def _read_many_offset_for_leader_partition_v2(
     data: bytes, at: int, count: int
 ) -> tuple[list[OffsetForLeaderPartition], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(OffsetForLeaderPartition)
         value.partition, value.current_leader_epoch, value.leader_epoch = _I3.unpack_from(data, at)
         at += 12
@@ -94,7 +95,8 @@ def _write_offset_for_leader_topic_v2(out: bytearray, value: OffsetForLeaderTopi
 
 def _read_many_offset_for_leader_topic_v2(data: bytes, at: int, count: int) -> tuple[list[OffsetForLeaderTopic], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(OffsetForLeaderTopic)
         value.topic, at = read_string(data, at)
         value.partitions, at = read_array(data, at, _read_many_offset_for_leader_partition_v2, 12)
@@ -134,7 +136,8 @@ def _read_many_offset_for_leader_partition_v4(
     data: bytes, at: int, count: int
 ) -> tuple[list[OffsetForLeaderPartition], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(OffsetForLeaderPartition)
         value.partition, value.current_leader_epoch, value.leader_epoch, tags = _I3_U8.unpack_from(data, at)
         at = at + 13 if tags == 0 else skip_tagged_fields(data, at + 12)
@@ -150,7 +153,8 @@ def _write_offset_for_leader_topic_v4(out: bytearray, value: OffsetForLeaderTopi
 
 def _read_many_offset_for_leader_topic_v4(data: bytes, at: int, count: int) -> tuple[list[OffsetForLeaderTopic], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(OffsetForLeaderTopic)
         size = data[at]
         if 0 < size < 0x80:
@@ -195,7 +199,8 @@ def _write_epoch_end_offset_v2(out: bytearray, value: EpochEndOffset) -> None:
 
 def _read_many_epoch_end_offset_v2(data: bytes, at: int, count: int) -> tuple[list[EpochEndOffset], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(EpochEndOffset)
         value.error_code, value.partition, value.leader_epoch, value.end_offset = _H_I2_Q.unpack_from(data, at)
         at += 18
@@ -212,7 +217,8 @@ def _read_many_offset_for_leader_topic_result_v2(
     data: bytes, at: int, count: int
 ) -> tuple[list[OffsetForLeaderTopicResult], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(OffsetForLeaderTopicResult)
         value.topic, at = read_string(data, at)
         value.partitions, at = read_array(data, at, _read_many_epoch_end_offset_v2, 18)
@@ -239,7 +245,8 @@ def _write_epoch_end_offset_v4(out: bytearray, value: EpochEndOffset) -> None:
 
 def _read_many_epoch_end_offset_v4(data: bytes, at: int, count: int) -> tuple[list[EpochEndOffset], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(EpochEndOffset)
         value.error_code, value.partition, value.leader_epoch, value.end_offset, tags = _H_I2_Q_U8.unpack_from(data, at)
         at = at + 19 if tags == 0 else skip_tagged_fields(data, at + 18)
@@ -257,7 +264,8 @@ def _read_many_offset_for_leader_topic_result_v4(
     data: bytes, at: int, count: int
 ) -> tuple[list[OffsetForLeaderTopicResult], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(OffsetForLeaderTopicResult)
         size = data[at]
         if 0 < size < 0x80:

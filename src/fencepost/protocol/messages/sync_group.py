@@ -74,7 +74,8 @@ def _read_many_sync_group_request_assignment_v0(
     data: bytes, at: int, count: int
 ) -> tuple[list[SyncGroupRequestAssignment], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(SyncGroupRequestAssignment)
         value.member_id, at = read_string(data, at)
         value.assignment, at = read_bytes(data, at)
@@ -131,7 +132,8 @@ def _read_many_sync_group_request_assignment_v4(
     data: bytes, at: int, count: int
 ) -> tuple[list[SyncGroupRequestAssignment], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(SyncGroupRequestAssignment)
         size = data[at]
         if 0 < size < 0x80:

@@ -93,7 +93,8 @@ def _read_many_txn_offset_commit_request_partition_v0(
     data: bytes, at: int, count: int
 ) -> tuple[list[TxnOffsetCommitRequestPartition], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(TxnOffsetCommitRequestPartition)
         value.partition_index, value.committed_offset = _I_Q.unpack_from(data, at)
         value.committed_metadata, at = read_nullable_string(data, at + 12)
@@ -111,7 +112,8 @@ def _read_many_txn_offset_commit_request_topic_v0(
     data: bytes, at: int, count: int
 ) -> tuple[list[TxnOffsetCommitRequestTopic], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(TxnOffsetCommitRequestTopic)
         value.name, at = read_string(data, at)
         value.partitions, at = read_array(data, at, _read_many_txn_offset_commit_request_partition_v0, 14)
@@ -147,7 +149,8 @@ def _read_many_txn_offset_commit_request_partition_v2(
     data: bytes, at: int, count: int
 ) -> tuple[list[TxnOffsetCommitRequestPartition], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(TxnOffsetCommitRequestPartition)
         value.partition_index, value.committed_offset, value.committed_leader_epoch = _I_Q_I.unpack_from(data, at)
         value.committed_metadata, at = read_nullable_string(data, at + 16)
@@ -164,7 +167,8 @@ def _read_many_txn_offset_commit_request_topic_v2(
     data: bytes, at: int, count: int
 ) -> tuple[list[TxnOffsetCommitRequestTopic], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(TxnOffsetCommitRequestTopic)
         value.name, at = read_string(data, at)
         value.partitions, at = read_array(data, at, _read_many_txn_offset_commit_request_partition_v2, 18)
@@ -201,7 +205,8 @@ def _read_many_txn_offset_commit_request_partition_v3(
     data: bytes, at: int, count: int
 ) -> tuple[list[TxnOffsetCommitRequestPartition], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(TxnOffsetCommitRequestPartition)
         (
             value.partition_index,
@@ -231,7 +236,8 @@ def _read_many_txn_offset_commit_request_topic_v3(
     data: bytes, at: int, count: int
 ) -> tuple[list[TxnOffsetCommitRequestTopic], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(TxnOffsetCommitRequestTopic)
         size = data[at]
         if 0 < size < 0x80:
@@ -308,7 +314,8 @@ def _read_many_txn_offset_commit_response_partition_v0(
     data: bytes, at: int, count: int
 ) -> tuple[list[TxnOffsetCommitResponsePartition], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(TxnOffsetCommitResponsePartition)
         value.partition_index, value.error_code = _I_H.unpack_from(data, at)
         at += 6
@@ -325,7 +332,8 @@ def _read_many_txn_offset_commit_response_topic_v0(
     data: bytes, at: int, count: int
 ) -> tuple[list[TxnOffsetCommitResponseTopic], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(TxnOffsetCommitResponseTopic)
         value.name, at = read_string(data, at)
         value.partitions, at = read_array(data, at, _read_many_txn_offset_commit_response_partition_v0, 6)
@@ -354,7 +362,8 @@ def _read_many_txn_offset_commit_response_partition_v3(
     data: bytes, at: int, count: int
 ) -> tuple[list[TxnOffsetCommitResponsePartition], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(TxnOffsetCommitResponsePartition)
         value.partition_index, value.error_code, tags = _I_H_U8.unpack_from(data, at)
         at = at + 7 if tags == 0 else skip_tagged_fields(data, at + 6)
@@ -372,7 +381,8 @@ def _read_many_txn_offset_commit_response_topic_v3(
     data: bytes, at: int, count: int
 ) -> tuple[list[TxnOffsetCommitResponseTopic], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(TxnOffsetCommitResponseTopic)
         size = data[at]
         if 0 < size < 0x80:

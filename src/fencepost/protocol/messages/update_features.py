@@ -74,7 +74,8 @@ def _write_feature_update_key_v0(out: bytearray, value: FeatureUpdateKey) -> Non
 
 def _read_many_feature_update_key_v0(data: bytes, at: int, count: int) -> tuple[list[FeatureUpdateKey], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(FeatureUpdateKey)
         size = data[at]
         if 0 < size < 0x80:
@@ -117,7 +118,8 @@ def _write_feature_update_key_v1(out: bytearray, value: FeatureUpdateKey) -> Non
 
 def _read_many_feature_update_key_v1(data: bytes, at: int, count: int) -> tuple[list[FeatureUpdateKey], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(FeatureUpdateKey)
         size = data[at]
         if 0 < size < 0x80:
@@ -164,7 +166,8 @@ def _read_many_updatable_feature_result_v0(
     data: bytes, at: int, count: int
 ) -> tuple[list[UpdatableFeatureResult], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(UpdatableFeatureResult)
         size = data[at]
         if 0 < size < 0x80:

@@ -89,7 +89,8 @@ def _read_many_writable_txn_marker_topic_v1(
     data: bytes, at: int, count: int
 ) -> tuple[list[WritableTxnMarkerTopic], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(WritableTxnMarkerTopic)
         size = data[at]
         if 0 < size < 0x80:
@@ -118,7 +119,8 @@ def _write_writable_txn_marker_v1(out: bytearray, value: WritableTxnMarker) -> N
 
 def _read_many_writable_txn_marker_v1(data: bytes, at: int, count: int) -> tuple[list[WritableTxnMarker], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(WritableTxnMarker)
         value.producer_id, value.producer_epoch, value.transaction_result, size = _Q_H_T_U8.unpack_from(data, at)
         if 1 < size < 0x80:
@@ -161,7 +163,8 @@ def _write_writable_txn_marker_v2(out: bytearray, value: WritableTxnMarker) -> N
 
 def _read_many_writable_txn_marker_v2(data: bytes, at: int, count: int) -> tuple[list[WritableTxnMarker], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(WritableTxnMarker)
         value.producer_id, value.producer_epoch, value.transaction_result, size = _Q_H_T_U8.unpack_from(data, at)
         if 1 < size < 0x80:
@@ -203,7 +206,8 @@ def _read_many_writable_txn_marker_partition_result_v1(
     data: bytes, at: int, count: int
 ) -> tuple[list[WritableTxnMarkerPartitionResult], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(WritableTxnMarkerPartitionResult)
         value.partition_index, value.error_code, tags = _I_H_U8.unpack_from(data, at)
         at = at + 7 if tags == 0 else skip_tagged_fields(data, at + 6)
@@ -221,7 +225,8 @@ def _read_many_writable_txn_marker_topic_result_v1(
     data: bytes, at: int, count: int
 ) -> tuple[list[WritableTxnMarkerTopicResult], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(WritableTxnMarkerTopicResult)
         size = data[at]
         if 0 < size < 0x80:
@@ -251,7 +256,8 @@ def _read_many_writable_txn_marker_result_v1(
     data: bytes, at: int, count: int
 ) -> tuple[list[WritableTxnMarkerResult], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value = new(WritableTxnMarkerResult)
         value.producer_id, size = _Q_U8.unpack_from(data, at)
         if 1 < size < 0x80:
