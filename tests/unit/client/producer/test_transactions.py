@@ -87,7 +87,7 @@ def test_protocol_1_enlists_first_and_keeps_the_epoch(level: int) -> None:
 
     broker = run(body, ScriptedBroker(transaction_version=level))
     assert broker.batches == [(70, 0, 0, 1), (70, 0, 1, 1)]
-    assert [one.v3_and_below_topics[0].partitions for one in broker.asked(ADD_PARTITIONS)] == [[0], [0]]
+    assert [one.v3_and_below_topics[0].partitions for one in broker.asked(ADD_PARTITIONS)] == [(0,), (0,)]
     assert [one.group_id for one in broker.asked(ADD_OFFSETS)] == ["group", "group"]
     assert max(broker.versions(0)) <= 11
     assert max(broker.versions(END)) <= 4
