@@ -52,6 +52,7 @@ class ScriptedConsumerBroker(ScriptedBroker):
         self.committed: dict[int, tuple[int, int]] = {}  # partition -> (offset, leader epoch)
         self.member_epoch = 0
         self.fetches: list[fetch_wire.FetchRequest] = []
+        self.batches_at_once = 1_000  # in an answer
         self.hold_ms = 0  # an empty fetch waits as long as it may
 
     @property
@@ -82,8 +83,9 @@ class ScriptedConsumerBroker(ScriptedBroker):
         if 0 <= wanted.current_leader_epoch < self.leader_epoch:
             return fetch_wire.FetchPartitionResult(wanted.partition, error_code=74)  # FENCED_LEADER_EPOCH
         records = b""
-        for first, epoch, values in self.log:
-            if wanted.partition == 0 and first + len(values) > wanted.fetch_offset and self.preferred < 0:
+        behind = [entry for entry in self.log if entry[0] + len(entry[2]) > wanted.fetch_offset]
+        for first, epoch, values in behind[: self.batches_at_once]:
+            if wanted.partition == 0 and self.preferred < 0:
                 batch = encode_batch(values=values)
                 put_at(batch, first, epoch)
                 records += bytes(batch)

@@ -12,7 +12,7 @@ from typing import Final
 
 from fencepost.client.consumer.fetch_requests import RETRIABLE, Answer, FetchSettings, close_session, fetch, fetch_error
 from fencepost.client.consumer.fetch_sessions import FetchSession, Wanted
-from fencepost.client.consumer.subscription import Place, Reading
+from fencepost.client.consumer.subscription import FETCH_GROWTH, Place, Reading
 from fencepost.client.metrics import ConsumerMetrics
 from fencepost.client.net import retry
 from fencepost.client.net.cluster import Cluster
@@ -79,7 +79,8 @@ class Fetcher:
                 stale.add(partition.topic)
                 continue
             epoch = self._leader_epoch(partition)
-            by_node[node][partition] = Wanted(place.fetch_offset, self._settings.partition_bytes, epoch)
+            most_bytes = min(place.fetch_bytes, self._settings.partition_bytes)
+            by_node[node][partition] = Wanted(place.fetch_offset, most_bytes, epoch)
         for node, wanted in by_node.items():
             if node not in self._in_flight and now_ms >= self._not_before_ms.get(node, 0):
                 self._in_flight.add(node)
@@ -223,6 +224,7 @@ class Fetcher:
         if answer.fetched is not None and answer.fetched.next_offset > place.fetch_offset:
             place.ready.append(answer.fetched)
             place.fetch_offset = answer.fetched.next_offset
+            place.fetch_bytes = min(place.fetch_bytes * FETCH_GROWTH, self._settings.partition_bytes)
             epoch = answer.fetched.epoch_before(answer.fetched.next_offset)
             if epoch >= 0:
                 place.fetch_epoch = epoch

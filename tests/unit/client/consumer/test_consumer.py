@@ -67,6 +67,31 @@ def test_an_answer_to_what_was_asked_before_is_not_handed_out(given_up: bool) ->
     run(body, broker)
 
 
+# --- how much is asked for ---
+
+
+def test_a_new_place_is_read_from_in_growing_pieces() -> None:
+    """Whoever goes back after each failed transaction must not fetch and decode megabytes for some records."""
+    broker = broker_with(*((number, 0, [b"%d" % number]) for number in range(8)))
+    broker.batches_at_once = 1
+
+    async def body(world: World) -> None:
+        core = consumer_of(world, max_partition_fetch_bytes=1_000_000)
+        await core.assign([PLACE])
+        assert len(await values_of(core, 4)) == 4
+        core.seek(PLACE, 1)
+        assert len(await values_of(core, 1)) == 1
+        await core.close()
+
+    run(body, broker)
+    asked: dict[int, list[int]] = {}
+    for request in broker.fetches:
+        for wanted in (partition for topic in request.topics for partition in topic.partitions):
+            asked.setdefault(wanted.fetch_offset, []).append(wanted.max_bytes)
+    assert [asked[offset][0] for offset in range(4)] == [131_072, 524_288, 1_000_000, 1_000_000]
+    assert asked[1][-1] == 131_072
+
+
 # --- fetch sessions ---
 
 
