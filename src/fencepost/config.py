@@ -106,6 +106,23 @@ CHOICES: dict[str, tuple[object, ...]] = {
 LEVELS = {"gzip": (1, 9), "lz4": (1, 17), "zstd": (-131_072, 22)}  # Kafka's limits of compression.*.level (KIP-390)
 PARTITIONERS = ("murmur2_random", "consistent_random")
 _LEVEL_NAMES = frozenset(f"compression_{codec}_level" for codec in LEVELS)
+# What Kafka's requests hold in 32 bits, and as strings of at most so many bytes.
+INT32 = frozenset(
+    {
+        "request_timeout_ms",
+        "default_api_timeout_ms",
+        "transaction_timeout_ms",
+        "fetch_min_bytes",
+        "fetch_max_wait_ms",
+        "fetch_max_bytes",
+        "max_partition_fetch_bytes",
+        "max_poll_interval_ms",
+        "session_timeout_ms",
+        "heartbeat_interval_ms",
+    }
+)
+NAMES = frozenset({"client_id", "transactional_id", "group_id", "group_instance_id", "client_rack"})
+MOST_NAME_BYTES = 2**15 - 1
 UPPER_CASE = frozenset({"security_protocol", "sasl_mechanism"})  # librdkafka takes them in either case
 
 
@@ -187,9 +204,15 @@ class CommonConfig:
         """What one setting demands of another. Raises ConfigurationError."""
         for setting in fields(self):
             value = getattr(self, setting.name)
-            lowest = 1 if setting.name in self.at_least_one else 0
-            if setting.name not in ("acks", "compression_level") and isinstance(value, (int, float)) and value < lowest:
-                raise ConfigurationError(f"{setting.name}={value}: must be at least {lowest}")
+            if isinstance(value, str):
+                _check_text(setting.name, value)
+            elif isinstance(value, (int, float)) and setting.name not in ("acks", "compression_level"):
+                lowest = 1 if setting.name in self.at_least_one else 0
+                if value < lowest:
+                    raise ConfigurationError(f"{setting.name}={value}: must be at least {lowest}")
+                most = 2**31 - 1 if setting.name in INT32 else 2**63 - 1
+                if value > most:
+                    raise ConfigurationError(f"{setting.name}={value}: must be at most {most}")
         self._check_security()
 
     def _check_security(self) -> None:
@@ -303,6 +326,8 @@ class ProducerConfig(CommonConfig):
 class ConsumerConfig(CommonConfig):
     """A consumer. Reads committed records unless told otherwise; commits only when asked unless told otherwise."""
 
+    at_least_one = CommonConfig.at_least_one | {"heartbeat_interval_ms", "max_poll_interval_ms"}
+
     group_id: str | None = None
     group_instance_id: str | None = None
     auto_offset_reset: str = "latest"
@@ -344,6 +369,15 @@ def _check_interceptors(interceptors: Sequence[Any], method: str) -> None:
     for interceptor in interceptors:
         if not callable(getattr(interceptor, method, None)):
             raise ConfigurationError(f"interceptors={interceptors!r:.80}: {interceptor!r:.80} has no method {method}")
+
+
+def _check_text(name: str, value: str) -> None:
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise ConfigurationError(f"{name} cannot be written in UTF-8") from None
+    if name in NAMES and size > MOST_NAME_BYTES:
+        raise ConfigurationError(f"{name} has {size} bytes; {MOST_NAME_BYTES} are possible")
 
 
 _JAAS_OPTION = re.compile(r"""(\w+)\s*=\s*("(?:[^"\\]|\\.)*"|'[^']*'|[^\s;"']+)""")

@@ -46,6 +46,16 @@ def test_commits_without_waiting(broker: BrokerUnderTest, admin: fencepost.Admin
     assert told[20:] == [(None, 20)], "close tells, too"
 
 
+def test_a_commit_for_a_topic_that_is_not_there_says_so(broker: BrokerUnderTest) -> None:
+    with (
+        fencepost.Consumer(
+            broker.bootstrap_servers, group_id=broker.name("g"), default_api_timeout_ms=2000
+        ) as consumer,
+        pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION"),
+    ):
+        consumer.commit({TP(broker.name("missing"), 0): 1})
+
+
 def test_lag_falls_to_nothing(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:
     topic = broker.name("t")
     admin.create_topic(topic, 1)

@@ -20,6 +20,7 @@ from fencepost.broker.security.listeners import listeners_of
 from fencepost.broker.server import BrokerServer, DirectoryInUse, new_event_loop
 from fencepost.broker.settings.table import InvalidSetting
 from fencepost.broker.settings.values import BrokerConfig
+from fencepost.cli.properties import read_properties
 
 __all__ = ["broker"]
 
@@ -83,7 +84,7 @@ def broker(
     """Run a broker.
 
     Prints "listening on HOST:PORT" when it answers, with more than one listener a line for each, those after the first
-    with their names; logs to stderr; SIGTERM and SIGINT end it cleanly.
+    with their names; logs to stderr; SIGTERM, SIGINT and SIGHUP end it cleanly.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_OneLine("%(asctime)s %(levelname)s %(name)s: %(message)s"))
@@ -92,8 +93,7 @@ def broker(
     if not separator or not port.isdecimal() or int(port) > _LARGEST_PORT:
         raise typer.BadParameter(f"{listen!r} is not HOST:PORT with a port from 0 to 65535", param_hint="--listen")
     try:
-        lines = _lines(config_file.read_text()) if config_file is not None else []
-        pairs = {"fsync": fsync, **_pairs(lines, "--config-file"), **_pairs(config or [], "--config")}
+        pairs = {"fsync": fsync, **_of_file(config_file), **_pairs(config or [])}
         data_dir = _data_directory(pairs, data_dir)
         settings = BrokerConfig(pairs)
         listeners_of(settings, host.strip("[]"), int(port))
@@ -125,8 +125,9 @@ def _run(server: BrokerServer, host: str, metrics_port: int | None) -> None:
 async def _serve(server: BrokerServer, metrics_host: str, metrics_port: int | None) -> None:
     end = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, end.set)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
+            loop.add_signal_handler(number, end.set)
     await server.start()
     for place, listener in enumerate(server.listeners):
         sys.stdout.write(f"listening on {listener.address}{f' as {listener.name}' if place else ''}\n")
@@ -163,15 +164,18 @@ def _data_directory(pairs: dict[str, str], data_dir: str) -> str:
     return data_dir or named
 
 
-def _lines(text: str) -> list[str]:
-    return [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+def _of_file(file: Path | None) -> dict[str, str]:
+    try:
+        return {} if file is None else read_properties(file)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--config-file") from error
 
 
-def _pairs(texts: list[str], option: str) -> dict[str, str]:
+def _pairs(texts: list[str]) -> dict[str, str]:
     pairs = {}
     for text in texts:
         key, separator, value = text.partition("=")
         if not separator:
-            raise typer.BadParameter(f"{text!r} is not KEY=VALUE", param_hint=option)
+            raise typer.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="--config")
         pairs[key.strip()] = value.strip()
     return pairs

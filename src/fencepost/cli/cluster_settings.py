@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import configparser
 import os
 from collections.abc import Mapping
 from dataclasses import fields
@@ -11,6 +10,7 @@ from typing import Annotated, Final
 
 import typer
 
+from fencepost.cli.properties import read_properties
 from fencepost.config import AdminConfig
 from fencepost.errors import ConfigurationError
 
@@ -53,18 +53,8 @@ def sink_options(settings: Mapping[str, str], decision_topic: str) -> tuple[str,
     return servers, {**options, "decision_topic": decision_topic, "step_timeout_ms": PATIENCE_MS}
 
 
-class _Properties(configparser.RawConfigParser):
-    def optionxform(self, optionstr: str) -> str:
-        return optionstr  # names are as they are written
-
-
 def _read(file: Path) -> dict[str, str]:
-    parser = _Properties(delimiters=("=", ":"), comment_prefixes=("#", "!"), strict=False, empty_lines_in_values=False)
     try:
-        parser.read_string("[client]\n" + file.read_text())
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"--command-config {file}: {error}") from error
-    except configparser.Error:
-        # Its words quote the line, which may hold a password.
-        raise ConfigurationError(f"--command-config {file}: a line is not NAME=VALUE") from None
-    return dict(parser["client"])
+        return read_properties(file)
+    except ValueError as error:
+        raise ConfigurationError(f"--command-config {error}") from error

@@ -9,6 +9,7 @@ import pytest
 
 from fencepost.cli.broker import _OneLine
 from fencepost.cli.main import main
+from fencepost.cli.properties import read_properties
 from fencepost.spark.options import SinkOptions
 
 
@@ -28,6 +29,42 @@ def test_a_foreign_directory_is_refused_with_words(tmp_path: Path, caplog: pytes
     assert ended.value.code == 1
     assert "it holds thesis.doc" in caplog.text
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.doc"]
+
+
+def test_a_properties_file_is_read_as_kafkas_programs_read_it(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_bytes(
+        b"\xef\xbb\xbflisteners=PLAINTEXT://127.0.0.1:0\r\n# one\r\n! another\r\n\r\n"
+        b"  log.retention.ms: 60000\nsuper.users = User:a;\\\n    User:b\nuser.note=a=b:c%d\nempty=\n"
+    )
+    assert read_properties(file) == {
+        "listeners": "PLAINTEXT://127.0.0.1:0",
+        "log.retention.ms": "60000",
+        "super.users": "User:a;User:b",
+        "user.note": "a=b:c%d",
+        "empty": "",
+    }
+
+
+@pytest.mark.parametrize("content", [b"listeners=PLAINTEXT://:0\nsecret\n", b"\xff\xfe\x00secret"])
+def test_a_file_that_is_none_is_refused_without_its_lines(
+    content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_bytes(content)
+    with pytest.raises(SystemExit) as ended:
+        main(["broker", "--listen", "127.0.0.1:0", "--config-file", str(file)])
+    told = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert "broker.conf" in told.replace("\n", "")
+    assert "secret" not in told
+
+
+def test_a_host_that_cannot_be_listened_on_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["broker", "--listen", "no.such.host.invalid:0"])
+    assert ended.value.code == 1
+    assert "cannot listen on no.such.host.invalid:0" in caplog.text
 
 
 def test_no_name_makes_a_line_of_its_own() -> None:

@@ -109,7 +109,7 @@ def test_nonsense_closes_only_its_own_connection(nonsense: bytes) -> None:
         assert ask(broker.bootstrap_servers)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_the_command_prints_where_it_listens_and_ends_cleanly(tmp_path: Path, number: signal.Signals) -> None:
     run = [sys.executable, "-m", "fencepost.cli.main", "broker", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path)]
     with subprocess.Popen(run, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

@@ -7,6 +7,7 @@ import ssl
 import subprocess
 import sys
 import typing
+from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
@@ -69,6 +70,11 @@ def test_kafkas_dotted_names_and_texts() -> None:
         ({"sasl_oauth_token_provider": "x"}, "must be a function"),
         ({"interceptors": 7}, "must be a list"),
         ({"enable_idempotence": 1}, "must be True or False"),
+        ({"transaction_timeout_ms": 2**31}, "transaction_timeout_ms=2147483648: must be at most 2147483647"),
+        ({"max_block_ms": 2**63}, "must be at most 9223372036854775807"),
+        ({"client_id": "\ud800"}, "client_id cannot be written in UTF-8"),
+        ({"transactional_id": "\udcff"}, "transactional_id cannot be written in UTF-8"),
+        ({"client_id": "\u00fc" * 16_384}, "client_id has 32768 bytes"),
     ],
 )
 def test_bad_settings_say_which_and_why(settings: dict[str, object], words: str) -> None:
@@ -120,6 +126,27 @@ def test_consumer_settings() -> None:
         ConsumerConfig.make({**SERVERS, "enable_auto_commit": True})
     with pytest.raises(errors.ConfigurationError, match="heartbeat_interval_ms"):
         ConsumerConfig.make({**SERVERS, "heartbeat_interval_ms": 50_000})
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"group_id": "\ud800"}, "group_id cannot be written in UTF-8"),
+        ({"group_id": "g", "group_instance_id": "i" * 32_768}, "group_instance_id has 32768 bytes"),
+        ({"group_id": "g", "session_timeout_ms": 2**31}, "session_timeout_ms=2147483648: must be at most"),
+        ({"fetch_min_bytes": 2**31}, "fetch_min_bytes=2147483648: must be at most"),
+        ({"group_id": "g", "heartbeat_interval_ms": 0}, "heartbeat_interval_ms=0: must be at least 1"),
+        ({"group_id": "g", "max_poll_interval_ms": 0}, "max_poll_interval_ms=0: must be at least 1"),
+    ],
+)
+def test_bad_settings_of_a_consumer(settings: dict[str, object], words: str) -> None:
+    with pytest.raises(errors.ConfigurationError, match=words):
+        ConsumerConfig.make({**SERVERS, **settings})
+
+
+def test_the_largest_settings_are_taken() -> None:
+    ProducerConfig.make({**SERVERS, "max_block_ms": 2**63 - 1, "transaction_timeout_ms": 2**31 - 1})
+    ConsumerConfig.make({**SERVERS, "group_id": "g" * 32_767, "fetch_max_bytes": 2**31 - 1})
 
 
 def test_the_tree_is_the_drawn_one() -> None:
@@ -289,6 +316,41 @@ def test_help_shows_the_settings_and_nothing_of_the_core(client: type, config: t
     assert "bootstrap_servers" in str(client.__init__.__doc__)  # type: ignore[misc]
     inner = {"cluster", "sender", "accumulator", "append", "full", "check_sending", "abort_after", "forked", "leave"}
     assert not inner & set(dir(client))
+
+
+def test_a_name_that_no_host_can_have_is_told() -> None:
+    with (
+        fencepost.Admin("a" * 70 + ".example:9092", default_api_timeout_ms=500) as admin,
+        pytest.raises(errors.KafkaError, match="cannot be the name of a host"),
+    ):
+        admin.list_topics()
+
+
+def test_an_error_that_is_kept_does_not_grow_with_each_raise() -> None:
+    def frames(call: Callable[[], object], expected: type[Exception]) -> list[int]:
+        found = []
+        for _ in range(3):
+            with pytest.raises(expected) as raised:
+                call()
+            found.append(len(raised.traceback))
+        return found
+
+    with fencepost.Broker() as broker, fencepost.Producer(broker.bootstrap_servers, transactional_id="x") as producer:
+        producer.init_transactions()
+        with fencepost.Producer(broker.bootstrap_servers, transactional_id="x") as other:
+            other.init_transactions()
+        producer.begin_transaction()
+        delivery = producer.send("t", b"v")
+        with pytest.raises(errors.ProducerFencedError):
+            producer.commit_transaction()
+        calls: list[tuple[Callable[[], object], type[Exception]]] = [
+            (producer.begin_transaction, errors.ProducerFencedError),
+            (producer.commit_transaction, errors.ProducerFencedError),
+            (lambda: producer.send("t", b"v"), errors.ProducerFencedError),
+            (delivery.result, errors.ProduceFailedError),
+        ]
+        for call, expected in calls:
+            assert len(set(frames(call, expected))) == 1
 
 
 def test_errors_come_with_the_package() -> None:

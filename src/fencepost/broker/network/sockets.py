@@ -55,10 +55,10 @@ def listening_sockets(host: str | None, port: int) -> list[socket.socket]:
             socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         ):
             found.append(socket.create_server(address[:2], family=family, backlog=_BACKLOG))
-    except OSError:
+    except OSError as error:
         for sock in found:
             sock.close()
-        raise
+        raise type(error)(error.errno, f"cannot listen on {host or '*'}:{port}: {error.strerror}") from error
     return found
 
 

@@ -58,7 +58,7 @@ class AsyncDelivery(tuple[Chunk, int]):
                     unhandled.release(chunk, index)
         if isinstance(fate, KafkaError):
             unhandled.claim(chunk, index)
-            raise fate
+            raise fate.with_traceback(None)  # kept: it would grow with each call
         return fate
 
 

@@ -42,7 +42,7 @@ class Delivery(tuple[Chunk, int]):
         """Where the record is. Raises ProduceFailedError, or KafkaTimeoutError after `timeout_s` (it goes on)."""
         fate = self._wait(timeout_s)
         if isinstance(fate, KafkaError):
-            raise fate
+            raise fate.with_traceback(None)  # kept: it would grow with each call
         return fate
 
     def exception(self, timeout_s: float | None = None) -> KafkaError | None:

@@ -92,7 +92,10 @@ class Commits:
     async def perform(self, positions: Committed, deadline_ms: int) -> None:
         """Queue a commit and wait for it (and so for all before it). Raises what it met with."""
         order = self.start(positions, deadline_ms)
-        if not await order.done.wait(deadline_ms - self._runtime.now_ms()) and not order.done.is_set():
+        await order.done.wait(deadline_ms - self._runtime.now_ms())
+        if self._current is order:
+            await order.done.wait()  # it has the same deadline, and tells what it met with
+        if not order.done.is_set():
             raise KafkaTimeoutError("commit: earlier commits are still on their way", outcome_unknown=True)
         if order.error is not None:
             raise order.error

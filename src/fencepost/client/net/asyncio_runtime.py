@@ -275,6 +275,8 @@ class AsyncioRuntime:
             return await self._opener(lambda: StreamProtocol(self.loop), host, port)
         except OSError as error:
             raise StreamClosed(f"{host}:{port}: {error}") from error
+        except UnicodeError as error:  # a label that is empty or too long
+            raise StreamClosed(f"{host}:{port}: that cannot be the name of a host ({error})") from error
 
     def random(self) -> float:
         return random.random()

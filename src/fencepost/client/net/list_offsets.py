@@ -121,6 +121,8 @@ def _take(
     """Move what was answered from `missing` to `found`; the last retriable error. Raises the others."""
     error: KafkaError | None = None
     for partition, (code, at) in answers.items():
+        if partition not in missing:
+            continue  # nobody asked for it
         if code == 0:
             found[partition] = at
             del missing[partition]

@@ -79,7 +79,7 @@ class ProducerCore:
         if self.closed:
             raise ClosedError("the producer is closed")
         if self.sender.fatal is not None:
-            raise self.sender.fatal
+            raise self.sender.fatal.with_traceback(None)
         if self.transactions is not None:
             self.transactions.check_sending()
 

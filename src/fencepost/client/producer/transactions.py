@@ -148,7 +148,7 @@ class Transactions:
 
     def _advance(self, event: TxnEvent) -> None:
         if self.state is TxnState.FATAL_ERROR and self.error is not None:
-            raise self.error
+            raise self.error.with_traceback(None)  # kept: it would grow with each call
         self.state = step(self.state, event)
 
     # --- init ---
@@ -246,7 +246,7 @@ class Transactions:
         if self.state is TxnState.ABORTABLE_ERROR and self.error is not None:
             raise TransactionAbortableError(f"the transaction failed, abort it: {self.error}") from self.error
         if self.state is TxnState.FATAL_ERROR and self.error is not None:
-            raise self.error
+            raise self.error.with_traceback(None)
         raise UsageError(f"send() needs an open transaction; the producer is in state {self.state.name}")
 
     async def prepare(self) -> PreparedTransaction:
@@ -440,7 +440,7 @@ class Transactions:
 
     def _raise_fatal(self) -> None:
         if self.state is TxnState.FATAL_ERROR and self.error is not None:
-            raise self.error
+            raise self.error.with_traceback(None)
 
     # --- enlisting, v1 ---
 
@@ -513,7 +513,7 @@ class Transactions:
                 await self._ask()
             self._raise_fatal()
             if self.error is not None:
-                raise self.error
+                raise self.error.with_traceback(None)
 
     async def _add_offsets(self, group: GroupMetadata) -> None:
         self._enlisted = True

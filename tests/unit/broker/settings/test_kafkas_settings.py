@@ -14,6 +14,7 @@ from fencepost.broker.settings.kafka_only import is_without_effect, why_refused
 from fencepost.broker.settings.table import BROKER_SETTINGS, LISTENER_SETTINGS, InvalidSetting
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.cli import broker as command
+from fencepost.cli.properties import read_properties
 
 NAMES = (Path(__file__).parents[3] / "golden" / "broker_settings.txt").read_text().split()
 
@@ -86,9 +87,10 @@ def test_a_value_that_asks_for_nothing_missing_is_taken(key: str, harmless: str,
         BrokerConfig({key: refused})
 
 
-def test_the_stock_server_properties_is_used_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_stock_server_properties_is_used_as_it_is(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     caplog.set_level(logging.WARNING)
-    pairs = command._pairs(command._lines(STOCK), "--config-file")
+    (tmp_path / "server.properties").write_text(STOCK)
+    pairs = read_properties(tmp_path / "server.properties")
     assert command._data_directory(pairs, "") == "/tmp/kraft-combined-logs"
     config = BrokerConfig(pairs)
     (listener,) = listeners_of(config, "127.0.0.1", 1)

@@ -92,6 +92,26 @@ def test_a_new_place_is_read_from_in_growing_pieces() -> None:
     assert asked[1][-1] == 131_072
 
 
+def test_an_offset_that_nobody_asked_for_is_passed_over() -> None:
+    broker = broker_with((0, 0, [b"a"]))
+
+    def another(version: int, request: Any) -> Any:
+        answer = broker.answer_2(version, request)
+        answer.topics[0].partitions[0].partition_index = 2**31 - 1
+        return answer
+
+    async def body(world: World) -> None:
+        broker.scripts[2].append(another)
+        core = consumer_of(world)
+        await core.assign([PLACE])
+        await core.seek_to_beginning()
+        assert await values_of(core, 1) == [b"a"]
+        await core.close()
+
+    run(body, broker)
+    assert len(broker.asked(2)) >= 2
+
+
 # --- fetch sessions ---
 
 
