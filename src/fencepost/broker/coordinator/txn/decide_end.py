@@ -80,8 +80,10 @@ def _end_with_client_pair(
     if request.bumping:
         return _end_nothing(now_ms, current, request, allocate)
     outcome = _outcome(current)
-    if outcome is None or current.client_transaction_version == BUMPING:
-        # Nothing was begun with this epoch: there is no EndTxn that this one could repeat.
+    has_bumped = current.client_transaction_version == BUMPING and current.last_bump is not BumpCause.NONE
+    if outcome is None or has_bumped:
+        # Nothing was begun with this epoch: there is no EndTxn that this one could repeat. A kept transaction's markers
+        # are bumped by v0-4, too, but its client has the pair that it ended it with.
         return _error(ErrorCode.INVALID_TXN_STATE)
     if outcome != request.commit:
         return _error(ErrorCode.INVALID_TXN_STATE)

@@ -84,6 +84,20 @@ def test_the_pair_of_the_records_cannot_end_a_kept_transaction() -> None:
     assert broker.end_code(kept) == 0
 
 
+@pytest.mark.parametrize("commit", [True, False])
+def test_an_old_end_of_a_kept_transaction_may_be_repeated(commit: bool) -> None:
+    """Below v5 the client keeps the pair: its answer was lost, and it asks with the same one."""
+    broker = Harness()
+    kept = broker.init_pair(pair=broker.open(), **KEEP_2PC)
+    assert broker.end_code(kept, commit, 4) == 0
+    (marker,) = broker.write_markers()
+    assert marker.producer_epoch == 1
+    for _ in range(2):
+        assert broker.end_code(kept, commit, 4) == 0
+        assert broker.end_code(kept, not commit, 4) == 48
+        broker.restart()
+
+
 def test_a_further_keep_fences_the_earlier_resolver() -> None:
     broker = Harness()
     prepared = broker.open(api_version=6, enable_two_phase=True)
