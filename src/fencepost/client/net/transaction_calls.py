@@ -1,11 +1,16 @@
-"""InitProducerId and EndTxn as calls, for whoever ends transactions: a producer, or a resolver without one."""
+"""InitProducerId, TxnOffsetCommit and EndTxn as calls: of a producer, or of a resolver without one."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from fencepost.client.net.cluster import AnyNode, Cluster, Coordinator, CoordinatorKind
 from fencepost.client.net.connection import Connection
+from fencepost.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
+from fencepost.protocol.messages import txn_offset_commit as toc
 from fencepost.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
@@ -56,3 +61,53 @@ async def end_txn(
         what=f"EndTxn of {request.transactional_id!r}",
     )
     return reply
+
+
+async def txn_offset_commit(
+    cluster: Cluster,
+    request: toc.TxnOffsetCommitRequest,
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    group: GroupMetadata,
+    deadline_ms: int,
+    *,
+    implicit: bool,
+) -> toc.TxnOffsetCommitResponse:
+    """TxnOffsetCommit of a producer's `request` with these positions; `offsets_code` of the reply is 0 or final.
+
+    `implicit`: the request itself adds the group to the transaction (KIP-890).
+    """
+    topics: dict[str, list[toc.TxnOffsetCommitRequestPartition]] = defaultdict(list)
+    for partition, position in offsets.items():
+        topics[partition.topic].append(
+            toc.TxnOffsetCommitRequestPartition(
+                partition_index=partition.partition,
+                committed_offset=position.offset,
+                committed_leader_epoch=position.leader_epoch,
+                committed_metadata=position.metadata,
+            )
+        )
+    known_member = group.member_id or group.group_instance_id is not None or group.generation_id >= 0
+    reply: toc.TxnOffsetCommitResponse = await cluster.call(
+        Coordinator(CoordinatorKind.GROUP, group.group_id),
+        replace(
+            request,
+            group_id=group.group_id,
+            generation_id=group.generation_id,
+            member_id=group.member_id,
+            group_instance_id=group.group_instance_id,
+            topics=[toc.TxnOffsetCommitRequestTopic(name=name, partitions=items) for name, items in topics.items()],
+        ),
+        # Without v3 the member would not be checked: a producer per partition would be needed (KIP-447).
+        (3 if known_member else 0, 5 if implicit else 4),
+        deadline_ms=deadline_ms,
+        code_of=offsets_code,
+    )
+    return reply
+
+
+def offsets_code(reply: toc.TxnOffsetCommitResponse) -> int:
+    """The first refusal of a TxnOffsetCommit, 0 when there is none."""
+    return next(
+        (partition.error_code for topic in reply.topics for partition in topic.partitions if partition.error_code != 0),
+        0,
+    )

@@ -321,6 +321,7 @@ class ProducerCore:
 
         True as well when init_transactions(keep_prepared=True) found it committed. PreparedTransactionLostError when it
         found nothing open and it was aborted (timed out), or nobody can tell what became of it.
+        Cancelled or unanswered (CommitFailedError, KafkaTimeoutError), it can be repeated until it says how it ended.
         """
         transactions = self._transactional()
         stored = PreparedTransaction.parse(prepared) if isinstance(prepared, str) else prepared

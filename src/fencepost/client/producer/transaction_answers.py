@@ -18,7 +18,6 @@ from fencepost.errors import (
 )
 from fencepost.protocol.codes import ErrorCode as E
 from fencepost.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
-from fencepost.protocol.messages.txn_offset_commit import TxnOffsetCommitResponse
 
 _ONLY_THE_ITEM: Final = (TopicAuthorizationError, GroupAuthorizationError, ConfigurationError, BrokerError)
 
@@ -50,11 +49,3 @@ def add_code(reply: AddPartitionsToTxnResponse) -> int:
         if result.partition_error_code != 0
     ]
     return next((code for code in codes if code != E.OPERATION_NOT_ATTEMPTED), codes[0] if codes else 0)
-
-
-def offsets_code(reply: TxnOffsetCommitResponse) -> int:
-    """The first refusal of a TxnOffsetCommit, 0 when there is none."""
-    return next(
-        (partition.error_code for topic in reply.topics for partition in topic.partitions if partition.error_code != 0),
-        0,
-    )

@@ -19,11 +19,17 @@ from uuid import UUID
 from fencepost.client.net import retry
 from fencepost.client.net.cluster import Cluster, Coordinator, CoordinatorKind
 from fencepost.client.net.retry import Action
-from fencepost.client.net.transaction_calls import TRANSACTION_VERSION, end_txn, init_producer_id
+from fencepost.client.net.transaction_calls import (
+    TRANSACTION_VERSION,
+    end_txn,
+    init_producer_id,
+    offsets_code,
+    txn_offset_commit,
+)
 from fencepost.client.prepared import PreparedTransaction, was_committed
 from fencepost.client.producer.delivery_reports import made_anew
 from fencepost.client.producer.sender import Sender
-from fencepost.client.producer.transaction_answers import abortable, add_code, is_fatal, offsets_code
+from fencepost.client.producer.transaction_answers import abortable, add_code, is_fatal
 from fencepost.client.producer.transaction_states import TxnEvent, TxnState, step
 from fencepost.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from fencepost.config import ProducerConfig
@@ -45,7 +51,6 @@ from fencepost.errors import (
 )
 from fencepost.protocol.codes import ErrorCode as E
 from fencepost.protocol.codes import describe
-from fencepost.protocol.messages import txn_offset_commit as toc
 from fencepost.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from fencepost.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -58,6 +63,7 @@ from fencepost.protocol.messages.describe_transactions import (
 )
 from fencepost.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from fencepost.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 T = TypeVar("T")
 
@@ -88,8 +94,8 @@ class Transactions:
         self._adding = False
         self._groups: set[str] = set()
         self._topics: dict[str, UUID] = {}  # those with records of this producer id and epoch
-        self._kept: PreparedTransaction | None = None
-        self._completed: PreparedTransaction | None = None  # committed by `complete` last
+        self._prepared: PreparedTransaction | None = None  # by `prepare`, or before this producer and kept
+        self._completed: PreparedTransaction | None = None  # the last of those that was committed
         self._found: TransactionState | None = None  # what was there before init_transactions(keep_prepared=True)
         self._busy = False
 
@@ -181,12 +187,12 @@ class Transactions:
         self._start_afresh(reply.producer_id, reply.producer_epoch)
         self.implicit = self._cluster.features.get(TRANSACTION_VERSION, 0) >= 2
         if keep_prepared and reply.ongoing_txn_producer_id >= 0:
-            self._kept = PreparedTransaction(reply.ongoing_txn_producer_id, reply.ongoing_txn_producer_epoch)
+            self._prepared = PreparedTransaction(reply.ongoing_txn_producer_id, reply.ongoing_txn_producer_epoch)
             self._enlisted = True
             self._advance(TxnEvent.KEPT)
         else:
             self._advance(TxnEvent.INITIALIZED)
-        return self._kept
+        return self._prepared
 
     async def _init_producer_id(self, keep_prepared: bool, *, current: bool) -> InitProducerIdResponse:
         request = InitProducerIdRequest(
@@ -220,7 +226,7 @@ class Transactions:
         self._added.clear()
         self._wanted.clear()
         self._groups.clear()
-        self._kept = None
+        self._prepared = None
         self.error = None
         if producer_id >= 0:
             self._topics.clear()
@@ -256,18 +262,23 @@ class Transactions:
             self._sender.wake()
         await self._raise_failure()
         self._advance(TxnEvent.PREPARE)
-        return self._kept or PreparedTransaction(self._sender.producer_id, self._sender.epoch)
+        self._prepared = self._prepared or PreparedTransaction(self._sender.producer_id, self._sender.epoch)
+        return self._prepared
 
     async def complete(self, prepared: PreparedTransaction) -> bool:
-        """Commit if `prepared` is the transaction that is prepared here, else abort it. True when it is committed."""
+        """Commit if `prepared` is the transaction that is prepared here, else abort it. True when it is committed.
+
+        Raises as `commit` or `abort` do, and can then be repeated as they can (KIP-939).
+        """
         if self.state is TxnState.READY:
             return prepared == self._completed or was_committed(self._id, prepared, self._found)
-        if self.state is not TxnState.PREPARED:
+        await self._raise_failure()
+        mine = self._prepared
+        unanswered = TxnState.COMMITTING if mine == prepared else TxnState.ABORTING
+        if mine is None or self.state not in (TxnState.PREPARED, unanswered):
             raise UsageError(f"complete needs a prepared transaction; the producer is in state {self.state.name}")
-        mine = self._kept or PreparedTransaction(self._sender.producer_id, self._sender.epoch)
         if mine == prepared:
             await self.commit()
-            self._completed = prepared
             return True
         await self.abort()
         return False
@@ -282,7 +293,7 @@ class Transactions:
         await self._sender.flush()
         await self._raise_failure()
         if not self._enlisted:
-            self._advance(TxnEvent.ENDED)
+            self._committed(-1, -1)
             return
         try:
             reply = await self._end(commit=True)
@@ -300,11 +311,15 @@ class Transactions:
             self._commit_unanswered = True  # cancelled: the request may be on its way
             raise
         if reply.error_code == 0:
-            self._start_afresh(reply.producer_id, reply.producer_epoch)
-            self._advance(TxnEvent.ENDED)
+            self._committed(reply.producer_id, reply.producer_epoch)
             return
         self._end_refused(reply.error_code, "commit")
         await self._raise_failure()
+
+    def _committed(self, producer_id: int, epoch: int) -> None:
+        self._completed = self._prepared or self._completed
+        self._start_afresh(producer_id, epoch)
+        self._advance(TxnEvent.ENDED)
 
     async def _end(self, *, commit: bool) -> EndTxnResponse:
         request = EndTxnRequest(
@@ -419,6 +434,8 @@ class Transactions:
                 self._start_afresh(reply.producer_id, reply.producer_epoch)
             return
         committed = self._commit_unanswered and reply.error_code == E.INVALID_TXN_STATE
+        if committed:
+            self._completed = self._prepared or self._completed
         self._end_refused(reply.error_code, "abort")
         self._raise_fatal()
         if self._suspicious:
@@ -539,34 +556,17 @@ class Transactions:
         if self.state is not TxnState.IN_TRANSACTION:
             return
         self._enlisted = True
-        topics: dict[str, list[toc.TxnOffsetCommitRequestPartition]] = defaultdict(list)
-        for partition, position in offsets.items():
-            topics[partition.topic].append(
-                toc.TxnOffsetCommitRequestPartition(
-                    partition_index=partition.partition,
-                    committed_offset=position.offset,
-                    committed_leader_epoch=position.leader_epoch,
-                    committed_metadata=position.metadata,
-                )
-            )
-        request = toc.TxnOffsetCommitRequest(
-            transactional_id=self._id,
-            group_id=group.group_id,
-            producer_id=self._sender.producer_id,
-            producer_epoch=self._sender.epoch,
-            generation_id=group.generation_id,
-            member_id=group.member_id,
-            group_instance_id=group.group_instance_id,
-            topics=[toc.TxnOffsetCommitRequestTopic(name=name, partitions=items) for name, items in topics.items()],
-        )
-        known_member = group.member_id or group.group_instance_id is not None or group.generation_id >= 0
-        reply = await self._cluster.call(
-            Coordinator(CoordinatorKind.GROUP, group.group_id),
-            request,
-            # Without v3 the member would not be checked: a producer per partition would be needed (KIP-447).
-            (3 if known_member else 0, 5 if self.implicit else 4),
-            deadline_ms=self._deadline(),
-            code_of=offsets_code,
+        reply = await txn_offset_commit(
+            self._cluster,
+            TxnOffsetCommitRequest(
+                transactional_id=self._id,
+                producer_id=self._sender.producer_id,
+                producer_epoch=self._sender.epoch,
+            ),
+            offsets,
+            group,
+            self._deadline(),
+            implicit=self.implicit,
         )
         code = offsets_code(reply)
         if code != 0:

@@ -85,6 +85,19 @@ def test_a_cancelled_commit_can_be_repeated() -> None:
     try_each_step(body)
 
 
+def test_a_cancelled_completion_can_be_repeated() -> None:
+    async def body(world: World, producer: ProducerCore, coordinator: Coordinator, steps: int) -> bool:
+        stored = await producer.prepare_transaction()
+        cut = await cancelled_after(steps, producer.complete_transaction(stored))  # type: ignore[arg-type]
+        if cut:
+            assert await producer.complete_transaction(stored) is True
+        assert await producer.complete_transaction(stored) is True
+        assert coordinator.ended == {0: True}
+        return cut
+
+    try_each_step(body)
+
+
 def test_an_abort_after_a_cancelled_commit_tells_the_truth() -> None:
     async def body(world: World, producer: ProducerCore, coordinator: Coordinator, steps: int) -> bool:
         cut = await cancelled_after(steps, producer.commit_transaction())

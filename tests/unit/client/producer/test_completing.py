@@ -1,11 +1,22 @@
-"""`complete_transaction` after a restart: what was committed is told from what is lost."""
+"""`complete_transaction` after a restart tells what was committed from what is lost; unanswered, it can be repeated."""
 
 from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
 
 import pytest
 
 import fencepost
-from fencepost.errors import PreparedTransactionLostError
+from fencepost.client.prepared import PreparedTransaction
+from fencepost.errors import (
+    CommitFailedError,
+    KafkaTimeoutError,
+    PreparedTransactionLostError,
+    TransactionCommittedError,
+    UsageError,
+)
+from fencepost.testing import read_all
 
 
 @pytest.mark.parametrize("level", [1, 2])
@@ -36,3 +47,111 @@ def test_a_prepared_transaction_that_is_over_is_told_by_its_end(end: str, level:
             with second.transaction():
                 second.send("t", b"w")
         first.close(0)
+
+
+@pytest.fixture(params=[1, 2])
+def broker(request: pytest.FixtureRequest) -> Iterator[fencepost.Broker]:
+    """One for each version of the protocol of transactions."""
+    settings = {"transaction.two.phase.commit.enable": True, "transaction.version": request.param}
+    with fencepost.Broker(settings) as running:
+        yield running
+
+
+def prepared(broker: fencepost.Broker) -> tuple[fencepost.Producer, PreparedTransaction]:
+    producer = fencepost.Producer(
+        broker.bootstrap_servers, transactional_id="x", max_block_ms=500, request_timeout_ms=200
+    )
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send("t", b"v")
+    return producer, producer.prepare_transaction()
+
+
+def commit_unanswered(broker: fencepost.Broker, producer: fencepost.Producer, stored: PreparedTransaction) -> None:
+    with broker.faults.drop_reply("EndTxn", times=None) as lost, pytest.raises(CommitFailedError) as raised:
+        producer.complete_transaction(stored)
+    assert raised.value.outcome_unknown
+    assert lost.hits > 0
+
+
+def test_a_commit_without_an_answer_is_completed_again(broker: fencepost.Broker) -> None:
+    producer, stored = prepared(broker)
+    with producer:
+        commit_unanswered(broker, producer, stored)
+        assert producer.complete_transaction(stored) is True
+        assert producer.complete_transaction(stored) is True
+        with producer.transaction():
+            producer.send("t", b"w")
+    assert [record.value for record in read_all(broker, "t")] == [b"v", b"w"]
+
+
+@pytest.mark.parametrize("broker", [2], indirect=True)
+def test_a_commit_that_a_restart_found_prepared_is_completed_again(broker: fencepost.Broker) -> None:
+    first, stored = prepared(broker)
+    second = fencepost.Producer(
+        broker.bootstrap_servers, transactional_id="x", max_block_ms=500, request_timeout_ms=200
+    )
+    with second:
+        assert second.init_transactions(keep_prepared=True) == stored
+        commit_unanswered(broker, second, stored)
+        assert second.complete_transaction(stored) is True
+    assert [record.value for record in read_all(broker, "t")] == [b"v"]
+    first.close(0)
+
+
+def test_an_unanswered_completion_may_be_finished_by_a_commit_or_told_by_an_abort(broker: fencepost.Broker) -> None:
+    producer, stored = prepared(broker)
+    with producer:
+        commit_unanswered(broker, producer, stored)
+        producer.commit_transaction()
+        assert producer.complete_transaction(stored) is True
+        producer.begin_transaction()
+        producer.send("t", b"w")
+        stored = producer.prepare_transaction()
+        commit_unanswered(broker, producer, stored)
+        with pytest.raises(TransactionCommittedError):
+            producer.abort_transaction()
+        assert producer.complete_transaction(stored) is True
+    assert [record.value for record in read_all(broker, "t")] == [b"v", b"w"]
+
+
+def test_an_abort_without_an_answer_is_completed_again_as_an_abort_alone(broker: fencepost.Broker) -> None:
+    producer, mine = prepared(broker)
+    other = PreparedTransaction(mine.producer_id, mine.epoch + 7)
+    with producer:
+        with broker.faults.drop_reply("EndTxn", times=None) as lost, pytest.raises(KafkaTimeoutError):
+            producer.complete_transaction(other)
+        assert lost.hits > 0
+        with pytest.raises(UsageError, match="ABORTING"):
+            producer.complete_transaction(mine)
+        assert producer.complete_transaction(other) is False
+    assert read_all(broker, "t") == []
+
+
+def test_what_is_being_committed_is_not_completed_as_another(broker: fencepost.Broker) -> None:
+    producer, mine = prepared(broker)
+    with producer:
+        commit_unanswered(broker, producer, mine)
+        with pytest.raises(UsageError, match="COMMITTING"):
+            producer.complete_transaction(PreparedTransaction(mine.producer_id, mine.epoch + 7))
+        assert producer.complete_transaction(mine) is True
+
+
+def test_a_cancelled_completion_is_repeated(broker: fencepost.Broker) -> None:
+    async def body() -> None:
+        async with fencepost.AsyncProducer(broker.bootstrap_servers, transactional_id="x") as producer:
+            await producer.init_transactions()
+            producer.begin_transaction()
+            await producer.send("t", b"v")
+            stored = await producer.prepare_transaction()
+            with broker.faults.swallow("EndTxn") as swallowed:
+                completing = asyncio.ensure_future(producer.complete_transaction(stored))
+                await asyncio.to_thread(swallowed.wait, 1, 10)
+                completing.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await completing
+            broker.faults.disconnect()
+            assert await producer.complete_transaction(stored) is True
+
+    asyncio.run(body())
+    assert [record.value for record in read_all(broker, "t")] == [b"v"]
