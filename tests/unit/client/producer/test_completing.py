@@ -85,7 +85,6 @@ def test_a_commit_without_an_answer_is_completed_again(broker: fencepost.Broker)
     assert [record.value for record in read_all(broker, "t")] == [b"v", b"w"]
 
 
-@pytest.mark.parametrize("broker", [2], indirect=True)
 def test_a_commit_that_a_restart_found_prepared_is_completed_again(broker: fencepost.Broker) -> None:
     first, stored = prepared(broker)
     second = fencepost.Producer(
