@@ -16,6 +16,7 @@ from fencepost.errors import (
     BufferFullError,
     ClosedError,
     CommitFailedError,
+    ConfigurationError,
     FatalError,
     KafkaError,
     KafkaTimeoutError,
@@ -257,10 +258,11 @@ def test_a_record_without_a_place_does_not_fail_those_beside_it() -> None:
             producer.append("t", b"b", partition=9),
             producer.append("t", b"c", b"key"),
             producer.append("t", b"d", partition=1),
-            producer.append("t", b"e", partition=-1),
         ]
+        with pytest.raises(ConfigurationError, match="partition is -1"):
+            producer.append("t", b"e", partition=-1)
         fates = [await world.fate(one) for one in sent]
-        assert [isinstance(one, ProduceFailedError) for one in fates] == [False, True, False, False, True]
+        assert [isinstance(one, ProduceFailedError) for one in fates] == [False, True, False, False]
         assert "partition 9 of 't', which has 2" in str(fates[1])
         assert fates[3].partition == 1
         await producer.close()
