@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +12,7 @@ from fencepost.protocol import codec, produce_wire
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.errors import MalformedMessage
 from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.support.differential.drawing import ProducerId
+from tests.support.differential.drawing import BAD_NAMES, INTERNAL, ProducerId
 from tests.support.raw_client import Closed, RawClient
 
 PATIENCE_S = 2.0
@@ -29,7 +28,7 @@ NOT_COMPARED = frozenset(
     total_bytes transaction_start_time_ms usable_bytes
     """.split()
 )
-OF_A_RUN = re.compile(r"d\d+-[0-9a-f]{6}")
+SHARED = frozenset({*INTERNAL, *BAD_NAMES, "missing"})  # of the names that every run uses
 LISTED = ("ListedGroup", "TransactionState")
 NODES = frozenset({"leader_id", "node_id", "broker_id", "replica_nodes", "isr_nodes", "coordinator_id", "leader"})
 
@@ -84,13 +83,12 @@ class Side:
                 self._topic_ids[topic.name] = topic.topic_id
                 self._names[("topic", topic.topic_id)] = f"the id of {topic.name}"
 
-    def _is_of_another_run(self, element: Any) -> bool:
-        """Groups and transactions without a name, and what others made: a broker is compared by many runs."""
-        name = name_of(element)
-        found = OF_A_RUN.match(name)
+    def _is_of_others(self, element: Any) -> bool:
+        """Groups, transactions and topics that others made: a broker is compared by many runs, and has other users."""
         if type(element).__name__ in LISTED:
-            return not name.startswith(self._run)
-        return found is not None and found[0] != self._run
+            return not name_of(element).startswith(self._run)
+        name = name_of(element)
+        return bool(name) and name not in SHARED and not name.startswith(self._run)
 
     # --- questions ---
 
@@ -139,7 +137,7 @@ class Side:
         if isinstance(answer, produce_wire.RecordError):
             return answer.batch_index
         if isinstance(answer, list | tuple):
-            shown = [self.masked(element, field) for element in answer if not self._is_of_another_run(element)]
+            shown = [self.masked(element, field) for element in answer if not self._is_of_others(element)]
             return sorted(shown, key=repr)
         if isinstance(answer, UUID):
             return self._names.get(("topic", answer), str(answer))

@@ -58,7 +58,7 @@ def test_our_client_commits_thousands_of_partitions(broker: Broker) -> None:
     offsets = {TopicPartition("wide", partition): partition + 1 for partition in range(WIDE)}
     with Consumer(broker.bootstrap_servers, group_id="plain") as consumer:
         consumer.commit(offsets)
-        assert {key: it.offset for key, it in consumer.committed(offsets).items()} == offsets
+        assert {key: it.offset for key, it in consumer.committed(list(offsets)).items()} == offsets
     with Producer(broker.bootstrap_servers, transactional_id="wide") as producer:
         producer.init_transactions()
         producer.begin_transaction()
