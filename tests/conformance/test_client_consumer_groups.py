@@ -210,7 +210,7 @@ def test_a_second_static_member_fences_the_first(
 def test_topics_by_pattern(
     broker: BrokerUnderTest, admin: fencepost.Admin, closing: ExitStack, settings: dict[str, Any]
 ) -> None:
-    """Whole names match; topics that come later are found, as are new partitions."""
+    """Whole names match; topics that come later are found, as are new partitions; names take a pattern's place."""
     prefix, group = broker.name("p"), broker.name("g")
     for name in (f"{prefix}-a", f"{prefix}-b", f"x{prefix}-c"):
         admin.create_topic(name, 1)
@@ -226,6 +226,8 @@ def test_topics_by_pattern(
         TP(f"{prefix}-d", 0),
         TP(f"{prefix}-d", 1),
     ]
+    consumer.subscribe([f"x{prefix}-c"])
+    poll_until([consumer], lambda: consumer.assignment() == [TP(f"x{prefix}-c", 0)])
 
 
 @pytest.mark.parametrize("settings", PROTOCOLS)

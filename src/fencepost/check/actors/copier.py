@@ -24,7 +24,7 @@ INPUT: Final = "input"
 OUTPUT: Final = "output"
 OUTPUT_PARTITIONS: Final = 2
 COPIES_OF: Final = " in "
-"""A copy's value is its record's value, this, and the transaction that copied it: values are unique in a history."""
+"""A copy's value is its record's value, this, and its place in what one life copied: values are unique in a history."""
 
 
 class Copier(Actor):
@@ -104,8 +104,8 @@ class Copier(Actor):
         self, process: Process, producer: ProducerCore, consumer: ConsumerCore, records: list[Record], copy: Transaction
     ) -> None:
         async with TransactionBlock(producer, consumer):
-            for record in records:
-                value = f"{(record.value or b'').decode()}{COPIES_OF}{copy.producer}-{copy.number}"
+            for index, record in enumerate(records):
+                value = f"{(record.value or b'').decode()}{COPIES_OF}{copy.producer}-{copy.number}-{index}"
                 await self.work(process)
                 self.write(producer, copy, TopicPartition(OUTPUT, record.offset % OUTPUT_PARTITIONS), value)
             copy.outcome = Outcome.UNKNOWN

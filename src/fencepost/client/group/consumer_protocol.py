@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from base64 import urlsafe_b64encode
 from collections import defaultdict
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from fencepost.client.group.committed_offsets import GROUP_LANE
@@ -56,6 +56,13 @@ def new_member_id(runtime: Runtime) -> str:
     return urlsafe_b64encode(bits).rstrip(b"=").decode()
 
 
+class Subscribed(NamedTuple):
+    """What is subscribed to: topics, or an expression that the broker matches."""
+
+    names: tuple[str, ...]
+    regex: str | None
+
+
 class ConsumerProtocolMember(Member):
     """One member of a KIP-848 group. `generation_id` is the member epoch, -1 while it has none."""
 
@@ -66,8 +73,8 @@ class ConsumerProtocolMember(Member):
         self._goal: set[tuple[UUID, int]] = set()
         self._ids: dict[TopicPartition, UUID] = {}  # of what is owned
         self._regex: bool | None = None  # whether the broker matches the pattern; None: not known yet
-        self._said: tuple[str, ...] | None = None  # the topic names that the coordinator knows
-        self._whole = True  # the next heartbeat says everything
+        self._known: Subscribed | None = None  # what the coordinator has; None: the next heartbeat says everything
+        self._has_regex = False  # whether the coordinator may have one
         self._interval_ms = config.heartbeat_interval_ms
         self._wake = self._runtime.event()  # beat now
         self._moved = self._runtime.event()  # a heartbeat brought something
@@ -88,7 +95,6 @@ class ConsumerProtocolMember(Member):
         self.topics = wanted
         self._regex = None
         self._look_again_ms = 0
-        self._whole = True
         if self.state is _S.LEFT:
             self.state = _S.UNJOINED
         self._wake.set()
@@ -199,7 +205,6 @@ class ConsumerProtocolMember(Member):
                 pause_ms = await self._beat_once()
             except RetriableError as error:
                 self._metrics.heartbeat_failed_total += 1
-                self._whole = True  # nobody knows whether it arrived
                 self._awaiting = f"another heartbeat after: {error}"
                 log.warning("group %r: heartbeat failed: %s", self._group_id, error)
                 self._cluster.forget_coordinator(self._target)
@@ -218,25 +223,33 @@ class ConsumerProtocolMember(Member):
         connection = await self._cluster.reach(self._target, deadline_ms, GROUP_LANE)
         await self._choose_regex(connection.version(ConsumerGroupHeartbeatRequest.API_KEY, 0, 1), deadline_ms)
         if self.state in (_S.UNJOINED, _S.JOINING):
-            self._whole = True
+            self._known = None
             self.state = step(self.state, _E.JOIN)
-        request, sent = self._request()
-        acknowledging = self.state is _S.ACKNOWLEDGING
+        wanted = self._wanted()
+        acknowledging = False
+
+        def request() -> ConsumerGroupHeartbeatRequest:
+            nonlocal acknowledging
+            acknowledging = self.state is _S.ACKNOWLEDGING
+            return self._request(wanted)
+
+        self._has_regex = self._has_regex or wanted.regex is not None
         self._metrics.heartbeat_total += 1
         reply: ConsumerGroupHeartbeatResponse = await self._cluster.call(
             self._target,
-            request,
-            (REGEX_VERSION if request.subscribed_topic_regex else 0, 1),
+            request(),
+            (REGEX_VERSION if self._has_regex else 0, 1),
             deadline_ms=deadline_ms,
             code_of=lambda answer: int(answer.error_code),
             lane=GROUP_LANE,
+            again=request,
         )
         if self.state in (_S.LEFT, _S.FENCED):
             return self._interval_ms
         if reply.error_code != 0:
             return self._refused(reply)
         self._unreleased_since_ms = None
-        self._whole, self._said = False, sent
+        self._known, self._has_regex = wanted, wanted.regex is not None
         self._interval_ms = reply.heartbeat_interval_ms or self._interval_ms
         self.generation_id = reply.member_epoch
         self.member_id = reply.member_id or self.member_id
@@ -256,17 +269,23 @@ class ConsumerProtocolMember(Member):
 
     async def _choose_regex(self, version: int, deadline_ms: int) -> None:
         """Whether the broker matches the pattern. One with flags is matched here: they do not travel."""
-        pattern = self.topics.pattern
-        if pattern is None or self._regex is not None:
-            return
-        plain = pattern.flags & ~32 == 0  # re.UNICODE is always on
-        self._regex = version >= REGEX_VERSION and plain
-        if not self._regex:
-            await self.topics.match(self._cluster, deadline_ms)
+        while (pattern := self.topics.pattern) is not None and self._regex is None:
+            plain = pattern.flags & ~32 == 0  # re.UNICODE is always on
+            self._regex = version >= REGEX_VERSION and plain
+            if not self._regex:
+                await self.topics.match(self._cluster, deadline_ms)  # another subscription may come meanwhile
 
-    def _request(self) -> tuple[ConsumerGroupHeartbeatRequest, tuple[str, ...]]:
-        """The heartbeat, and the topic names that the coordinator then knows. What it knows already is left out."""
-        names = tuple(self.topics.names_now())
+    def _wanted(self) -> Subscribed:
+        pattern = self.topics.pattern if self._regex else None
+        return Subscribed(tuple(self.topics.names_now()), pattern.pattern if pattern is not None else None)
+
+    def _request(self, wanted: Subscribed) -> ConsumerGroupHeartbeatRequest:
+        """The heartbeat, without what the coordinator has.
+
+        Until it is answered, nobody knows whether it arrived: what is sent meanwhile says everything. An assignment
+        comes with a single answer; it is repeated to those only who say everything.
+        """
+        known, self._known = self._known, None
         request = ConsumerGroupHeartbeatRequest(
             group_id=self._group_id,
             member_id=self.member_id,
@@ -274,15 +293,15 @@ class ConsumerProtocolMember(Member):
             instance_id=self._config.group_instance_id,
             topic_partitions=None,
         )
-        if self._whole:
+        if known is None:
             request.rack_id = self._config.client_rack or None
             request.rebalance_timeout_ms = self._config.max_poll_interval_ms
             request.server_assignor = self._config.group_remote_assignor
-            if self._regex and self.topics.pattern is not None:
-                request.subscribed_topic_regex = self.topics.pattern.pattern
-        if self._whole or names != self._said:
-            request.subscribed_topic_names = names
-        if self._whole or self.state is _S.ACKNOWLEDGING:
+        if known is None or known.names != wanted.names:
+            request.subscribed_topic_names = wanted.names
+        if self._has_regex and (known is None or known.regex != wanted.regex):
+            request.subscribed_topic_regex = wanted.regex or ""  # what is left out stays
+        if known is None or self.state is _S.ACKNOWLEDGING:
             owned: dict[UUID, list[int]] = defaultdict(list)
             if self.state is not _S.JOINING:
                 for partition in self.assignment:
@@ -290,7 +309,7 @@ class ConsumerProtocolMember(Member):
             request.topic_partitions = [
                 TopicPartitions(topic_id=topic_id, partitions=numbers) for topic_id, numbers in owned.items()
             ]
-        return request, names
+        return request
 
     def _refused(self, reply: ConsumerGroupHeartbeatResponse) -> float:
         """Take a refusal; how long to wait before the next heartbeat. Raises what ends the membership."""
@@ -320,7 +339,7 @@ class ConsumerProtocolMember(Member):
     def _forget(self, event: ConsumerMemberEvent) -> None:
         """Not a member any more."""
         self.generation_id = -1
-        self._goal, self._said, self._whole = set(), None, True
+        self._goal, self._known = set(), None
         self._set(event)
 
     # --- leaving ---

@@ -517,8 +517,11 @@ class Cluster:
         server_ms: float = 0,
         what: str = "",
         lane: str = "",
+        again: Callable[[], Message] | None = None,
     ) -> Any:
         """Send, and again while `code_of(reply)` or the connection says that it may help, until the deadline.
+
+        `again` makes the message of each further attempt, where the broker may have taken the one before.
 
         Returns the reply, with a code that is 0 or not retriable: judging that is the caller's. Raises
         KafkaTimeoutError with the last error as cause (`outcome_unknown` when a request was sent and not answered),
@@ -565,6 +568,7 @@ class Cluster:
                 timeout.outcome_unknown = timeout.outcome_unknown or unknown
                 raise
             attempt += 1
+            message = again() if again is not None else message
 
     def _lost(self, target: Target) -> None:
         if isinstance(target, Coordinator):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from typing import Any
 
 import pytest
@@ -462,48 +461,6 @@ def test_a_stale_member_epoch_is_committed_again_with_the_new_one() -> None:
 
     run(body, broker)
     assert [one.generation_id_or_member_epoch for one in broker.asked(8)][:2] == [1, 9]
-
-
-def test_kip_848_heartbeats_say_only_what_is_new() -> None:
-    broker = broker_with((0, 0, [b"a"]))
-
-    async def body(world: World) -> None:
-        core, _ = await joined(world, group_protocol="consumer", group_remote_assignor="range", client_rack="r")
-        await core.poll(3000)
-        await core.close()
-
-    run(body, broker)
-    first, acknowledgement, *later, last = broker.asked(68)
-    assert (first.member_epoch, first.rack_id, first.server_assignor) == (0, "r", "range")
-    assert (list(first.subscribed_topic_names), first.topic_partitions) == ([TOPIC], [])
-    assert first.rebalance_timeout_ms == 300_000
-    assert [(one.topic_id, list(one.partitions)) for one in acknowledgement.topic_partitions] == [
-        (topic_id(TOPIC), [0])
-    ]
-    assert acknowledgement.subscribed_topic_names is None
-    assert later
-    assert all(one.topic_partitions is None and one.rebalance_timeout_ms == -1 for one in later)
-    assert last.member_epoch == -1
-
-
-@pytest.mark.parametrize(
-    ("pattern", "matched_by_broker"),
-    [("t.*", True), (re.compile("t.*"), True), (re.compile("T.*", re.IGNORECASE), False)],
-)
-def test_patterns_are_the_brokers_where_it_understands_them(pattern: Any, matched_by_broker: bool) -> None:
-    broker = broker_with((0, 0, [b"a"]))
-
-    async def body(world: World) -> None:
-        core = consumer_of(world, **GROUP, group_protocol="consumer")
-        await core.subscribe(pattern=pattern)
-        assert await values_of(core, 1) == [b"a"]
-        assert core.subscription() == [TOPIC]
-        await core.close()
-
-    run(body, broker)
-    first = broker.asked(68)[0]
-    assert first.subscribed_topic_regex == ("t.*" if matched_by_broker else None)
-    assert list(first.subscribed_topic_names or ()) == ([] if matched_by_broker else [TOPIC])
 
 
 def test_heartbeats_go_on_while_the_application_is_slow_to_rejoin() -> None:
