@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import shutil
 import signal
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -129,12 +131,13 @@ async def _serve(server: BrokerServer, metrics_host: str, metrics_port: int | No
         if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
             loop.add_signal_handler(number, end.set)
     await server.start()
-    for place, listener in enumerate(server.listeners):
-        sys.stdout.write(f"listening on {listener.address}{f' as {listener.name}' if place else ''}\n")
-    sys.stdout.flush()
     ended = asyncio.ensure_future(end.wait())
     end_metrics = None
     try:
+        _tell(
+            f"listening on {listener.address}{f' as {listener.name}' if place else ''}"
+            for place, listener in enumerate(server.listeners)
+        )
         if metrics_port is not None:
             port, end_metrics = serve_metrics(
                 lambda: asyncio.run_coroutine_threadsafe(server.snapshot(), loop).result(_METRICS_PATIENCE_S),
@@ -150,6 +153,21 @@ async def _serve(server: BrokerServer, metrics_host: str, metrics_port: int | No
         await server.stop()
     if server.failed.done():
         server.failed.result()
+
+
+def _tell(lines: Iterable[str]) -> None:
+    """Write to standard output; to the log if that is closed, or nobody reads there."""
+    text = "\n".join(lines)
+    try:
+        if sys.stdout is None:
+            raise OSError("standard output is closed")
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+    except OSError as error:
+        for line in text.splitlines():
+            logging.getLogger("fencepost.broker").warning("%s; that could not be written: %s", line, error)
+        # What its buffer holds would fail again when the program ends.
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (until then)
 
 
 def _data_directory(pairs: dict[str, str], data_dir: str) -> str:

@@ -5,6 +5,7 @@ A command is a module with a `typer.Typer` app or a plain function; "module:name
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -34,6 +35,7 @@ COMMANDS: Mapping[str, Command] = {
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command that the arguments name; exits with its status."""
+    _occupy_standard_descriptors()
     given = sys.argv[1:] if arguments is None else arguments
     if not given or given[0] in ("-h", "--help"):
         sys.stdout.write(_overview())
@@ -49,6 +51,15 @@ def main(arguments: list[str] | None = None) -> None:
         raise SystemExit(2)
     module, _, name = command.target.partition(":")
     _run(given[0], getattr(import_module(module), name), given[1:])
+
+
+def _occupy_standard_descriptors() -> None:
+    """Open what the caller closed (`>&-`): a socket or a data file would get its number, and what writes there."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
 
 
 def _run(name: str, target: Callable[..., Any] | Any, arguments: list[str]) -> None:

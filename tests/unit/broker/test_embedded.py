@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import socket
 import struct
@@ -126,6 +127,30 @@ def test_the_command_prints_where_it_listens_and_ends_cleanly(tmp_path: Path, nu
             process.kill()
     assert (tmp_path / ".kafka_cleanshutdown").exists()
     assert "cluster.id=" in (tmp_path / "meta.properties").read_text()
+
+
+@pytest.mark.parametrize("output", ["nobody reads", "closed"])
+def test_the_command_serves_and_ends_cleanly_also_if_its_output_cannot_be_written(tmp_path: Path, output: str) -> None:
+    run = [sys.executable, "-m", "fencepost.cli.main", "broker", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path)]
+    if output == "closed":
+        run = ["/bin/sh", "-c", 'exec "$@" <&- >&-', "sh", *run]
+    reader, writer = os.pipe()
+    os.close(reader)
+    with subprocess.Popen(run, stdout=writer, stderr=subprocess.PIPE, text=True) as process:
+        os.close(writer)
+        try:
+            if process.stderr is None:
+                raise AssertionError("there is a pipe")
+            log = iter(process.stderr.readline, "")
+            line = next((line for line in log if "listening on" in line), "")
+            assert "could not be written" in line
+            address = line.partition("listening on ")[2].partition(";")[0]
+            assert ask(address)[:6] == struct.pack(">ih", 7, 0)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(120) == 0
+        finally:
+            process.kill()
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
 
 
 def test_the_command_refuses_what_it_does_not_know() -> None:
