@@ -98,6 +98,16 @@ def test_damage_that_nobody_was_promised_is_cut(world: World) -> None:
     assert world.log.log_end_offset == 204
 
 
+def test_what_is_appended_during_a_sync_does_not_count_as_synced(world: World) -> None:
+    end = world.log.log_end_offset
+    world.append(1)
+    for file in world.log.unsynced():
+        file.sync()
+    world.append(1)
+    world.log.mark_synced(end + 2)
+    assert (world.point.offset, world.log.log_end_offset) == (end + 2, end + 4)
+
+
 def test_the_last_batch_stays_even_when_nothing_is_whole_behind_it(world: World) -> None:
     world.disk.flip_bit(FIRST, -1)
     before = world.disk.read_bytes(FIRST)
