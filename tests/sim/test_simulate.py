@@ -31,6 +31,13 @@ def test_seeds_without_an_anomaly_end_with_0(capsys: pytest.CaptureFixture[str])
     assert told["simulated_ms"] >= 1_000
 
 
+@pytest.mark.parametrize("world", ["clients", "spark"])
+def test_simulated_time_counts_from_the_start_of_the_run(world: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The simulated clock shows a date of our days, which is no length of time."""
+    assert status("--world", world, "--seed", "5", "--runs", "1", "--json") == 0
+    assert 0 < json.loads(capsys.readouterr().out)["simulated_ms"] < 86_400_000
+
+
 def test_an_anomaly_ends_with_1_and_the_shrunk_run_can_be_had_again(capsys: pytest.CaptureFixture[str]) -> None:
     assert status(*SMALL, "--seed", "1", "--plant", BAD) == 1
     told = capsys.readouterr().out

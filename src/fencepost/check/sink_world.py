@@ -193,6 +193,7 @@ class SinkWorld:
     def run(self) -> SinkReport:
         """Faults, healing, verdict. Raises SimulationStuck when something never ends."""
         stage = self._stage
+        began_ms = stage.scheduler.now_ms()
         stage.host.start()
         setup = self.process("setup")
         stage.wait_for(setup.runtime.spawn(self._create_topic(setup)), HEALED_MS_AT_MOST)
@@ -212,7 +213,7 @@ class SinkWorld:
             raise stage.scheduler.failures[0]
         report = self.report
         report.anomalies += sink_once(report.history)
-        report.crashes, report.simulated_ms = stage.crashes, stage.scheduler.now_ms()
+        report.crashes, report.simulated_ms = stage.crashes, stage.scheduler.now_ms() - began_ms
         stage.end()
         return report
 
