@@ -35,7 +35,7 @@ PARTITIONS = 4
 GROUPS = {"from-earliest": "earliest", "from-latest": "latest"}
 MEMBERS = {"from-earliest": 2, "from-latest": 1}  # until its first commit nobody else could know where the one began
 MEMORY_MOST_MB = 1_000
-SETTLE_S = 300.0
+STANDSTILL_S = 120.0
 BIG_MB = 60
 SETTINGS: dict[str, str | int | bool] = {
     "fsync": "commit",
@@ -131,18 +131,17 @@ class Torture:
                 self.found.anomalies.append("a feeder or hostile does not come back")
         for copier in copiers:
             copier.calm = True
-        sent = await asyncio.to_thread(feeder.finish)
+        await asyncio.to_thread(feeder.finish)
         await asyncio.to_thread(recreator.finish)
-        await self._settle(len(sent))
+        await self._settle()
         for copier in copiers:
             copier.stopping = True
         _, pending = await asyncio.wait(lives, timeout=60)
         self.found.anomalies += [f"a copier does not end: {task}" for task in pending]
         for copier in copiers:
             self.found.anomalies += [f"told of a loss: {loss}" for loss in copier.losses]
+        await asyncio.to_thread(self._check, feeder, copiers)
         self.found.anomalies += feeder.anomalies + recreator.anomalies
-        self.found.records = len(sent)
-        await asyncio.to_thread(self._check, sent, copiers)
 
     async def _fill(self, topic: str) -> None:
         """Something worth not being read."""
@@ -191,34 +190,40 @@ class Torture:
             time.sleep(self._chance.uniform(1, 12))  # longer than max.block.ms, sometimes
             self._proxy.away = False
 
-    async def _settle(self, wanted: int) -> None:
-        """Until every group's lag is 0, or the patience is over."""
-        deadline = time.monotonic() + SETTLE_S
+    async def _settle(self) -> None:
+        """Until every group has read all of the input, or none of them got on for a while."""
+        parts = [TopicPartition("in", number) for number in range(PARTITIONS)]
         async with fencepost.AsyncAdmin(self._direct) as admin:
+            ends = await admin.list_offsets(dict.fromkeys(parts, -1))
+            left = sum(end.offset for end in ends.values()) * len(GROUPS)
+            deadline = time.monotonic() + STANDSTILL_S
             while time.monotonic() < deadline:
-                done = 0
-                for group in GROUPS:
-                    found = await admin.group_offsets(group, [TopicPartition("in", n) for n in range(PARTITIONS)])
-                    done += sum(one.offset for one in found.values()) >= wanted
-                if done == len(GROUPS):
+                offsets = [await admin.group_offsets(group, parts) for group in GROUPS]
+                now_left = sum(ends[part].offset - found[part].offset for found in offsets for part in parts)
+                if now_left == 0:
                     return
+                if now_left < left:
+                    left, deadline = now_left, time.monotonic() + STANDSTILL_S
                 await asyncio.sleep(0.5)
-        self.found.anomalies.append("the groups did not get to the end")
+        self.found.anomalies.append(f"the groups stand still, {left} records before the end")
 
-    def _check(self, sent: list[bytes], copiers: list[Copier]) -> None:
+    def _check(self, feeder: Feeder, copiers: list[Copier]) -> None:
         with fencepost.Admin(self._direct) as admin, fencepost.Consumer(self._direct) as consumer:
+            stored = self._read(admin, consumer, "in", PARTITIONS)
+            feeder.compare(stored)
+            self.found.records = len(stored)
             for group in GROUPS:
-                wrong = self._compare(group, sent, self._read(admin, consumer, f"out-{group}"))
+                wrong = self._compare(group, stored, self._read(admin, consumer, f"out-{group}", 2))
                 for copier in copiers:
                     self._tell(copier, wrong)
             hanging = admin.list_transactions(states=["Ongoing", "PrepareCommit", "PrepareAbort"])
-            self.found.anomalies += [f"hangs: {one.transactional_id}" for one in hanging]
+            self.found.anomalies += [f"hangs: {transaction.transactional_id}" for transaction in hanging]
         if self.found.memory_most_mb > MEMORY_MOST_MB:
             self.found.anomalies.append(f"the broker took {self.found.memory_most_mb:.0f} MB")
 
-    def _compare(self, group: str, sent: list[bytes], copied: list[bytes]) -> set[bytes]:
+    def _compare(self, group: str, stored: list[bytes], copied: list[bytes]) -> set[bytes]:
         """The values that are not there once."""
-        counted, wanted = Counter(copied), Counter(sent)
+        counted, wanted = Counter(copied), Counter(stored)
         missing, surplus = wanted - counted, counted - wanted
         if missing:
             self.found.anomalies.append(f"{group}: {missing.total()} missing: {sorted(missing)[:5]}")
@@ -235,8 +240,8 @@ class Torture:
                     print(f"{value!r}: {copier.name} at {when:.3f}, {len(values)} records: {told}", file=sys.stderr)
 
     @staticmethod
-    def _read(admin: fencepost.Admin, consumer: fencepost.Consumer, topic: str) -> list[bytes]:
-        parts = [TopicPartition(topic, n) for n in range(2)]
+    def _read(admin: fencepost.Admin, consumer: fencepost.Consumer, topic: str, partitions: int) -> list[bytes]:
+        parts = [TopicPartition(topic, number) for number in range(partitions)]
         ends = admin.list_offsets(dict.fromkeys(parts, -1), isolation=Isolation.READ_UNCOMMITTED)
         values: list[bytes] = []
         for part, end in ends.items():

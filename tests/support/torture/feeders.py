@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
 from collections import Counter
@@ -15,7 +16,7 @@ PATIENCE_MS = 300_000
 
 
 class Feeder:
-    """Writes numbered records to `topic` without giving up on any of them."""
+    """Writes numbered records to `topic`, with much patience for each of them."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, happened: Counter[str]) -> None:
         self._topic = topic
@@ -25,6 +26,8 @@ class Feeder:
             bootstrap, delivery_timeout_ms=PATIENCE_MS, request_timeout_ms=3_000, max_block_ms=PATIENCE_MS, linger_ms=5
         )
         self._sent: list[tuple[bytes, fencepost.Delivery]] = []
+        self.acknowledged: list[bytes] = []
+        self.in_doubt: set[bytes] = set()
         self.anomalies: list[str] = []
 
     def feed_some(self) -> None:
@@ -35,21 +38,26 @@ class Feeder:
             self._sent.append((value, self._producer.send(self._topic, value, partition=number % self._partitions)))
         time.sleep(0.05)
 
-    def finish(self) -> list[bytes]:
-        """Everything that was acknowledged; all of it must be."""
-        try:
+    def finish(self) -> None:
+        """Wait for every record's fate."""
+        with contextlib.suppress(KafkaError):  # each record tells its own
             self._producer.flush()
-        except KafkaError as error:
-            self.anomalies.append(f"feeder: {error!r}")
-        acknowledged = []
         for value, delivery in self._sent:
             try:
                 delivery.result()
             except ProduceFailedError as error:
-                self.anomalies.append(f"feeder: {value!r}: {error!r}")
+                self._happened[f"feeder: {type(error).__name__}: {type(error.__cause__).__name__}"] += 1
+                self.in_doubt.add(value)
             else:
-                acknowledged.append(value)
-        return acknowledged
+                self.acknowledged.append(value)
+
+    def compare(self, stored: list[bytes]) -> None:
+        """Each acknowledged record is stored once, each that was given up (a timeout proves nothing) at most once."""
+        counted, wanted = Counter(stored), Counter(self.acknowledged)
+        if missing := wanted - counted:
+            self.anomalies.append(f"feeder: {missing.total()} acknowledged are missing: {sorted(missing)[:5]}")
+        if surplus := counted - wanted - Counter(self.in_doubt):
+            self.anomalies.append(f"feeder: {surplus.total()} too many: {sorted(surplus)[:5]}")
 
 
 class Recreator:
