@@ -17,6 +17,7 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from tests.golden.load import SETTINGS, SETTINGS_PROGRAM
 from tests.golden.scenario import CODECS, RECORDS, TOPIC_JAVA, TOPIC_LIBRDKAFKA, TOPIC_TRANSACTIONS, Record
 from tests.support.apache_kafka import ApacheKafka, run_kafka_class
 from tests.support.recording_proxy import Exchange, RecordingProxy
@@ -43,6 +44,7 @@ def main() -> None:
             write_wire(proxy.exchanges)
             kafka.stop(keep_data=True)
             write_segments(kafka.data_directory)
+    SETTINGS.write_text(java(str(SETTINGS_PROGRAM)))
 
 
 # --- librdkafka ---

@@ -7,11 +7,15 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.support.recording_proxy import Exchange
 
 HERE = Path(__file__).resolve().parent
 SEGMENTS = HERE / "segments"
+SETTINGS = HERE / "settings.tsv"
+SETTINGS_PROGRAM = HERE / "Settings.java"
+"""Java compiles a program of one file by itself."""
 
 
 def exchanges() -> list[Exchange]:
@@ -23,6 +27,21 @@ def exchanges() -> list[Exchange]:
             request, response = base64.b64decode(read["request"]), base64.b64decode(read["response"])
             found.append(Exchange(read["label"], read["api_key"], read["api_version"], request, response))
     return found
+
+
+class KafkasSetting(NamedTuple):
+    """`whose`: "broker", "topic" or "group". `kind`: a ConfigDef.Type. `default`: "none" and "required" are none."""
+
+    whose: str
+    name: str
+    kind: str
+    default: str
+
+
+def settings_of_kafka(whose: str) -> list[KafkasSetting]:
+    """Those of the brokers, the topics or the groups."""
+    found = [KafkasSetting(*line.split("\t")) for line in SETTINGS.read_text().splitlines()]
+    return [setting for setting in found if setting.whose == whose]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 A `server.properties` of Kafka is to be usable: a setting about threads, buffers, replication or the controller quorum
 is taken with a warning. One that would change what is promised, allowed or kept is refused by name, never ignored;
-where one value asks for nothing that is missing here, that value is taken.
+but what asks for nothing, Kafka's own default or an empty value, is taken, so that a file may name every setting.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ _ONE_NODE = """
     replica.fetch.backoff.ms replica.fetch.max.bytes replica.fetch.min.bytes replica.fetch.response.max.bytes
     replica.fetch.wait.max.ms replica.high.watermark.checkpoint.interval.ms replica.lag.time.max.ms
     replica.socket.receive.buffer.bytes replica.socket.timeout.ms share.coordinator.state.topic.min.isr
+    sasl.mechanism.controller.protocol sasl.mechanism.inter.broker.protocol
     share.coordinator.state.topic.replication.factor transaction.state.log.min.isr
     transaction.state.log.replication.factor
 """
@@ -65,15 +66,56 @@ _TIERED = re.compile(r"remote\..*(?<!enable)$")  # of tiered storage, as long as
 _OF_LISTENER = re.compile(r"listener\.name\.[^.]+\.")
 
 _VALUES_WITHOUT_EFFECT: Mapping[str, re.Pattern[str]] = {
-    "cordoned.log.dirs": re.compile(""),
     "group.coordinator.rebalance.protocols": re.compile(r"(?=.*classic)(?=.*consumer).*"),
-    "max.connection.creation.rate": re.compile("2147483647"),
-    "max.connections.per.ip.overrides": re.compile(""),
-    "queued.max.request.bytes": re.compile("-1"),
-    "remote.log.storage.system.enable": re.compile("false"),
     "security.inter.broker.protocol": re.compile("(SASL_)?PLAINTEXT"),
-    "ssl.client.auth": re.compile("none"),
 }
+# Kafka's defaults of what is refused otherwise, as its ConfigDef tells them.
+_ASKS_FOR_NOTHING: Mapping[str, str] = dict(
+    line.split()
+    for line in """
+    delegation.token.expiry.check.interval.ms 3600000
+    delegation.token.expiry.time.ms 86400000
+    delegation.token.max.lifetime.ms 604800000
+    max.connection.creation.rate 2147483647
+    principal.builder.class org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder
+    queued.max.request.bytes -1
+    remote.log.storage.system.enable false
+    sasl.kerberos.kinit.cmd /usr/bin/kinit
+    sasl.kerberos.min.time.before.relogin 60000
+    sasl.kerberos.principal.to.local.rules DEFAULT
+    sasl.kerberos.ticket.renew.jitter 0.05
+    sasl.kerberos.ticket.renew.window.factor 0.8
+    sasl.login.refresh.buffer.seconds 300
+    sasl.login.refresh.min.period.seconds 60
+    sasl.login.refresh.window.factor 0.8
+    sasl.login.refresh.window.jitter 0.05
+    sasl.login.retry.backoff.max.ms 10000
+    sasl.login.retry.backoff.ms 100
+    sasl.oauthbearer.assertion.algorithm RS256
+    sasl.oauthbearer.assertion.claim.exp.seconds 300
+    sasl.oauthbearer.assertion.claim.jti.include false
+    sasl.oauthbearer.assertion.claim.nbf.seconds 60
+    sasl.oauthbearer.clock.skew.seconds 30
+    sasl.oauthbearer.jwks.endpoint.refresh.ms 3600000
+    sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms 10000
+    sasl.oauthbearer.jwks.endpoint.retry.backoff.ms 100
+    sasl.oauthbearer.jwt.retriever.class org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever
+    sasl.oauthbearer.jwt.validator.class org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator
+    sasl.oauthbearer.scope.claim.name scope
+    sasl.oauthbearer.sub.claim.name sub
+    ssl.allow.dn.changes false
+    ssl.allow.san.changes false
+    ssl.client.auth none
+    ssl.enabled.protocols TLSv1.2,TLSv1.3
+    ssl.endpoint.identification.algorithm https
+    ssl.keymanager.algorithm SunX509
+    ssl.keystore.type JKS
+    ssl.principal.mapping.rules DEFAULT
+    ssl.protocol TLSv1.3
+    ssl.trustmanager.algorithm PKIX
+    ssl.truststore.type JKS
+""".strip().splitlines()
+)
 _REFUSED = (
     (("log.dir",), "the data directory is given with --data-dir"),
     (("ssl.", "security.inter.broker.protocol"), "the broker has no TLS"),
@@ -99,7 +141,11 @@ def is_without_effect(key: str, value: str) -> bool:
     if key in _WITHOUT_EFFECT or key.startswith(_WITHOUT_EFFECT_BEGINNINGS) or key.endswith(_PURGATORY):
         return True
     harmless = _VALUES_WITHOUT_EFFECT.get(key)
-    return _TIERED.fullmatch(key) is not None if harmless is None else harmless.fullmatch(value.strip()) is not None
+    if harmless is not None and harmless.fullmatch(value.strip()):
+        return True
+    if _TIERED.fullmatch(key):
+        return True
+    return why_refused(key) != "" and value.strip() in ("", _ASKS_FOR_NOTHING.get(key))
 
 
 def why_refused(key: str) -> str:

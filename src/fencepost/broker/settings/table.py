@@ -71,9 +71,9 @@ _HOUR_MS, _MINUTE_MS = 3_600_000, 60_000
 _BROKER = (
     _broker(
         "advertised.listeners",
-        Kind.STRING,
-        "",
-        "NAME://HOST:PORT by listener, or HOST:PORT for the first: what clients are told; empty: where it listens.",
+        Kind.LIST,
+        None,
+        "NAME://HOST:PORT by listener, or HOST:PORT for the first: what clients are told; none: where it listens.",
     ),
     _broker("allow.everyone.if.no.acl.found", Kind.BOOLEAN, "false", "Whether what no ACL names is open to everybody."),
     _broker(
@@ -180,7 +180,7 @@ _BROKER = (
         None,
         "Those of the listeners that are for Kafka's controller: they are left out, there is none here.",
     ),
-    _broker("listeners", Kind.STRING, "", "NAME://HOST:PORT of each listener; empty: one, where --listen says."),
+    _broker("listeners", Kind.LIST, "", "NAME://HOST:PORT of each listener; empty: one, where --listen says."),
     _broker("log.cleaner.backoff.ms", Kind.LONG, "15000", "Time between two looks for what to compact.", 1, _I64),
     _broker(
         "log.cleaner.delete.retention.ms",
@@ -323,7 +323,9 @@ _BROKER = (
         "strict: an unknown producer must begin at sequence 0; kafka: any first sequence is accepted.",
         choices=("strict", "kafka"),
     ),
-    _broker("sasl.enabled.mechanisms", Kind.LIST, "PLAIN", "Mechanisms of authentication.", choices=("PLAIN",)),
+    _broker(
+        "sasl.enabled.mechanisms", Kind.LIST, "PLAIN", "Mechanisms of authentication; a SASL listener serves PLAIN."
+    ),
     _broker(
         "sasl.server.max.receive.size",
         Kind.INT,

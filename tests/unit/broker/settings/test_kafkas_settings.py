@@ -1,22 +1,37 @@
 """Every setting that a broker of Apache Kafka 4.3.1 knows is honoured, passed over with a word, or refused with the
-reason; its stock `server.properties` can be used as it is."""
+reason (the golden settings.tsv is asked of its jars); its `server.properties` can be used as it is, stock or full."""
 
 from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from fencepost.broker.embedded import Broker
 from fencepost.broker.security.listeners import listeners_of
 from fencepost.broker.settings.kafka_only import is_without_effect, why_refused
-from fencepost.broker.settings.table import BROKER_SETTINGS, LISTENER_SETTINGS, InvalidSetting
+from fencepost.broker.settings.table import (
+    BROKER_SETTINGS,
+    GROUP_SETTINGS,
+    LISTENER_SETTINGS,
+    TOPIC_SETTINGS,
+    InvalidSetting,
+    Setting,
+)
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.cli import broker as command
 from fencepost.cli.properties import read_properties
+from tests.golden.load import settings_of_kafka
+from tests.support.raw_client import RawClient
 
-NAMES = (Path(__file__).parents[3] / "golden" / "broker_settings.txt").read_text().split()
+
+def same(ours: str | None, kafka: str) -> bool:
+    """A map in another order is the same."""
+    return sorted((ours if ours is not None else "none").split(",")) == sorted(kafka.split(","))
+
 
 STOCK = """
 process.roles=broker,controller
@@ -48,7 +63,8 @@ log.retention.check.interval.ms=300000
 
 def test_no_setting_of_kafkas_is_unknown(caplog: pytest.LogCaptureFixture) -> None:
     kinds = {"honoured": 0, "passed over": 0, "refused": 0}
-    for name in NAMES:
+    names = [setting.name for setting in settings_of_kafka("broker")]
+    for name in names:
         if name in BROKER_SETTINGS or name in LISTENER_SETTINGS:
             kinds["honoured"] += 1
             continue
@@ -62,8 +78,61 @@ def test_no_setting_of_kafkas_is_unknown(caplog: pytest.LogCaptureFixture) -> No
             assert why_refused(name)
             with pytest.raises(InvalidSetting, match=re.escape(f"{name!r} cannot be honoured here")):
                 BrokerConfig({name: "17"})
-    assert sum(kinds.values()) == len(NAMES) > 330
+    assert sum(kinds.values()) == len(names) > 350
     assert all(count > 50 for count in kinds.values()), kinds
+
+
+OTHER_DEFAULTS = {
+    "controller.listener.names": None,  # Kafka: required
+    "group.consumer.assignment.interval.ms": "0",
+    "group.initial.rebalance.delay.ms": "0",
+    "listeners": "",
+    "sasl.enabled.mechanisms": "PLAIN",
+    "transaction.two.phase.commit.enable": "true",
+}
+"""What differs; docs/differences-from-kafka.md says why."""
+
+
+@pytest.mark.parametrize(("whose", "ours"), [("broker", BROKER_SETTINGS), ("topic", TOPIC_SETTINGS)])
+def test_types_and_defaults_are_kafkas(whose: str, ours: Mapping[str, Setting]) -> None:
+    shared = [setting for setting in settings_of_kafka(whose) if setting.name in ours]
+    assert len(shared) > 30
+    assert [(each.name, ours[each.name].kind.name) for each in shared] == [(each.name, each.kind) for each in shared]
+    other = {each.name: ours[each.name].default for each in shared if not same(ours[each.name].default, each.default)}
+    assert other == (OTHER_DEFAULTS if whose == "broker" else {})
+
+
+def test_topics_and_groups_have_what_kafkas_have() -> None:
+    missing = {each.name for each in settings_of_kafka("topic")} - TOPIC_SETTINGS.keys()
+    assert missing == {"internal.segment.bytes"}  # for Kafka's own tests
+    assert TOPIC_SETTINGS.keys() < {each.name for each in settings_of_kafka("topic")}
+    groups = {each.name for each in settings_of_kafka("group") if each.name.startswith("consumer.")}
+    assert groups - GROUP_SETTINGS.keys() == {"consumer.assignment.interval.ms"}
+
+
+def test_a_broker_starts_with_a_file_that_names_every_setting(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    pairs = {
+        each.name: each.default for each in settings_of_kafka("broker") if each.default not in ("none", "required")
+    }
+    pairs |= {"process.roles": "broker,controller", "node.id": "1", "controller.listener.names": "CONTROLLER"}
+    pairs["listeners"] = "PLAINTEXT://127.0.0.1:0"
+    file = tmp_path / "server.properties"
+    file.write_text("".join(f"{key}={value}\n" for key, value in pairs.items()))
+    read = read_properties(file)
+    assert read == pairs
+    assert len(read) > 280
+    assert command._data_directory(read, "") == "/tmp/kafka-logs"
+    with Broker(read) as broker, RawClient(broker.bootstrap_servers) as client:
+        client.create_topic("t", 1)
+    passed_over = [key for key in read if key not in BROKER_SETTINGS]
+    assert len(passed_over) > 150
+    assert all(f" {key} " in caplog.text for key in passed_over)
+
+
+def test_a_listener_with_another_mechanism_is_refused() -> None:
+    config = BrokerConfig({"listeners": "SASL_PLAINTEXT://:9092", "sasl.enabled.mechanisms": "GSSAPI"})
+    with pytest.raises(InvalidSetting, match="listener SASL_PLAINTEXT: the only mechanism that is served is PLAIN"):
+        listeners_of(config, "127.0.0.1", 1)
 
 
 def test_nothing_that_is_honoured_is_passed_over() -> None:

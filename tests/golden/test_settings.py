@@ -1,0 +1,16 @@
+"""The settings that we hold the broker to are those that Apache Kafka's jars have."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.golden.load import SETTINGS, SETTINGS_PROGRAM
+from tests.support.apache_kafka import run_kafka_class
+
+pytestmark = [pytest.mark.kafka, pytest.mark.java]
+
+
+def test_the_settings_are_those_of_the_jars() -> None:
+    asked = run_kafka_class(str(SETTINGS_PROGRAM))
+    assert asked.returncode == 0, asked.stderr
+    assert asked.stdout == SETTINGS.read_text()
