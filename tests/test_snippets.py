@@ -1,7 +1,8 @@
 """Every Python block of README.md and docs/ runs as it stands there.
 
-A block that uses `spark` gets a session, a broker in place of localhost:9092 and topics with a few records; what it
-writes is read back. These blocks share a process, since a session takes long to start. All others are whole programs.
+A block with a query makes its own session, and finds a broker in place of localhost:9092 and topics with a few records;
+what it writes is read back. The recipe uses the session there is. These blocks share a process, since a session takes
+long to start. All others are whole programs.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ for path in sys.argv[1:]:
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         try:
-            runpy.run_path(path, {"spark": spark})
+            runpy.run_path(path, {} if path.endswith("query.py") else {"spark": spark})
         except Exception:
             print(traceback.format_exc())
     told[path] = printed.getvalue()
@@ -130,6 +131,13 @@ def test_there_are_blocks_of_both_kinds() -> None:
     assert len(RECIPES) == 1
 
 
+@pytest.mark.parametrize(("where", "code"), SPARK_BLOCKS, ids=[where for where, _ in SPARK_BLOCKS])
+def test_a_query_lets_workers_find_the_package(where: str, code: str) -> None:
+    """With another Python in PATH, a session made without that import knows no data source of ours."""
+    assert "SparkSession.builder" in code, where
+    assert "import fencepost.spark" in code.partition("SparkSession.builder")[0], where
+
+
 @pytest.mark.parametrize(("where", "code"), PROGRAMS, ids=[where for where, _ in PROGRAMS])
 def test_a_program_runs(where: str, code: str, tmp_path: Path) -> None:
     assert where
@@ -172,7 +180,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     for where, code in [*SPARK_BLOCKS, *RECIPES]:
         folder = tmp_path_factory.mktemp("block")
         recipe = f"SOURCE, SINK = 'orders', 'orders-copy'\n{SPARK_PRELUDE}{RECIPE_PRELUDE}{code}{RECIPE_END}"
-        scripts[where] = folder / "snippet.py"
+        scripts[where] = folder / ("recipe.py" if (where, code) in RECIPES else "query.py")
         scripts[where].write_text(recipe if (where, code) in RECIPES else query_program(code, folder))
     process = tmp_path_factory.mktemp("session") / "process.py"
     process.write_text(SPARK_PROCESS)
