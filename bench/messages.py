@@ -1,90 +1,151 @@
-"""Control-plane messages: bytes to objects and back, beside kio, which knows the same schemas.
+"""Control-plane messages, bytes to objects and back: every API's newest request and response, and some large ones.
 
-    python -m bench.messages
+    python -m bench.messages                      beside kio, which knows the same schemas
+    python -m bench.messages --before REVISION    beside Fencepost's own codec as it was at that commit
 
-kio's classes are those of one version with wire types; ours are the plain ones that handlers and clients use.
+kio's classes are those of one version with wire types; ours are the plain ones that handlers and clients use. Each arm
+is measured in processes of its own, in turn.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from typing import Any
+import argparse
+import contextlib
+import dataclasses
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import UUID
 
 from fencepost.protocol import codec
-from fencepost.protocol.messages import end_txn, heartbeat, metadata, offset_commit
-from tests.support.kio_messages import Side, kio_bytes, kio_class, kio_read
+from fencepost.protocol.messages import metadata, offset_commit
+from fencepost.protocol.messages.index import APIS
+from tests.support.kio_messages import Side, our_class, spoken, taken_apart
 
-ROUNDS = 15
+ROOT = Path(__file__).resolve().parent.parent
+ROUNDS = 3
+ELEMENTS = 3  # of an array in a typical message
+VALUES: dict[Any, Any] = {
+    str: "orders/0123456789abcdef",
+    bytes: bytes(40),
+    bool: True,
+    int: 5,
+    float: 0.5,
+    UUID: UUID("6f3d54a6-3a52-4a3e-9e51-0e6c29d3a2b1"),
+}
 
 
-def messages() -> dict[str, tuple[Any, int, Side]]:
-    """What is measured: (message, version, side)."""
-    topics = [
-        metadata.MetadataResponseTopic(
-            name=f"topic-{number}",
-            partitions=[
-                metadata.MetadataResponsePartition(partition_index=index, leader_id=1, replica_nodes=[1], isr_nodes=[1])
-                for index in range(50)
-            ],
-        )
-        for number in range(10)
+class Row(NamedTuple):
+    name: str
+    key: int
+    version: int
+    side: Side
+    body: bytes
+
+
+def typical(cls: Any) -> Any:
+    """A message with a value in every field and a few elements in every array."""
+    values = {}
+    for name, hint in typing.get_type_hints(cls).items():
+        if name == "API_KEY":
+            continue
+        element, is_array, _ = taken_apart(hint)
+        value = typical(element) if dataclasses.is_dataclass(element) else VALUES[element]
+        values[name] = [value] * ELEMENTS if is_array else value
+    return cls(**values)
+
+
+def row(name: str, message: codec.Message, version: int, side: Side) -> Row:
+    encode = codec.encode_request if side == "Request" else codec.encode_response
+    return Row(name, message.API_KEY, version, side, encode(message, version))
+
+
+def rows() -> Iterator[Row]:
+    """What is measured."""
+    partitions = [
+        metadata.MetadataResponsePartition(partition_index=index, leader_id=1, replica_nodes=[1], isr_nodes=[1])
+        for index in range(50)
+    ]
+    topics = [metadata.MetadataResponseTopic(name=f"topic-{number}", partitions=partitions) for number in range(10)]
+    brokers = [metadata.MetadataResponseBroker(node_id=1, host="broker", port=9092)]
+    yield row("Metadata, 500 partitions", metadata.MetadataResponse(brokers=brokers, topics=topics), 9, "Response")
+    offsets = [
+        offset_commit.OffsetCommitRequestPartition(partition_index=index, committed_offset=5) for index in range(10)
     ]
     commits = [
-        offset_commit.OffsetCommitRequestTopic(
-            name=f"topic-{number}",
-            partitions=[
-                offset_commit.OffsetCommitRequestPartition(partition_index=index, committed_offset=5)
-                for index in range(10)
-            ],
-        )
-        for number in range(5)
+        offset_commit.OffsetCommitRequestTopic(name=f"topic-{number}", partitions=offsets) for number in range(5)
     ]
-    brokers = [metadata.MetadataResponseBroker(node_id=1, host="broker", port=9092)]
-    transactional_id = "fencepost-sink/orders/0123456789abcdef"
-    return {
-        "Metadata, 500 partitions": (metadata.MetadataResponse(brokers=brokers, topics=topics), 9, "Response"),
-        "OffsetCommit, 50 partitions": (offset_commit.OffsetCommitRequest(group_id="g", topics=commits), 9, "Request"),
-        "EndTxn": (end_txn.EndTxnRequest(transactional_id=transactional_id, producer_id=1), 5, "Request"),
-        "Heartbeat": (heartbeat.HeartbeatRequest(group_id="group", member_id="member"), 4, "Request"),
-    }
+    request = offset_commit.OffsetCommitRequest(group_id="group", topics=commits)
+    yield row("OffsetCommit, 50 partitions", request, 9, "Request")
+    for key, version, side in spoken():
+        if version == codec.supported_versions(key)[1]:
+            yield row(APIS[key].name, typical(our_class(key, side)), version, side)
 
 
-def fastest_us(work: Callable[[], Any]) -> float:
-    """Microseconds of processor time of one call, in the fastest of some rounds."""
-    begun, calls = time.process_time(), 0
-    while time.process_time() - begun < 0.01:
-        work()
-        calls += 1
-    fastest = float("inf")
-    for _ in range(ROUNDS):
-        begun = time.process_time()
-        for _ in range(calls):
-            work()
-        fastest = min(fastest, (time.process_time() - begun) / calls)
-    return fastest * 1e6
+@contextlib.contextmanager
+def source_of(revision: str | None) -> Iterator[Path]:
+    """The folder `src` of a commit, or the present one."""
+    if revision is None:
+        yield ROOT / "src"
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        archive = subprocess.run(["git", "archive", revision, "src"], cwd=ROOT, capture_output=True, check=True).stdout
+        with tarfile.open(fileobj=io.BytesIO(archive)) as packed:
+            packed.extractall(folder, filter="data")
+        yield Path(folder) / "src"
 
 
-def main() -> None:
-    print(f"{'microseconds':30} {'encode':>9} {'kio':>9} {'ratio':>7} {'decode':>9} {'kio':>9} {'ratio':>7}")
-    for name, (message, version, side) in messages().items():
-        key = message.API_KEY
-        encode = codec.encode_request if side == "Request" else codec.encode_response
-        decode = codec.decode_request if side == "Request" else codec.decode_response
-        body, theirs = encode(message, version), kio_class(key, version, side)
-        entity = kio_read(theirs, body)
-        measured = [
-            fastest_us(lambda: encode(message, version)),  # noqa: B023 - called before the next round
-            fastest_us(lambda: kio_bytes(entity)),  # noqa: B023
-            fastest_us(lambda: decode(key, version, body)),  # noqa: B023
-            fastest_us(lambda: kio_read(theirs, body)),  # noqa: B023
-        ]
-        ours, kios, read, kio_reads = measured
+def times(arm: str, source: Path, measured: list[Row]) -> list[tuple[float, float]]:
+    """(decode, encode) of each row in microseconds, by a process of its own."""
+    command = [sys.executable, "-m", "bench.codec_times", arm]
+    given = json.dumps([(*it[1:4], it.body.hex()) for it in measured])
+    environment = {**os.environ, "PYTHONPATH": str(source)}
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, input=given, stdout=subprocess.PIPE, text=True, check=True
+    )
+    return [(decode, encode) for decode, encode in json.loads(done.stdout)]
+
+
+def fastest(runs: list[list[tuple[float, float]]]) -> list[tuple[float, float]]:
+    return [
+        (min(decodes), min(encodes))
+        for decodes, encodes in (zip(*cells, strict=True) for cells in zip(*runs, strict=True))
+    ]
+
+
+def main(revision: str | None = None) -> None:
+    """Prints a table, and the smallest ratios of it."""
+    measured = list(rows())
+    arm, runs_of_theirs, runs_of_ours = "fencepost" if revision else "kio", [], []
+    with source_of(revision) as source:
+        for _ in range(ROUNDS):
+            runs_of_theirs.append(times(arm, source, measured))
+            runs_of_ours.append(times("fencepost", ROOT / "src", measured))
+    other = revision or "kio"
+    print(
+        f"{'microseconds':44} {'bytes':>6} {'encode':>8} {other:>8} {'ratio':>6} {'decode':>8} {other:>8} {'ratio':>6}"
+    )
+    ratios = []
+    for it, theirs, ours in zip(measured, fastest(runs_of_theirs), fastest(runs_of_ours), strict=True):
+        decode, encode = (their / our for their, our in zip(theirs, ours, strict=True))
+        ratios.append((encode, decode))
         print(
-            f"{name:30} {ours:9.1f} {kios:9.1f} {kios / ours:6.1f}x {read:9.1f} {kio_reads:9.1f}"
-            f" {kio_reads / read:6.1f}x"
+            f"{f'{it.name} {it.side} v{it.version}':44} {len(it.body):6} {ours[1]:8.1f} {theirs[1]:8.1f} {encode:5.1f}x"
+            f" {ours[0]:8.1f} {theirs[0]:8.1f} {decode:5.1f}x"
         )
+    encodes, decodes = zip(*ratios, strict=True)
+    print(f"{'the smallest':69} {min(encodes):5.1f}x {min(decodes):24.1f}x")
 
 
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--before", metavar="REVISION", help="a commit of this repository")
+    main(parser.parse_args().before)

@@ -100,6 +100,9 @@ def _compact_length(data: bytes, at: int) -> tuple[int, int]:
     first = data[at]
     if first < 0x80:
         return first - 1, at + 1
+    second = data[at + 1]
+    if second < 0x80:
+        return (second << 7 | first & 0x7F) - 1, at + 2
     length, at = read_unsigned_varint(data, at)
     return length - 1, at
 
@@ -122,33 +125,35 @@ def _check_count(data: bytes, at: int, count: int, least: int) -> None:
 # --- strings, byte strings, UUIDs ---
 
 
-def _text(data: bytes, at: int, size: int) -> tuple[str, int]:
+def _no_string(data: bytes, at: int, size: int) -> MalformedMessage:
+    """Why the bytes from `at` on are not a string of that size."""
     if size < 0:
-        raise MalformedMessage("null where a string must be")
-    end = at + size
-    if end > len(data):
-        raise MalformedMessage(f"a string of {size} bytes in {len(data) - at}")
-    if size > _MOST_STRING_BYTES:
-        raise MalformedMessage(f"a string of {size} bytes, at most {_MOST_STRING_BYTES} are allowed")
-    return data[at:end].decode(), end
+        return MalformedMessage("null where a string must be")
+    if size > len(data) - at:
+        return MalformedMessage(f"a string of {size} bytes in {len(data) - at}")
+    return MalformedMessage(f"a string of {size} bytes, at most {_MOST_STRING_BYTES} are allowed")
 
 
 def read_string(data: bytes, at: int) -> tuple[str, int]:
-    return _text(data, at + 2, _INT16.unpack_from(data, at)[0])
+    (size,) = _INT16.unpack_from(data, at)
+    at += 2
+    end = at + size
+    if size < 0 or end > len(data):
+        raise _no_string(data, at, size)
+    return data[at:end].decode(), end
 
 
 def read_nullable_string(data: bytes, at: int) -> tuple[str | None, int]:
     (size,) = _INT16.unpack_from(data, at)
-    return (None, at + 2) if size < 0 else _text(data, at + 2, size)
+    return (None, at + 2) if size < 0 else read_string(data, at)
 
 
 def read_compact_string(data: bytes, at: int) -> tuple[str, int]:
-    first = data[at]
-    end = at + first
-    if 0 < first < 0x80 and end <= len(data):  # nearly always
-        return data[at + 1 : end].decode(), end
     size, at = _compact_length(data, at)
-    return _text(data, at, size)
+    end = at + size
+    if not 0 <= size <= _MOST_STRING_BYTES or end > len(data):
+        raise _no_string(data, at, size)
+    return data[at:end].decode(), end
 
 
 def read_compact_nullable_string(data: bytes, at: int) -> tuple[str | None, int]:
@@ -254,7 +259,8 @@ def read_compact_nullable_array(data: bytes, at: int, read: ReadMany[T], least: 
 
 def read_strings(data: bytes, at: int, count: int) -> tuple[list[str], int]:
     values = []
-    for _ in range(count):
+    while count:
+        count -= 1
         value, at = read_string(data, at)
         values.append(value)
     return values, at
