@@ -15,7 +15,7 @@ from fencepost.check.plants.plant import Patches
 from fencepost.check.plants.sink import commits_do_not_look
 from fencepost.check.sink_world import SinkFaults, SinkReport, run_sink_world
 from fencepost.check.spark_driver import SparkFaults
-from fencepost.spark.sink.plan import Level
+from fencepost.spark.sink.plan_steps import Level
 
 SEEDS_FILE = Path(__file__).with_name("sink_seeds.txt")
 ROWS = 60

@@ -10,9 +10,9 @@ from fencepost.client.types import Isolation, TopicPartition
 from fencepost.protocol.records.batch import set_producer
 from fencepost.protocol.records.small import encode_pairs
 from fencepost.protocol.records.walk import pairs_of
-from fencepost.spark.sink import names, plan, wire
+from fencepost.spark.sink import names, plan, plan_steps, wire
 from fencepost.spark.sink.decision import Content
-from fencepost.spark.sink.plan import Level
+from fencepost.spark.sink.plan_steps import Level
 from fencepost.spark.sink.runner import Link, SinkLink
 from fencepost.spark.sink.steps import SinkConfig
 
@@ -22,7 +22,7 @@ def decide(runner: SinkLink, steps: plan.Plan[bool]) -> None:
     step = next(steps)
     while True:
         answer = runner._link.io.run(runner._steps.perform(step))
-        if isinstance(step, plan.WriteDecision):
+        if isinstance(step, plan_steps.WriteDecision):
             assert answer == 0
             return
         step = steps.send(answer)
@@ -50,14 +50,14 @@ class Bench:
     def _make_topic(self) -> None:
         self.link.io.run(self.link.admin.create_topic(self.topic, 1))
 
-    def open(self) -> plan.Opened:
+    def open(self) -> plan_steps.Opened:
         opened = self.another_process().open(self.sink)
         assert opened.level is self.level
         return opened
 
-    def task(self, opened: plan.Opened, batch_id: int) -> plan.Message:
-        def write(step: plan.Step) -> Content:
-            assert isinstance(step, plan.WriteRows)
+    def task(self, opened: plan_steps.Opened, batch_id: int) -> plan_steps.Message:
+        def write(step: plan_steps.Step) -> Content:
+            assert isinstance(step, plan_steps.WriteRows)
             batch = encode_pairs([(b"k", b"%d" % batch_id)], int(time.time() * 1000))
             set_producer(batch, step.pair.producer_id, step.pair.epoch, 0, True)
             cluster = self.link.admin.cluster
@@ -68,11 +68,14 @@ class Bench:
             assert code == 0
             return Content(1, batch_id)
 
-        own: dict[type, Callable[[plan.Step], object]] = {plan.HasRows: lambda _: True, plan.WriteRows: write}
-        own[plan.Drain] = lambda _: Content(1, batch_id)
+        own: dict[type, Callable[[plan_steps.Step], object]] = {
+            plan_steps.HasRows: lambda _: True,
+            plan_steps.WriteRows: write,
+        }
+        own[plan_steps.Drain] = lambda _: Content(1, batch_id)
         return self.runner.run_task(plan.write_task(opened, self.query, batch_id), own)
 
-    def decide(self, batch_id: int, messages: list[plan.Message]) -> None:
+    def decide(self, batch_id: int, messages: list[plan_steps.Message]) -> None:
         """Carry a commit up to its decision, and then the process dies."""
         decide(self.runner, plan.commit_batch(self.sink, batch_id, messages))
 

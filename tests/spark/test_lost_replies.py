@@ -14,8 +14,8 @@ import pytest
 from fencepost.broker.embedded import Broker
 from fencepost.client.net.connection import Connection
 from fencepost.errors import DisconnectedError, KafkaError
-from fencepost.spark.sink import plan
-from fencepost.spark.sink.plan import Level
+from fencepost.spark.sink import plan, plan_steps
+from fencepost.spark.sink.plan_steps import Level
 from tests.spark.hand_played import Bench
 
 REQUESTS = {
@@ -73,7 +73,7 @@ class LosesOneReply:
 def run_batch(bench: Bench, batch_id: int) -> None:
     """As Spark would: a failed task is tried again, a failed commit is aborted, and then the query starts again."""
     for _ in range(4):
-        messages: list[plan.Message] = []
+        messages: list[plan_steps.Message] = []
         try:
             opened = bench.open()
             while len(messages) < 2:
@@ -87,7 +87,7 @@ def run_batch(bench: Bench, batch_id: int) -> None:
     pytest.fail("one lost reply was too much")
 
 
-def attempt(bench: Bench, opened: plan.Opened, batch_id: int) -> plan.Message:
+def attempt(bench: Bench, opened: plan_steps.Opened, batch_id: int) -> plan_steps.Message:
     try:
         return bench.task(opened, batch_id)
     except KafkaError:

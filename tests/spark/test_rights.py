@@ -18,7 +18,7 @@ from fencepost.client.admin.acls import Acl, AclFilter, AclOperation, PatternTyp
 from fencepost.errors import AuthorizationError, KafkaError
 from fencepost.spark.errors import LevelUnavailableError
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
-from fencepost.spark.sink.plan import Prepared
+from fencepost.spark.sink.plan_steps import Prepared
 from fencepost.spark.sink.writer import StreamWriter
 
 COLUMNS = [("value", "string")]

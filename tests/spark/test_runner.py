@@ -11,9 +11,9 @@ import pytest
 from fencepost.broker.embedded import Broker
 from fencepost.errors import ConfigurationError, PreparedTransactionLostError
 from fencepost.spark.errors import BatchTimedOutError, LevelUnavailableError, SupersededError
-from fencepost.spark.sink import plan
+from fencepost.spark.sink import plan, plan_steps
 from fencepost.spark.sink.decision import Content
-from fencepost.spark.sink.plan import AbortOutcome, Level
+from fencepost.spark.sink.plan_steps import AbortOutcome, Level
 from fencepost.spark.sink.repair import settle_lost_batch
 from fencepost.spark.sink.runner import resolve_sink
 from tests.spark.hand_played import Bench
@@ -49,17 +49,17 @@ def test_a_batch_is_invisible_until_it_is_committed_and_there_once_afterwards(be
 def test_losers_do_not_outlive_their_batch_and_later_tasks_skip_what_is_decided(bench: Bench) -> None:
     opened = bench.open()
     winner, loser = bench.task(opened, 0), bench.task(opened, 0)
-    assert isinstance(loser, plan.Prepared)
+    assert isinstance(loser, plan_steps.Prepared)
     bench.runner.run(plan.commit_batch(bench.sink, 0, [winner]))
     assert bench.open_ids() == []
     late = bench.task(opened, 0)  # a speculative copy that only now gets to write
-    assert isinstance(late, plan.Prepared)
+    assert isinstance(late, plan_steps.Prepared)
     assert bench.open_ids() == [late.transactional_id]
     again = bench.open()
     assert bench.open_ids() == []
     once = Content(1, 0)
-    assert again.decided == (plan.Decided(bench.query, 0, once),)
-    assert bench.task(again, 0) == plan.Skipped(bench.query, 0, once, once)
+    assert again.decided == (plan_steps.Decided(bench.query, 0, once),)
+    assert bench.task(again, 0) == plan_steps.Skipped(bench.query, 0, once, once)
     assert bench.committed() == [0]
 
 
@@ -69,7 +69,7 @@ def test_a_decided_batch_is_completed_by_the_next_open(bench: Bench) -> None:
     bench.decide(0, [message])
     assert len(bench.open_ids()) == 1
     resolved = resolve_sink(bench.servers, bench.sink)
-    assert isinstance(message, plan.Prepared)
+    assert isinstance(message, plan_steps.Prepared)
     assert (resolved.committed, resolved.aborted) == ([message.transactional_id], [])
     assert resolved.level == bench.level.value
     assert bench.committed() == [0]
@@ -159,9 +159,9 @@ def test_a_batch_that_is_lost_in_part_is_settled_by_a_person(broker: type[Broker
         opened = bench.open()
         there, gone = bench.task(opened, 0), bench.task(opened, 0)
         bench.decide(0, [there, gone])
-        assert isinstance(there, plan.Prepared)
-        assert isinstance(gone, plan.Prepared)
-        bench.runner.run(ending(plan.End(there.transactional_id, there.pair, commit=True)))
+        assert isinstance(there, plan_steps.Prepared)
+        assert isinstance(gone, plan_steps.Prepared)
+        bench.runner.run(ending(plan_steps.End(there.transactional_id, there.pair, commit=True)))
         wait_until_none_is_open(bench)
         with pytest.raises(PreparedTransactionLostError, match="1 of 2"):
             bench.open()
@@ -178,8 +178,8 @@ def test_a_batch_that_is_lost_in_part_is_settled_by_a_person(broker: type[Broker
         assert bench.committed()[-1] == 1
 
 
-def ending(end: plan.End) -> plan.Plan[None]:
-    assert (yield plan.EndTransactions((end,))) == (0,)
+def ending(end: plan_steps.End) -> plan.Plan[None]:
+    assert (yield plan_steps.EndTransactions((end,))) == (0,)
 
 
 def wait_until_none_is_open(bench: Bench) -> None:
@@ -223,7 +223,7 @@ def test_the_brokers_longest_timeout_is_taken_unless_another_was_asked_for() -> 
     with Broker({"transaction.two.phase.commit.enable": False, "transaction.max.timeout.ms": 45_000}) as broker:
         bench = Bench(broker.bootstrap_servers, Level.RESUME)
         message = bench.task(bench.open(), 0)
-        assert isinstance(message, plan.Prepared)
+        assert isinstance(message, plan_steps.Prepared)
         (found,) = bench.link.io.run(bench.link.admin.describe_transactions([message.transactional_id]))
         assert found.timeout_ms == 45_000
         strict = Bench(broker.bootstrap_servers, Level.RESUME, timeout_ms=60_000)
@@ -237,7 +237,7 @@ def test_sinks_that_share_a_prefix_do_not_touch_each_other(own_broker: Broker) -
     other.sink = f"{one.sink}/eu"
     message = other.task(other.open(), 0)
     one.open()
-    assert isinstance(message, plan.Prepared)
+    assert isinstance(message, plan_steps.Prepared)
     assert other.open_ids() == [message.transactional_id]
 
 
@@ -269,8 +269,8 @@ def test_what_was_decided_is_finished_after_the_brokers_level_changed(tmp_path: 
     with Broker(settings(after), data_dir=str(tmp_path), port=port):
         bench.level = after
         opened = bench.open()
-        assert opened.decided == (plan.Decided(bench.query, 1, Content(1, 1)),)
-        assert isinstance(loser, plan.Prepared)
+        assert opened.decided == (plan_steps.Decided(bench.query, 1, Content(1, 1)),)
+        assert isinstance(loser, plan_steps.Prepared)
         assert bench.open_ids() == []
         bench.runner = bench.another_process()
         assert bench.runner.run(plan.commit_batch(bench.sink, 2, [bench.task(opened, 2)]))

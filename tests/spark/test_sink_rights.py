@@ -10,9 +10,9 @@ from fencepost import Admin, Broker
 from fencepost.client.admin.acls import Acl, AclFilter, AclOperation, PatternType, ResourceType
 from fencepost.errors import AuthorizationError
 from fencepost.spark.errors import DecisionRefusedError
-from fencepost.spark.sink import names, plan
+from fencepost.spark.sink import names, plan, plan_steps
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
-from fencepost.spark.sink.plan import Level
+from fencepost.spark.sink.plan_steps import Level
 from tests.spark.hand_played import Bench
 
 USERS = {"admin": "a", "sink": "s"}
@@ -71,13 +71,13 @@ def test_these_rights_are_enough(servers: str) -> None:
         admin.create_acls(bench.rights())
     opened = bench.open()
     winner, loser = bench.task(opened, 0), bench.task(opened, 0)
-    assert isinstance(winner, plan.Prepared)
+    assert isinstance(winner, plan_steps.Prepared)
     assert bench.runner.run(plan.commit_batch(bench.sink, 0, [winner]))
-    assert isinstance(loser, plan.Prepared)
+    assert isinstance(loser, plan_steps.Prepared)
     assert bench.open_ids() == []
     again = bench.open()
     assert bench.open_ids() == []
-    assert isinstance(bench.task(again, 0), plan.Skipped)
+    assert isinstance(bench.task(again, 0), plan_steps.Skipped)
 
 
 @pytest.mark.parametrize("missing", [0, 2, 3, 4, 5])

@@ -26,9 +26,9 @@ from fencepost.spark.errors import (
     SupersededError,
     UnfinishedSinkError,
 )
-from fencepost.spark.sink import names, plan
+from fencepost.spark.sink import names, plan, plan_steps
 from fencepost.spark.sink.decision import Decision, Pair, Winner, decode_value, encode_value
-from fencepost.spark.sink.plan import Nothing, Prepared, Skipped
+from fencepost.spark.sink.plan_steps import Nothing, Prepared, Skipped
 from fencepost.spark.sink.runner import Link, SinkLink, resolve_sink
 from fencepost.spark.sink.steps import SinkConfig
 from fencepost.spark.sink.writer import BatchWriter, SinkWriter, StreamWriter, TaskMessage
@@ -130,7 +130,7 @@ def test_a_batch_that_an_older_release_decided_is_skipped_by_its_number_and_it_i
 
 
 def writing(claim: Pair, decision: Decision) -> plan.Plan[int]:
-    code: int = yield plan.WriteDecision(claim, decision)
+    code: int = yield plan_steps.WriteDecision(claim, decision)
     return code
 
 

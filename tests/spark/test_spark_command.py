@@ -18,8 +18,8 @@ from fencepost.broker.embedded import Broker
 from fencepost.cli.main import main
 from fencepost.errors import ConfigurationError, PreparedTransactionLostError
 from fencepost.spark import settle_lost_batch
-from fencepost.spark.sink import names, plan
-from fencepost.spark.sink.plan import Level
+from fencepost.spark.sink import names, plan, plan_steps
+from fencepost.spark.sink.plan_steps import Level
 from fencepost.spark.sink.writer import StreamWriter
 from tests.spark.hand_played import Bench
 from tests.spark.test_sink_writer import COLUMNS, rows
@@ -47,7 +47,7 @@ class LostInPart(Bench):
         opened = self.open()
         messages = [self.task(opened, 0) for _ in range(3)]
         self.decide(0, messages)
-        self.ids = [one.transactional_id for one in messages if isinstance(one, plan.Prepared)]
+        self.ids = [one.transactional_id for one in messages if isinstance(one, plan_steps.Prepared)]
         committed, _, lost = self.ids
         assert command("transactions", "commit", committed, "--yes", *self.at) == 0
         assert command("transactions", "abort", lost, "--yes", "--even-if-decided", *self.at) == 0

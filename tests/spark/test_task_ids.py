@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from fencepost.broker.embedded import Broker
-from fencepost.spark.sink import names, plan
-from fencepost.spark.sink.plan import Level
+from fencepost.spark.sink import names, plan, plan_steps
+from fencepost.spark.sink.plan_steps import Level
 from tests.spark.hand_played import Bench
 
 
@@ -18,7 +18,7 @@ def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
         yield Bench(broker.bootstrap_servers, request.param)
 
 
-def batch(bench: Bench, number: int, tasks: int = 3) -> plan.Opened:
+def batch(bench: Bench, number: int, tasks: int = 3) -> plan_steps.Opened:
     opened = bench.open()
     messages = [bench.task(opened, number) for _ in range(tasks)]
     bench.task(opened, number)  # a copy that loses
@@ -62,7 +62,7 @@ def test_a_query_that_is_gone_is_not_completed_at_every_open(bench: Bench) -> No
     # It does come back: its batch is known as written, and the next one is written.
     bench.query = first
     opened = bench.open()
-    assert isinstance(bench.task(opened, 0), plan.Skipped)
+    assert isinstance(bench.task(opened, 0), plan_steps.Skipped)
     assert batch(bench, 1).naming == ("another",)
 
 
@@ -84,7 +84,7 @@ def test_a_decided_transaction_that_a_stranger_keeps_is_committed(bench: Bench) 
     opened = bench.open()
     messages = [bench.task(opened, 0) for _ in range(2)]
     bench.decide(0, messages)
-    kept = next(one.transactional_id for one in messages if isinstance(one, plan.Prepared))
+    kept = next(one.transactional_id for one in messages if isinstance(one, plan_steps.Prepared))
     link = bench.another_process()._link
     answer = link.io.run(link.admin.init_producer_id(kept, timeout_ms=60_000, keep_prepared=True))
     assert answer.ongoing_producer_id == answer.producer_id

@@ -18,8 +18,8 @@ from fencepost.errors import ConfigurationError
 from fencepost.protocol.records.batch import set_producer
 from fencepost.protocol.records.small import encode_pairs
 from fencepost.spark.errors import UnfinishedSinkError
-from fencepost.spark.sink import names, plan, wire
-from fencepost.spark.sink.plan import Level
+from fencepost.spark.sink import names, plan, plan_steps, wire
+from fencepost.spark.sink.plan_steps import Level
 from fencepost.spark.sink.runner import resolve_sink
 from tests.spark.hand_played import Bench
 
@@ -36,12 +36,12 @@ def command(*words: str) -> int:
     return int(ended.value.code or 0)
 
 
-def decided_and_loser(bench: Bench) -> tuple[plan.Prepared, plan.Prepared]:
+def decided_and_loser(bench: Bench) -> tuple[plan_steps.Prepared, plan_steps.Prepared]:
     """A decided transaction that was never completed, and one that no decision names."""
     opened = bench.open()
     decided, loser = bench.task(opened, 0), bench.task(opened, 0)
     bench.decide(0, [decided])
-    assert isinstance(decided, plan.Prepared) and isinstance(loser, plan.Prepared)
+    assert isinstance(decided, plan_steps.Prepared) and isinstance(loser, plan_steps.Prepared)
     return decided, loser
 
 

@@ -31,7 +31,7 @@ from fencepost.spark.errors import (
     CorruptDecisionError,
     SinkContradictionError,
 )
-from fencepost.spark.sink import plan, wire
+from fencepost.spark.sink import plan_steps, wire
 from fencepost.spark.sink.decision import Decision, decode_value
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC, DecisionStore, partition_of
 from fencepost.spark.sink.steps import SinkConfig
@@ -55,7 +55,7 @@ CHECKPOINT_IS_WRONG: Final = (CheckpointRolledBackError, BatchChangedError)
 class SinkFaults:
     """What may go wrong in a run, and how the sink is set up; drawn from the seed unless given."""
 
-    level: plan.Level
+    level: plan_steps.Level
     transaction_timeout_ms: int
     step_timeout_ms: int
     sinks: int
@@ -65,10 +65,17 @@ class SinkFaults:
     power_cut_chance: float
 
     @classmethod
-    def draw(cls, random: Random, level: plan.Level | None = None) -> SinkFaults:
+    def draw(cls, random: Random, level: plan_steps.Level | None = None) -> SinkFaults:
         """Some runs have every fault, some have few: each finds other defects."""
         pick = random.choice
-        drawn = pick((plan.Level.KEEP_PREPARED, plan.Level.KEEP_PREPARED, plan.Level.TWO_PHASE, plan.Level.RESUME))
+        drawn = pick(
+            (
+                plan_steps.Level.KEEP_PREPARED,
+                plan_steps.Level.KEEP_PREPARED,
+                plan_steps.Level.TWO_PHASE,
+                plan_steps.Level.RESUME,
+            )
+        )
         return cls(
             level=level or drawn,
             transaction_timeout_ms=pick((3_000, 20_000, 900_000)),
@@ -118,7 +125,7 @@ class SinkWorld:
         self._given = faults
         self.report = SinkReport(seed, faults)
         settings: dict[str, str | int | bool] = {}
-        if faults.level is plan.Level.RESUME:
+        if faults.level is plan_steps.Level.RESUME:
             settings["transaction.two.phase.commit.enable"] = False
         network = _copy(faults.network)
         self._stage = Stage(Random(self._random.getrandbits(64)), network, settings, self.report.trace)
@@ -129,7 +136,7 @@ class SinkWorld:
         self._drivers: dict[Process, Driver] = {}
         self._lives = 0
         # Only a transaction timeout takes a decided transaction away, and only below two-phase commit.
-        self._may_lose = faults.level is plan.Level.RESUME and faults.transaction_timeout_ms < NEVER_MS
+        self._may_lose = faults.level is plan_steps.Level.RESUME and faults.transaction_timeout_ms < NEVER_MS
         self.faults = faults.spark
         self._checkpoints = [Checkpoint(f"query-of-{sink}", sink, rows) for sink in SINKS[: faults.sinks]]
 
@@ -147,7 +154,7 @@ class SinkWorld:
         return process
 
     def hands(self, process: Process, sink: str) -> SinkHands:
-        level = self._given.level if self._given.level is plan.Level.TWO_PHASE else None
+        level = self._given.level if self._given.level is plan_steps.Level.TWO_PHASE else None
         return SinkHands(process, sink, level, self._config, self._stage.fork(), self.trace)
 
     def _ended(self, what: str, result: object) -> None:
@@ -400,7 +407,7 @@ def _copy(faults: NetworkFaults) -> NetworkFaults:
 
 
 def run_sink_world(
-    seed: int, *, rows: int = 80, level: plan.Level | None = None, faults: SinkFaults | None = None
+    seed: int, *, rows: int = 80, level: plan_steps.Level | None = None, faults: SinkFaults | None = None
 ) -> SinkReport:
     """One whole run. Raises SimulationStuck when something never ends; anomalies are in the report."""
     drawn = faults or SinkFaults.draw(Random(seed * 7919 + 1), level)

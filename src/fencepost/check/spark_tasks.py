@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from fencepost.check.process import Process
 from fencepost.config import ProducerConfig
-from fencepost.spark.sink import plan
+from fencepost.spark.sink import plan, plan_steps
 from fencepost.spark.sink.content import content_of
 from fencepost.spark.sink.decision import Content, SourceOffsets
 from fencepost.spark.sink.names import UNIQUE_BYTES
@@ -56,7 +56,7 @@ class SinkHands:
         self,
         process: Process,
         sink: str,
-        level: plan.Level | None,
+        level: plan_steps.Level | None,
         config: SinkConfig,
         chance: Random,
         trace: Callable[[str], None],
@@ -81,19 +81,23 @@ class SinkHands:
         """One task attempt."""
         self._task = f"{self._sink} {task.partition}"
 
-        async def has_rows(step: plan.HasRows) -> bool:
+        async def has_rows(step: plan_steps.HasRows) -> bool:
             return bool(task.values)
 
-        async def drain(step: plan.Drain) -> Content:
+        async def drain(step: plan_steps.Drain) -> Content:
             await self._process.runtime.sleep_ms(1.0)
             return content_of(_arrow(task.values, keyed=False), task.topic)
 
-        async def write_rows(step: plan.WriteRows) -> Content:
+        async def write_rows(step: plan_steps.WriteRows) -> Content:
             await self._write_rows(step, task)
             return content_of(_arrow(task.values, keyed=False), task.topic)
 
         steps = plan.write_task(pickle.loads(opened), task.query_id, task.batch)
-        own: dict[type, OwnStep] = {plan.HasRows: has_rows, plan.Drain: drain, plan.WriteRows: write_rows}
+        own: dict[type, OwnStep] = {
+            plan_steps.HasRows: has_rows,
+            plan_steps.Drain: drain,
+            plan_steps.WriteRows: write_rows,
+        }
         return pickle.dumps(await self._run(steps, own))
 
     async def commit(
@@ -101,12 +105,14 @@ class SinkHands:
     ) -> bool:
         """In the commit worker, which can read the checkpoint."""
 
-        async def save(step: plan.SaveOffsets) -> SourceOffsets | None:
+        async def save(step: plan_steps.SaveOffsets) -> SourceOffsets | None:
             return offsets()
 
-        return await self._run(plan.commit_batch(self._sink, batch, _unpickled(messages)), {plan.SaveOffsets: save})
+        return await self._run(
+            plan.commit_batch(self._sink, batch, _unpickled(messages)), {plan_steps.SaveOffsets: save}
+        )
 
-    async def abort(self, messages: Sequence[bytes | None], opened: bytes) -> plan.AbortOutcome:
+    async def abort(self, messages: Sequence[bytes | None], opened: bytes) -> plan_steps.AbortOutcome:
         """In the commit worker, which knows the claim of what its driver has `opened`."""
         claim = pickle.loads(opened).claim
         return await self._run(plan.abort_batch(self._sink, _unpickled(messages), claim), {})
@@ -129,7 +135,7 @@ class SinkHands:
             result: T = stop.value
             return result
 
-    async def _write_rows(self, step: plan.WriteRows, task: TaskInput) -> None:
+    async def _write_rows(self, step: plan_steps.WriteRows, task: TaskInput) -> None:
         cluster = self._process.admin.cluster
         config = ProducerConfig.make(
             {
@@ -156,7 +162,7 @@ def unique_bytes(chance: Random, task: str) -> bytes:
     return chance.randbytes(UNIQUE_BYTES)
 
 
-def _unpickled(messages: Sequence[bytes | None]) -> list[plan.Message | None]:
+def _unpickled(messages: Sequence[bytes | None]) -> list[plan_steps.Message | None]:
     return [None if message is None else pickle.loads(message) for message in messages]
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from fencepost.config import ALIASES, CommonConfig, ConsumerConfig, ProducerConfig
 from fencepost.errors import ConfigurationError
 from fencepost.spark.kafka_settings import nearest, tell_once, without_java
-from fencepost.spark.sink import names, plan
+from fencepost.spark.sink import names, plan_steps
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
 from fencepost.spark.sink.steps import STEP_TIMEOUT_MS, SinkConfig
 
@@ -165,21 +165,21 @@ def _check_names(options: Mapping[str, str]) -> None:
         tell_once(f"option {given} is not known to the sink; it has no effect")
 
 
-def level_of(text: str) -> plan.Level:
+def level_of(text: str) -> plan_steps.Level:
     """From "keep-prepared", "two-phase" or "resume". Raises ConfigurationError."""
     try:
-        return plan.Level(text.strip().lower())
+        return plan_steps.Level(text.strip().lower())
     except ValueError as error:
-        choices = ", ".join(level.value for level in plan.Level)
+        choices = ", ".join(level.value for level in plan_steps.Level)
         raise ConfigurationError(f"guarantee level {text!r}: one of {choices}") from error
 
 
-def same_of(text: str) -> plan.SameBatch:
+def same_of(text: str) -> plan_steps.SameBatch:
     """From "rows", "count", "offsets" or "number". Raises ConfigurationError."""
     try:
-        return plan.SameBatch(text.strip().lower())
+        return plan_steps.SameBatch(text.strip().lower())
     except ValueError as error:
-        choices = ", ".join(one.value for one in plan.SameBatch)
+        choices = ", ".join(one.value for one in plan_steps.SameBatch)
         raise ConfigurationError(f"option same.batch={text!r}: one of {choices}") from error
 
 
@@ -191,11 +191,11 @@ class SinkOptions:
     topic: str | None
     exactly_once: bool
     sink: str
-    required: plan.Level | None
+    required: plan_steps.Level | None
     steps: SinkConfig
     query_is_copy: bool  # of another one, which goes on under the same query id and another sink's name
     former: str | None  # the checkpoint's location as it is written: what earlier versions called the sink
-    same: plan.SameBatch = plan.SameBatch.ROWS
+    same: plan_steps.SameBatch = plan_steps.SameBatch.ROWS
     checkpoint: str | None = None
 
     @classmethod
@@ -236,6 +236,6 @@ class SinkOptions:
             steps,
             flag(options, "query.copied", False),
             former,
-            same_of(options.get("same.batch", plan.SameBatch.ROWS.value)),
+            same_of(options.get("same.batch", plan_steps.SameBatch.ROWS.value)),
             options.get("checkpointlocation"),
         )

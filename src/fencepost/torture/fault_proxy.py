@@ -14,6 +14,7 @@ from collections import Counter
 from types import TracebackType
 from typing import Any, Self
 
+from fencepost.client.net.topology import Address
 from fencepost.protocol import codec, frame
 
 __all__ = ["FaultProxy", "Lottery"]
@@ -25,8 +26,6 @@ NAMES = TRANSACTIONAL | OTHERS
 METADATA, FIND_COORDINATOR, DESCRIBE_CLUSTER = 3, 10, 60
 NAME_BROKERS = frozenset({METADATA, FIND_COORDINATOR, DESCRIBE_CLUSTER})
 HOST = "127.0.0.1"
-
-Address = tuple[str, int]
 
 
 class Lottery:

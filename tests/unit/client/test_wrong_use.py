@@ -222,7 +222,7 @@ def test_the_blocking_clients_refuse_it(client_type: type) -> None:
                 uses += 1
                 complaints.append(tried(getattr(client, name), use))
         assert [one for one in complaints if one] == []
-        assert not client._core.cluster._links  # nobody was asked
+        assert not client._core.cluster.links  # nobody was asked
     assert uses > 250
 
 
@@ -245,7 +245,7 @@ def test_the_clients_for_asyncio_refuse_it(client_type: type) -> None:
                     uses += 1
                     complaints.append(await outcome(getattr(client, name), use))
             assert [one for one in complaints if one] == []
-            assert not client._core.cluster._links
+            assert not client._core.cluster.links
         return uses
 
     assert asyncio.run(main()) > 250

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from fencepost.spark.sink import names, plan
+from fencepost.spark.sink import names, plan_steps
 from fencepost.spark.sink.decision import Content, Decision, Pair
 
 SINK = "s"
@@ -125,8 +125,8 @@ class Coordinator:
     def timeouts(self) -> list[str]:
         return [name for name, txn in self.txns.items() if txn.state == "Ongoing" and not txn.two_phase]
 
-    def listed(self) -> tuple[plan.Listed, ...]:
-        return tuple(plan.Listed(name, self._client_pair(txn), txn.state) for name, txn in self.txns.items())
+    def listed(self) -> tuple[plan_steps.Listed, ...]:
+        return tuple(plan_steps.Listed(name, self._client_pair(txn), txn.state) for name, txn in self.txns.items())
 
     def last_decisions(self) -> tuple[Decision, ...]:
         last: dict[str, Decision] = {}

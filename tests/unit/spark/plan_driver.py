@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fencepost.errors import KafkaError, PreparedTransactionLostError
 from fencepost.spark.errors import BatchChangedError, CheckpointRolledBackError
-from fencepost.spark.sink import plan
+from fencepost.spark.sink import plan_steps
 from fencepost.spark.sink.task_ids import TaskIds
 from tests.unit.spark.plan_coordinator import SINK
 
@@ -71,7 +71,7 @@ class Run:
 
     def __init__(self, world: World) -> None:
         self.world, self.alive = world, True
-        self.messages: dict[int, plan.Message] = {}
+        self.messages: dict[int, plan_steps.Message] = {}
         self.attempts: dict[int, int] = {}
         self.batch = self.input = 0
         self.next_batch()
@@ -129,7 +129,7 @@ class Run:
                 (batch, 0, 0, self.input),
             )
 
-    def committed(self, batch: int, messages: list[plan.Message], result: Any) -> None:
+    def committed(self, batch: int, messages: list[plan_steps.Message], result: Any) -> None:
         if isinstance(result, PreparedTransactionLostError):
             self.world.lost_reports += 1
         if not self.alive:
@@ -152,7 +152,7 @@ class Run:
         self.fail(cause)
 
     def aborted(self, result: Any) -> None:
-        if result in (plan.AbortOutcome.ABORTED, plan.AbortOutcome.NOTHING):
+        if result in (plan_steps.AbortOutcome.ABORTED, plan_steps.AbortOutcome.NOTHING):
             self.world.look_for_strays(self.writer.claim)
         if isinstance(result, PreparedTransactionLostError):
             self.world.lost_reports += 1

@@ -10,7 +10,7 @@ from typing import Any
 
 from fencepost.errors import KafkaError, PreparedTransactionLostError
 from fencepost.spark.errors import CheckpointRolledBackError
-from fencepost.spark.sink import names, plan
+from fencepost.spark.sink import names, plan, plan_steps
 from fencepost.spark.sink.decision import NO_ROWS, Decision, Pair, SourceOffsets, Winner
 from fencepost.spark.sink.task_ids import TaskIds
 from tests.unit.spark.plan_coordinator import SINK, Coordinator, Row, S, content
@@ -25,8 +25,8 @@ Task = tuple[int, int, int, int]  # (batch, partition, attempt, input)
 class Rules:
     """The protocol under test; a planted bug replaces one of these."""
 
-    open_sink: Callable[[str, plan.Level], plan.Plan[plan.Opened]] = plan.open_sink
-    write_task: Callable[[plan.Opened, str, int], plan.Plan[plan.Message]] = plan.write_task
+    open_sink: Callable[[str, plan_steps.Level], plan.Plan[plan_steps.Opened]] = plan.open_sink
+    write_task: Callable[[plan_steps.Opened, str, int], plan.Plan[plan_steps.Message]] = plan.write_task
     commit_batch: Callable[..., plan.Plan[Any]] = plan.commit_batch
     abort_batch: Callable[..., plan.Plan[Any]] = plan.abort_batch
     ids: Callable[[Callable[[], bytes]], TaskIds] = TaskIds
@@ -35,7 +35,7 @@ class Rules:
 
 @dataclass
 class Settings:
-    level: plan.Level = plan.Level.TWO_PHASE
+    level: plan_steps.Level = plan_steps.Level.TWO_PHASE
     batches: int = 2
     partitions: int = 2
     attempts: int = 3  # of a task
@@ -89,12 +89,12 @@ class World:
     def _decide_for_the_gone(self) -> None:
         """Decided, and complete only where it could be lost."""
         name, level = names.task_id(SINK, bytes(16)), self.settings.level
-        pair = self.broker.init(name, level is plan.Level.TWO_PHASE)
+        pair = self.broker.init(name, level is plan_steps.Level.TWO_PHASE)
         self.broker.produce(name, pair, GONE_ROW)
-        if level is plan.Level.KEEP_PREPARED:
+        if level is plan_steps.Level.KEEP_PREPARED:
             pair = self.broker.keep(name, pair) or pair
         self.broker.decisions.append(Decision(SINK, GONE, 9, (Winner(name, pair),), NO_ROWS))
-        if level is plan.Level.RESUME:
+        if level is plan_steps.Level.RESUME:
             self.broker.end(name, pair, True)
 
     # -- carrying plans out --
@@ -130,29 +130,29 @@ class World:
                 except KafkaError as error:
                     step = run.throw(error)
                 else:
-                    if isinstance(step, plan.WriteDecision) and observation == 0:
+                    if isinstance(step, plan_steps.WriteDecision) and observation == 0:
                         self.swept = step.claim
                     step = run.send(observation)
         except StopIteration as stop:
             return stop.value
 
-    def _step(self, place: Place, step: plan.Step, task: Task) -> Generator[Call, Any, Any]:  # noqa: C901, PLR0912 - one arm per step
+    def _step(self, place: Place, step: plan_steps.Step, task: Task) -> Generator[Call, Any, Any]:  # noqa: C901, PLR0912 - one arm per step
         broker = self.broker
         match step:
-            case plan.ListTransactions():
+            case plan_steps.ListTransactions():
                 return (yield from _read(broker.listed))
-            case plan.Claim():
+            case plan_steps.Claim():
                 return (yield from _retried(lambda: broker.init(S, False)))
-            case plan.ReadDecisions():
+            case plan_steps.ReadDecisions():
                 return (yield from _read(broker.last_decisions))
-            case plan.EndTransactions(ends):
+            case plan_steps.EndTransactions(ends):
                 codes = []
                 for end in ends:
                     codes.append((yield from _retried(partial(broker.end, end.transactional_id, end.pair, end.commit))))
                 return tuple(codes)
-            case plan.AskOwner(_, claim):
+            case plan_steps.AskOwner(_, claim):
                 return (yield from _retried(lambda: broker.end(S, claim, False)))
-            case plan.WriteDecision(claim, decision, others):
+            case plan_steps.WriteDecision(claim, decision, others):
                 if not (yield from _retried(lambda: broker.produce(S, claim, (decision, *others)))):
                     return 90
                 code = yield lambda: broker.end(S, claim, True)
@@ -161,26 +161,26 @@ class World:
                         return None  # it gives up; the request may still take effect
                     code = yield lambda: broker.end(S, claim, True)
                 return code
-            case plan.SaveOffsets():
+            case plan_steps.SaveOffsets():
                 return SourceOffsets(str(task[3]), None)
-            case plan.HasRows():
+            case plan_steps.HasRows():
                 return True
-            case plan.Drain():
+            case plan_steps.Drain():
                 return content((task[0], task[1], task[3]))
-            case plan.TakeId(opened):
+            case plan_steps.TakeId(opened):
                 if self.rules.names_by_attempt:
                     return names.task_id(SINK, (task[1] * 10 + task[2]).to_bytes(16))
                 minted = self.minted
                 taken = place.worker.ids.take(opened)
                 self.reused += self.minted == minted
                 return taken
-            case plan.BeginTask(transactional_id, use, two_phase):
+            case plan_steps.BeginTask(transactional_id, use, two_phase):
                 pair = yield lambda: broker.init(transactional_id, two_phase)
                 if pair is LOST:
                     return None
                 place.worker.ids.begun(transactional_id, use)
                 return pair
-            case plan.WriteRows(transactional_id, pair):
+            case plan_steps.WriteRows(transactional_id, pair):
                 row = (task[0], task[1], task[3])
                 if not (yield from _retried(lambda: broker.produce(transactional_id, pair, row))):
                     raise KafkaError("the task's producer was fenced")
@@ -188,18 +188,20 @@ class World:
                     self.faults -= 1
                     raise KafkaError("a row's own code raised")
                 return content(row)
-            case plan.GiveUp(transactional_id, pair):
+            case plan_steps.GiveUp(transactional_id, pair):
                 return (yield lambda: broker.end(transactional_id, pair, False))
-            case plan.KeepWinners(winners):
+            case plan_steps.KeepWinners(winners):
                 kept = []
                 for one in winners:
                     kept.append((yield from _retried(partial(broker.keep, one.transactional_id, one.pair))))
                 return tuple(kept)
-            case plan.DescribeTasks(ids):
+            case plan_steps.DescribeTasks(ids):
                 return (yield from _read(lambda: tuple(one for one in broker.listed() if one.transactional_id in ids)))
-            case plan.DescribeWinners(_, ids):
+            case plan_steps.DescribeWinners(_, ids):
                 shown = yield from _read(broker.listed)
-                found = {one.transactional_id: plan.Seen(one.pair, one.state, 0, 1, is_late=False) for one in shown}
+                found = {
+                    one.transactional_id: plan_steps.Seen(one.pair, one.state, 0, 1, is_late=False) for one in shown
+                }
                 return tuple(found[one] for one in ids)
             case _:
                 return None
@@ -279,7 +281,7 @@ class World:
     def _may_time_out_now(self) -> bool:
         """Where a decided transaction must never be lost, none times out under a commit that has asked for it."""
         return (
-            self.settings.level is not plan.Level.RESUME
+            self.settings.level is not plan_steps.Level.RESUME
             or self.settings.may_lose
             or (
                 not any(process.name.startswith(("commit", "abort")) for process, _ in self.processes)

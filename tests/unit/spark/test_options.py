@@ -10,7 +10,7 @@ from fencepost.config import ALIASES, ConsumerConfig, ProducerConfig
 from fencepost.errors import ConfigurationError
 from fencepost.spark import kafka_settings
 from fencepost.spark.options import SinkOptions, client_settings
-from fencepost.spark.sink.plan import Level
+from fencepost.spark.sink.plan_steps import Level
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 

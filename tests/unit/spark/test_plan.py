@@ -18,9 +18,9 @@ from fencepost.spark.errors import (
     SinkContradictionError,
     SupersededError,
 )
-from fencepost.spark.sink import names, plan
+from fencepost.spark.sink import names, plan, plan_steps
 from fencepost.spark.sink.decision import Content, Decision, Pair, SourceOffsets, Winner
-from fencepost.spark.sink.plan import AbortOutcome, End, Level, SameBatch
+from fencepost.spark.sink.plan_steps import AbortOutcome, End, Level, SameBatch
 
 SINK = "s"
 CLAIM = Pair(1, 4)
@@ -30,9 +30,9 @@ def task(number: int, sink: str = SINK) -> str:
     return names.task_id(sink, number.to_bytes(16, "big"))
 
 
-def play(steps: plan.Plan[Any], answers: Sequence[Any]) -> tuple[list[plan.Step], Any]:
+def play(steps: plan.Plan[Any], answers: Sequence[Any]) -> tuple[list[plan_steps.Step], Any]:
     """Run a plan with these observations: the steps it asked for, and its result."""
-    asked: list[plan.Step] = []
+    asked: list[plan_steps.Step] = []
     observation: Any = None
     left = list(answers)
     try:
@@ -46,14 +46,14 @@ def play(steps: plan.Plan[Any], answers: Sequence[Any]) -> tuple[list[plan.Step]
 
 def prepared(
     number: int, batch_id: int = 7, claim: Pair = CLAIM, query: str = "q", level: Level = Level.TWO_PHASE
-) -> plan.Prepared:
-    return plan.Prepared(
+) -> plan_steps.Prepared:
+    return plan_steps.Prepared(
         level, claim, query, batch_id, task(number), Pair(100 + number, 0), Content(number, 7 * number)
     )
 
 
-def commits(*numbers: int) -> plan.EndTransactions:
-    return plan.EndTransactions(tuple(End(task(n), Pair(100 + n, 0), True) for n in numbers))
+def commits(*numbers: int) -> plan_steps.EndTransactions:
+    return plan_steps.EndTransactions(tuple(End(task(n), Pair(100 + n, 0), True) for n in numbers))
 
 
 DECIDED = Decision(SINK, "q", 7, (Winner(task(1), Pair(101, 0)),))
@@ -61,21 +61,21 @@ DECIDED = Decision(SINK, "q", 7, (Winner(task(1), Pair(101, 0)),))
 
 def test_open_lists_then_claims_then_reads_then_finishes_then_aborts() -> None:
     listed = (
-        plan.Listed(task(1), Pair(101, 0), "Ongoing"),
-        plan.Listed(task(2), Pair(102, 3), "Ongoing"),
-        plan.Listed(task(3), Pair(103, 0), "CompleteAbort"),
-        plan.Listed(task(4, sink="s/other"), Pair(104, 0), "Ongoing"),
-        plan.Listed(names.sink_id(SINK), Pair(1, 3), "Ongoing"),
+        plan_steps.Listed(task(1), Pair(101, 0), "Ongoing"),
+        plan_steps.Listed(task(2), Pair(102, 3), "Ongoing"),
+        plan_steps.Listed(task(3), Pair(103, 0), "CompleteAbort"),
+        plan_steps.Listed(task(4, sink="s/other"), Pair(104, 0), "Ongoing"),
+        plan_steps.Listed(names.sink_id(SINK), Pair(1, 3), "Ongoing"),
     )
     asked, opened = play(plan.open_sink(SINK, Level.TWO_PHASE), [listed, CLAIM, (DECIDED,), (0,), (0,)])
     assert asked == [
-        plan.ListTransactions(SINK),
-        plan.Claim(SINK),
-        plan.ReadDecisions(SINK),
+        plan_steps.ListTransactions(SINK),
+        plan_steps.Claim(SINK),
+        plan_steps.ReadDecisions(SINK),
         commits(1),
-        plan.EndTransactions((End(task(2), Pair(102, 3), False),)),
+        plan_steps.EndTransactions((End(task(2), Pair(102, 3), False),)),
     ]
-    assert opened == plan.Opened(SINK, Level.TWO_PHASE, CLAIM, (plan.Decided("q", 7, None),), ("q",))
+    assert opened == plan_steps.Opened(SINK, Level.TWO_PHASE, CLAIM, (plan_steps.Decided("q", 7, None),), ("q",))
 
 
 @pytest.mark.parametrize("code", [0, 49])
@@ -89,23 +89,23 @@ def test_a_decided_transaction_that_is_committed_or_forgotten_is_done(code: int)
 def test_a_contradiction_is_loud_unless_somebody_newer_owns_the_sink(
     code: int, owner: int, error: type[Exception] | None
 ) -> None:
-    for shown in ((), (plan.Listed(task(1), Pair(101, 1), "CompleteAbort"),)):
+    for shown in ((), (plan_steps.Listed(task(1), Pair(101, 1), "CompleteAbort"),)):
         with pytest.raises(error or PreparedTransactionLostError):
             play(plan.open_sink(SINK, Level.RESUME), [(), CLAIM, (DECIDED,), (code,), shown, owner])
 
 
 def test_a_decided_transaction_that_somebody_else_kept_is_not_lost() -> None:
     """His keep moved on the pair that ends it. The look comes before the question whose the sink is."""
-    kept = plan.Listed(task(1), Pair(101, 2), "Ongoing")
-    newer, complete = Pair(1, 6), plan.Listed(task(1), Pair(101, 3), "CompleteCommit")
+    kept = plan_steps.Listed(task(1), Pair(101, 2), "Ongoing")
+    newer, complete = Pair(1, 6), plan_steps.Listed(task(1), Pair(101, 3), "CompleteCommit")
     first = [(kept,), CLAIM, (DECIDED,), (90,), (kept,), 0, (0,)]
     again = [(complete,), newer, (DECIDED,), (90,), (complete,)]  # the question has used the claim up
     asked, opened = play(plan.open_sink(SINK, Level.KEEP_PREPARED), [*first, *again])
     assert asked[3:7] == [
         commits(1),
-        plan.DescribeTasks((task(1),)),
-        plan.AskOwner(SINK, CLAIM),
-        plan.EndTransactions((End(task(1), Pair(101, 2), True),)),
+        plan_steps.DescribeTasks((task(1),)),
+        plan_steps.AskOwner(SINK, CLAIM),
+        plan_steps.EndTransactions((End(task(1), Pair(101, 2), True),)),
     ]
     assert opened.claim == newer
     with pytest.raises(SupersededError):
@@ -114,19 +114,22 @@ def test_a_decided_transaction_that_somebody_else_kept_is_not_lost() -> None:
 
 def test_after_a_loss_what_was_only_kept_is_committed_too() -> None:
     both = Decision(SINK, "q", 7, (Winner(task(1), Pair(101, 0)), Winner(task(2), Pair(102, 0))))
-    kept, gone = plan.Listed(task(1), Pair(101, 1), "Ongoing"), plan.Listed(task(2), Pair(102, 1), "CompleteAbort")
-    complete = plan.Listed(task(1), Pair(101, 2), "CompleteCommit")
+    kept, gone = (
+        plan_steps.Listed(task(1), Pair(101, 1), "Ongoing"),
+        plan_steps.Listed(task(2), Pair(102, 1), "CompleteAbort"),
+    )
+    complete = plan_steps.Listed(task(1), Pair(101, 2), "CompleteCommit")
     first = [CLAIM, (both,), (90, 48), (kept, gone), 0, (0,)]
     asked, settled = play(
         plan.settle_lost(SINK, "q", again=False), [*first, Pair(1, 6), (both,), (90, 48), (complete, gone), 0]
     )
-    assert asked[-1] == plan.WriteDecision(Pair(1, 6), Decision(SINK, "q", 7, ()))
+    assert asked[-1] == plan_steps.WriteDecision(Pair(1, 6), Decision(SINK, "q", 7, ()))
     assert (settled.committed, settled.lost) == ((task(1),), (task(2),))
 
 
 @pytest.mark.parametrize("code", [0, 48, 49])
 def test_aborting_what_is_gone_is_fine(code: int) -> None:
-    listed = (plan.Listed(task(2), Pair(102, 3), "Ongoing"),)
+    listed = (plan_steps.Listed(task(2), Pair(102, 3), "Ongoing"),)
     _, opened = play(plan.open_sink(SINK, Level.RESUME), [listed, CLAIM, (), (code,)])
     assert opened.decided == ()
 
@@ -141,21 +144,23 @@ CAME = Content(3, 21)
 
 @pytest.mark.parametrize(("batch_id", "skipped"), [(7, True), (8, False)])
 def test_a_task_skips_by_what_open_read(batch_id: int, skipped: bool) -> None:
-    opened = plan.Opened(SINK, Level.TWO_PHASE, CLAIM, (plan.Decided("other", 99, None), plan.Decided("q", 7, CAME)))
+    opened = plan_steps.Opened(
+        SINK, Level.TWO_PHASE, CLAIM, (plan_steps.Decided("other", 99, None), plan_steps.Decided("q", 7, CAME))
+    )
     answers: list[Any] = [CAME] if skipped else [False]
     asked, message = play(plan.write_task(opened, "q", batch_id), answers)
-    assert asked == ([plan.Drain()] if skipped else [plan.HasRows()])
-    assert message == (plan.Skipped("q", batch_id, CAME, CAME) if skipped else plan.Nothing("q", batch_id))
+    assert asked == ([plan_steps.Drain()] if skipped else [plan_steps.HasRows()])
+    assert message == (plan_steps.Skipped("q", batch_id, CAME, CAME) if skipped else plan_steps.Nothing("q", batch_id))
 
 
 def test_a_batch_below_the_last_decided_one_is_never_skipped() -> None:
-    opened = plan.Opened(SINK, Level.TWO_PHASE, CLAIM, (plan.Decided("q", 7, CAME),))
+    opened = plan_steps.Opened(SINK, Level.TWO_PHASE, CLAIM, (plan_steps.Decided("q", 7, CAME),))
     with pytest.raises(CheckpointRolledBackError, match=r"batch 6 of query q.*written batch 7"):
         play(plan.write_task(opened, "q", 6), [])
 
 
-def skipped(rows: int, checksum: int, decided: Content | None = CAME) -> plan.Skipped:
-    return plan.Skipped("q", 7, Content(rows, checksum), decided)
+def skipped(rows: int, checksum: int, decided: Content | None = CAME) -> plan_steps.Skipped:
+    return plan_steps.Skipped("q", 7, Content(rows, checksum), decided)
 
 
 def test_a_decided_batch_that_comes_again_is_compared() -> None:
@@ -197,7 +202,7 @@ def test_what_is_trusted_can_be_chosen(
     if words is None:
         asked, done = play(steps, answers)
         assert done is False
-        assert asked == ([plan.ReadDecisions(SINK), plan.SaveOffsets("q", 7)] if asks else [])
+        assert asked == ([plan_steps.ReadDecisions(SINK), plan_steps.SaveOffsets("q", 7)] if asks else [])
     else:
         with pytest.raises(BatchChangedError, match=words) as raised:
             play(steps, answers)
@@ -206,57 +211,61 @@ def test_what_is_trusted_can_be_chosen(
 
 @pytest.mark.parametrize("level", list(Level))
 def test_a_task_takes_an_id_begins_and_writes(level: Level) -> None:
-    opened = plan.Opened(SINK, level, CLAIM, ())
+    opened = plan_steps.Opened(SINK, level, CLAIM, ())
     asked, message = play(plan.write_task(opened, "q", 3), [True, task(9), Pair(5, 0), CAME])
     assert asked == [
-        plan.HasRows(),
-        plan.TakeId(opened),
-        plan.BeginTask(task(9), plan.Use(SINK, CLAIM, "q", 3), two_phase=level is Level.TWO_PHASE),
-        plan.WriteRows(task(9), Pair(5, 0)),
+        plan_steps.HasRows(),
+        plan_steps.TakeId(opened),
+        plan_steps.BeginTask(task(9), plan_steps.Use(SINK, CLAIM, "q", 3), two_phase=level is Level.TWO_PHASE),
+        plan_steps.WriteRows(task(9), Pair(5, 0)),
     ]
-    assert message == plan.Prepared(level, CLAIM, "q", 3, task(9), Pair(5, 0), CAME)
+    assert message == plan_steps.Prepared(level, CLAIM, "q", 3, task(9), Pair(5, 0), CAME)
 
 
 def test_a_task_that_fails_ends_its_own_transaction() -> None:
-    opened = plan.Opened(SINK, Level.TWO_PHASE, CLAIM, ())
+    opened = plan_steps.Opened(SINK, Level.TWO_PHASE, CLAIM, ())
     steps = plan.write_task(opened, "q", 3)
     for answer in (None, True, task(9)):
         steps.send(answer)
-    assert steps.send(Pair(5, 0)) == plan.WriteRows(task(9), Pair(5, 0))
-    assert steps.throw(ZeroDivisionError("a row")) == plan.GiveUp(task(9), Pair(5, 0))
+    assert steps.send(Pair(5, 0)) == plan_steps.WriteRows(task(9), Pair(5, 0))
+    assert steps.throw(ZeroDivisionError("a row")) == plan_steps.GiveUp(task(9), Pair(5, 0))
     with pytest.raises(ZeroDivisionError, match="a row"):
         steps.send(KafkaTimeoutError("no broker"))  # what hinders that does not hide why the task failed
 
 
 def test_a_lost_begin_is_never_repeated_with_the_same_id() -> None:
-    opened = plan.Opened(SINK, Level.TWO_PHASE, CLAIM, ())
+    opened = plan_steps.Opened(SINK, Level.TWO_PHASE, CLAIM, ())
     asked, message = play(plan.write_task(opened, "q", 3), [True, task(1), None, task(2), Pair(5, 0), CAME])
-    assert [step.transactional_id for step in asked if isinstance(step, plan.BeginTask)] == [task(1), task(2)]
+    assert [step.transactional_id for step in asked if isinstance(step, plan_steps.BeginTask)] == [task(1), task(2)]
     assert message.transactional_id == task(2)
     with pytest.raises(KafkaTimeoutError):
         play(plan.write_task(opened, "q", 3), [True, *(one for n in range(5) for one in (task(n), None))])
 
 
-def fine(*numbers: int) -> tuple[plan.Seen, ...]:
-    return tuple(plan.Seen(Pair(100 + n, 0), "Ongoing", 10, None, is_late=False) for n in numbers)
+def fine(*numbers: int) -> tuple[plan_steps.Seen, ...]:
+    return tuple(plan_steps.Seen(Pair(100 + n, 0), "Ongoing", 10, None, is_late=False) for n in numbers)
 
 
 @pytest.mark.parametrize("level", [Level.TWO_PHASE, Level.RESUME])
 def test_commit_looks_then_decides_then_completes_then_ends_what_is_left(level: Level) -> None:
-    messages: list[plan.Message] = [prepared(1, level=level), plan.Nothing("q", 7), prepared(2, level=level)]
-    stray = plan.Listed(task(3), Pair(103, 0), "Ongoing")
-    listed = (plan.Listed(task(1), Pair(101, 1), "CompleteCommit"), stray)
+    messages: list[plan_steps.Message] = [
+        prepared(1, level=level),
+        plan_steps.Nothing("q", 7),
+        prepared(2, level=level),
+    ]
+    stray = plan_steps.Listed(task(3), Pair(103, 0), "Ongoing")
+    listed = (plan_steps.Listed(task(1), Pair(101, 1), "CompleteCommit"), stray)
     answers = [HERE, fine(1, 2), 0, (0, 0), listed, 48, (0,)]
     asked, done = play(plan.commit_batch(SINK, 7, messages), answers)
     winners = (Winner(task(1), Pair(101, 0)), Winner(task(2), Pair(102, 0)))
     assert asked == [
-        plan.SaveOffsets("q", 7),
-        plan.DescribeWinners(SINK, (task(1), task(2))),
-        plan.WriteDecision(CLAIM, Decision(SINK, "q", 7, winners, Content(3, 21), HERE)),
+        plan_steps.SaveOffsets("q", 7),
+        plan_steps.DescribeWinners(SINK, (task(1), task(2))),
+        plan_steps.WriteDecision(CLAIM, Decision(SINK, "q", 7, winners, Content(3, 21), HERE)),
         commits(1, 2),
-        plan.ListTransactions(SINK),
-        plan.AskOwner(SINK, CLAIM),
-        plan.EndTransactions((End(task(3), Pair(103, 0), False),)),
+        plan_steps.ListTransactions(SINK),
+        plan_steps.AskOwner(SINK, CLAIM),
+        plan_steps.EndTransactions((End(task(3), Pair(103, 0), False),)),
     ]
     assert done is True
 
@@ -266,38 +275,38 @@ def test_the_strongest_level_keeps_the_winners_and_decides_with_the_pairs_that_e
     asked, done = play(plan.commit_batch(SINK, 7, messages), [None, (Pair(101, 1),), 0, (0,), ()])
     winners = (Winner(task(1), Pair(101, 1)),)
     assert asked == [
-        plan.SaveOffsets("q", 7),
-        plan.KeepWinners((Winner(task(1), Pair(101, 0)),)),
-        plan.WriteDecision(CLAIM, Decision(SINK, "q", 7, winners, Content(1, 7))),
-        plan.EndTransactions((End(task(1), Pair(101, 1), True),)),
-        plan.ListTransactions(SINK),
+        plan_steps.SaveOffsets("q", 7),
+        plan_steps.KeepWinners((Winner(task(1), Pair(101, 0)),)),
+        plan_steps.WriteDecision(CLAIM, Decision(SINK, "q", 7, winners, Content(1, 7))),
+        plan_steps.EndTransactions((End(task(1), Pair(101, 1), True),)),
+        plan_steps.ListTransactions(SINK),
     ]
     assert done is True
 
 
 @pytest.mark.parametrize("owner", [90, 0])
 def test_strays_are_left_to_a_newer_run(owner: int) -> None:
-    stray = plan.Listed(task(3), Pair(103, 0), "Ongoing")
+    stray = plan_steps.Listed(task(3), Pair(103, 0), "Ongoing")
     asked, done = play(plan.commit_batch(SINK, 7, [prepared(1)]), [None, fine(1), 0, (0,), (stray,), owner])
-    assert asked[-1] == plan.AskOwner(SINK, CLAIM)
+    assert asked[-1] == plan_steps.AskOwner(SINK, CLAIM)
     assert done is True
 
 
 GONE = [
-    plan.Seen(Pair(102, 1), "CompleteAbort", None, 20_000, is_late=False),
-    plan.Seen(Pair(102, 0), "Ongoing", 19_000, 20_000, is_late=True),
-    plan.Seen(Pair(102, 1), "Ongoing", 19_000, None, is_late=False),
+    plan_steps.Seen(Pair(102, 1), "CompleteAbort", None, 20_000, is_late=False),
+    plan_steps.Seen(Pair(102, 0), "Ongoing", 19_000, 20_000, is_late=True),
+    plan_steps.Seen(Pair(102, 1), "Ongoing", 19_000, None, is_late=False),
 ]
 
 
 @pytest.mark.parametrize("gone", GONE)
-def test_what_is_lost_or_about_to_be_is_never_decided(gone: plan.Seen) -> None:
+def test_what_is_lost_or_about_to_be_is_never_decided(gone: plan_steps.Seen) -> None:
     steps = plan.commit_batch(SINK, 7, [prepared(1), prepared(2)])
     for answer in (None, None):
         steps.send(answer)
-    assert steps.send((*fine(1), gone)) == plan.AskOwner(SINK, CLAIM)
+    assert steps.send((*fine(1), gone)) == plan_steps.AskOwner(SINK, CLAIM)
     aborts = (End(task(1), Pair(101, 0), False), End(task(2), Pair(102, 0), False))
-    assert steps.send(0) == plan.EndTransactions(aborts)
+    assert steps.send(0) == plan_steps.EndTransactions(aborts)
     words = r"batch 7 of query q was not decided.*1 of its 2 transactions.*kafka\.transaction\.timeout\.ms"
     with pytest.raises(BatchTimedOutError, match=words):
         steps.send((0, 0))
@@ -311,14 +320,16 @@ def test_what_cannot_be_kept_is_never_decided() -> None:
     for answer in (None, None, (Pair(101, 1), None), (*fine(1), GONE[0])):
         steps.send(answer)
     # The first was kept: another pair ends it now.
-    assert steps.send(0) == plan.EndTransactions((End(task(1), Pair(101, 1), False), End(task(2), Pair(102, 0), False)))
+    assert steps.send(0) == plan_steps.EndTransactions(
+        (End(task(1), Pair(101, 1), False), End(task(2), Pair(102, 0), False))
+    )
     with pytest.raises(BatchTimedOutError, match=r"transaction\.timeout\.ms is 20000"):
         steps.send((0, 0))
 
 
 def test_a_decision_settles_what_other_queries_have_decided() -> None:
     """Their transactions are complete: Open has seen to that. No later Open asks for them again."""
-    opened = plan.Opened(SINK, Level.TWO_PHASE, CLAIM, (), ("gone", "q"))
+    opened = plan_steps.Opened(SINK, Level.TWO_PHASE, CLAIM, (), ("gone", "q"))
     _, message = play(plan.write_task(opened, "q", 7), [True, task(1), Pair(101, 0), Content(1, 7)])
     gone = Decision(SINK, "gone", 99, (Winner(task(8), Pair(108, 0)),), CAME, HERE)
     before = Decision(SINK, "q", 6, (Winner(task(9), Pair(109, 0)),))
@@ -326,18 +337,18 @@ def test_a_decision_settles_what_other_queries_have_decided() -> None:
     asked, _ = play(plan.commit_batch(SINK, 7, [message]), [None, fine(1), (gone, before, settled), 0, (0,), ()])
     decision = Decision(SINK, "q", 7, (Winner(task(1), Pair(101, 0)),), Content(1, 7))
     assert asked[2:4] == [
-        plan.ReadDecisions(SINK),
-        plan.WriteDecision(CLAIM, decision, (Decision(SINK, "gone", 99, (), CAME, HERE),)),
+        plan_steps.ReadDecisions(SINK),
+        plan_steps.WriteDecision(CLAIM, decision, (Decision(SINK, "gone", 99, (), CAME, HERE),)),
     ]
     for naming in ((), ("q",)):  # the ordinary case costs nothing
-        opened = plan.Opened(SINK, Level.TWO_PHASE, CLAIM, (), naming)
+        opened = plan_steps.Opened(SINK, Level.TWO_PHASE, CLAIM, (), naming)
         _, message = play(plan.write_task(opened, "q", 7), [True, task(1), Pair(101, 0), Content(1, 7)])
         asked, _ = play(plan.commit_batch(SINK, 7, [message]), [None, fine(1), 0, (0,), ()])
-        assert plan.ReadDecisions(SINK) not in asked
+        assert plan_steps.ReadDecisions(SINK) not in asked
 
 
 def test_nothing_to_commit_asks_for_nothing() -> None:
-    assert play(plan.commit_batch(SINK, 7, [plan.Nothing("q", 7)]), []) == ([], False)
+    assert play(plan.commit_batch(SINK, 7, [plan_steps.Nothing("q", 7)]), []) == ([], False)
 
 
 @pytest.mark.parametrize(
@@ -357,36 +368,39 @@ def test_only_zero_means_decided(code: int | None, error: type[Exception]) -> No
         [prepared(1), prepared(2, claim=Pair(1, 5))],
         [prepared(1), prepared(2, query="r")],
         [prepared(1, batch_id=6)],
-        [plan.Nothing("q", 6)],
+        [plan_steps.Nothing("q", 6)],
     ],
 )
-def test_messages_that_cannot_be_one_batch_decide_nothing(messages: list[plan.Message | None]) -> None:
+def test_messages_that_cannot_be_one_batch_decide_nothing(messages: list[plan_steps.Message | None]) -> None:
     with pytest.raises(SinkContradictionError):
         play(plan.commit_batch(SINK, 7, messages), [])
 
 
 def test_abort_lists_and_asks_who_owns_the_sink_first() -> None:
-    listed = (plan.Listed(task(1), Pair(101, 1), "Ongoing"), plan.Listed(task(4), Pair(104, 0), "Ongoing"))
-    aborts = plan.EndTransactions((End(task(1), Pair(101, 1), False), End(task(4), Pair(104, 0), False)))
-    begins: list[plan.Step] = [plan.ListTransactions(SINK), plan.AskOwner(SINK, CLAIM)]
+    listed = (plan_steps.Listed(task(1), Pair(101, 1), "Ongoing"), plan_steps.Listed(task(4), Pair(104, 0), "Ongoing"))
+    aborts = plan_steps.EndTransactions((End(task(1), Pair(101, 1), False), End(task(4), Pair(104, 0), False)))
+    begins: list[plan_steps.Step] = [plan_steps.ListTransactions(SINK), plan_steps.AskOwner(SINK, CLAIM)]
     messages = [None, prepared(1)]
     done = play(plan.abort_batch(SINK, messages), [listed, 0, (0, 48)])
     assert done == ([*begins, aborts], AbortOutcome.ABORTED)
     # Decided: by the pairs of the decision, which a keep may have moved on from those of the messages.
     kept = Decision(SINK, "q", 7, (Winner(task(1), Pair(101, 1)),))
     other = Decision(SINK, "p", 9, (Winner(task(8), Pair(108, 1)),))
-    commit = plan.EndTransactions((End(task(1), Pair(101, 1), True),))
+    commit = plan_steps.EndTransactions((End(task(1), Pair(101, 1), True),))
     done = play(plan.abort_batch(SINK, messages), [listed, 48, (other, kept), (0,)])
-    assert done == ([*begins, plan.ReadDecisions(SINK), commit], AbortOutcome.COMMITTED)
+    assert done == ([*begins, plan_steps.ReadDecisions(SINK), commit], AbortOutcome.COMMITTED)
     assert play(plan.abort_batch(SINK, messages), [listed, 90]) == (begins, AbortOutcome.LEFT)
     assert play(plan.abort_batch(SINK, messages), [listed, 49]) == (begins, AbortOutcome.LEFT)
-    assert play(plan.abort_batch(SINK, [None, plan.Nothing("q", 7)]), []) == ([], AbortOutcome.NOTHING)
+    assert play(plan.abort_batch(SINK, [None, plan_steps.Nothing("q", 7)]), []) == ([], AbortOutcome.NOTHING)
 
 
-BEFORE, NOW = (plan.Listed(task(2), Pair(102, 3), "Ongoing"),), (plan.Listed(task(2), Pair(102, 4), "Ongoing"),)
-ABORTS_BEFORE = plan.EndTransactions((End(task(2), Pair(102, 3), False),))
-ABORTS_NOW = plan.EndTransactions((End(task(2), Pair(102, 4), False),))
-LISTS, ASKS = plan.ListTransactions(SINK), plan.AskOwner(SINK, CLAIM)
+BEFORE, NOW = (
+    (plan_steps.Listed(task(2), Pair(102, 3), "Ongoing"),),
+    (plan_steps.Listed(task(2), Pair(102, 4), "Ongoing"),),
+)
+ABORTS_BEFORE = plan_steps.EndTransactions((End(task(2), Pair(102, 3), False),))
+ABORTS_NOW = plan_steps.EndTransactions((End(task(2), Pair(102, 4), False),))
+LISTS, ASKS = plan_steps.ListTransactions(SINK), plan_steps.AskOwner(SINK, CLAIM)
 
 
 def test_what_moves_on_while_it_is_aborted_is_aborted_if_it_is_no_newer_run_s() -> None:
@@ -416,13 +430,15 @@ def test_what_moves_on_while_it_is_aborted_is_aborted_if_it_is_no_newer_run_s() 
     ("offer", "answers", "level"),
     [
         # What Apache Kafka 4.3.1 answers: 35 to keep, 0 or 53 to two-phase; a broker with KIP-939 whole: 0.
-        (plan.BrokerOffer(6, 5, 2), [0], Level.KEEP_PREPARED),
-        (plan.BrokerOffer(6, 5, 2), [35, 0], Level.TWO_PHASE),
-        (plan.BrokerOffer(6, 5, 2), [53, 53], Level.RESUME),
-        (plan.BrokerOffer(5, 5, 1), [], Level.RESUME),
+        (plan_steps.BrokerOffer(6, 5, 2), [0], Level.KEEP_PREPARED),
+        (plan_steps.BrokerOffer(6, 5, 2), [35, 0], Level.TWO_PHASE),
+        (plan_steps.BrokerOffer(6, 5, 2), [53, 53], Level.RESUME),
+        (plan_steps.BrokerOffer(5, 5, 1), [], Level.RESUME),
     ],
 )
-def test_the_level_is_the_strongest_that_is_offered(offer: plan.BrokerOffer, answers: list[int], level: Level) -> None:
+def test_the_level_is_the_strongest_that_is_offered(
+    offer: plan_steps.BrokerOffer, answers: list[int], level: Level
+) -> None:
     assert play(plan.choose_level(SINK, None), [offer, *answers])[1] is level
     assert play(plan.choose_level(SINK, level), [offer, *answers])[1] is level
     if level is not Level.KEEP_PREPARED:
@@ -430,7 +446,9 @@ def test_the_level_is_the_strongest_that_is_offered(offer: plan.BrokerOffer, ans
             play(plan.choose_level(SINK, Level.KEEP_PREPARED), [offer, *answers])
 
 
-@pytest.mark.parametrize("offer", [plan.BrokerOffer(6, 5, 0), plan.BrokerOffer(4, 4, 2), plan.BrokerOffer(-1, -1, 0)])
-def test_brokers_where_ending_is_not_safe_are_refused(offer: plan.BrokerOffer) -> None:
+@pytest.mark.parametrize(
+    "offer", [plan_steps.BrokerOffer(6, 5, 0), plan_steps.BrokerOffer(4, 4, 2), plan_steps.BrokerOffer(-1, -1, 0)]
+)
+def test_brokers_where_ending_is_not_safe_are_refused(offer: plan_steps.BrokerOffer) -> None:
     with pytest.raises(LevelUnavailableError):
         play(plan.choose_level(SINK, None), [offer])

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from fencepost.spark.sink import plan
+from fencepost.spark.sink import plan, plan_steps
 from fencepost.spark.sink.decision import NO_ROWS, Decision, Winner
-from fencepost.spark.sink.plan import Level
+from fencepost.spark.sink.plan_steps import Level
 from fencepost.spark.sink.task_ids import TaskIds
 from tests.unit.spark.plan_coordinator import SINK
 from tests.unit.spark.plan_world import Rules, Settings, World, walk
@@ -125,28 +125,28 @@ def test_a_timed_out_decided_transaction_is_loud_and_never_silent() -> None:
 # --- the known mistakes, planted ---
 
 
-def claim_before_list(sink: str, level: Level) -> plan.Plan[plan.Opened]:
+def claim_before_list(sink: str, level: Level) -> plan.Plan[plan_steps.Opened]:
     rest = plan.open_sink(sink, level)
     listing = rest.send(None)
-    claim = yield plan.Claim(sink)
+    claim = yield plan_steps.Claim(sink)
     listed = yield listing
     rest.send(listed)  # its Claim step is answered with the early claim
-    opened: plan.Opened = yield from continued(rest, claim)
+    opened: plan_steps.Opened = yield from continued(rest, claim)
     return opened
 
 
-def read_before_claim(sink: str, level: Level) -> plan.Plan[plan.Opened]:
+def read_before_claim(sink: str, level: Level) -> plan.Plan[plan_steps.Opened]:
     rest = plan.open_sink(sink, level)
     listed = yield rest.send(None)
     claiming = rest.send(listed)
-    decisions = yield plan.ReadDecisions(sink)
+    decisions = yield plan_steps.ReadDecisions(sink)
     claim = yield claiming
     rest.send(claim)
-    opened: plan.Opened = yield from continued(rest, decisions)
+    opened: plan_steps.Opened = yield from continued(rest, decisions)
     return opened
 
 
-def continued(rest: plan.Plan[Any], observation: Any) -> Generator[plan.Step, Any, Any]:
+def continued(rest: plan.Plan[Any], observation: Any) -> Generator[plan_steps.Step, Any, Any]:
     while True:
         try:
             step = rest.send(observation)
@@ -156,14 +156,14 @@ def continued(rest: plan.Plan[Any], observation: Any) -> Generator[plan.Step, An
 
 
 def commit_that_claims(sink: str, batch_id: int, messages: Any) -> plan.Plan[Any]:
-    claim = yield plan.Claim(sink)
+    claim = yield plan_steps.Claim(sink)
     rest = plan.commit_batch(sink, batch_id, messages)
     try:
         step = rest.send(None)
     except StopIteration as stop:
         return stop.value
-    if isinstance(step, plan.WriteDecision):
-        step = plan.WriteDecision(claim, step.decision)
+    if isinstance(step, plan_steps.WriteDecision):
+        step = plan_steps.WriteDecision(claim, step.decision)
     return (yield from continued(rest, (yield step)))
 
 
@@ -172,66 +172,72 @@ def abort_without_a_claim(sink: str, messages: Any, _: Any) -> plan.Plan[Any]:
 
 
 def abort_that_reads_the_topic(sink: str, messages: Any, _: Any) -> plan.Plan[Any]:
-    prepared = [message for message in messages if isinstance(message, plan.Prepared)]
+    prepared = [message for message in messages if isinstance(message, plan_steps.Prepared)]
     if prepared:
-        decisions: tuple[Decision, ...] = yield plan.ReadDecisions(sink)
+        decisions: tuple[Decision, ...] = yield plan_steps.ReadDecisions(sink)
         if not any(one.batch_id >= prepared[0].batch_id for one in decisions):
-            ends = tuple(plan.End(one.transactional_id, one.pair, commit=False) for one in prepared)
-            yield plan.EndTransactions(ends)
+            ends = tuple(plan_steps.End(one.transactional_id, one.pair, commit=False) for one in prepared)
+            yield plan_steps.EndTransactions(ends)
 
 
 def abort_that_asks_nobody(sink: str, messages: Any, _: Any) -> plan.Plan[Any]:
-    prepared = [message for message in messages if isinstance(message, plan.Prepared)]
+    prepared = [message for message in messages if isinstance(message, plan_steps.Prepared)]
     if prepared:
-        yield plan.EndTransactions(tuple(plan.End(one.transactional_id, one.pair, False) for one in prepared))
+        yield plan_steps.EndTransactions(
+            tuple(plan_steps.End(one.transactional_id, one.pair, False) for one in prepared)
+        )
 
 
-def open_that_finishes_nothing(sink: str, level: Level) -> plan.Plan[plan.Opened]:
-    listed = yield plan.ListTransactions(sink)
-    claim = yield plan.Claim(sink)
-    decisions = yield plan.ReadDecisions(sink)
+def open_that_finishes_nothing(sink: str, level: Level) -> plan.Plan[plan_steps.Opened]:
+    listed = yield plan_steps.ListTransactions(sink)
+    claim = yield plan_steps.Claim(sink)
+    decisions = yield plan_steps.ReadDecisions(sink)
     named = {winner.transactional_id for decision in decisions for winner in decision.winners}
-    ends = [plan.End(one.transactional_id, one.pair, False) for one in listed if one.state == "Ongoing"]
-    yield plan.EndTransactions(tuple(end for end in ends if end.transactional_id not in named))
-    return plan.Opened(
-        sink, level, claim, tuple(plan.Decided(one.query_id, one.batch_id, one.content) for one in decisions)
+    ends = [plan_steps.End(one.transactional_id, one.pair, False) for one in listed if one.state == "Ongoing"]
+    yield plan_steps.EndTransactions(tuple(end for end in ends if end.transactional_id not in named))
+    return plan_steps.Opened(
+        sink, level, claim, tuple(plan_steps.Decided(one.query_id, one.batch_id, one.content) for one in decisions)
     )
 
 
-def open_that_aborts_nothing(sink: str, level: Level) -> plan.Plan[plan.Opened]:
+def open_that_aborts_nothing(sink: str, level: Level) -> plan.Plan[plan_steps.Opened]:
     rest = plan.open_sink(sink, level)
     rest.send((yield rest.send(None)) and ())
-    opened: plan.Opened = yield from continued(rest, (yield plan.Claim(sink)))
+    opened: plan_steps.Opened = yield from continued(rest, (yield plan_steps.Claim(sink)))
     return opened
 
 
-def write_that_skips_what_is_below(opened: plan.Opened, query_id: str, batch_id: int) -> plan.Plan[plan.Message]:
+def write_that_skips_what_is_below(
+    opened: plan_steps.Opened, query_id: str, batch_id: int
+) -> plan.Plan[plan_steps.Message]:
     last = opened.last(query_id)
     if last is not None and batch_id < last.batch_id:
-        content = yield plan.Drain()
-        return plan.Skipped(query_id, batch_id, content, None)
-    message: plan.Message = yield from plan.write_task(opened, query_id, batch_id)
+        content = yield plan_steps.Drain()
+        return plan_steps.Skipped(query_id, batch_id, content, None)
+    message: plan_steps.Message = yield from plan.write_task(opened, query_id, batch_id)
     return message
 
 
 def commit_that_goes_by_the_number(sink: str, batch_id: int, messages: Any) -> plan.Plan[Any]:
-    return plan.commit_batch(sink, batch_id, messages, plan.SameBatch.NUMBER)
+    return plan.commit_batch(sink, batch_id, messages, plan_steps.SameBatch.NUMBER)
 
 
-def write_that_never_skips(opened: plan.Opened, query_id: str, batch_id: int) -> plan.Plan[plan.Message]:
-    return plan.write_task(plan.Opened(opened.sink, opened.level, opened.claim, ()), query_id, batch_id)
+def write_that_never_skips(opened: plan_steps.Opened, query_id: str, batch_id: int) -> plan.Plan[plan_steps.Message]:
+    return plan.write_task(plan_steps.Opened(opened.sink, opened.level, opened.claim, ()), query_id, batch_id)
 
 
 def commit_that_aborts_when_refused(sink: str, batch_id: int, messages: Any) -> plan.Plan[Any]:
-    prepared = [message for message in messages if isinstance(message, plan.Prepared)]
+    prepared = [message for message in messages if isinstance(message, plan_steps.Prepared)]
     if not prepared:
         return
     winners = tuple(Winner(one.transactional_id, one.pair) for one in prepared)
     content = sum((one.content for one in prepared), NO_ROWS)
-    offsets = yield plan.SaveOffsets(prepared[0].query_id, batch_id)
+    offsets = yield plan_steps.SaveOffsets(prepared[0].query_id, batch_id)
     decision = Decision(sink, prepared[0].query_id, batch_id, winners, content, offsets)
-    code = yield plan.WriteDecision(prepared[0].claim, decision)
-    yield plan.EndTransactions(tuple(plan.End(one.transactional_id, one.pair, code == 0) for one in winners))
+    code = yield plan_steps.WriteDecision(prepared[0].claim, decision)
+    yield plan_steps.EndTransactions(
+        tuple(plan_steps.End(one.transactional_id, one.pair, code == 0) for one in winners)
+    )
 
 
 def answering(steps: plan.Plan[Any], *answers: tuple[type, Callable[[Any], Any]]) -> plan.Plan[Any]:
@@ -248,16 +254,16 @@ def answering(steps: plan.Plan[Any], *answers: tuple[type, Callable[[Any], Any]]
 
 
 def commit_that_leaves_strays(sink: str, batch_id: int, messages: Any) -> plan.Plan[Any]:
-    return answering(plan.commit_batch(sink, batch_id, messages), (plan.ListTransactions, lambda _: ()))
+    return answering(plan.commit_batch(sink, batch_id, messages), (plan_steps.ListTransactions, lambda _: ()))
 
 
 def commit_that_ends_all_it_sees(sink: str, batch_id: int, messages: Any) -> plan.Plan[Any]:
-    return answering(plan.commit_batch(sink, batch_id, messages), (plan.AskOwner, lambda _: 48))
+    return answering(plan.commit_batch(sink, batch_id, messages), (plan_steps.AskOwner, lambda _: 48))
 
 
 def commit_that_lists_when_it_knows_that_it_owns(sink: str, batch_id: int, messages: Any) -> plan.Plan[Any]:
     steps = plan.commit_batch(sink, batch_id, messages)
-    claim = next((one.claim for one in messages if isinstance(one, plan.Prepared)), None)
+    claim = next((one.claim for one in messages if isinstance(one, plan_steps.Prepared)), None)
     owner: list[int] = []
     observation: Any = None
     while True:
@@ -265,28 +271,28 @@ def commit_that_lists_when_it_knows_that_it_owns(sink: str, batch_id: int, messa
             step = steps.send(observation)
         except StopIteration as stop:
             return stop.value
-        if isinstance(step, plan.ListTransactions) and claim is not None:
-            owner.append((yield plan.AskOwner(sink, claim)))
-        observation = owner.pop() if isinstance(step, plan.AskOwner) and owner else (yield step)
+        if isinstance(step, plan_steps.ListTransactions) and claim is not None:
+            owner.append((yield plan_steps.AskOwner(sink, claim)))
+        observation = owner.pop() if isinstance(step, plan_steps.AskOwner) and owner else (yield step)
 
 
 def commit_that_keeps_nothing(sink: str, batch_id: int, messages: Any) -> plan.Plan[Any]:
     def pairs(step: Any) -> Any:
         return tuple(winner.pair for winner in step.winners)
 
-    return answering(plan.commit_batch(sink, batch_id, messages), (plan.KeepWinners, pairs))
+    return answering(plan.commit_batch(sink, batch_id, messages), (plan_steps.KeepWinners, pairs))
 
 
 def commit_that_does_not_look(sink: str, batch_id: int, messages: Any) -> plan.Plan[Any]:
-    pairs = {one.transactional_id: one.pair for one in messages if isinstance(one, plan.Prepared)}
+    pairs = {one.transactional_id: one.pair for one in messages if isinstance(one, plan_steps.Prepared)}
 
     def seen(step: Any) -> Any:
-        return tuple(plan.Seen(pairs[one], "Ongoing", 0, 1, is_late=False) for one in step.transactional_ids)
+        return tuple(plan_steps.Seen(pairs[one], "Ongoing", 0, 1, is_late=False) for one in step.transactional_ids)
 
-    return answering(plan.commit_batch(sink, batch_id, messages), (plan.DescribeWinners, seen))
+    return answering(plan.commit_batch(sink, batch_id, messages), (plan_steps.DescribeWinners, seen))
 
 
-def seeing(steps: plan.Plan[Any], then: Callable[[Any, Any], Generator[plan.Step, Any, Any]]) -> plan.Plan[Any]:
+def seeing(steps: plan.Plan[Any], then: Callable[[Any, Any], Generator[plan_steps.Step, Any, Any]]) -> plan.Plan[Any]:
     """The same plan; `then` does, after each step, what the mistake does besides, and gives what the plan sees."""
     observation: Any = None
     while True:
@@ -297,16 +303,16 @@ def seeing(steps: plan.Plan[Any], then: Callable[[Any, Any], Generator[plan.Step
         observation = yield from then(step, (yield step))
 
 
-def ends_again(step: Any, codes: Any, commit: bool) -> Generator[plan.Step, Any, Any]:
+def ends_again(step: Any, codes: Any, commit: bool) -> Generator[plan_steps.Step, Any, Any]:
     """With whatever pair they have now, and without asking whose the sink is."""
-    if not isinstance(step, plan.EndTransactions):
+    if not isinstance(step, plan_steps.EndTransactions):
         return codes
     moved = [end.transactional_id for end, code in zip(step.ends, codes, strict=True) if code in (47, 90)]
     if not moved or step.ends[0].commit is not commit:
         return codes
-    shown = yield plan.DescribeTasks(tuple(moved))
-    yield plan.EndTransactions(
-        tuple(plan.End(one.transactional_id, one.pair, commit) for one in shown if one.state == "Ongoing")
+    shown = yield plan_steps.DescribeTasks(tuple(moved))
+    yield plan_steps.EndTransactions(
+        tuple(plan_steps.End(one.transactional_id, one.pair, commit) for one in shown if one.state == "Ongoing")
     )
     return tuple(0 if code in (47, 90) else code for code in codes)
 
@@ -319,11 +325,11 @@ def abort_that_chases(sink: str, messages: Any, claim: Any) -> plan.Plan[Any]:
     return seeing(plan.abort_batch(sink, messages, claim), lambda step, seen: ends_again(step, seen, commit=False))
 
 
-def open_that_chases_losers(sink: str, level: Level) -> plan.Plan[plan.Opened]:
+def open_that_chases_losers(sink: str, level: Level) -> plan.Plan[plan_steps.Opened]:
     return seeing(plan.open_sink(sink, level), lambda step, seen: ends_again(step, seen, commit=False))
 
 
-def open_that_chases_winners(sink: str, level: Level) -> plan.Plan[plan.Opened]:
+def open_that_chases_winners(sink: str, level: Level) -> plan.Plan[plan_steps.Opened]:
     return seeing(plan.open_sink(sink, level), lambda step, seen: ends_again(step, seen, commit=True))
 
 
@@ -331,7 +337,7 @@ def commit_that_chases_winners(sink: str, batch_id: int, messages: Any) -> plan.
     return seeing(plan.commit_batch(sink, batch_id, messages), lambda step, seen: ends_again(step, seen, commit=True))
 
 
-def open_that_asks_before_it_looks(sink: str, level: Level) -> plan.Plan[plan.Opened]:
+def open_that_asks_before_it_looks(sink: str, level: Level) -> plan.Plan[plan_steps.Opened]:
     steps = plan.open_sink(sink, level)
     claim: Any = None
     owner: list[int] = []
@@ -341,17 +347,17 @@ def open_that_asks_before_it_looks(sink: str, level: Level) -> plan.Plan[plan.Op
             step = steps.send(observation)
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
-        if isinstance(step, plan.DescribeTasks):
-            owner.append((yield plan.AskOwner(sink, claim)))
-        observation = owner.pop() if isinstance(step, plan.AskOwner) and owner else (yield step)
-        claim = observation if isinstance(step, plan.Claim) else claim
+        if isinstance(step, plan_steps.DescribeTasks):
+            owner.append((yield plan_steps.AskOwner(sink, claim)))
+        observation = owner.pop() if isinstance(step, plan_steps.AskOwner) and owner else (yield step)
+        claim = observation if isinstance(step, plan_steps.Claim) else claim
 
 
-def open_that_takes_a_keep_for_a_loss(sink: str, level: Level) -> plan.Plan[plan.Opened]:
-    return answering(plan.open_sink(sink, level), (plan.DescribeTasks, lambda _: ()))
+def open_that_takes_a_keep_for_a_loss(sink: str, level: Level) -> plan.Plan[plan_steps.Opened]:
+    return answering(plan.open_sink(sink, level), (plan_steps.DescribeTasks, lambda _: ()))
 
 
-def open_that_completes_one_query(sink: str, level: Level) -> plan.Plan[plan.Opened]:
+def open_that_completes_one_query(sink: str, level: Level) -> plan.Plan[plan_steps.Opened]:
     decisions: list[Decision] = []
     steps = plan.open_sink(sink, level)
     observation: Any = None
@@ -360,14 +366,14 @@ def open_that_completes_one_query(sink: str, level: Level) -> plan.Plan[plan.Ope
             step = steps.send(observation)
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
-        if isinstance(step, plan.EndTransactions) and step.ends and step.ends[0].commit:
+        if isinstance(step, plan_steps.EndTransactions) and step.ends and step.ends[0].commit:
             others = {one.transactional_id for two in decisions if two.query_id != "q" for one in two.winners}
             mine = tuple(end for end in step.ends if end.transactional_id not in others)
-            codes = iter((yield plan.EndTransactions(mine)))
+            codes = iter((yield plan_steps.EndTransactions(mine)))
             observation = tuple(0 if end.transactional_id in others else next(codes) for end in step.ends)
             continue
         observation = yield step
-        if isinstance(step, plan.ReadDecisions):
+        if isinstance(step, plan_steps.ReadDecisions):
             decisions = list(observation)
 
 
@@ -375,7 +381,7 @@ def commit_that_forgets_nobody(sink: str, batch_id: int, messages: Any) -> plan.
     return plan.commit_batch(
         sink,
         batch_id,
-        [replace(one, others_named=False) if isinstance(one, plan.Prepared) else one for one in messages],
+        [replace(one, others_named=False) if isinstance(one, plan_steps.Prepared) else one for one in messages],
     )
 
 
@@ -384,26 +390,26 @@ class Careless(TaskIds):
 
     def __init__(self, unique: Callable[[], bytes]) -> None:
         super().__init__(unique)
-        self.last: dict[str, plan.Use | None] = {}
+        self.last: dict[str, plan_steps.Use | None] = {}
 
-    def is_free(self, last: plan.Use | None, opened: plan.Opened) -> bool:
+    def is_free(self, last: plan_steps.Use | None, opened: plan_steps.Opened) -> bool:
         return True
 
-    def take(self, opened: plan.Opened) -> str:
+    def take(self, opened: plan_steps.Opened) -> str:
         for one, last in self.last.items():
             if self.is_free(last, opened):
                 del self.last[one]
                 return one
         return super().take(opened)
 
-    def begun(self, transactional_id: str, use: plan.Use) -> None:
+    def begun(self, transactional_id: str, use: plan_steps.Use) -> None:
         self.last[transactional_id] = use
 
 
 class AfterTheOpenOfTheNext(Careless):
     """Free when the decision of its own batch was read: it is the last one still."""
 
-    def is_free(self, last: plan.Use | None, opened: plan.Opened) -> bool:
+    def is_free(self, last: plan_steps.Use | None, opened: plan_steps.Opened) -> bool:
         decided = opened.last(last.query_id) if last is not None else None
         return decided is not None and last is not None and decided.batch_id >= last.batch_id
 
@@ -411,14 +417,14 @@ class AfterTheOpenOfTheNext(Careless):
 class UnlessNamed(Careless):
     """Free when no decision that came with the task names it: the first of the two rules is missing."""
 
-    def is_free(self, last: plan.Use | None, opened: plan.Opened) -> bool:
+    def is_free(self, last: plan_steps.Use | None, opened: plan_steps.Opened) -> bool:
         return last is not None and [one.batch_id for one in opened.decided if one.query_id == last.query_id] != [
             last.batch_id
         ]
 
 
 class InAnotherBatch(Careless):
-    def is_free(self, last: plan.Use | None, opened: plan.Opened) -> bool:
+    def is_free(self, last: plan_steps.Use | None, opened: plan_steps.Opened) -> bool:
         decided = opened.last("q")
         before = -1 if decided is None else decided.batch_id
         return last is not None and last.batch_id != before + 1 and last.claim != opened.claim
@@ -430,11 +436,11 @@ class Unanswered(TaskIds):
     def __init__(self, unique: Callable[[], bytes]) -> None:
         super().__init__(unique)
 
-    def take(self, opened: plan.Opened) -> str:
+    def take(self, opened: plan_steps.Opened) -> str:
         taken = super().take(opened)
         decided = opened.last("q")
         following = 0 if decided is None else decided.batch_id + 1
-        self.begun(taken, plan.Use(opened.sink, opened.claim, "q", following))
+        self.begun(taken, plan_steps.Use(opened.sink, opened.claim, "q", following))
         return taken
 
 

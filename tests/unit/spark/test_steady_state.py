@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from fencepost.errors import KafkaError
-from fencepost.spark.sink import names, plan
+from fencepost.spark.sink import names, plan, plan_steps
 from fencepost.spark.sink.decision import Content, Decision, Pair, Winner, encode_key, encode_value
-from fencepost.spark.sink.plan import Level
+from fencepost.spark.sink.plan_steps import Level
 from fencepost.spark.sink.task_ids import TaskIds, is_free
 from tests.unit.spark.plan_coordinator import SINK, Coordinator, S
 
@@ -86,7 +86,7 @@ class Stream:
         opened = self._play(plan.open_sink(SINK, self.level))
         turn = self.batch % WORKERS
         workers = self.workers[turn:] + self.workers[:turn]
-        messages: list[plan.Message] = []
+        messages: list[plan_steps.Message] = []
         for partition in range(TASKS):
             if partition in faults.failing:
                 self._task(opened, workers[partition], partition, fails=True)
@@ -97,8 +97,8 @@ class Stream:
             return
         self._play(plan.commit_batch(SINK, self.batch, messages), until_decided=faults.dies == "with")
 
-    def _task(self, opened: plan.Opened, ids: TaskIds, partition: int, fails: bool = False) -> plan.Message:
-        message: plan.Message = self._play(
+    def _task(self, opened: plan_steps.Opened, ids: TaskIds, partition: int, fails: bool = False) -> plan_steps.Message:
+        message: plan_steps.Message = self._play(
             plan.write_task(opened, "q", self.batch), ids=ids, row=(self.batch, partition, 0), fails=fails
         )
         return message
@@ -107,51 +107,51 @@ class Stream:
         try:
             step = next(steps)
             while True:
-                if isinstance(step, plan.WriteRows) and how.get("fails"):
+                if isinstance(step, plan_steps.WriteRows) and how.get("fails"):
                     given_up = steps.throw(KafkaError("a row's own code"))
                     steps.close()
                     return self._perform(given_up, ids, row)
                 seen = self._perform(step, ids, row)
-                if isinstance(step, plan.WriteDecision) and how.get("until_decided"):
+                if isinstance(step, plan_steps.WriteDecision) and how.get("until_decided"):
                     return None
                 step = steps.send(seen)
         except StopIteration as stop:
             return stop.value
 
-    def _perform(self, step: plan.Step, ids: TaskIds | None, row: Any) -> Any:  # noqa: C901, PLR0912 - an arm per step
+    def _perform(self, step: plan_steps.Step, ids: TaskIds | None, row: Any) -> Any:  # noqa: C901, PLR0912 - an arm per step
         broker = self.broker
         match step:
-            case plan.TakeId(opened) if ids is not None:
+            case plan_steps.TakeId(opened) if ids is not None:
                 return ids.take(opened)
-            case plan.BeginTask(transactional_id, use, two_phase) if ids is not None:
+            case plan_steps.BeginTask(transactional_id, use, two_phase) if ids is not None:
                 pair = broker.init(transactional_id, two_phase)
                 ids.begun(transactional_id, use)
                 return pair
-            case plan.WriteRows(transactional_id, pair):
+            case plan_steps.WriteRows(transactional_id, pair):
                 assert broker.produce(transactional_id, pair, row)
                 return rows_of(row)
-            case plan.HasRows():
+            case plan_steps.HasRows():
                 return True
-            case plan.Drain():
+            case plan_steps.Drain():
                 return rows_of(row)
-            case plan.GiveUp(transactional_id, pair):
+            case plan_steps.GiveUp(transactional_id, pair):
                 return broker.end(transactional_id, pair, False)
-            case plan.ListTransactions() | plan.DescribeTasks():
+            case plan_steps.ListTransactions() | plan_steps.DescribeTasks():
                 return broker.listed()
-            case plan.Claim():
+            case plan_steps.Claim():
                 return broker.init(S, False)
-            case plan.ReadDecisions():
+            case plan_steps.ReadDecisions():
                 return broker.last_decisions()
-            case plan.AskOwner(_, claim):
+            case plan_steps.AskOwner(_, claim):
                 return broker.end(S, claim, False)
-            case plan.EndTransactions(ends):
+            case plan_steps.EndTransactions(ends):
                 return tuple(broker.end(one.transactional_id, one.pair, one.commit) for one in ends)
-            case plan.KeepWinners(winners):
+            case plan_steps.KeepWinners(winners):
                 return tuple(broker.keep(one.transactional_id, one.pair) for one in winners)
-            case plan.DescribeWinners(_, wanted):
+            case plan_steps.DescribeWinners(_, wanted):
                 shown = {one.transactional_id: one for one in broker.listed()}
-                return tuple(plan.Seen(shown[one].pair, shown[one].state, 0, 1, is_late=False) for one in wanted)
-            case plan.WriteDecision(claim, decision, complete):
+                return tuple(plan_steps.Seen(shown[one].pair, shown[one].state, 0, 1, is_late=False) for one in wanted)
+            case plan_steps.WriteDecision(claim, decision, complete):
                 assert broker.produce(S, claim, (decision, *complete))
                 return broker.end(S, claim, True)
             case _:
@@ -176,19 +176,19 @@ def test_ten_thousand_batches_leave_no_more_than_a_thousand(level: Level) -> Non
 
 def test_without_ids_that_are_used_again_they_are_as_many_as_tasks() -> None:
     class Minted(TaskIds):
-        def begun(self, transactional_id: str, use: plan.Use) -> None:
+        def begun(self, transactional_id: str, use: plan_steps.Use) -> None:
             pass
 
     assert Stream(Level.RESUME, Minted).run(100).ids > 100 * TASKS
 
 
-def use(batch_id: int, epoch: int, query_id: str = "q", sink: str = SINK) -> plan.Use:
-    return plan.Use(sink, Pair(1, epoch), query_id, batch_id)
+def use(batch_id: int, epoch: int, query_id: str = "q", sink: str = SINK) -> plan_steps.Use:
+    return plan_steps.Use(sink, Pair(1, epoch), query_id, batch_id)
 
 
-def opened(decided: int | None, epoch: int, producer_id: int = 1) -> plan.Opened:
-    last = () if decided is None else (plan.Decided("q", decided, None),)
-    return plan.Opened(SINK, Level.RESUME, Pair(producer_id, epoch), last)
+def opened(decided: int | None, epoch: int, producer_id: int = 1) -> plan_steps.Opened:
+    last = () if decided is None else (plan_steps.Decided("q", decided, None),)
+    return plan_steps.Opened(SINK, Level.RESUME, Pair(producer_id, epoch), last)
 
 
 def test_an_id_is_free_once_a_later_batch_is_decided() -> None:

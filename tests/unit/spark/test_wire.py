@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fencepost.client.net.cluster import Cluster as RealCluster
+from fencepost.client.net.lasting_errors import LastingErrors
 from fencepost.errors import (
     CorruptRecordError,
     DisconnectedError,
@@ -26,8 +27,11 @@ from fencepost.spark.sink import wire
 from fencepost.spark.sink.decision_store import DecisionStore, partition_of
 
 
-class Cluster:
-    """One that answers every request with these bytes. It is its own connection, clock and admin client."""
+class Cluster(RealCluster):
+    """A cluster that answers every request with these bytes: it is its own connection, clock and admin client."""
+
+    topics: Any
+    runtime: Any
 
     def __init__(self, answer: bytes) -> None:
         self.answer = memoryview(answer)
@@ -35,16 +39,15 @@ class Cluster:
         self.refreshed = 0
         self.topics = {"t": SimpleNamespace(topic_id=None)}
         self.runtime = self.cluster = self
+        self.lasting_errors = LastingErrors(self.now_ms)
 
     def now_ms(self) -> int:
         return 0
 
-    async def reach(self, *_: Any) -> Cluster:
+    async def reach(self, *_: Any) -> Any:
         if self.failures:
             raise self.failures.pop(0)
         return self
-
-    worth_retrying = staticmethod(RealCluster.worth_retrying)
 
     async def refresh_quietly(self, *_: Any) -> None:
         self.refreshed += 1
@@ -132,7 +135,7 @@ def test_an_answer_that_is_none_is_told_with_what_was_asked() -> None:
     with pytest.raises(ProtocolError, match="fetch of t-0: the answer cannot be read"):
         read(Cluster(answered(WHOLE)[:-20]))
     with pytest.raises(ProtocolError, match="produce to t-0: the answer cannot be read"):
-        asyncio.run(wire.produce_batch(Cluster(b"\0"), None, "t", 0, WHOLE, 1000))  # type: ignore[arg-type]
+        asyncio.run(wire.produce_batch(Cluster(b"\0"), None, "t", 0, WHOLE, 1000))
 
 
 def test_a_decision_whose_record_cannot_be_read_is_a_corrupt_one() -> None:

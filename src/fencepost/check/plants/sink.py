@@ -10,7 +10,7 @@ from fencepost.check import spark_tasks
 from fencepost.check.plants.plant import Patches, plant
 from fencepost.errors import KafkaTimeoutError
 from fencepost.spark.errors import SupersededError
-from fencepost.spark.sink import plan
+from fencepost.spark.sink import plan, plan_steps
 from fencepost.spark.sink.decision import Decision, Winner
 from fencepost.spark.sink.steps import StepRunner
 
@@ -21,8 +21,8 @@ def commit_worker_claims(patches: Patches) -> None:
     original = plan.commit_batch
 
     def commit(sink: str, batch_id: int, messages: Sequence[Any]) -> plan.Plan[bool]:
-        if any(isinstance(one, plan.Prepared) for one in messages):
-            claim = yield plan.Claim(sink)
+        if any(isinstance(one, plan_steps.Prepared) for one in messages):
+            claim = yield plan_steps.Claim(sink)
             messages = [_with_claim(one, claim) for one in messages]
         return (yield from original(sink, batch_id, messages))
 
@@ -30,7 +30,7 @@ def commit_worker_claims(patches: Patches) -> None:
 
 
 def _with_claim(message: Any, claim: Any) -> Any:
-    if not isinstance(message, plan.Prepared):
+    if not isinstance(message, plan_steps.Prepared):
         return message
     return replace(message, claim=claim)
 
@@ -41,17 +41,17 @@ def decisions_read_before_the_claim(patches: Patches) -> None:
 
     honest = plan.open_sink
 
-    def open_sink(sink: str, level: plan.Level) -> plan.Plan[plan.Opened]:
+    def open_sink(sink: str, level: plan_steps.Level) -> plan.Plan[plan_steps.Opened]:
         steps = honest(sink, level)
-        decisions = yield plan.ReadDecisions(sink)
+        decisions = yield plan_steps.ReadDecisions(sink)
         observation: Any = None
         while True:
             try:
                 step = steps.send(observation)
             except StopIteration as stop:
-                opened: plan.Opened = stop.value
+                opened: plan_steps.Opened = stop.value
                 return opened
-            observation = decisions if isinstance(step, plan.ReadDecisions) else (yield step)
+            observation = decisions if isinstance(step, plan_steps.ReadDecisions) else (yield step)
 
     patches.setattr(plan, "open_sink", open_sink)
 
@@ -60,12 +60,12 @@ def decisions_read_before_the_claim(patches: Patches) -> None:
 def abort_does_not_ask(patches: Patches) -> None:
     """The decision took effect, its answer was lost."""
 
-    def abort(sink: str, messages: Sequence[Any], claim: Any = None) -> plan.Plan[plan.AbortOutcome]:
-        prepared = [one for one in messages if isinstance(one, plan.Prepared)]
-        ends = tuple(plan.End(one.transactional_id, one.pair, commit=False) for one in prepared)
+    def abort(sink: str, messages: Sequence[Any], claim: Any = None) -> plan.Plan[plan_steps.AbortOutcome]:
+        prepared = [one for one in messages if isinstance(one, plan_steps.Prepared)]
+        ends = tuple(plan_steps.End(one.transactional_id, one.pair, commit=False) for one in prepared)
         if ends:
-            yield plan.EndTransactions(ends)
-        return plan.AbortOutcome.ABORTED
+            yield plan_steps.EndTransactions(ends)
+        return plan_steps.AbortOutcome.ABORTED
 
     patches.setattr(plan, "abort_batch", abort)
 
@@ -80,7 +80,7 @@ def task_ids_made_of_partitions(patches: Patches) -> None:
 def ends_not_waited_for(patches: Patches) -> None:
     """The next decision replaces this one, and nobody knows any more what was to be committed."""
 
-    async def end_all(self: StepRunner, ends: tuple[plan.End, ...]) -> tuple[int, ...]:
+    async def end_all(self: StepRunner, ends: tuple[plan_steps.End, ...]) -> tuple[int, ...]:
         for end in ends:
             name, pair = end.transactional_id, end.pair
             try:
@@ -97,13 +97,15 @@ def decision_written_last(patches: Patches) -> None:
     """A crash between the ends leaves half a batch."""
 
     def commit(sink: str, batch_id: int, messages: Sequence[Any]) -> plan.Plan[bool]:
-        prepared = [one for one in messages if isinstance(one, plan.Prepared)]
+        prepared = [one for one in messages if isinstance(one, plan_steps.Prepared)]
         if not prepared:
             return False
-        yield plan.EndTransactions(tuple(plan.End(one.transactional_id, one.pair, commit=True) for one in prepared))
+        yield plan_steps.EndTransactions(
+            tuple(plan_steps.End(one.transactional_id, one.pair, commit=True) for one in prepared)
+        )
         winners = tuple(Winner(one.transactional_id, one.pair) for one in prepared)
         decision = Decision(sink, prepared[0].query_id, batch_id, winners)
-        code = yield plan.WriteDecision(prepared[0].claim, decision)
+        code = yield plan_steps.WriteDecision(prepared[0].claim, decision)
         if code != 0:
             raise SupersededError("too late")
         return True
@@ -117,7 +119,7 @@ def batch_known_by_its_number(patches: Patches) -> None:
     honest = plan.commit_batch
 
     def commit(sink: str, batch_id: int, messages: Sequence[Any]) -> plan.Plan[bool]:
-        return honest(sink, batch_id, messages, plan.SameBatch.NUMBER)
+        return honest(sink, batch_id, messages, plan_steps.SameBatch.NUMBER)
 
     patches.setattr(plan, "commit_batch", commit)
 
@@ -127,7 +129,7 @@ def commits_do_not_look(patches: Patches) -> None:
     honest = plan.commit_batch
 
     def commit(sink: str, batch_id: int, messages: Sequence[Any]) -> plan.Plan[bool]:
-        pairs = {one.transactional_id: one.pair for one in messages if isinstance(one, plan.Prepared)}
+        pairs = {one.transactional_id: one.pair for one in messages if isinstance(one, plan_steps.Prepared)}
         steps = honest(sink, batch_id, messages)
         observation: Any = None
         while True:
@@ -136,9 +138,9 @@ def commits_do_not_look(patches: Patches) -> None:
             except StopIteration as stop:
                 done: bool = stop.value
                 return done
-            if isinstance(step, plan.DescribeWinners):
+            if isinstance(step, plan_steps.DescribeWinners):
                 ids = step.transactional_ids
-                observation = tuple(plan.Seen(pairs[one], "Ongoing", None, None, is_late=False) for one in ids)
+                observation = tuple(plan_steps.Seen(pairs[one], "Ongoing", None, None, is_late=False) for one in ids)
             else:
                 observation = yield step
 

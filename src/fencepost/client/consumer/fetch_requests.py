@@ -14,7 +14,6 @@ from uuid import UUID
 from fencepost.client.consumer.fetch_sessions import FINAL_EPOCH, FetchSession, Plan, Wanted
 from fencepost.client.net import retry
 from fencepost.client.net.cluster import Cluster
-from fencepost.client.net.retry import Action
 from fencepost.client.records import Fetched, epochs_of, timestamp_type_of
 from fencepost.client.types import Isolation, TopicPartition
 from fencepost.config import ConsumerConfig
@@ -45,7 +44,6 @@ from fencepost.protocol.fetch_wire import (
 from fencepost.protocol.records.compression import MAX_DECOMPRESSED_BYTES
 from fencepost.protocol.records.decoding import Unreadable, decode_readable
 
-RETRIABLE: Final = (Action.RETRY, Action.REFRESH_LEADER, Action.REFRESH_COORDINATOR)
 RANGE_FETCH_BYTES: Final = 8 * 1024 * 1024
 CLOSE_PATIENCE_MS: Final = 500
 
@@ -322,7 +320,7 @@ async def _fetch_next(
         what = f"{partition.topic}-{partition.partition} at offset {offset}"
         raise OffsetOutOfRangeError(f"{what}: not in the log", code=answer.error_code)
     refused = fetch_error(answer.error_code, partition, offset)
-    if retry.action(retry.FETCH, answer.error_code) not in RETRIABLE:
+    if retry.action(retry.FETCH, answer.error_code) not in retry.RETRIABLE:
         raise refused
     return None, refused
 

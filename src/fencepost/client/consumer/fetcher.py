@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 
-from fencepost.client.consumer.fetch_requests import RETRIABLE, Answer, FetchSettings, close_session, fetch, fetch_error
+from fencepost.client.consumer.fetch_requests import Answer, FetchSettings, close_session, fetch, fetch_error
 from fencepost.client.consumer.fetch_sessions import FetchSession, Wanted
 from fencepost.client.consumer.subscription import FETCH_GROWTH, Place, Reading
 from fencepost.client.metrics import ConsumerMetrics
@@ -203,7 +203,7 @@ class Fetcher:
                 place.replica = -1  # what a follower cannot give, the leader has to be asked for
             elif answer.error_code == E.OFFSET_OUT_OF_RANGE:
                 await self._out_of_range(partition)
-            elif retry.action(retry.FETCH, answer.error_code) in RETRIABLE:
+            elif retry.action(retry.FETCH, answer.error_code) in retry.RETRIABLE:
                 # Only this partition waits: the others of its broker are read on.
                 self._back_off(place)
                 self._stale.add(partition.topic)

@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from fencepost.client.consumer.fetch_requests import RETRIABLE
 from fencepost.client.consumer.subscription import Reading
 from fencepost.client.group.committed_offsets import GROUP_LANE, fetch_committed
 from fencepost.client.metrics import ConsumerMetrics
@@ -205,7 +204,7 @@ class Positions:
             else:
                 extent = f" (the topic has {len(topic.partitions)} partitions)"
         error = error_for(code, what + extent)
-        if retry.action(retry.METADATA, code) not in RETRIABLE:
+        if retry.action(retry.METADATA, code) not in retry.RETRIABLE:
             raise error
         self._cluster.lasting_errors.met(what, error)
         return str(error)
@@ -327,7 +326,7 @@ class Positions:
         place = self._reading.places[partition]
         if end.error_code != 0:
             error = error_for(end.error_code, f"leader epoch of {partition.topic}-{partition.partition}")
-            if retry.action(retry.FETCH, end.error_code) in RETRIABLE:
+            if retry.action(retry.FETCH, end.error_code) in retry.RETRIABLE:
                 return error if isinstance(error, RetriableError) else KafkaTimeoutError(str(error))
             place.error = error
             return None

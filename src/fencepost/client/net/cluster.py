@@ -5,22 +5,21 @@ Bootstrap addresses are used until metadata names the real nodes, and again when
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from enum import IntEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from fencepost.client.net import retry
 from fencepost.client.net.connection import Connection, api_name
 from fencepost.client.net.lasting_errors import LastingErrors
-from fencepost.client.net.retry import Action
+from fencepost.client.net.links import Links
+from fencepost.client.net.retry import RETRIABLE, Action
 from fencepost.client.net.runtime import Event, Runtime
 from fencepost.client.net.sasl_login import Login
-from fencepost.client.net.topology import Node, Partition, Topic, parse_bootstrap
+from fencepost.client.net.topology import Address, Node, Partition, Topic, parse_bootstrap
 from fencepost.config import CommonConfig
 from fencepost.errors import (
-    ClosedError,
     ClusterChangedError,
     DisconnectedError,
     KafkaError,
@@ -69,20 +68,11 @@ class Leader(NamedTuple):
     partition: int
 
 
+_ANY_NODE: Final = AnyNode()
+T = TypeVar("T")
 Target = Coordinator | AnyNode | Controller | Leader | int
 CodeOf = Callable[[Any], int]
 Versions = tuple[int, int] | Callable[[Connection], tuple[int, int]]
-
-
-@dataclass(slots=True)
-class _Link:
-    """The connection to one address, and how connecting went lately."""
-
-    connection: Connection | None = None
-    connecting: Event | None = None
-    failures: int = 0
-    not_before_ms: int = 0
-    error: KafkaError | None = None
 
 
 class Cluster:
@@ -100,20 +90,16 @@ class Cluster:
         self.cluster_id: str | None = None
         self.features: dict[str, int] = {}
         self._features_epoch = -2
-        self._links: dict[tuple[str, int, str], _Link] = {}  # by host, port and lane
         self._coordinators: dict[Coordinator, int] = {}
         self._wanted: set[str] = set()
         self._refreshing: Event | None = None
-        self._closed = False
-        self._met: set[tuple[str, int]] = set()  # addresses that a connection was open to
+        self._met: set[Address] = set()  # addresses that a connection was open to
         self.lasting_errors = LastingErrors(runtime.now_ms)
+        self.links = Links(runtime, config, self.lasting_errors, self._open)
 
     def close(self) -> None:
         """Close every connection; calls in flight fail with DisconnectedError."""
-        self._closed = True
-        for link in self._links.values():
-            if link.connection is not None:
-                link.connection.close()
+        self.links.close()
 
     # --- connections ---
 
@@ -129,42 +115,34 @@ class Cluster:
         if node is None:
             raise DisconnectedError(f"broker {node_id} is not known")
         try:
-            return await self._connect((node.host, node.port), deadline_ms, lane)
+            return await self.links.connect((node.host, node.port), deadline_ms, lane)
         except ClusterChangedError as error:
             raise DisconnectedError(str(error)) from error
 
     def live(self, node_id: int) -> Connection | None:
         """The open connection to the node, if there is one."""
         node = self.nodes.get(node_id)
-        link = self._links.get((node.host, node.port, "")) if node is not None else None
-        if link is None or link.connection is None or link.connection.closed:
-            return None
-        return link.connection
+        return None if node is None else self.links.link((node.host, node.port)).live
 
     async def any_connection(self, deadline_ms: int) -> Connection:
         """A live connection to any broker: an open one, else the address that failed longest ago.
 
         Raises DisconnectedError, KafkaTimeoutError; ClusterChangedError when all addresses lead to another cluster.
         """
-        live = [
-            link.connection
-            for (_, _, lane), link in self._links.items()
-            if not lane and link.connection and not link.connection.closed
-        ]
-        if live:
-            return min(live, key=lambda connection: connection.in_flight)
+        if (idlest := self.links.idlest()) is not None:
+            return idlest
         addresses = [(node.host, node.port) for node in self.nodes.values()]
-        failing = [self._link(address).failures for address in addresses]
+        failing = [self.links.link(address).failures for address in addresses]
         others = [address for address in self._bootstrap if address not in addresses]
         if not addresses or min(failing) >= MOST_FAILED_CONNECTS_BEFORE_BOOTSTRAP:
             addresses, others = addresses + others, []
-        addresses.sort(key=lambda address: (self._link(address).not_before_ms, self.runtime.random()))
+        addresses.sort(key=lambda address: (self.links.link(address).not_before_ms, self.runtime.random()))
         error: KafkaError | None = None  # a change of clusters only as long as nothing else was met with
         for address in addresses + others:
             if address in others and not isinstance(error, ClusterChangedError):
                 break
             try:
-                return await self._connect(address, deadline_ms)
+                return await self.links.connect(address, deadline_ms)
             except (DisconnectedError, KafkaTimeoutError) as failure:
                 error = failure
             except ClusterChangedError as failure:
@@ -173,67 +151,9 @@ class Cluster:
                 break
         raise error or DisconnectedError("no broker can be reached")
 
-    def _link(self, address: tuple[str, int], lane: str = "") -> _Link:
-        return self._links.setdefault((*address, lane), _Link())
-
-    async def _connect(self, address: tuple[str, int], deadline_ms: int, lane: str = "") -> Connection:
-        link = self._link(address, lane)
-        while True:
-            if self._closed:
-                raise ClosedError("the client is closed")
-            if link.connection is not None and not link.connection.closed:
-                return link.connection
-            left = deadline_ms - self.runtime.now_ms()
-            if left <= 0:
-                cause = link.error or (link.connection.ended if link.connection is not None else None)
-                reason = f": {cause}" if cause else ""
-                raise KafkaTimeoutError(f"no connection to {address[0]}:{address[1]} in time{reason}") from cause
-            if link.connecting is not None:
-                await link.connecting.wait(left)
-                if link.connection is None and link.error is not None and link.connecting is None:
-                    raise link.error
-                continue
-            wait = link.not_before_ms - self.runtime.now_ms()
-            if wait > 0:
-                await self.runtime.sleep_ms(min(wait, left))
-                continue
-            await self._open(address, link)
-
-    async def _open(self, address: tuple[str, int], link: _Link) -> None:
-        link.connecting = self.runtime.event()
-        what = f"broker {address[0]}:{address[1]}"
-        try:
-            link.connection = await self._connected(address)
-            link.failures, link.error = 0, None
-            self._learn_features(link.connection)
-            self.lasting_errors.over(what)
-        except KafkaError as error:
-            link.connection, link.error = None, error
-            self.lasting_errors.met(what, error)
-            link.failures += 1
-            link.not_before_ms = self.runtime.now_ms() + round(
-                retry.backoff_ms(
-                    link.failures - 1,
-                    self.runtime.random(),
-                    first_ms=self.config.reconnect_backoff_ms,
-                    most_ms=self.config.reconnect_backoff_max_ms,
-                )
-            )
-            raise
-        finally:
-            connecting, link.connecting = link.connecting, None
-            if connecting is not None:
-                connecting.set()
-        if self._closed and link.connection is not None:
-            link.connection.close()
-
-    async def _connected(self, address: tuple[str, int]) -> Connection:
+    async def _open(self, address: Address) -> Connection:
         """A new connection. Where the last one to this address was lost, another cluster's broker may listen by now."""
-        lost = address in self._met and not any(
-            link.connection is not None and not link.connection.closed
-            for (host, port, _), link in self._links.items()
-            if (host, port) == address
-        )
+        lost = address in self._met and not self.links.is_live(address)
         connection = await Connection.connect(self.runtime, *address, self.config, self._login)
         self._met.add(address)
         if lost and self.cluster_id is not None:
@@ -245,6 +165,7 @@ class Cluster:
             except BaseException:
                 connection.close()
                 raise
+        self._learn_features(connection)
         return connection
 
     def _check_cluster(self, cluster_id: str | None) -> None:
@@ -293,7 +214,7 @@ class Cluster:
 
     async def learn_topic_ids(self, ids: Iterable[UUID], deadline_ms: int) -> None:
         """Look topics up by id (Metadata v12). Those that do not exist (yet) stay unknown. Raises KafkaError."""
-        asked = [MetadataRequestTopic(topic_id=transactional_id, name=None) for transactional_id in ids]
+        asked = [MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in ids]
         await self._metadata(MetadataRequest(topics=asked, allow_auto_topic_creation=False), 12, deadline_ms)
 
     async def _metadata(self, request: MetadataRequest, lowest: int, deadline_ms: int) -> MetadataResponse:
@@ -428,9 +349,7 @@ class Cluster:
     def worth_retrying(error: KafkaError) -> bool:
         """Whether waiting and asking again may help."""
         return isinstance(error, (DisconnectedError, KafkaTimeoutError)) or (
-            error.code is not None
-            and retry.action(retry.METADATA, error.code)
-            in (Action.RETRY, Action.REFRESH_COORDINATOR, Action.REFRESH_LEADER)
+            error.code is not None and retry.action(retry.METADATA, error.code) in RETRIABLE
         )
 
     # --- coordinators ---
@@ -539,14 +458,11 @@ class Cluster:
                 version = connection.version(message.API_KEY, lowest, highest)
                 left = deadline_ms - self.runtime.now_ms()
                 reply = await connection.request(message, version, timeout_ms=max(left, 0), server_ms=server_ms)
-            except (DisconnectedError, KafkaTimeoutError) as failure:
-                error = failure
-                unknown = unknown or failure.may_have_taken_effect
-                self._lost(target)
             except KafkaError as failure:
-                if failure.code is None or not self._next(message.API_KEY, failure.code, target):
+                if not self._may_pass(message.API_KEY, failure, target):
                     raise
                 error = failure
+                unknown = unknown or failure.may_have_taken_effect
             else:
                 code = code_of(reply)
                 if not self._next(message.API_KEY, code, target):
@@ -554,21 +470,63 @@ class Cluster:
                     return reply
                 error = told = error_for(code, what)
                 unknown = False
-            if not isinstance(error, DisconnectedError) or error.sent:  # no connection is told by who connects
-                self.lasting_errors.met(what, error)
             if error.code == E.CONCURRENT_TRANSACTIONS and attempt == 0:
                 await self.runtime.sleep_ms(MARKERS_PAUSE_MS)  # markers are written in a moment as a rule
                 attempt += 1
                 continue
-            if isinstance(target, Leader) and self.runtime.now_ms() < deadline_ms:
-                await self.refresh_quietly([target.topic], deadline_ms)
             try:
-                await self.pause(attempt, deadline_ms, what, told or error)
+                await self._before_next(attempt, deadline_ms, what, error, told, target)
             except KafkaTimeoutError as timeout:
                 timeout.outcome_unknown = timeout.outcome_unknown or unknown
                 raise
             attempt += 1
             message = again() if again is not None else message
+
+    async def until_answered(
+        self,
+        what: str,
+        ask: Callable[[], Awaitable[T]],
+        deadline_ms: int,
+        *,
+        target: Target = _ANY_NODE,
+        api_key: int = retry.METADATA,
+    ) -> T:
+        """What `ask` returns, asked again while it raises what may pass: for what `call` does not know how to ask.
+
+        `target` is looked up anew before the next attempt; `api_key` is whose codes tell what may pass. Raises
+        KafkaTimeoutError with the last answer as cause, and what asking again cannot help.
+        """
+        attempt = 0
+        told: KafkaError | None = None  # what the broker itself said last
+        while True:
+            try:
+                answer = await ask()
+            except KafkaError as error:
+                if not self._may_pass(api_key, error, target):
+                    raise
+                told = told if error.code is None else error
+                await self._before_next(attempt, deadline_ms, what, error, told, target)
+                attempt += 1
+            else:
+                self.lasting_errors.over(what)
+                return answer
+
+    async def _before_next(
+        self, attempt: int, deadline_ms: int, what: str, error: KafkaError, told: KafkaError | None, target: Target
+    ) -> None:
+        """Raises KafkaTimeoutError when there is no time for a next attempt."""
+        if not isinstance(error, DisconnectedError) or error.sent:  # no connection is told by who connects
+            self.lasting_errors.met(what, error)
+        if isinstance(target, Leader) and self.runtime.now_ms() < deadline_ms:
+            await self.refresh_quietly([target.topic], deadline_ms)
+        await self.pause(attempt, deadline_ms, what, told or error)
+
+    def _may_pass(self, api_key: int, error: KafkaError, target: Target) -> bool:
+        """Whether to ask again after an error; forgets what it says is out of date."""
+        if isinstance(error, (DisconnectedError, KafkaTimeoutError)):
+            self._lost(target)
+            return True
+        return error.code is not None and self._next(api_key, error.code, target)
 
     def _lost(self, target: Target) -> None:
         if isinstance(target, Coordinator):
@@ -581,7 +539,7 @@ class Cluster:
             self._lost(target)
         elif step is Action.REFRESH_LEADER and isinstance(target, Controller):
             self.controller_id = -1
-        return step in (Action.RETRY, Action.REFRESH_COORDINATOR, Action.REFRESH_LEADER)
+        return step in RETRIABLE
 
     async def refresh_quietly(self, topics: Iterable[str], deadline_ms: int) -> None:
         """New metadata before the next attempt; failing to get it is seen by that attempt."""

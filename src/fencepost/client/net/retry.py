@@ -41,6 +41,8 @@ class Action(IntEnum):
     FATAL = 9  # the client is done
 
 
+RETRIABLE: Final = frozenset({Action.RETRY, Action.REFRESH_LEADER, Action.REFRESH_COORDINATOR})
+
 # True whatever was asked.
 COMMON: Final[dict[int, Action]] = {
     E.NONE: Action.OK,

@@ -9,6 +9,9 @@ from uuid import UUID
 
 from fencepost.errors import ConfigurationError
 
+Address = tuple[str, int]
+"""Host and port."""
+
 
 class Node(NamedTuple):
     """A broker's address."""
@@ -41,7 +44,7 @@ class Topic:
     fetched_ms: int
 
 
-def parse_bootstrap(servers: str | Iterable[str]) -> tuple[tuple[str, int], ...]:
+def parse_bootstrap(servers: str | Iterable[str]) -> tuple[Address, ...]:
     """ "a:9092,[::1]:9093" or a list of such -> ((host, port), ...). Raises ConfigurationError."""
     items = (
         servers.split(",") if isinstance(servers, str) else [address for item in servers for address in item.split(",")]

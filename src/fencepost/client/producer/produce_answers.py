@@ -78,7 +78,7 @@ class ProduceAnswers:
             self.acknowledge(queue, batch, offset, result.log_append_time_ms)
             return
         error = error_for(code, queue.name, result.error_message)
-        if step in (Action.RETRY, Action.REFRESH_LEADER, Action.REFRESH_COORDINATOR):
+        if step in retry.RETRIABLE:
             batch.maybe_appended = batch.maybe_appended or code in MAY_BE_APPENDED
             self.again(queue, batch, error)
         elif step is Action.SPLIT and batch.count > 1:

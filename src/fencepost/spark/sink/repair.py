@@ -7,7 +7,7 @@ from enum import Enum
 from pathlib import Path
 
 from fencepost.errors import ConfigurationError
-from fencepost.spark.sink import checkpoint, plan
+from fencepost.spark.sink import checkpoint, plan, plan_steps
 from fencepost.spark.sink.decision import Decision, Winner
 from fencepost.spark.sink.runner import SinkLink, link_for
 
@@ -68,14 +68,16 @@ def states_of(link: SinkLink, decision: Decision) -> dict[Winner, WinnerState]:
     return {one: _STATES.get(known.get(one.transactional_id, ""), WinnerState.EXPIRED) for one in decision.winners}
 
 
-def _described(decision: Decision) -> plan.Plan[tuple[plan.Listed, ...]]:
-    found: tuple[plan.Listed, ...] = yield plan.DescribeTasks(tuple(one.transactional_id for one in decision.winners))
+def _described(decision: Decision) -> plan.Plan[tuple[plan_steps.Listed, ...]]:
+    found: tuple[plan_steps.Listed, ...] = yield plan_steps.DescribeTasks(
+        tuple(one.transactional_id for one in decision.winners)
+    )
     return found
 
 
 def settle_lost_batch(
     bootstrap_servers: str, sink_id: str, query_id: str, *, lost: str, **options: str
-) -> plan.Settled:
+) -> plan_steps.Settled:
     """After PreparedTransactionLostError: what of the batch is there, and let the query go on.
 
     `lost`: "accept": behind the batch, without the rows of its lost transactions; or "again": the query writes the

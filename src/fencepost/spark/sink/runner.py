@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from fencepost.client.admin.core import AdminCore
@@ -28,7 +29,7 @@ from fencepost.errors import (
 from fencepost.protocol.codes import ErrorCode
 from fencepost.spark import compiled_cache
 from fencepost.spark.errors import UnfinishedSinkError
-from fencepost.spark.sink import names, plan, unfinished
+from fencepost.spark.sink import names, plan, plan_steps, unfinished
 from fencepost.spark.sink.decision import Decision, Pair
 from fencepost.spark.sink.names import UNIQUE_BYTES
 from fencepost.spark.sink.steps import SinkConfig, StepRunner
@@ -44,7 +45,7 @@ IS_OVER_MS: Final = 10_000
 FIRST_CONTACT_MS: Final = 15_000  # a job that has not begun loses nothing; running queries wait longer
 
 T = TypeVar("T")
-Performer = Callable[[plan.Step], Any]
+Performer = Callable[[plan_steps.Step], Any]
 
 
 class Link:
@@ -60,7 +61,7 @@ class Link:
 
         self.admin: AdminCore = self.io.run(make())
         self.sinks: dict[SinkConfig, StepRunner] = {}
-        self.levels: dict[tuple[str, plan.Level | None], plan.Level] = {}
+        self.levels: dict[tuple[str, plan_steps.Level | None], plan_steps.Level] = {}
         self._reached = False
         self._topics: set[str] = set()
         self.names: dict[tuple[str, str], str] = {}
@@ -76,18 +77,8 @@ class Link:
     async def _first_contact(self) -> None:
         cluster = self.admin.cluster
         deadline_ms = cluster.runtime.now_ms() + min(FIRST_CONTACT_MS, self.config.default_api_timeout_ms)
-        attempt = 0
-        while True:
-            try:
-                await cluster.any_connection(deadline_ms)
-            except KafkaError as error:
-                if not cluster.worth_retrying(error):
-                    raise
-                what = f"kafka.bootstrap.servers={self.config.bootstrap_servers}: no broker can be reached"
-                await cluster.pause(attempt, deadline_ms, what, error)
-                attempt += 1
-            else:
-                return
+        what = f"kafka.bootstrap.servers={self.config.bootstrap_servers}: no broker can be reached"
+        await cluster.until_answered(what, partial(cluster.any_connection, deadline_ms), deadline_ms)
 
     def check_topic(self, name: str) -> None:
         """Asked for once per topic: it is there, or the brokers make it. Raises ConfigurationError otherwise."""
@@ -180,16 +171,16 @@ class SinkLink:
         io, admin = self._link.io, self._link.admin
         (own,) = io.run(admin.describe_transactions([names.sink_id(sink)]))
         if own.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND and not (
-            io.run(self._steps.perform(plan.ListTransactions(sink))) or self.decisions(sink)
+            io.run(self._steps.perform(plan_steps.ListTransactions(sink))) or self.decisions(sink)
         ):
             raise ConfigurationError(f"there is no sink {sink!r}; `fencepost spark sinks` lists those there are")
 
-    def level(self, sink: str, required: plan.Level | None) -> plan.Level:
+    def level(self, sink: str, required: plan_steps.Level | None) -> plan_steps.Level:
         """The guarantee level, asked for once per process. Raises LevelUnavailableError."""
         key = (sink, required)
         if key not in self._link.levels:
             level = self._link.levels[key] = self.run(plan.choose_level(sink, required))
-            severity = logging.WARNING if level is plan.Level.RESUME else logging.INFO
+            severity = logging.WARNING if level is plan_steps.Level.RESUME else logging.INFO
             words = f"sink {sink!r} writes exactly once at guarantee level {level.value!r}: {PROMISES[level]}"
             log.log(severity, words)
             if not log.hasHandlers() and not log.isEnabledFor(severity):
@@ -223,7 +214,7 @@ class SinkLink:
         if ("open", sink) in self._link.looked_for:
             return
         try:
-            listed = self._link.io.run(self._steps.perform(plan.ListTransactions(sink)))
+            listed = self._link.io.run(self._steps.perform(plan_steps.ListTransactions(sink)))
         except UnsupportedVersionError:
             listed = ()  # brokers that cannot list them are too old for the sink's transactions as well
         if listed:
@@ -242,9 +233,9 @@ class SinkLink:
 
     def check_not_written_again(self, sink: str) -> None:
         """Raises UnfinishedSinkError when another sink has decided what this one would still commit."""
-        listed = self._link.io.run(self._steps.perform(plan.ListTransactions(sink)))
+        listed = self._link.io.run(self._steps.perform(plan_steps.ListTransactions(sink)))
         still_open = {one.transactional_id for one in listed}
-        for decision in self._link.io.run(self._steps.perform(plan.ReadDecisions(sink))) if still_open else ():
+        for decision in self._link.io.run(self._steps.perform(plan_steps.ReadDecisions(sink))) if still_open else ():
             if not any(winner.transactional_id in still_open for winner in decision.winners):
                 continue
             others = self._link.io.run(self._steps.decided_by_others(sink, decision.query_id))
@@ -252,16 +243,16 @@ class SinkLink:
             if why is not None:
                 raise UnfinishedSinkError(why)
 
-    def open(self, sink: str, required: plan.Level | None = None) -> plan.Opened:
+    def open(self, sink: str, required: plan_steps.Level | None = None) -> plan_steps.Opened:
         """Steps 1-5 of the protocol."""
         self._link.looked_for.discard(("open", sink))
         return self.run(plan.open_sink(sink, self.level(sink, required)))
 
 
 PROMISES: Final = {
-    plan.Level.KEEP_PREPARED: "a prepared transaction waits for its decision for ever",
-    plan.Level.TWO_PHASE: "a transaction waits for its decision for ever, also when its task died",
-    plan.Level.RESUME: "a decided transaction can be lost if it is not completed within transaction.timeout.ms; "
+    plan_steps.Level.KEEP_PREPARED: "a prepared transaction waits for its decision for ever",
+    plan_steps.Level.TWO_PHASE: "a transaction waits for its decision for ever, also when its task died",
+    plan_steps.Level.RESUME: "a decided transaction can be lost if it is not completed within transaction.timeout.ms; "
     "that would stop the query with PreparedTransactionLostError",
 }
 
@@ -325,9 +316,9 @@ def _noting(steps: plan.Plan[T], committed: list[str], aborted: list[str]) -> pl
             result: T = stop.value
             return result
         observation = yield step
-        if isinstance(step, plan.ListTransactions):
+        if isinstance(step, plan_steps.ListTransactions):
             found = {one.transactional_id for one in observation}
-        if isinstance(step, plan.EndTransactions):
+        if isinstance(step, plan_steps.EndTransactions):
             for end, code in zip(step.ends, observation, strict=True):
                 if code == 0 and end.transactional_id in found:
                     (committed if end.commit else aborted).append(end.transactional_id)

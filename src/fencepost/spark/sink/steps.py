@@ -5,7 +5,7 @@ The steps of a task that are about its rows (HasRows, Drain, WriteRows) belong t
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -25,7 +25,7 @@ from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.end_txn import EndTxnRequest
 from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest
 from fencepost.spark.errors import SinkContradictionError
-from fencepost.spark.sink import names, plan, wire
+from fencepost.spark.sink import names, plan, plan_steps, wire
 from fencepost.spark.sink.decision import Decision, Pair, Winner
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC, DecisionStore
 from fencepost.spark.sink.task_ids import TaskIds
@@ -91,50 +91,50 @@ class StepRunner:
             result: T = stop.value
             return result
 
-    async def perform(self, step: plan.Step) -> Any:
+    async def perform(self, step: plan_steps.Step) -> Any:
         """What the step's docstring promises. Raises KafkaError when the step's time runs out."""
         deadline_ms = self._cluster.runtime.now_ms() + self._config.step_timeout_ms
         match step:
-            case plan.ListTransactions(sink):
+            case plan_steps.ListTransactions(sink):
                 return await self._list(sink)
-            case plan.Claim(sink):
+            case plan_steps.Claim(sink):
                 return await self._claim(sink)
-            case plan.ReadDecisions(sink):
+            case plan_steps.ReadDecisions(sink):
                 return await self._store.read(sink, deadline_ms)
-            case plan.EndTransactions(ends):
+            case plan_steps.EndTransactions(ends):
                 return await self._end_all(ends)
-            case plan.AskOwner(sink, claim):
-                return await self._end(plan.End(names.sink_id(sink), claim, commit=False))
-            case plan.SaveOffsets():
+            case plan_steps.AskOwner(sink, claim):
+                return await self._end(plan_steps.End(names.sink_id(sink), claim, commit=False))
+            case plan_steps.SaveOffsets():
                 return None  # a checkpoint is known to whoever has the query's options: sink.py
-            case plan.KeepWinners(winners):
+            case plan_steps.KeepWinners(winners):
                 return await self._keep_all(winners)
-            case plan.DescribeWinners(sink, transactional_ids):
+            case plan_steps.DescribeWinners(sink, transactional_ids):
                 return await self._look_at(sink, transactional_ids)
-            case plan.DescribeTasks(transactional_ids):
+            case plan_steps.DescribeTasks(transactional_ids):
                 return await self._describe(transactional_ids)
-            case plan.WriteDecision(claim, decision, complete):
+            case plan_steps.WriteDecision(claim, decision, complete):
                 writing = self._store.write(claim, decision, deadline_ms, complete)
                 return await self._decide(decision.sink, claim, writing)
-            case plan.ForgetQuery(claim, sink, query_id):
+            case plan_steps.ForgetQuery(claim, sink, query_id):
                 return await self._decide(sink, claim, self._store.forget(claim, sink, query_id, deadline_ms))
             case _:
                 return await self._perform_for_task(step, deadline_ms)
 
-    async def _perform_for_task(self, step: plan.Step, deadline_ms: int) -> Any:
+    async def _perform_for_task(self, step: plan_steps.Step, deadline_ms: int) -> Any:
         match step:
-            case plan.TakeId(opened):
+            case plan_steps.TakeId(opened):
                 return self._ids.take(opened)
-            case plan.BeginTask(transactional_id, use, two_phase):
+            case plan_steps.BeginTask(transactional_id, use, two_phase):
                 pair = await self._begin(transactional_id, two_phase, deadline_ms)
                 if pair is not None:
                     self._ids.begun(transactional_id, use)
                 return pair
-            case plan.GiveUp(transactional_id, pair):
-                return await self._give_up(plan.End(transactional_id, pair, commit=False))
-            case plan.DescribeBroker():
+            case plan_steps.GiveUp(transactional_id, pair):
+                return await self._give_up(plan_steps.End(transactional_id, pair, commit=False))
+            case plan_steps.DescribeBroker():
                 return await self._describe_broker(deadline_ms)
-            case plan.ProbeTwoPhase(sink, keep_prepared):
+            case plan_steps.ProbeTwoPhase(sink, keep_prepared):
                 return await self._probe(sink, keep_prepared, deadline_ms)
             case _:
                 raise SinkContradictionError(f"{type(step).__name__} is not a step for the cluster")
@@ -152,7 +152,7 @@ class StepRunner:
 
     # --- open ---
 
-    async def _list(self, sink: str) -> tuple[plan.Listed, ...]:
+    async def _list(self, sink: str) -> tuple[plan_steps.Listed, ...]:
         timeout_ms = self._config.step_timeout_ms
         shown = await self._admin.list_transactions(
             names.listing_pattern(sink), states=("Ongoing",), api_timeout_ms=timeout_ms
@@ -160,9 +160,9 @@ class StepRunner:
         ids = [one.transactional_id for one in shown if _belongs(sink, one.transactional_id)]
         return await self._describe(ids)
 
-    async def _describe(self, ids: Sequence[str]) -> tuple[plan.Listed, ...]:
+    async def _describe(self, ids: Sequence[str]) -> tuple[plan_steps.Listed, ...]:
         return tuple(
-            plan.Listed(one.transactional_id, Pair(one.producer_id, one.producer_epoch), one.state)
+            plan_steps.Listed(one.transactional_id, Pair(one.producer_id, one.producer_epoch), one.state)
             for one in await self._descriptions(ids)
             if one.error_code == 0  # the others expired in between
         )
@@ -195,7 +195,7 @@ class StepRunner:
 
     # --- ends ---
 
-    async def _end(self, end: plan.End, patience_ms: int | None = None) -> int:
+    async def _end(self, end: plan_steps.End, patience_ms: int | None = None) -> int:
         result = await self._admin.end_transaction(
             end.transactional_id,
             end.pair.producer_id,
@@ -206,7 +206,7 @@ class StepRunner:
         )
         return result.error_code
 
-    async def _end_all(self, ends: tuple[plan.End, ...]) -> tuple[int, ...]:
+    async def _end_all(self, ends: tuple[plan_steps.End, ...]) -> tuple[int, ...]:
         return await self._chunked([end.transactional_id for end in ends], [partial(self._end, end) for end in ends])
 
     async def _chunked(self, ids: list[str], calls: list[Callable[[], Coroutine[Any, Any, T]]]) -> tuple[T, ...]:
@@ -215,27 +215,15 @@ class StepRunner:
         for at in range(0, len(ids), AT_ONCE):
             deadline_ms = self._cluster.runtime.now_ms() + self._config.step_timeout_ms
             ask = partial(self._cluster.transaction_coordinators, ids[at : at + AT_ONCE], deadline_ms)
-            await self._until_answered("find coordinators", ask, deadline_ms)
+            await self._cluster.until_answered("find coordinators", ask, deadline_ms)
             answers += _all(await gather(self._cluster.runtime, [call() for call in calls[at : at + AT_ONCE]]))
         return tuple(answers)
-
-    async def _until_answered(self, what: str, ask: Callable[[], Awaitable[T]], deadline_ms: int) -> T:
-        """For requests that may be repeated. Raises KafkaTimeoutError, and what repeating cannot help."""
-        attempt = 0
-        while True:
-            try:
-                return await ask()
-            except KafkaError as error:
-                if not self._cluster.worth_retrying(error):
-                    raise
-                await self._cluster.pause(attempt, deadline_ms, what, error)
-            attempt += 1
 
     async def _decide(self, sink: str, claim: Pair, writing: Coroutine[Any, Any, int]) -> int | None:
         try:
             code = await writing
             if code == 0:
-                code = await self._end(plan.End(names.sink_id(sink), claim, commit=True))
+                code = await self._end(plan_steps.End(names.sink_id(sink), claim, commit=True))
         except KafkaTimeoutError:
             return None  # DecisionUnknownError says it; a restart finds out
         return code
@@ -274,7 +262,7 @@ class StepRunner:
         settings = await self._admin.describe_configs(node, resource_type=BROKER_RESOURCE, api_timeout_ms=left)
         return int(settings.get(MAX_TIMEOUT) or 0)
 
-    async def _give_up(self, end: plan.End) -> KafkaError | None:
+    async def _give_up(self, end: plan_steps.End) -> KafkaError | None:
         try:
             await self._end(end, GIVE_UP_MS)
         except KafkaError as error:
@@ -306,7 +294,7 @@ class StepRunner:
             return None
         return Pair(reply.producer_id, reply.producer_epoch)
 
-    async def _look_at(self, sink: str, ids: tuple[str, ...]) -> tuple[plan.Seen, ...]:
+    async def _look_at(self, sink: str, ids: tuple[str, ...]) -> tuple[plan_steps.Seen, ...]:
         described = await self._descriptions(ids)
         finite = [one.timeout_ms for one in described if 0 < one.timeout_ms < FOR_EVER_MS]
         late: set[str] = set()
@@ -323,7 +311,7 @@ class StepRunner:
             late = {one.transactional_id for one in listed}
         now_ms = self._cluster.runtime.wall_ms()
         return tuple(
-            plan.Seen(
+            plan_steps.Seen(
                 Pair(one.producer_id, one.producer_epoch),
                 one.state if one.error_code == 0 else "not known any more",
                 max(now_ms - one.start_time_ms, 0) if one.start_time_ms >= 0 else None,
@@ -335,11 +323,11 @@ class StepRunner:
 
     # --- what the brokers can ---
 
-    async def _describe_broker(self, deadline_ms: int) -> plan.BrokerOffer:
+    async def _describe_broker(self, deadline_ms: int) -> plan_steps.BrokerOffer:
         ask = partial(self._cluster.any_connection, deadline_ms)
-        connection = await self._until_answered("ask what the brokers can", ask, deadline_ms)
+        connection = await self._cluster.until_answered("ask what the brokers can", ask, deadline_ms)
         newest = {key: versions[1] for key, versions in connection.versions.items()}
-        return plan.BrokerOffer(
+        return plan_steps.BrokerOffer(
             newest.get(InitProducerIdRequest.API_KEY, -1),
             newest.get(EndTxnRequest.API_KEY, -1),
             connection.features.get(TRANSACTION_VERSION, 0),

@@ -9,11 +9,12 @@ columns, for which every planning process would have to load numba.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Final, TypeVar
 
 from fencepost.client.net import retry
 from fencepost.client.net.cluster import Cluster, Coordinator, CoordinatorKind, Leader
-from fencepost.client.net.retry import Action
+from fencepost.client.net.retry import RETRIABLE, Action
 from fencepost.errors import (
     CorruptRecordError,
     KafkaError,
@@ -21,7 +22,6 @@ from fencepost.errors import (
     error_for,
 )
 from fencepost.protocol import fetch_wire, produce_wire
-from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.cursor import Buffer
 from fencepost.protocol.errors import CorruptBatch
 from fencepost.protocol.errors import ProtocolError as WireError
@@ -36,8 +36,6 @@ __all__ = ["committed_batches", "init_once", "produce_batch"]
 FETCH_MAX_BYTES: Final = 16 * 1024 * 1024
 FETCH_WAIT_MS: Final = 250  # how long a broker may hold a fetch while the last stable offset does not move
 T = TypeVar("T")
-
-_AGAIN: Final = (Action.RETRY, Action.REFRESH_LEADER, Action.REFRESH_COORDINATOR)
 
 
 def _read(decode: Callable[[memoryview, int], T], raw: memoryview, version: int, what: str) -> T:
@@ -58,9 +56,8 @@ async def init_once(
     target = Coordinator(CoordinatorKind.TRANSACTION, request.transactional_id or "")
     versions = (6, 6) if request.enable2_pc or request.keep_prepared_txn else (3, 5)
     what = f"InitProducerId of {request.transactional_id!r}"
-    attempt = 0
-    while True:
-        error: KafkaError
+
+    async def ask() -> InitProducerIdResponse | None:
         try:
             connection = await cluster.reach(target, deadline_ms)
             version = connection.version(request.API_KEY, *versions)
@@ -70,18 +67,12 @@ async def init_once(
             cluster.forget_coordinator(target)
             if failure.may_have_taken_effect:
                 return None
-            if not cluster.worth_retrying(failure):
-                raise
-            error = failure
-        else:
-            step = retry.action(request.API_KEY, reply.error_code)
-            if step not in _AGAIN:
-                return reply
-            if step is Action.REFRESH_COORDINATOR:
-                cluster.forget_coordinator(target)
-            error = error_for(reply.error_code, what)
-        await cluster.pause(attempt, deadline_ms, what, error)
-        attempt += 1
+            raise
+        if retry.action(request.API_KEY, reply.error_code) in RETRIABLE:
+            raise error_for(reply.error_code, what)
+        return reply
+
+    return await cluster.until_answered(what, ask, deadline_ms, target=target, api_key=request.API_KEY)
 
 
 async def produce_batch(
@@ -93,39 +84,27 @@ async def produce_batch(
     (v12, KIP-890). Raises KafkaTimeoutError, ProtocolError, UnsupportedVersionError.
     """
     what = f"produce to {topic}-{partition}"
-    attempt = 0
-    refused: KafkaError | None = None
-    while True:
-        error: KafkaError
-        try:
-            connection = await cluster.reach(Leader(topic, partition), deadline_ms)
-            topic_id = cluster.topics[topic].topic_id
-            lowest, highest = (12 if transactional_id is not None else 3), (12 if topic_id is None else 13)
-            version = connection.version(produce_wire.API_KEY, lowest, highest)
-            left = max(deadline_ms - cluster.runtime.now_ms(), 0)
-            one = ProducePartition(topic, topic_id, partition, batch)
-            body = produce_wire.encode_request(ProduceRequest(transactional_id, -1, min(left, 30_000), [one]), version)
-            raw = await connection.exchange(produce_wire.API_KEY, version, body, timeout_ms=left)
-            results = _read(produce_wire.decode_response, raw, version, what).partitions
-            if len(results) != 1:
-                raise ProtocolError(f"{what} was answered with {len(results)} results")
-            code = results[0].error_code
-        except KafkaError as failure:
-            if not cluster.worth_retrying(failure):
-                raise
-            # The attempt that time runs out for says less than what the broker answered before.
-            is_last = cluster.runtime.now_ms() >= deadline_ms
-            error = refused if is_last and refused is not None else failure
-        else:
-            step = retry.action(produce_wire.API_KEY, code)
-            if step is Action.OK:
-                return 0
-            if step not in _AGAIN:
-                return code
-            error = refused = error_for(code, what, results[0].error_message)
-        await cluster.refresh_quietly([topic], deadline_ms)
-        await cluster.pause(attempt, deadline_ms, what, error)
-        attempt += 1
+    leader = Leader(topic, partition)
+
+    async def ask() -> int:
+        connection = await cluster.reach(leader, deadline_ms)
+        topic_id = cluster.topics[topic].topic_id
+        lowest, highest = (12 if transactional_id is not None else 3), (12 if topic_id is None else 13)
+        version = connection.version(retry.PRODUCE, lowest, highest)
+        left = max(deadline_ms - cluster.runtime.now_ms(), 0)
+        sealed = ProducePartition(topic, topic_id, partition, batch)
+        body = produce_wire.encode_request(ProduceRequest(transactional_id, -1, min(left, 30_000), [sealed]), version)
+        raw = await connection.exchange(retry.PRODUCE, version, body, timeout_ms=left)
+        results = _read(produce_wire.decode_response, raw, version, what).partitions
+        if len(results) != 1:
+            raise ProtocolError(f"{what} was answered with {len(results)} results")
+        code = results[0].error_code
+        step = retry.action(retry.PRODUCE, code)
+        if step in RETRIABLE:
+            raise error_for(code, what, results[0].error_message)
+        return 0 if step is Action.OK else code
+
+    return await cluster.until_answered(what, ask, deadline_ms, target=leader, api_key=retry.PRODUCE)
 
 
 async def _fetch_some(
@@ -133,25 +112,14 @@ async def _fetch_some(
 ) -> FetchPartitionResult:
     """Fetch until there is something committed from `position` on. Raises OffsetOutOfRangeError, KafkaTimeoutError."""
     what = f"read {topic}-{partition} at {position}"
+    leader = Leader(topic, partition)
+    ask = partial(_fetch, cluster, leader, position, deadline_ms)
     attempt = 0
     while True:
-        error: KafkaError | None = None
-        try:
-            result = await _fetch(cluster, topic, partition, position, deadline_ms)
-        except KafkaError as failure:
-            if not cluster.worth_retrying(failure):
-                raise
-            error = failure
-        else:
-            if result.error_code == ErrorCode.NONE and len(result.records):
-                return result
-            if result.error_code != ErrorCode.NONE:
-                error = error_for(result.error_code, what)
-                if retry.action(fetch_wire.API_KEY, result.error_code) not in _AGAIN:
-                    raise error
-        if error is not None:
-            await cluster.refresh_quietly([topic], deadline_ms)
-        await cluster.pause(attempt, deadline_ms, what, error)
+        result = await cluster.until_answered(what, ask, deadline_ms, target=leader, api_key=retry.FETCH)
+        if len(result.records):
+            return result
+        await cluster.pause(attempt, deadline_ms, what, None)
         attempt += 1
 
 
@@ -187,11 +155,12 @@ async def committed_batches(
             ) from error
 
 
-async def _fetch(cluster: Cluster, topic: str, partition: int, position: int, deadline_ms: int) -> FetchPartitionResult:
-    """One Fetch of one partition; its error code is the caller's to judge. Raises KafkaError."""
-    connection = await cluster.reach(Leader(topic, partition), deadline_ms)
+async def _fetch(cluster: Cluster, leader: Leader, position: int, deadline_ms: int) -> FetchPartitionResult:
+    """One Fetch of one partition. Raises KafkaError."""
+    topic, partition = leader
+    connection = await cluster.reach(leader, deadline_ms)
     topic_id = cluster.topics[topic].topic_id
-    version = connection.version(fetch_wire.API_KEY, 4, 12 if topic_id is None else fetch_wire.VERSIONS[1])
+    version = connection.version(retry.FETCH, 4, 12 if topic_id is None else fetch_wire.VERSIONS[1])
     wanted = FetchTopic(topic, topic_id, [FetchPartition(partition, position, FETCH_MAX_BYTES)])
     request = FetchRequest(
         max_wait_ms=FETCH_WAIT_MS,
@@ -201,12 +170,13 @@ async def _fetch(cluster: Cluster, topic: str, partition: int, position: int, de
     )
     left = max(deadline_ms - cluster.runtime.now_ms(), 0)
     body = fetch_wire.encode_request(request, version)
-    raw = await connection.exchange(fetch_wire.API_KEY, version, body, timeout_ms=left, server_ms=FETCH_WAIT_MS)
+    raw = await connection.exchange(retry.FETCH, version, body, timeout_ms=left, server_ms=FETCH_WAIT_MS)
     what = f"fetch of {topic}-{partition}"
     reply = _read(fetch_wire.decode_response, raw, version, what)
-    if reply.error_code != 0:
-        raise error_for(reply.error_code, what)
-    results = [one for group in reply.topics for one in group.partitions]
-    if len(results) != 1:
+    results = [result for group in reply.topics for result in group.partitions]
+    if reply.error_code == 0 and len(results) != 1:
         raise ProtocolError(f"{what} was answered with {len(results)} partitions")
+    code = reply.error_code or results[0].error_code
+    if code != 0:
+        raise error_for(code, f"{what} at {position}")
     return results[0]

@@ -23,7 +23,7 @@ from fencepost.errors import ConfigurationError, KafkaError, UsageError
 from fencepost.protocol.codes import ErrorCode
 from fencepost.spark.errors import SupersededError, TaskTimedOutError
 from fencepost.spark.options import SinkOptions
-from fencepost.spark.sink import checkpoint, plan
+from fencepost.spark.sink import checkpoint, plan, plan_steps
 from fencepost.spark.sink.claim_file import ClaimFile
 from fencepost.spark.sink.content import content_of
 from fencepost.spark.sink.decision import NO_ROWS, Content, Pair, SourceOffsets
@@ -68,7 +68,7 @@ class TaskMessage(WriterCommitMessage):
     `planned`: of Spark's record of the batch, as it was when the batch was planned.
     """
 
-    message: plan.Message | None
+    message: plan_steps.Message | None
     planned: int | None = None
 
 
@@ -80,7 +80,7 @@ class SinkWriter:
         self._columns = list(columns)
         self._parsed = SinkOptions.parse(self._options)
         check_columns(self._columns, self._parsed.topic)
-        self._opened: plan.Opened | None = None
+        self._opened: plan_steps.Opened | None = None
         self._planned: int | None = None
 
     def _link(self) -> SinkLink:
@@ -131,16 +131,16 @@ class SinkWriter:
             return content
 
         own = {
-            plan.HasRows: lambda _: rows.has_rows(),
-            plan.Drain: lambda _: self._drain(rows),
-            plan.WriteRows: write_rows,
+            plan_steps.HasRows: lambda _: rows.has_rows(),
+            plan_steps.Drain: lambda _: self._drain(rows),
+            plan_steps.WriteRows: write_rows,
         }
         return TaskMessage(self._link().run_task(steps, own), self._planned)
 
     def _claim_file(self, sink: str) -> ClaimFile:
         return ClaimFile(os.environ, dict(self._parsed.client.common)["bootstrap.servers"], sink)
 
-    def _check_is_wanted(self, opened: plan.Opened, batch_id: int) -> None:
+    def _check_is_wanted(self, opened: plan_steps.Opened, batch_id: int) -> None:
         if self._link().is_over(opened.sink, opened.claim):
             raise SupersededError(
                 f"batch {batch_id} of sink {opened.sink!r} is over without this task attempt: it was decided or "
@@ -206,9 +206,9 @@ class SinkWriter:
 
         plain = _messages(messages)
         steps = plan.commit_batch(self._sink(), batch_id, plain, self._parsed.same)
-        if self._link().run_task(steps, {plan.SaveOffsets: save}):
+        if self._link().run_task(steps, {plan_steps.SaveOffsets: save}):
             log.info("sink %r: batch %d is committed", self._sink(), batch_id)
-        elif any(isinstance(one, plan.Skipped) and one.decided is None for one in plain):
+        elif any(isinstance(one, plan_steps.Skipped) and one.decided is None for one in plain):
             words = (
                 "sink %r: batch %d was written by an older release, which did not note its rows: skipped by its number"
             )
@@ -221,7 +221,7 @@ class SinkWriter:
         plain, sink = _messages(messages), self._sink()
         claim = self._claim_file(sink).read() if self._opened is None else self._opened.claim
         outcome = self._link().run(plan.abort_batch(sink, plain, claim))
-        if outcome is plan.AbortOutcome.NOTHING and None in plain:
+        if outcome is plan_steps.AbortOutcome.NOTHING and None in plain:
             words = (
                 "sink %r: no task of a failed batch has sent a message, and its claim is not known here: what they may "
                 "have left open is aborted by its timeout (not at level 'two-phase') or when the sink is opened"
@@ -231,7 +231,7 @@ class SinkWriter:
             log.info("sink %r: %s", sink, outcome.value)
 
 
-def _messages(messages: Sequence[WriterCommitMessage | None]) -> list[plan.Message | None]:
+def _messages(messages: Sequence[WriterCommitMessage | None]) -> list[plan_steps.Message | None]:
     return [one.message if isinstance(one, TaskMessage) else None for one in messages]
 
 
@@ -239,7 +239,7 @@ def _restored(
     kind: type[SinkWriter],
     options: dict[str, str],
     columns: list[tuple[str, str]],
-    opened: plan.Opened | None,
+    opened: plan_steps.Opened | None,
     planned: int | None,
 ) -> SinkWriter:
     writer = kind(options, columns)
@@ -268,7 +268,7 @@ class StreamWriter(SinkWriter, DataSourceStreamArrowWriter):
         if is_new and self._opened is not None:
             self._tell_commit_worker(self._opened)
 
-    def _tell_commit_worker(self, opened: plan.Opened) -> None:
+    def _tell_commit_worker(self, opened: plan_steps.Opened) -> None:
         try:
             self._claim_file(opened.sink).write(opened.claim)
         except OSError as error:
@@ -290,7 +290,7 @@ class StreamWriter(SinkWriter, DataSourceStreamArrowWriter):
             why = f"a task has no message, so nothing is written: {CONTINUOUS}"
             log.error("sink %r, epoch %d: %s", self._parsed.sink, batchId, why)  # on stderr, whatever Spark's level is
             raise ConfigurationError(why)
-        prepared = [one for one in _messages(messages) if isinstance(one, plan.Prepared)]
+        prepared = [one for one in _messages(messages) if isinstance(one, plan_steps.Prepared)]
         if prepared and not self._parsed.query_is_copy:
             self._link().check_renamed(self._sink(), prepared[0].query_id, batchId)
         self.commit_messages(messages, batchId)
