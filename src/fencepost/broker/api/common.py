@@ -9,16 +9,18 @@ from uuid import UUID
 from fencepost.broker.connection import Call
 from fencepost.broker.parts import BROKER_ID, BrokerParts
 from fencepost.broker.security.acls import CLUSTER_NAME, Operation, ResourceType
-from fencepost.broker.topics.catalogue import Partition, Topic
+from fencepost.broker.topics.catalogue import Partition, Topic, invalid_topic_name
 from fencepost.protocol.codes import ErrorCode
 
 __all__ = [
     "BROKER_ID",
     "MOST_PARTITIONS",
+    "absent_topic",
     "cluster_operations",
     "find_partition",
     "leader_epoch_error",
     "may_see",
+    "partition_error",
     "wrong_replicas",
 ]
 
@@ -40,21 +42,30 @@ def may_see(call: Call, topic: str, *, quiet: bool = False) -> bool:
     return call.may(Operation.DESCRIBE, ResourceType.TOPIC, topic, quiet=quiet)
 
 
+def absent_topic(name: str) -> tuple[int, str | None]:
+    """(error code, what is wrong with the name if it is that): what is said of a topic that there is not."""
+    why = invalid_topic_name(name)
+    return (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if why is None else ErrorCode.INVALID_TOPIC_EXCEPTION), why
+
+
 def find_partition(
     core: BrokerParts, name: str | None, topic_id: UUID | None, index: int
 ) -> tuple[Partition | None, int, Topic | None]:
     """(partition, 0, topic), or (None, error code, topic if that much was found). A topic is given by name or by id."""
-    if name is not None:
-        topic = core.topics.get(name)
-        missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    else:
-        topic = core.topics.by_id(topic_id)
-        missing = ErrorCode.UNKNOWN_TOPIC_ID
-    if topic is None:
-        return None, missing, None
-    if not 0 <= index < len(topic.partitions):
-        return None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, topic
-    return topic.partitions[index], ErrorCode.NONE, topic
+    topic = core.topics.by_id(topic_id) if name is None else core.topics.get(name)
+    partition = None if topic is None else topic.partition(index)
+    if partition is not None:
+        return partition, ErrorCode.NONE, topic
+    return None, partition_error(topic, index, by_id=name is None), topic
+
+
+def partition_error(topic: Topic | None, index: int, *, by_id: bool = False) -> int:
+    """What is said of a partition of a topic that was looked up, by id or by name: 0, or that it does not exist."""
+    if topic is None and by_id:
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    if topic is None or topic.partition(index) is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.NONE
 
 
 def leader_epoch_error(current_leader_epoch: int) -> int:

@@ -120,6 +120,10 @@ class Topic:
         """Whether it belongs to the broker itself."""
         return is_internal(self.name)
 
+    def partition(self, index: int) -> Partition | None:
+        """The partition of that number, None when there is none."""
+        return self.partitions[index] if 0 <= index < len(self.partitions) else None
+
 
 class TopicCatalogue:
     """All topics.
@@ -171,7 +175,7 @@ class TopicCatalogue:
     def partition(self, name: str, index: int) -> Partition | None:
         """The partition, None when there is none."""
         topic = self._topics.get(name)
-        return topic.partitions[index] if topic is not None and 0 <= index < len(topic.partitions) else None
+        return None if topic is None else topic.partition(index)
 
     def colliding(self, name: str) -> str | None:
         """A topic whose name differs from this one by dots and underscores only: metrics cannot tell the two apart."""

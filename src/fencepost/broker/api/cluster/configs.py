@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
-from fencepost.broker.api.common import BROKER_ID
+from fencepost.broker.api.common import BROKER_ID, absent_topic
 from fencepost.broker.api.pieces import in_pieces
 from fencepost.broker.connection import Call
 from fencepost.broker.parts import BrokerParts
@@ -23,7 +23,7 @@ from fencepost.broker.settings.table import (
     check_value,
 )
 from fencepost.broker.settings.values import check_group_config, check_topic_config
-from fencepost.broker.topics.catalogue import Topic, invalid_topic_name
+from fencepost.broker.topics.catalogue import Topic
 from fencepost.protocol.codes import ErrorCode
 
 __all__ = ["BROKER", "GROUP", "TOPIC", "Refused", "change_each", "find_topic", "is_list", "own_settings"]
@@ -60,12 +60,10 @@ class Refused(Exception):
 
 def find_topic(core: BrokerParts, name: str, missing: str) -> Topic:
     """The topic of that name. Raises Refused; `missing` is the message when there is none."""
-    why = invalid_topic_name(name)
-    if why is not None:
-        raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, why)
     topic = core.topics.get(name)
     if topic is None:
-        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, missing)
+        code, why = absent_topic(name)
+        raise Refused(code, why or missing)
     return topic
 
 

@@ -10,16 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from fencepost.broker.api.common import find_partition
+from fencepost.broker.api.common import partition_error
 from fencepost.broker.api.groups.results_by_topic import listed
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.api.pieces import in_pieces
 from fencepost.broker.connection import Call
 from fencepost.broker.coordinator.group.requests import CommitOffsets, PartitionOffset
-from fencepost.broker.topics.catalogue import Topic
 from fencepost.protocol.messages.offset_commit import (
     OffsetCommitRequest,
-    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
@@ -39,19 +37,21 @@ def _handle(call: Call, now_ms: int, request: OffsetCommitRequest) -> None:
     for topic in request.topics:
         results = []
         key = topic.name, topic.topic_id
-        if _topic(call, topic) is None:
+        by_id = call.version >= _FIRST_WITH_TOPIC_IDS
+        known = call.core.topics.by_id(topic.topic_id) if by_id else call.core.topics.get(topic.name)
+        if known is None:
             refused.setdefault(key, [])
         for wanted in topic.partitions:
-            name, code = _resolve(call, topic, wanted.partition_index)
+            code = partition_error(known, wanted.partition_index, by_id=by_id)
             result = OffsetCommitResponsePartition(partition_index=wanted.partition_index, error_code=code)
-            if code:
+            if known is None or code:
                 refused.setdefault(key, []).append(result)
             else:
                 results.append(result)
-                by_place.setdefault((name, wanted.partition_index), []).append(result)
+                by_place.setdefault((known.name, wanted.partition_index), []).append(result)
                 offsets.append(
                     PartitionOffset(
-                        topic=name,
+                        topic=known.name,
                         partition=wanted.partition_index,
                         offset=wanted.committed_offset,
                         leader_epoch=wanted.committed_leader_epoch,
@@ -92,17 +92,6 @@ def _handle(call: Call, now_ms: int, request: OffsetCommitRequest) -> None:
         call.reply_when_durable(now_ms, OffsetCommitResponse(topics=topics))
 
     in_pieces(call, now_ms, request, offsets, commit, finish)
-
-
-def _topic(call: Call, asked: OffsetCommitRequestTopic) -> Topic | None:
-    topics = call.core.topics
-    return topics.by_id(asked.topic_id) if call.version >= _FIRST_WITH_TOPIC_IDS else topics.get(asked.name)
-
-
-def _resolve(call: Call, topic: OffsetCommitRequestTopic, index: int) -> tuple[str, int]:
-    by_id = call.version >= _FIRST_WITH_TOPIC_IDS
-    partition, code, _ = find_partition(call.core, None if by_id else topic.name, topic.topic_id, index)
-    return (partition.topic.name, code) if partition is not None else (topic.name, code)
 
 
 HANDLER = Handler(_handle)

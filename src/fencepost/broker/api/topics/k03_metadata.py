@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
-from fencepost.broker.api.common import BROKER_ID, MOST_PARTITIONS, cluster_operations, may_see
+from fencepost.broker.api.common import BROKER_ID, MOST_PARTITIONS, absent_topic, cluster_operations, may_see
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
 from fencepost.broker.security.acls import CLUSTER_NAME, Operation, ResourceType
@@ -131,9 +131,7 @@ def _answer(
         return MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=wanted.name)
     topic = core.topics.get(wanted.name)
     if topic is None:
-        if invalid_topic_name(wanted.name) is not None:
-            return MetadataResponseTopic(error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, name=wanted.name)
-        code = missing.get(wanted.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        code = missing.get(wanted.name) or absent_topic(wanted.name)[0]
         return MetadataResponseTopic(error_code=code, name=wanted.name)
     return _describe(call, topic, operations)
 

@@ -51,7 +51,7 @@ def _answer(call: Call, name: str, index: int) -> PartitionResult:
     topic = call.core.topics.get(name)
     if topic is None:
         code, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name}"
-    elif not 0 <= index < len(topic.partitions):
+    elif topic.partition(index) is None:
         code, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {name}-{index}"
     else:
         code, message = ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."

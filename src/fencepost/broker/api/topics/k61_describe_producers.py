@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from fencepost.broker.api.common import absent_topic
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
-from fencepost.broker.topics.catalogue import invalid_topic_name
 from fencepost.broker.topics.opening import open_log
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.describe_producers import (
@@ -33,9 +33,8 @@ def _handle(call: Call, now_ms: int, request: DescribeProducersRequest) -> Descr
 def _describe(call: Call, name: str, index: int) -> PartitionResponse:
     partition = call.core.topics.partition(name, index)
     if partition is None:
-        code, why = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
-        if (invalid := invalid_topic_name(name)) is not None:
-            code, why = ErrorCode.INVALID_TOPIC_EXCEPTION, invalid
+        code, why = absent_topic(name)
+        why = why or "This server does not host this topic-partition."
         return PartitionResponse(partition_index=index, error_code=code, error_message=why)
     log = open_log(partition, call.core.metrics)
     if log is None:

@@ -7,11 +7,10 @@ replicas beside the leader: empty lists, since the Java client cannot read the n
 
 from __future__ import annotations
 
-from fencepost.broker.api.common import BROKER_ID, may_see
+from fencepost.broker.api.common import BROKER_ID, absent_topic, may_see
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
 from fencepost.broker.security.acls import ResourceType
-from fencepost.broker.topics.catalogue import invalid_topic_name
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
@@ -47,8 +46,7 @@ def _handle(call: Call, now_ms: int, request: DescribeTopicPartitionsRequest) ->
             )
         topic = core.topics.get(name)
         if topic is None:
-            invalid = invalid_topic_name(name) is not None
-            code = ErrorCode.INVALID_TOPIC_EXCEPTION if invalid else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            code, _ = absent_topic(name)
             operations = call.operations(ResourceType.TOPIC, name)
             topics.append(
                 DescribeTopicPartitionsResponseTopic(error_code=code, name=name, topic_authorized_operations=operations)
