@@ -69,10 +69,14 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 def _kinds(function: Callable[..., Any]) -> dict[str, Kind]:
     """Of each parameter, in order; anything goes for the first of a method."""
     parameters = inspect.signature(function).parameters
-    texts = {name: one.annotation for name, one in parameters.items() if one.annotation is not inspect.Parameter.empty}
+    texts = {
+        name: parameter.annotation
+        for name, parameter in parameters.items()
+        if parameter.annotation is not inspect.Parameter.empty
+    }
     module = inspect.unwrap(function).__globals__
     hints = typing.get_type_hints(types.SimpleNamespace(__annotations__=texts), module, include_extras=True)
-    return {name: kind_of(hints.get(name, Any), one.default) for name, one in parameters.items()}
+    return {name: kind_of(hints.get(name, Any), parameter.default) for name, parameter in parameters.items()}
 
 
 def kind_of(hint: Any, default: Any = inspect.Parameter.empty) -> Kind:
@@ -160,14 +164,14 @@ def _list_of(item: Kind) -> Kind:
         return not (isinstance(value, tuple) and item is not ANYTHING and item.fits(value))  # a single pair, say
 
     def take(name: str, value: Any) -> list[Any]:
-        return [item.of(f"{name}[{number}]", one) for number, one in enumerate(value)]
+        return [item.of(f"{name}[{number}]", element) for number, element in enumerate(value)]
 
     return Kind(f"a list (each {item.meant})", fits, take)
 
 
 def _mapping_of(key: Kind, value: Kind) -> Kind:
     def take(name: str, given: Mapping[Any, Any]) -> dict[Any, Any]:
-        return {key.of(f"a key of {name}", one): value.of(f"{name}[{one!r}]", other) for one, other in given.items()}
+        return {key.of(f"a key of {name}", item): value.of(f"{name}[{item!r}]", other) for item, other in given.items()}
 
     meant = f"a mapping ({key.meant} to {value.meant})"
     return Kind(meant, lambda given: isinstance(given, Mapping), take)

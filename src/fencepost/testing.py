@@ -157,8 +157,10 @@ def read_all(broker: Broker, topic: str, *, committed: bool = True, timeout_s: f
         starts = admin.list_offsets(dict.fromkeys(partitions, EARLIEST))
         ends = admin.list_offsets(dict.fromkeys(partitions, LATEST), isolation=level)
     with Consumer(broker.bootstrap_servers, isolation_level=level.name.lower()) as consumer:
-        for one in partitions:
-            start, end = starts[one].offset, ends[one].offset
-            for piece in consumer.fetch_range(one.topic, one.partition, start, end, timeout_ms=timeout_s * 1000):
+        for partition in partitions:
+            start, end = starts[partition].offset, ends[partition].offset
+            for piece in consumer.fetch_range(
+                partition.topic, partition.partition, start, end, timeout_ms=timeout_s * 1000
+            ):
                 found.extend(to_records(piece))
     return found

@@ -92,7 +92,7 @@ class Options:
 
     def changed(self, given: Iterable[str]) -> Options:
         """With "name=value" put in its place. Raises ValueError for a name or a value that cannot be."""
-        kinds = {one.name: type(getattr(self, one.name)) for one in fields(self)}
+        kinds = {field.name: type(getattr(self, field.name)) for field in fields(self)}
         found: dict[str, Any] = {}
         for text in given:
             name, _, value = text.partition("=")
@@ -107,7 +107,7 @@ class Options:
 
     def shown(self) -> dict[str, Any]:
         """Name to value, in order."""
-        return {one.name: getattr(self, one.name) for one in fields(self)}
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def smaller(self) -> Iterator[Options]:
         """Each with a fault less, fewer actors or less time: what a shrunk run may be."""

@@ -157,12 +157,12 @@ def shrink(simulation: Simulation, run: Run, options: Any, tell: Callable[[], No
 
 def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for one in fields(value):
-        inner = getattr(value, one.name)
+    for field in fields(value):
+        inner = getattr(value, field.name)
         if is_dataclass(inner):
-            found |= _flat(inner, f"{prefix}{one.name}.")
+            found |= _flat(inner, f"{prefix}{field.name}.")
         else:
-            found[prefix + one.name] = inner
+            found[prefix + field.name] = inner
     return {name: inner.value if isinstance(inner, Enum) else inner for name, inner in found.items()}
 
 

@@ -194,7 +194,9 @@ class World:
         """Nobody may see what nobody has asked to commit."""
         self._partial.append(read)
         for transaction in reversed(self.history.transactions):
-            if transaction.outcome is Outcome.ABORTED and any(one.value == read.value for one in transaction.writes):
+            if transaction.outcome is Outcome.ABORTED and any(
+                write.value == read.value for write in transaction.writes
+            ):
                 name = f"{transaction.producer} {transaction.number}"
                 self.found("uncommitted_read", f"{read.reader} read {read.value} of {name} before its commit")
 
@@ -264,8 +266,10 @@ class World:
         while open_ones := await admin.list_transactions(states=["Ongoing", "PrepareCommit", "PrepareAbort"]):
             for copier in self.copiers:
                 copier.doing = f"{copier.doing} ({len(open_ones)} transactions open)"
-            if not any(one.transactional_id.startswith("c") for one in open_ones):
-                self.report.anomalies += [Anomaly("in_doubt", one.transactional_id) for one in open_ones]
+            if not any(transaction.transactional_id.startswith("c") for transaction in open_ones):
+                self.report.anomalies += [
+                    Anomaly("in_doubt", transaction.transactional_id) for transaction in open_ones
+                ]
                 break
             await self.stage.scheduler.sleep_ms(500)
         goals = await self._goals(admin) if self.copiers else {}

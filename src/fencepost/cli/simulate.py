@@ -68,7 +68,7 @@ def simulate(
     from fencepost.check.plants import PLANTS, planted
 
     if plants:
-        print_table([("NAME", "WHAT IS WRONG"), *((one.name, one.summary) for one in PLANTS.values())])
+        print_table([("NAME", "WHAT IS WRONG"), *((plant.name, plant.summary) for plant in PLANTS.values())])
         return
     if plant is not None and plant not in PLANTS:
         raise typer.BadParameter(f"there is no {plant!r}; --plants lists them", param_hint="--plant")
@@ -91,7 +91,7 @@ def _pairs(seed: int | None, runs: int | None, minutes: float | None, world: str
     """Each world with each seed, until enough of them."""
     from fencepost.check.simulations import SIMULATIONS
 
-    chosen = [one for one in SIMULATIONS if world in (one.name, "both")]
+    chosen = [simulation for simulation in SIMULATIONS if world in (simulation.name, "both")]
     if not chosen:
         raise typer.BadParameter("must be clients, spark or both", param_hint="--world")
     if runs is None and minutes is None:
@@ -183,7 +183,7 @@ def _as_json(run: Run) -> dict[str, Any]:
         "world": run.world,
         "seed": run.seed,
         "options": run.options,
-        "anomalies": [{"check": one.check, "detail": one.detail} for one in run.anomalies],
+        "anomalies": [{"check": anomaly.check, "detail": anomaly.detail} for anomaly in run.anomalies],
         "trace": list(run.trace),
     }
 

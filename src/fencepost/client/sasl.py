@@ -69,7 +69,7 @@ def scram(mechanism: str, username: str, password: str, nonce: str) -> Conversat
     without_proof = f"c=biws,r={server_nonce}"
     everything = f"{first},{server_first},{without_proof}".encode()
     signature = hmac.digest(hashlib.new(algorithm, client_key).digest(), everything, algorithm)
-    proof = bytes(one ^ other for one, other in zip(client_key, signature, strict=True))
+    proof = bytes(byte ^ other for byte, other in zip(client_key, signature, strict=True))
     server_final = _text(mechanism, (yield f"{without_proof},p={base64.b64encode(proof).decode()}".encode()))
     said = _attributes(mechanism, server_final)
     if "e" in said:

@@ -179,7 +179,7 @@ def same_of(text: str) -> plan_steps.SameBatch:
     try:
         return plan_steps.SameBatch(text.strip().lower())
     except ValueError as error:
-        choices = ", ".join(one.value for one in plan_steps.SameBatch)
+        choices = ", ".join(way.value for way in plan_steps.SameBatch)
         raise ConfigurationError(f"option same.batch={text!r}: one of {choices}") from error
 
 

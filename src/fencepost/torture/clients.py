@@ -314,7 +314,7 @@ class TheirConsumer:
         return list(found.values())
 
     def assigned(self) -> list[Position]:
-        return [Position(one.topic, one.partition, -1) for one in _theirs(self.consumer.assignment)]
+        return [Position(partition.topic, partition.partition, -1) for partition in _theirs(self.consumer.assignment)]
 
     def generation(self) -> int:
         return -1  # it does not tell
@@ -326,8 +326,8 @@ class TheirConsumer:
         assigned = _theirs(self.consumer.assignment)
         committed = _theirs(lambda: self.consumer.committed(assigned, PATIENCE_S))
         for place in [
-            TopicPartition(one.topic, one.partition, one.offset if one.offset >= 0 else OFFSET_BEGINNING)
-            for one in committed
+            TopicPartition(record.topic, record.partition, record.offset if record.offset >= 0 else OFFSET_BEGINNING)
+            for record in committed
         ]:
             _theirs(partial(self.consumer.seek, place))
 

@@ -127,8 +127,8 @@ class FaultProxy:
         except* (OSError, asyncio.IncompleteReadError, _LostError):
             self._writers -= {writer, up_writer}
         finally:
-            for one in (writer, up_writer):
-                one.transport.abort()
+            for stream in (writer, up_writer):
+                stream.transport.abort()
             self._writers -= {writer, up_writer}
 
     async def _requests(

@@ -114,12 +114,12 @@ def _concerns(binding: Binding, who: Who) -> bool:
     )
 
 
-def _is_same_address(one: str, other: str) -> bool:
+def _is_same_address(address: str, other: str) -> bool:
     """IPv6 addresses have several spellings: Kafka's tools show 0:0:0:0:0:0:0:1 where sockets say ::1."""
-    if ":" not in one or ":" not in other:
+    if ":" not in address or ":" not in other:
         return False
     try:
-        return ip_address(one) == ip_address(other)
+        return ip_address(address) == ip_address(other)
     except ValueError:
         return False  # a name that is no address names no host
 

@@ -12,7 +12,7 @@ from fencepost.check.history.operations import ListOffsets
 def unstable_end(history: History) -> Iterator[Anomaly]:
     """Find stable ends past an open transaction, of those that were committed later: no timeout had ended them."""
     furthest: dict[tuple[str, int], list[ListOffsets]] = {}
-    stable = [one for one in history.of(ListOffsets) if one.ok and one.isolation == COMMITTED]
+    stable = [listing for listing in history.of(ListOffsets) if listing.ok and listing.isolation == COMMITTED]
     for listed in sorted(stable, key=_completed):
         known = furthest.setdefault((listed.topic, listed.partition), [])
         if not known or listed.offset > known[-1].offset:

@@ -88,7 +88,7 @@ def aborted_range_forgotten_across_fetches(patches: Patches) -> None:
     original = PartitionLog.aborted_between
 
     def beginning(self: PartitionLog, start: int, end: int) -> Any:
-        return [one for one in original(self, start, end) if one.first_offset >= start]
+        return [aborted for aborted in original(self, start, end) if aborted.first_offset >= start]
 
     patches.setattr(PartitionLog, "aborted_between", beginning)
 

@@ -21,9 +21,9 @@ def commit_worker_claims(patches: Patches) -> None:
     original = plan.commit_batch
 
     def commit(sink: str, batch_id: int, messages: Sequence[Any]) -> plan.Plan[bool]:
-        if any(isinstance(one, plan_steps.Prepared) for one in messages):
+        if any(isinstance(message, plan_steps.Prepared) for message in messages):
             claim = yield plan_steps.Claim(sink)
-            messages = [_with_claim(one, claim) for one in messages]
+            messages = [_with_claim(message, claim) for message in messages]
         return (yield from original(sink, batch_id, messages))
 
     patches.setattr(plan, "commit_batch", commit)
@@ -61,8 +61,8 @@ def abort_does_not_ask(patches: Patches) -> None:
     """The decision took effect, its answer was lost."""
 
     def abort(sink: str, messages: Sequence[Any], claim: Any = None) -> plan.Plan[plan_steps.AbortOutcome]:
-        prepared = [one for one in messages if isinstance(one, plan_steps.Prepared)]
-        ends = tuple(plan_steps.End(one.transactional_id, one.pair, commit=False) for one in prepared)
+        prepared = [message for message in messages if isinstance(message, plan_steps.Prepared)]
+        ends = tuple(plan_steps.End(message.transactional_id, message.pair, commit=False) for message in prepared)
         if ends:
             yield plan_steps.EndTransactions(ends)
         return plan_steps.AbortOutcome.ABORTED
@@ -97,13 +97,13 @@ def decision_written_last(patches: Patches) -> None:
     """A crash between the ends leaves half a batch."""
 
     def commit(sink: str, batch_id: int, messages: Sequence[Any]) -> plan.Plan[bool]:
-        prepared = [one for one in messages if isinstance(one, plan_steps.Prepared)]
+        prepared = [message for message in messages if isinstance(message, plan_steps.Prepared)]
         if not prepared:
             return False
         yield plan_steps.EndTransactions(
-            tuple(plan_steps.End(one.transactional_id, one.pair, commit=True) for one in prepared)
+            tuple(plan_steps.End(message.transactional_id, message.pair, commit=True) for message in prepared)
         )
-        winners = tuple(Winner(one.transactional_id, one.pair) for one in prepared)
+        winners = tuple(Winner(message.transactional_id, message.pair) for message in prepared)
         decision = Decision(sink, prepared[0].query_id, batch_id, winners)
         code = yield plan_steps.WriteDecision(prepared[0].claim, decision)
         if code != 0:
@@ -129,7 +129,9 @@ def commits_do_not_look(patches: Patches) -> None:
     honest = plan.commit_batch
 
     def commit(sink: str, batch_id: int, messages: Sequence[Any]) -> plan.Plan[bool]:
-        pairs = {one.transactional_id: one.pair for one in messages if isinstance(one, plan_steps.Prepared)}
+        pairs = {
+            message.transactional_id: message.pair for message in messages if isinstance(message, plan_steps.Prepared)
+        }
         steps = honest(sink, batch_id, messages)
         observation: Any = None
         while True:
@@ -140,7 +142,10 @@ def commits_do_not_look(patches: Patches) -> None:
                 return done
             if isinstance(step, plan_steps.DescribeWinners):
                 ids = step.transactional_ids
-                observation = tuple(plan_steps.Seen(pairs[one], "Ongoing", None, None, is_late=False) for one in ids)
+                observation = tuple(
+                    plan_steps.Seen(pairs[transactional_id], "Ongoing", None, None, is_late=False)
+                    for transactional_id in ids
+                )
             else:
                 observation = yield step
 

@@ -30,7 +30,7 @@ class ClaimFile:
     """Of one sink, named by `servers` (bootstrap.servers) and `sink`. `environment`: the process's, as Spark set it."""
 
     def __init__(self, environment: Mapping[str, str], servers: str, sink: str) -> None:
-        folders = [Path(one) for one in environment.get(LOCAL_DIRS, "").split(",") if one]
+        folders = [Path(directory) for directory in environment.get(LOCAL_DIRS, "").split(",") if directory]
         name = hashlib.sha256(f"{servers}\0{sink}".encode()).hexdigest()[:32]
         self._path = folders[0] / f"fencepost-claim-{name}" if folders else None
 

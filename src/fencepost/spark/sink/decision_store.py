@@ -108,7 +108,7 @@ class DecisionStore:
         found = (await self._admin.describe_topics([topic], api_timeout_ms=timeout_ms)).get(topic)
         if found is None:
             return _Safety()
-        replicas = min((len(one.replicas) for one in found.partitions.values()), default=0) or None
+        replicas = min((len(partition.replicas) for partition in found.partitions.values()), default=0) or None
         try:
             told = await self._admin.describe_configs(topic, api_timeout_ms=timeout_ms)
         except AuthorizationError as error:
@@ -206,11 +206,11 @@ class DecisionStore:
         """
         records: list[_Record] = [_record(decision)]
         size = len(records[0][1] or b"")
-        for one in map(_record, others):
-            size += len(one[0]) + len(one[1] or b"") + RECORD_OVERHEAD
+        for record in map(_record, others):
+            size += len(record[0]) + len(record[1] or b"") + RECORD_OVERHEAD
             if size > BATCH_BYTES_MOST:
                 break  # the next decision comes with more of them
-            records.append(one)
+            records.append(record)
         return await self._produce(claim, decision.sink, records, deadline_ms)
 
     async def forget(self, claim: Pair, sink: str, query_id: str, deadline_ms: int) -> int:

@@ -134,17 +134,17 @@ def open_sink(sink: str, level: Level) -> Plan[Opened]:
             break
     else:
         raise KafkaTimeoutError(f"somebody else changes the transactions of sink {sink!r} again and again")
-    last = [Decided(one.query_id, one.batch_id, one.content) for one in decisions]
-    naming = tuple(sorted(one.query_id for one in decisions if one.winners))
+    last = [Decided(decision.query_id, decision.batch_id, decision.content) for decision in decisions]
+    naming = tuple(sorted(decision.query_id for decision in decisions if decision.winners))
     return Opened(sink, level, claim, tuple(sorted(last, key=lambda one: one.query_id)), naming)
 
 
 def _open_tasks(sink: str, listed: tuple[Listed, ...], decided_ids: set[str]) -> tuple[End, ...]:
     """Aborts of the sink's listed transactions that are open and not decided."""
     return tuple(
-        End(one.transactional_id, one.pair, commit=False)
-        for one in listed
-        if one.state == "Ongoing" and _is_task_of(sink, one) and one.transactional_id not in decided_ids
+        End(txn.transactional_id, txn.pair, commit=False)
+        for txn in listed
+        if txn.state == "Ongoing" and _is_task_of(sink, txn) and txn.transactional_id not in decided_ids
     )
 
 
@@ -191,7 +191,7 @@ def write_task(opened: Opened, query_id: str, batch_id: int) -> Plan[Message]:
         # What a failed attempt leaves open would hide everybody's later records from read_committed readers.
         yield GiveUp(transactional_id, pair)
         raise
-    others = any(one != query_id for one in opened.naming)
+    others = any(name != query_id for name in opened.naming)
     return Prepared(opened.level, opened.claim, query_id, batch_id, transactional_id, pair, content, others)
 
 
@@ -222,7 +222,7 @@ def commit_batch(
     first = prepared[0]
     # Durable before the decision is: after a loss of power the same number must not stand for other rows.
     offsets: SourceOffsets | None = yield SaveOffsets(first.query_id, batch_id)
-    content = sum((one.content for one in prepared), NO_ROWS)
+    content = sum((message.content for message in prepared), NO_ROWS)
     winners: tuple[Winner, ...] = yield from _secure(sink, prepared)
     decision = Decision(sink, first.query_id, batch_id, winners, content, offsets)
     complete = (yield from _complete_ones(sink, first.query_id)) if first.others_named else ()
@@ -240,7 +240,9 @@ def _complete_ones(sink: str, query_id: str) -> Plan[tuple[Decision, ...]]:
     decisions that this Open has read, and completed.
     """
     decisions: tuple[Decision, ...] = yield ReadDecisions(sink)
-    return tuple(replace(one, winners=()) for one in decisions if one.query_id != query_id and one.winners)
+    return tuple(
+        replace(decision, winners=()) for decision in decisions if decision.query_id != query_id and decision.winners
+    )
 
 
 def _secure(sink: str, prepared: tuple[Prepared, ...]) -> Plan[tuple[Winner, ...]]:
@@ -249,25 +251,25 @@ def _secure(sink: str, prepared: tuple[Prepared, ...]) -> Plan[tuple[Winner, ...
     Raises SupersededError, or BatchTimedOutError when they cannot: all of the batch is aborted then.
     """
     first = prepared[0]
-    winners = tuple(Winner(one.transactional_id, one.pair) for one in prepared)
-    ids = tuple(one.transactional_id for one in prepared)
+    winners = tuple(Winner(message.transactional_id, message.pair) for message in prepared)
+    ids = tuple(message.transactional_id for message in prepared)
     seen: tuple[Seen, ...]
     if first.level is Level.KEEP_PREPARED:
         # Only from here on do they outlive their timeout; and only winners do.
         kept: tuple[Pair | None, ...] = yield KeepWinners(winners)
-        secured = tuple(Winner(one, pair) for one, pair in zip(ids, kept, strict=True) if pair is not None)
+        secured = tuple(Winner(name, pair) for name, pair in zip(ids, kept, strict=True) if pair is not None)
         if len(secured) == len(winners):
             return secured
         seen = yield DescribeWinners(sink, ids)
-        bad = [(one, what) for one, what, pair in zip(ids, seen, kept, strict=True) if pair is None]
-        pairs = tuple(pair or one.pair for one, pair in zip(winners, kept, strict=True))
+        bad = [(name, what) for name, what, pair in zip(ids, seen, kept, strict=True) if pair is None]
+        pairs = tuple(pair or winner.pair for winner, pair in zip(winners, kept, strict=True))
     else:
-        pairs = tuple(one.pair for one in winners)
+        pairs = tuple(winner.pair for winner in winners)
         seen = yield DescribeWinners(sink, ids)
         bad = [
-            (one.transactional_id, what)
-            for one, what in zip(winners, seen, strict=True)
-            if what.state != "Ongoing" or what.pair != one.pair or what.is_late
+            (winner.transactional_id, what)
+            for winner, what in zip(winners, seen, strict=True)
+            if what.state != "Ongoing" or what.pair != winner.pair or what.is_late
         ]
         if not bad:
             return winners
@@ -277,8 +279,8 @@ def _secure(sink: str, prepared: tuple[Prepared, ...]) -> Plan[tuple[Winner, ...
     if answer != _NONE:
         raise error_for(answer, f"asking whether sink {sink!r} is still owned")
     # The claim is used up: the batch can never be decided. What somebody else has kept is left to abort_batch.
-    yield from _abort(tuple(End(one, pair, commit=False) for one, pair in zip(ids, pairs, strict=True)))
-    raise BatchTimedOutError(first.query_id, first.batch_id, [f"{one} ({what})" for one, what in bad], len(winners))
+    yield from _abort(tuple(End(name, pair, commit=False) for name, pair in zip(ids, pairs, strict=True)))
+    raise BatchTimedOutError(first.query_id, first.batch_id, [f"{name} ({what})" for name, what in bad], len(winners))
 
 
 def decision_of(sink: str, query_id: str, decisions: Sequence[Decision]) -> Decision:
@@ -286,7 +288,7 @@ def decision_of(sink: str, query_id: str, decisions: Sequence[Decision]) -> Deci
     for decision in decisions:
         if decision.query_id == query_id:
             return decision
-    known = ", ".join(one.query_id for one in decisions) or "none"
+    known = ", ".join(decision.query_id for decision in decisions) or "none"
     raise ConfigurationError(f"sink {sink!r} has no decision of query {query_id!r}; it has: {known}")
 
 
@@ -315,7 +317,9 @@ def settle_lost(sink: str, query_id: str, *, again: bool) -> Plan[Settled]:
     _must_be_decided(sink, decision.batch_id, written)
     lost = {end.transactional_id for end, _ in gone}
     ids = [winner.transactional_id for winner in decision.winners]
-    return Settled(decision, tuple(one for one in ids if one not in lost), tuple(one for one in ids if one in lost))
+    return Settled(
+        decision, tuple(name for name in ids if name not in lost), tuple(name for name in ids if name in lost)
+    )
 
 
 def _must_be_decided(sink: str, batch_id: int, code: int | None) -> None:
@@ -353,16 +357,19 @@ def _end_strays(sink: str, claim: Pair, winners: tuple[Winner, ...]) -> Plan[Non
 def _compare(sink: str, batch_id: int, skipped: list[Skipped], same: SameBatch) -> Plan[None]:
     """Is what came the batch that was decided under this number? Raises BatchChangedError when it is not."""
     query_id, decided = skipped[0].query_id, skipped[0].decided
-    if any((one.query_id, one.decided) != (query_id, decided) for one in skipped):
+    if any((message.query_id, message.decided) != (query_id, decided) for message in skipped):
         raise SinkContradictionError("the tasks of one batch name several queries or decisions")
-    came = sum((one.content for one in skipped), NO_ROWS)
+    came = sum((message.content for message in skipped), NO_ROWS)
     if decided is None or came == decided or same is SameBatch.NUMBER:
         return
     if same is SameBatch.COUNT and came.rows == decided.rows:
         return
     decisions: tuple[Decision, ...] = yield ReadDecisions(sink)
     now: SourceOffsets | None = yield SaveOffsets(query_id, batch_id)
-    then = next((one.offsets for one in decisions if (one.query_id, one.batch_id) == (query_id, batch_id)), None)
+    then = next(
+        (decision.offsets for decision in decisions if (decision.query_id, decision.batch_id) == (query_id, batch_id)),
+        None,
+    )
     if same is SameBatch.OFFSETS and now is not None and now == then:
         return
     raise BatchChangedError(sink, query_id, batch_id, decided, came, then, now)
@@ -440,7 +447,7 @@ def choose_level(sink: str, required: Level | None) -> Plan[Level]:
 
 def _prepared(messages: Sequence[Message | None]) -> tuple[Prepared, ...]:
     prepared = tuple(message for message in messages if isinstance(message, Prepared))
-    if len({(one.claim, one.query_id, one.batch_id) for one in prepared}) > 1:
+    if len({(message.claim, message.query_id, message.batch_id) for message in prepared}) > 1:
         raise SinkContradictionError("the messages of one batch name several claims, queries or batches")
     return prepared
 
@@ -490,7 +497,7 @@ def _shown(contradicted: dict[End, int]) -> Plan[dict[str, Listed]]:
     if not contradicted:
         return {}
     shown: tuple[Listed, ...] = yield DescribeTasks(tuple(end.transactional_id for end in contradicted))
-    return {one.transactional_id: one for one in shown}
+    return {task.transactional_id: task for task in shown}
 
 
 def _judged(contradicted: dict[End, int], shown: dict[str, Listed]) -> tuple[list[tuple[End, int]], tuple[End, ...]]:

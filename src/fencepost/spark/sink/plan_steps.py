@@ -114,7 +114,7 @@ class Opened:
 
     def last(self, query_id: str) -> Decided | None:
         """The query's last decided batch."""
-        return next((one for one in self.decided if one.query_id == query_id), None)
+        return next((decision for decision in self.decided if decision.query_id == query_id), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,18 +59,20 @@ class Repaired:
 
 def states_of(link: SinkLink, decision: Decision) -> dict[Winner, WinnerState]:
     """What became of each of its transactions. Claims nothing: a run that is alive goes on. Raises KafkaError."""
-    known = {one.transactional_id: one.state for one in link.run(_described(decision))}
-    last = {one.query_id: one.batch_id for one in link.decisions(decision.sink)}
+    known = {described.transactional_id: described.state for described in link.run(_described(decision))}
+    last = {other.query_id: other.batch_id for other in link.decisions(decision.sink)}
     if last.get(decision.query_id, -1) > decision.batch_id:
         # A run that is alive has decided more: before that it has completed this, and may use the ids again.
         return dict.fromkeys(decision.winners, WinnerState.COMMITTED)
     # One that is open with another pair was kept by somebody: whoever commits it finds the pair.
-    return {one: _STATES.get(known.get(one.transactional_id, ""), WinnerState.EXPIRED) for one in decision.winners}
+    return {
+        winner: _STATES.get(known.get(winner.transactional_id, ""), WinnerState.EXPIRED) for winner in decision.winners
+    }
 
 
 def _described(decision: Decision) -> plan.Plan[tuple[plan_steps.Listed, ...]]:
     found: tuple[plan_steps.Listed, ...] = yield plan_steps.DescribeTasks(
-        tuple(one.transactional_id for one in decision.winners)
+        tuple(winner.transactional_id for winner in decision.winners)
     )
     return found
 
@@ -112,4 +114,4 @@ def repair_checkpoint(bootstrap_servers: str, sink_id: str, checkpoint_folder: s
     """
     repair = repair_of(link_for(bootstrap_servers, options), sink_id, checkpoint_folder)
     repair.carry_out()
-    return Repaired(repair.decision, [one.path for one in repair.changes])
+    return Repaired(repair.decision, [change.path for change in repair.changes])

@@ -104,8 +104,8 @@ class Link:
         except KafkaError as error:
             log.info("open transactions of other sinks could not be looked for: %s", error)
             return
-        for one in strays:
-            log.warning("%s", one.told(topic))
+        for stray in strays:
+            log.warning("%s", stray.told(topic))
 
     def close(self) -> None:
         """Close the connections."""
@@ -205,7 +205,7 @@ class SinkLink:
         """`former` where only that has ever been claimed: what it has decided has to be found again."""
         if (sink, former) not in self._link.names:
             asked = [names.sink_id(sink), names.sink_id(former)]
-            known = [one.error_code == 0 for one in self._link.io.run(self._link.admin.describe_transactions(asked))]
+            known = [txn.error_code == 0 for txn in self._link.io.run(self._link.admin.describe_transactions(asked))]
             self._link.names[sink, former] = former if known == [False, True] else sink
         return self._link.names[sink, former]
 
@@ -234,7 +234,7 @@ class SinkLink:
     def check_not_written_again(self, sink: str) -> None:
         """Raises UnfinishedSinkError when another sink has decided what this one would still commit."""
         listed = self._link.io.run(self._steps.perform(plan_steps.ListTransactions(sink)))
-        still_open = {one.transactional_id for one in listed}
+        still_open = {txn.transactional_id for txn in listed}
         for decision in self._link.io.run(self._steps.perform(plan_steps.ReadDecisions(sink))) if still_open else ():
             if not any(winner.transactional_id in still_open for winner in decision.winners):
                 continue
@@ -317,7 +317,7 @@ def _noting(steps: plan.Plan[T], committed: list[str], aborted: list[str]) -> pl
             return result
         observation = yield step
         if isinstance(step, plan_steps.ListTransactions):
-            found = {one.transactional_id for one in observation}
+            found = {txn.transactional_id for txn in observation}
         if isinstance(step, plan_steps.EndTransactions):
             for end, code in zip(step.ends, observation, strict=True):
                 if code == 0 and end.transactional_id in found:

@@ -157,14 +157,14 @@ class StepRunner:
         shown = await self._admin.list_transactions(
             names.listing_pattern(sink), states=("Ongoing",), api_timeout_ms=timeout_ms
         )
-        ids = [one.transactional_id for one in shown if _belongs(sink, one.transactional_id)]
+        ids = [txn.transactional_id for txn in shown if _belongs(sink, txn.transactional_id)]
         return await self._describe(ids)
 
     async def _describe(self, ids: Sequence[str]) -> tuple[plan_steps.Listed, ...]:
         return tuple(
-            plan_steps.Listed(one.transactional_id, Pair(one.producer_id, one.producer_epoch), one.state)
-            for one in await self._descriptions(ids)
-            if one.error_code == 0  # the others expired in between
+            plan_steps.Listed(txn.transactional_id, Pair(txn.producer_id, txn.producer_epoch), txn.state)
+            for txn in await self._descriptions(ids)
+            if txn.error_code == 0  # the others expired in between
         )
 
     async def _descriptions(self, ids: Sequence[str]) -> list[TransactionDescription]:
@@ -173,9 +173,9 @@ class StepRunner:
         for at in range(0, len(ids), DESCRIBED_AT_ONCE):
             chunk = ids[at : at + DESCRIBED_AT_ONCE]
             found += await self._admin.describe_transactions(chunk, api_timeout_ms=self._config.step_timeout_ms)
-        for one in found:
-            if one.error_code not in (ErrorCode.NONE, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND):
-                raise error_for(one.error_code, f"describe {one.transactional_id!r}")
+        for txn in found:
+            if txn.error_code not in (ErrorCode.NONE, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND):
+                raise error_for(txn.error_code, f"describe {txn.transactional_id!r}")
         return found
 
     async def _claim(self, sink: str) -> Pair:
@@ -272,7 +272,9 @@ class StepRunner:
     # --- winners before their decision ---
 
     async def _keep_all(self, winners: tuple[Winner, ...]) -> tuple[Pair | None, ...]:
-        return await self._chunked([one.transactional_id for one in winners], [partial(self._keep, w) for w in winners])
+        return await self._chunked(
+            [winner.transactional_id for winner in winners], [partial(self._keep, winner) for winner in winners]
+        )
 
     async def _keep(self, winner: Winner) -> Pair | None:
         """Named by the pair it was begun with: asked again, a broker repeats its answer and moves nothing on."""
@@ -296,7 +298,7 @@ class StepRunner:
 
     async def _look_at(self, sink: str, ids: tuple[str, ...]) -> tuple[plan_steps.Seen, ...]:
         described = await self._descriptions(ids)
-        finite = [one.timeout_ms for one in described if 0 < one.timeout_ms < FOR_EVER_MS]
+        finite = [txn.timeout_ms for txn in described if 0 < txn.timeout_ms < FOR_EVER_MS]
         late: set[str] = set()
         if finite:
             # How old a transaction is only its coordinator can tell: this host's clock may be another.
@@ -308,17 +310,17 @@ class StepRunner:
                 duration_ms=old_ms,
                 api_timeout_ms=self._config.step_timeout_ms,
             )
-            late = {one.transactional_id for one in listed}
+            late = {txn.transactional_id for txn in listed}
         now_ms = self._cluster.runtime.wall_ms()
         return tuple(
             plan_steps.Seen(
-                Pair(one.producer_id, one.producer_epoch),
-                one.state if one.error_code == 0 else "not known any more",
-                max(now_ms - one.start_time_ms, 0) if one.start_time_ms >= 0 else None,
-                one.timeout_ms if one.timeout_ms < FOR_EVER_MS else None,
-                one.transactional_id in late and one.timeout_ms < FOR_EVER_MS,
+                Pair(txn.producer_id, txn.producer_epoch),
+                txn.state if txn.error_code == 0 else "not known any more",
+                max(now_ms - txn.start_time_ms, 0) if txn.start_time_ms >= 0 else None,
+                txn.timeout_ms if txn.timeout_ms < FOR_EVER_MS else None,
+                txn.transactional_id in late and txn.timeout_ms < FOR_EVER_MS,
             )
-            for one in described
+            for txn in described
         )
 
     # --- what the brokers can ---
@@ -354,8 +356,8 @@ def _belongs(sink: str, transactional_id: str) -> bool:
 
 def _all(results: Iterable[T | Exception]) -> list[T]:
     answers: list[T] = []
-    for one in results:
-        if isinstance(one, Exception):
-            raise one
-        answers.append(one)
+    for result in results:
+        if isinstance(result, Exception):
+            raise result
+        answers.append(result)
     return answers

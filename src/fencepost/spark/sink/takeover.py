@@ -44,21 +44,21 @@ def parse_flink(prefix: str, transactional_id: str) -> FlinkId | None:
 
 def doubt(found: Iterable[FlinkId], checkpoint: int) -> str:
     """Why the numbers may not be checkpoints'; "" when they are, by all appearances."""
-    for one in found:
-        if one.checkpoint == 0:
-            return f"{one.transactional_id!r} ends with 0, and Flink counts its checkpoints from 1"
-        if one.checkpoint < checkpoint - PLAUSIBLE:
-            return f"{one.transactional_id!r} is far from checkpoint {checkpoint}: its transaction would be over"
-        if one.checkpoint > checkpoint + PLAUSIBLE:
-            return f"{one.transactional_id!r} is far from checkpoint {checkpoint}: it would have been begun long after"
-        if one.checkpoint < POOL_MOST:
-            return f"{one.transactional_id!r} ends with a small number, which could be a checkpoint's or a pool's"
+    for flink_id in found:
+        if flink_id.checkpoint == 0:
+            return f"{flink_id.transactional_id!r} ends with 0, and Flink counts its checkpoints from 1"
+        if flink_id.checkpoint < checkpoint - PLAUSIBLE:
+            return f"{flink_id.transactional_id!r} is far from checkpoint {checkpoint}: its transaction would be over"
+        if flink_id.checkpoint > checkpoint + PLAUSIBLE:
+            return f"{flink_id.transactional_id!r} is far from checkpoint {checkpoint}: it would have begun long after"
+        if flink_id.checkpoint < POOL_MOST:
+            return f"{flink_id.transactional_id!r} ends with a small number, which could be a checkpoint's or a pool's"
     return ""
 
 
 def judge(prefix: str, transactional_ids: Iterable[str], checkpoint: int) -> tuple[list[FlinkId], list[FlinkId]]:
     """(to commit, to abort), each in order of checkpoint and subtask; other ids are left out."""
-    found = [one for name in transactional_ids if (one := parse_flink(prefix, name)) is not None]
-    found.sort(key=lambda one: (one.checkpoint, one.subtask))
-    commit = [one for one in found if one.checkpoint <= checkpoint]
+    found = [flink_id for name in transactional_ids if (flink_id := parse_flink(prefix, name)) is not None]
+    found.sort(key=lambda flink_id: (flink_id.checkpoint, flink_id.subtask))
+    commit = [flink_id for flink_id in found if flink_id.checkpoint <= checkpoint]
     return commit, found[len(commit) :]

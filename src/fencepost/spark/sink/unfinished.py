@@ -46,16 +46,16 @@ def resolve(sink: str) -> str:
 async def open_on_topic(admin: AdminCore, topic: str, own: str) -> list[Strays]:
     """What other sinks than `own` have open on the topic. Raises KafkaError."""
     listed = await admin.list_transactions(ANY_SINK, states=("Ongoing",))
-    ids = [one.transactional_id for one in listed if (_sink_of(one.transactional_id) or own) != own]
+    ids = [txn.transactional_id for txn in listed if (_sink_of(txn.transactional_id) or own) != own]
     described = await admin.describe_transactions(ids[:DESCRIBED_MOST])
     by_sink: dict[str, list[TransactionDescription]] = defaultdict(list)
-    for one in described:
-        sink = _sink_of(one.transactional_id)
-        if sink is not None and any(at.topic == topic for at in one.partitions):
-            by_sink[sink].append(one)
+    for txn in described:
+        sink = _sink_of(txn.transactional_id)
+        if sink is not None and any(at.topic == topic for at in txn.partitions):
+            by_sink[sink].append(txn)
     now_ms = admin.cluster.runtime.wall_ms()
     return [
-        Strays(sink, len(found), max(now_ms - min(one.start_time_ms for one in found), 0))
+        Strays(sink, len(found), max(now_ms - min(txn.start_time_ms for txn in found), 0))
         for sink, found in sorted(by_sink.items())
     ]
 

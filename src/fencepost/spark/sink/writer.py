@@ -197,7 +197,7 @@ class SinkWriter:
         if not self._parsed.exactly_once:
             return
         folder = checkpoint.local_folder(self._parsed.checkpoint)
-        planned = {one.planned for one in messages if isinstance(one, TaskMessage)}
+        planned = {message.planned for message in messages if isinstance(message, TaskMessage)}
 
         def save(step: Any) -> SourceOffsets | None:
             if folder is None or len(planned) != 1:
@@ -208,7 +208,7 @@ class SinkWriter:
         steps = plan.commit_batch(self._sink(), batch_id, plain, self._parsed.same)
         if self._link().run_task(steps, {plan_steps.SaveOffsets: save}):
             log.info("sink %r: batch %d is committed", self._sink(), batch_id)
-        elif any(isinstance(one, plan_steps.Skipped) and one.decided is None for one in plain):
+        elif any(isinstance(message, plan_steps.Skipped) and message.decided is None for message in plain):
             words = (
                 "sink %r: batch %d was written by an older release, which did not note its rows: skipped by its number"
             )
@@ -232,7 +232,7 @@ class SinkWriter:
 
 
 def _messages(messages: Sequence[WriterCommitMessage | None]) -> list[plan_steps.Message | None]:
-    return [one.message if isinstance(one, TaskMessage) else None for one in messages]
+    return [message.message if isinstance(message, TaskMessage) else None for message in messages]
 
 
 def _restored(
@@ -290,7 +290,7 @@ class StreamWriter(SinkWriter, DataSourceStreamArrowWriter):
             why = f"a task has no message, so nothing is written: {CONTINUOUS}"
             log.error("sink %r, epoch %d: %s", self._parsed.sink, batchId, why)  # on stderr, whatever Spark's level is
             raise ConfigurationError(why)
-        prepared = [one for one in _messages(messages) if isinstance(one, plan_steps.Prepared)]
+        prepared = [message for message in _messages(messages) if isinstance(message, plan_steps.Prepared)]
         if prepared and not self._parsed.query_is_copy:
             self._link().check_renamed(self._sink(), prepared[0].query_id, batchId)
         self.commit_messages(messages, batchId)

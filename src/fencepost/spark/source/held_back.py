@@ -54,17 +54,21 @@ class Watch:
         """Those to tell of now, longest first: at first and every minute; and those told of that have moved on."""
         before = self._seen
         self._seen = {
-            one: seen if (seen := before.get(one)) is not None and seen.stable == at else _Seen(at, now_s)
-            for one, at in stable.items()
-            if high.get(one, at) > at
+            partition: seen if (seen := before.get(partition)) is not None and seen.stable == at else _Seen(at, now_s)
+            for partition, at in stable.items()
+            if high.get(partition, at) > at
         }
         due = []
-        for one, seen in self._seen.items():
+        for partition, seen in self._seen.items():
             stood_s = now_s - seen.since_s
             if stood_s >= self._bound_s and (seen.told_s is None or now_s - seen.told_s >= AGAIN_S):
                 seen.told_s = now_s
-                due.append(StandsStill(one, seen.stable, high[one] - seen.stable, stood_s))
-        moved = [one for one, seen in before.items() if seen.told_s is not None and self._seen.get(one) is not seen]
+                due.append(StandsStill(partition, seen.stable, high[partition] - seen.stable, stood_s))
+        moved = [
+            partition
+            for partition, seen in before.items()
+            if seen.told_s is not None and self._seen.get(partition) is not seen
+        ]
         return sorted(due, key=lambda one: (-one.for_s, one.partition)), sorted(moved)
 
 
@@ -93,23 +97,23 @@ async def holders(
     admin: AdminCore, partitions: Sequence[TopicPartition], api_timeout_ms: int | None = None
 ) -> dict[TopicPartition, Holder | KafkaError | None]:
     """What each partition's readers wait for: None when it has ended, an error where the brokers do not say."""
-    asked = [admin.describe_producers([one], api_timeout_ms=api_timeout_ms) for one in partitions]
+    asked = [admin.describe_producers([partition], api_timeout_ms=api_timeout_ms) for partition in partitions]
     found: dict[TopicPartition, Holder | KafkaError | None] = {}
     first: dict[TopicPartition, ProducerDescription] = {}
-    for one, answer in zip(partitions, await gather(admin.cluster.runtime, asked), strict=True):
+    for partition, answer in zip(partitions, await gather(admin.cluster.runtime, asked), strict=True):
         if isinstance(answer, Exception):
             if not isinstance(answer, KafkaError):
                 raise answer
-            found[one] = answer
+            found[partition] = answer
             continue
-        open_ones = [producer for producer in answer[one] if producer.transaction_start_offset >= 0]
-        found[one] = None
+        open_ones = [producer for producer in answer[partition] if producer.transaction_start_offset >= 0]
+        found[partition] = None
         if open_ones:
-            first[one] = min(open_ones, key=lambda producer: producer.transaction_start_offset)
-    known = await _named(admin, {one.producer_id for one in first.values()}, api_timeout_ms) if first else {}
-    for one, producer in first.items():
+            first[partition] = min(open_ones, key=lambda producer: producer.transaction_start_offset)
+    known = await _named(admin, {producer.producer_id for producer in first.values()}, api_timeout_ms) if first else {}
+    for partition, producer in first.items():
         pair = Pair(producer.producer_id, producer.producer_epoch)
-        found[one] = known.get(producer.producer_id, Holder(pair, None, None, None))
+        found[partition] = known.get(producer.producer_id, Holder(pair, None, None, None))
     return found
 
 
@@ -118,20 +122,20 @@ async def _named(admin: AdminCore, producer_ids: set[int], api_timeout_ms: int |
     try:
         listed = await admin.list_transactions(producer_ids=sorted(producer_ids), api_timeout_ms=api_timeout_ms)
         described = await admin.describe_transactions(
-            [one.transactional_id for one in listed], api_timeout_ms=api_timeout_ms
+            [txn.transactional_id for txn in listed], api_timeout_ms=api_timeout_ms
         )
     except KafkaError:
         return {}  # the producer is told all the same
     now_ms = admin.cluster.runtime.wall_ms()
     return {
-        one.producer_id: Holder(
-            Pair(one.producer_id, one.producer_epoch),
-            one.transactional_id,
-            max(now_ms - one.start_time_ms, 0) if one.start_time_ms >= 0 else None,
-            one.timeout_ms if one.timeout_ms < NO_TIMEOUT_MS else None,
+        txn.producer_id: Holder(
+            Pair(txn.producer_id, txn.producer_epoch),
+            txn.transactional_id,
+            max(now_ms - txn.start_time_ms, 0) if txn.start_time_ms >= 0 else None,
+            txn.timeout_ms if txn.timeout_ms < NO_TIMEOUT_MS else None,
         )
-        for one in described
-        if one.error_code == 0
+        for txn in described
+        if txn.error_code == 0
     }
 
 

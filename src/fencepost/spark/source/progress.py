@@ -59,15 +59,15 @@ def behind_latest(progress: Any) -> list[Behind]:
     report: Any = progress if isinstance(progress, Mapping) else json.loads(progress.json)
     if "sources" not in report:
         raise UsageError("this is not the progress of a streaming query: it has no sources")
-    found = [(_offsets(one.get("endOffset")), _offsets(one.get("latestOffset"))) for one in report["sources"]]
+    found = [(_offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))) for source in report["sources"]]
     return [_behind(ranges.from_json(end), latest) for end, latest in found if end is not None and latest is not None]
 
 
 def _behind(end: ranges.Offsets, reported: Mapping[str, Mapping[str, int]]) -> Behind:
     latest, high = ranges.from_json(reported), ranges.high_watermarks(reported)
     return Behind(
-        {one: max(at - end.get(one, at), 0) for one, at in latest.items()},
-        {one: max(high.get(one, at) - at, 0) for one, at in latest.items()},
+        {partition: max(at - end.get(partition, at), 0) for partition, at in latest.items()},
+        {partition: max(high.get(partition, at) - at, 0) for partition, at in latest.items()},
     )
 
 

@@ -180,7 +180,7 @@ def _check_named(given: Offsets, partitions: set[TopicPartition], option: str) -
         raise ConfigurationError(
             f"option {option} has to name exactly the partitions that are read: "
             + "; ".join(
-                f"{word} {', '.join(f'{one.topic}-{one.partition}' for one in sorted(which))}"
+                f"{word} {', '.join(f'{partition.topic}-{partition.partition}' for partition in sorted(which))}"
                 for word, which in (("missing", missing), ("unknown", unknown))
                 if which
             )
@@ -204,24 +204,24 @@ def limit(start: Offsets, end: Offsets, max_rows: int | None) -> Offsets:
 
     Never beyond `end`, never behind `start`; a partition that is not in `start` begins with nothing taken.
     """
-    backlog = {one: max(at - start.get(one, at), 0) for one, at in end.items()}
+    backlog = {partition: max(at - start.get(partition, at), 0) for partition, at in end.items()}
     total = sum(backlog.values())
     if max_rows is None or total <= max_rows:
-        return {one: max(at, start.get(one, at)) for one, at in end.items()}
+        return {partition: max(at, start.get(partition, at)) for partition, at in end.items()}
     taken: Offsets = {}
     left, backlog_left = max_rows, total
-    for one in sorted(end):
-        share = 0 if not backlog_left else -(-left * backlog[one] // backlog_left)
-        share = min(share, backlog[one], left)
-        taken[one] = start.get(one, end[one]) + share
+    for partition in sorted(end):
+        share = 0 if not backlog_left else -(-left * backlog[partition] // backlog_left)
+        share = min(share, backlog[partition], left)
+        taken[partition] = start.get(partition, end[partition]) + share
         left -= share
-        backlog_left -= backlog[one]
+        backlog_left -= backlog[partition]
     return taken
 
 
 def rows_between(start: Offsets, end: Offsets) -> int:
     """Offsets from `start` to `end`; a partition that `start` does not know counts nothing."""
-    return sum(max(at - start.get(one, at), 0) for one, at in end.items())
+    return sum(max(at - start.get(partition, at), 0) for partition, at in end.items())
 
 
 def split(ranges: list[Range], min_partitions: int | None, max_records: int | None = None) -> list[Range]:
@@ -229,20 +229,20 @@ def split(ranges: list[Range], min_partitions: int | None, max_records: int | No
 
     Deterministic: a batch that is read again after a restart is cut in the same way.
     """
-    ranges = sorted(one for one in ranges if one.end > one.start)
+    ranges = sorted(piece for piece in ranges if piece.end > piece.start)
     if max_records is not None:
-        ranges = [part for one in ranges for part in _cut(one, -(-(one.end - one.start) // max_records))]
+        ranges = [part for piece in ranges for part in _cut(piece, -(-(piece.end - piece.start) // max_records))]
     if min_partitions is None or not ranges or len(ranges) >= min_partitions:
         return ranges
-    total = sum(one.end - one.start for one in ranges)
+    total = sum(piece.end - piece.start for piece in ranges)
     cut: list[Range] = []
-    for one in ranges:
-        size = one.end - one.start
-        cut += _cut(one, max(1, min(size, round(size * min_partitions / total))))
+    for piece in ranges:
+        size = piece.end - piece.start
+        cut += _cut(piece, max(1, min(size, round(size * min_partitions / total))))
     return cut
 
 
-def _cut(one: Range, parts: int) -> list[Range]:
-    size = one.end - one.start
-    bounds = [one.start + size * number // parts for number in range(parts + 1)]
-    return [one._replace(start=low, end=high) for low, high in pairwise(bounds)]
+def _cut(piece: Range, parts: int) -> list[Range]:
+    size = piece.end - piece.start
+    bounds = [piece.start + size * number // parts for number in range(parts + 1)]
+    return [piece._replace(start=low, end=high) for low, high in pairwise(bounds)]

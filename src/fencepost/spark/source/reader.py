@@ -96,7 +96,7 @@ class _Source:
     def _partitions(self) -> set[TopicPartition]:
         if self._options.way == "assign":
             assigned = ranges.assigned(self._options.wanted)
-            self._describe({one.topic for one in assigned})
+            self._describe({partition.topic for partition in assigned})
             return assigned
         link = self._link()
         if self._options.way == "subscribePattern":
@@ -115,7 +115,9 @@ class _Source:
         """Those of the topics that exist; remembers their ids."""
         link = self._link()
         found = self._patiently(lambda: link.io.run(link.admin.describe_topics(topics))) if topics else {}
-        self._topic_ids.update({name: str(one.topic_id) for name, one in found.items() if one.topic_id is not None})
+        self._topic_ids.update(
+            {name: str(topic.topic_id) for name, topic in found.items() if topic.topic_id is not None}
+        )
         return found
 
     def _report_made_again(self, before: Mapping[str, str], after: Mapping[str, str]) -> set[str]:
@@ -144,7 +146,7 @@ class _Source:
         link = self._link()
         isolation = Isolation.READ_COMMITTED if committed else Isolation.READ_UNCOMMITTED
         found = self._patiently(lambda: link.io.run(link.admin.list_offsets(wanted, isolation=isolation)))
-        return {one: at.offset for one, at in found.items()}
+        return {partition: at.offset for partition, at in found.items()}
 
     def _ends(self) -> tuple[Offsets, Offsets]:
         """Where reading ends for now, and the high watermarks; they differ where committed records are held back."""
@@ -155,18 +157,18 @@ class _Source:
 
     def _tell_what_is_old(self, ends: Offsets, high: Offsets) -> None:
         """Where reading ends for good: warn of what is hidden from it by a transaction that is not a young one."""
-        above = ((one, at, high.get(one, at)) for one, at in sorted(ends.items()))
-        held = [StandsStill(one, at, end - at, 0) for one, at, end in above if end > at]
-        for one, holder in self._holders(held, logging.INFO).items():
+        above = ((partition, at, high.get(partition, at)) for partition, at in sorted(ends.items()))
+        held = [StandsStill(partition, at, end - at, 0) for partition, at, end in above if end > at]
+        for still, holder in self._holders(held, logging.INFO).items():
             is_young = (
                 isinstance(holder, Holder) and holder.age_ms is not None and holder.age_ms < self._options.warn_ms
             )
             log.log(
                 logging.INFO if is_young or holder is None else logging.WARNING,
                 "%s-%d: %d offsets are not read, from offset %d on: they wait for %s",
-                *one.partition,
-                one.behind,
-                one.stable,
+                *still.partition,
+                still.behind,
+                still.stable,
                 told(holder),
             )
 
@@ -175,18 +177,18 @@ class _Source:
         if not held:
             return {}
         link, shown, others = self._link(), held[:MOST_TOLD], held[MOST_TOLD:]
-        found = link.io.run(holders(link.admin, [one.partition for one in shown], HOLDER_PATIENCE_MS))
+        found = link.io.run(holders(link.admin, [still.partition for still in shown], HOLDER_PATIENCE_MS))
         if others:
-            named = [f"{one.partition.topic}-{one.partition.partition}" for one in others[:NAMES_TOLD]]
+            named = [f"{still.partition.topic}-{still.partition.partition}" for still in others[:NAMES_TOLD]]
             more = ", ..." if len(others) > NAMES_TOLD else ""
             words = "%d more partitions are held back by open transactions: %s%s"
             log.log(severity, words, len(others), ", ".join(named), more)
-        return {one: found[one.partition] for one in shown}
+        return {still: found[still.partition] for still in shown}
 
     def _offsets(self, wanted: Mapping[TopicPartition, int]) -> Offsets:
         """The same; the end where no record is that late."""
         found = self._found(wanted, committed=self._options.committed)
-        late = [one for one, at in found.items() if at < 0]
+        late = [partition for partition, at in found.items() if at < 0]
         return {**found, **(self._offsets(dict.fromkeys(late, LATEST)) if late else {})}
 
     def _resolved(self, bound: Bound, forbidden: int, *, may_be_late: bool) -> Offsets:
@@ -195,7 +197,7 @@ class _Source:
         if bound.by_time:
             moments = ranges.moments(bound, partitions)
             found = self._found(moments, committed=self._options.committed)
-            late = sorted(one for one, at in found.items() if at < 0)
+            late = sorted(partition for partition, at in found.items() if at < 0)
             if late and not may_be_late:
                 raise ConfigurationError(
                     f"option {bound.option}: {late[0].topic}-{late[0].partition} has no record at or after "
@@ -203,27 +205,29 @@ class _Source:
                 )
             return {**found, **self._offsets(dict.fromkeys(late, LATEST))}
         given = ranges.starting(bound.text, bound.option, partitions, forbidden)
-        asked = self._offsets({one: at for one, at in given.items() if at < 0})
-        return {one: asked.get(one, at) for one, at in given.items()}
+        asked = self._offsets({partition: at for partition, at in given.items() if at < 0})
+        return {partition: asked.get(partition, at) for partition, at in given.items()}
 
     def _ranges(self, start: Offsets, end: Offsets, topic_ids: Mapping[str, str]) -> list[Range]:
         """What to read; checks that nothing of it is gone."""
-        for one in sorted(start):
-            if end.get(one, -1) < start[one]:
-                self._lost(one, end.get(one, 0), start[one])
-        earliest = self._offsets(dict.fromkeys([one for one in end if end[one] > start.get(one, 0)], EARLIEST))
+        for partition in sorted(start):
+            if end.get(partition, -1) < start[partition]:
+                self._lost(partition, end.get(partition, 0), start[partition])
+        earliest = self._offsets(
+            dict.fromkeys([partition for partition in end if end[partition] > start.get(partition, 0)], EARLIEST)
+        )
         made = []
-        for one, stop in end.items():
-            first = start.get(one, earliest.get(one, stop))
-            if one in earliest and earliest[one] > first:
-                self._lost(one, first, earliest[one])
-                first = min(earliest[one], stop)
-            made.append(Range(one.topic, one.partition, first, stop, topic_ids.get(one.topic, "")))
+        for partition, stop in end.items():
+            first = start.get(partition, earliest.get(partition, stop))
+            if partition in earliest and earliest[partition] > first:
+                self._lost(partition, first, earliest[partition])
+                first = min(earliest[partition], stop)
+            made.append(Range(partition.topic, partition.partition, first, stop, topic_ids.get(partition.topic, "")))
         return ranges.split(made, self._options.min_partitions, self._options.max_records)
 
-    def _lost(self, one: TopicPartition, wanted: int, there: int) -> None:
-        words = f"{one.topic}-{one.partition}: offsets {wanted} to {there - 1} are not there any more"
-        self._report_loss(words, one.topic, one.partition, there)
+    def _lost(self, partition: TopicPartition, wanted: int, there: int) -> None:
+        words = f"{partition.topic}-{partition.partition}: offsets {wanted} to {there - 1} are not there any more"
+        self._report_loss(words, partition.topic, partition.partition, there)
 
     def _report_loss(self, words: str, topic: str, partition: int = -1, there: int = -1) -> None:
         if self._options.fail_on_data_loss:
@@ -267,10 +271,10 @@ class _Source:
 
     def _after_loss(self, wanted: Range, position: int) -> int:
         """Retention was faster than the task. Where to go on; raises DataLossError unless it may be lost."""
-        one = TopicPartition(wanted.topic, wanted.partition)
-        there = self._offsets({one: EARLIEST})[one]
+        partition = TopicPartition(wanted.topic, wanted.partition)
+        there = self._offsets({partition: EARLIEST})[partition]
         after = min(there, wanted.end) if there > position else wanted.end
-        self._lost(one, position, after)
+        self._lost(partition, position, after)
         return after
 
     def _fetched(self, wanted: Range, position: int) -> Iterator[Fetched]:
@@ -286,9 +290,9 @@ class _Source:
             decompressed_bytes=own.value("max_decompressed_bytes"),
             rack=own.value("client_rack"),
         )
-        one = TopicPartition(wanted.topic, wanted.partition)
+        partition = TopicPartition(wanted.topic, wanted.partition)
         patience_ms = self._options.poll_timeout_ms
-        pieces = fetch_range(link.admin.cluster, one, position, wanted.end, settings, patience_ms)
+        pieces = fetch_range(link.admin.cluster, partition, position, wanted.end, settings, patience_ms)
 
         async def following() -> Fetched | None:
             return await anext(pieces, None)
@@ -336,13 +340,13 @@ class StreamReader(_Source, DataSourceStreamReader, SupportsAvailableNow):
         """The ends as they are now; warns, by name, of what stands still there."""
         ends, self._high = self._ends()
         stuck, moved = self._watch.look(time.monotonic(), ends, self._high)
-        for one, holder in self._holders(stuck, logging.WARNING).items():
+        for still, holder in self._holders(stuck, logging.WARNING).items():
             log.warning(
                 "%s-%d: its committed records have ended at offset %d for %.0f s; %d offsets behind it wait for %s",
-                *one.partition,
-                one.stable,
-                one.for_s,
-                one.behind,
+                *still.partition,
+                still.stable,
+                still.for_s,
+                still.behind,
                 told(holder),
             )
         for place in moved:
@@ -357,9 +361,9 @@ class StreamReader(_Source, DataSourceStreamReader, SupportsAvailableNow):
         ends = dict(self._look() if self._target is None else self._target)
         self._reported = ends
         others = self._report_made_again(before, self._topic_ids)
-        begin = {one: at for one, at in begin.items() if one.topic not in others}
+        begin = {partition: at for partition, at in begin.items() if partition.topic not in others}
         begin.update(self._went_back(begin, ends))
-        fresh = self._offsets(dict.fromkeys([one for one in ends if one not in begin], EARLIEST))
+        fresh = self._offsets(dict.fromkeys([partition for partition in ends if partition not in begin], EARLIEST))
         begin = {**fresh, **begin}
         # A partition that is gone stays where it was, so that its offset never goes back.
         ends = {**begin, **ends}
@@ -376,14 +380,14 @@ class StreamReader(_Source, DataSourceStreamReader, SupportsAvailableNow):
         """Reports partitions that are gone or end before what was read; where those begin if they may."""
         for gone in sorted(set(begin) - set(ends)):
             self._report_loss(f"{gone.topic}-{gone.partition} is gone", gone.topic, gone.partition)
-        behind = sorted(one for one, end in ends.items() if end < begin.get(one, 0))
+        behind = sorted(partition for partition, end in ends.items() if end < begin.get(partition, 0))
         # The last stable offset may be behind where reading was uncommitted before; only the log's end tells of a loss.
         logs = self._found(dict.fromkeys(behind, LATEST), committed=False)
         back: Offsets = {}
-        for one in behind:
-            if logs[one] < begin[one]:
-                self._lost(one, logs[one], begin[one])
-                back[one] = ends[one]
+        for partition in behind:
+            if logs[partition] < begin[partition]:
+                self._lost(partition, logs[partition], begin[partition])
+                back[partition] = ends[partition]
         return back
 
     def _waits_for_more(self, rows: int) -> bool:
@@ -405,11 +409,11 @@ class StreamReader(_Source, DataSourceStreamReader, SupportsAvailableNow):
         # Planned under another id than the one before: the new topic is read from its beginning.
         fresh = self._report_made_again(ranges.topic_ids(start), planned)
         # Planned under another id than there is now: nothing of it can be read any more.
-        self._describe({one.topic for one in stop} if planned else ())
+        self._describe({partition.topic for partition in stop} if planned else ())
         gone = self._report_made_again(planned, self._topic_ids)
-        begin = {one: at for one, at in begin.items() if one.topic not in fresh | gone}
-        stop = {one: at for one, at in stop.items() if one.topic not in gone}
-        return [RangePartition(one) for one in self._ranges(begin, stop, planned)]
+        begin = {partition: at for partition, at in begin.items() if partition.topic not in fresh | gone}
+        stop = {partition: at for partition, at in stop.items() if partition.topic not in gone}
+        return [RangePartition(piece) for piece in self._ranges(begin, stop, planned)]
 
     def commit(self, end: JsonOffsets) -> None:
         """A batch is finished. The truth is in Spark's checkpoint; with commitOffsets a group is told as well."""
@@ -420,7 +424,7 @@ class StreamReader(_Source, DataSourceStreamReader, SupportsAvailableNow):
         if group is None or not offsets or offsets == self._shown:
             return
         link = self._link()
-        positions = {one: OffsetAndMetadata(at) for one, at in offsets.items()}
+        positions = {partition: OffsetAndMetadata(at) for partition, at in offsets.items()}
         deadline_ms = link.admin.cluster.runtime.now_ms() + COMMIT_PATIENCE_MS
         try:
             link.io.run(group_offsets.commit(link.admin.cluster, GroupMetadata(group), positions, deadline_ms))
@@ -469,10 +473,10 @@ class BatchReader(_Source, DataSourceReader):
         high = self._found(dict.fromkeys(start, LATEST), committed=False) if to_the_end else {}
         end = self._resolved(options.ending, EARLIEST, may_be_late=True)
         self._tell_what_is_old(end, high)
-        for one in sorted(start):
-            if start[one] > end.get(one, start[one]):
+        for partition in sorted(start):
+            if start[partition] > end.get(partition, start[partition]):
                 raise ConfigurationError(
-                    f"{one.topic}-{one.partition}: {options.starting.option} is {start[one]}, "
-                    f"{options.ending.option} is {end[one]}"
+                    f"{partition.topic}-{partition.partition}: {options.starting.option} is {start[partition]}, "
+                    f"{options.ending.option} is {end[partition]}"
                 )
-        return [RangePartition(one) for one in self._ranges(start, end, topic_ids)]
+        return [RangePartition(piece) for piece in self._ranges(start, end, topic_ids)]

@@ -27,7 +27,7 @@ def _handle(call: Call, now_ms: int, request: ElectLeadersRequest) -> ElectLeade
     if request.topic_partitions is None:
         named = [(topic.name, ()) for topic in call.core.topics] if known else []
     else:
-        named = [(one.topic, tuple(one.partitions)) for one in request.topic_partitions]
+        named = [(topic.topic, tuple(topic.partitions)) for topic in request.topic_partitions]
     results = [
         ReplicaElectionResult(
             topic=topic,

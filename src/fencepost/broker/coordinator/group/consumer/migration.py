@@ -92,7 +92,7 @@ def to_classic(group: ConsumerGroup, topics: Topics, now_ms: int) -> GroupMetada
     for a coordinator that restarts before it has begun. None if the members have no protocol in common.
     """
     offered = [dict(m.wants.classic.protocols) for m in group.members.values() if m.wants.classic is not None]
-    common = [name for name in offered[0] if all(name in one for one in offered)]
+    common = [name for name in offered[0] if all(name in protocol for protocol in offered)]
     if not common:
         return None
     protocol = common[0]
@@ -217,7 +217,7 @@ def _supported(group: ConsumerGroup, request: Join) -> bool:
         for member in group.members.values()
         if member.wants.classic is not None and member.member_id != request.member_id
     ]
-    return any(all(name in one for one in others) for name, _ in request.protocols)
+    return any(all(name in theirs for theirs in others) for name, _ in request.protocols)
 
 
 def _by_id(partitions: Iterable[tuple[str, int]], topics: Topics) -> frozenset[TopicIdPartition]:
