@@ -18,6 +18,7 @@ from fencepost.broker.coordinator.transactions import Transactions
 from fencepost.broker.disk.files import Files
 from fencepost.broker.disk.meta import Meta
 from fencepost.broker.fetch_sessions import FetchSessions
+from fencepost.broker.log.large_batches import LargeBatches
 from fencepost.broker.metrics.counters import Metrics
 from fencepost.broker.metrics.refusals import Refusals
 from fencepost.broker.security.listeners import listeners_of
@@ -91,6 +92,7 @@ class BrokerParts:
         self.fetch_sessions = FetchSessions(slots, _SESSION_EVICTION_MS, lambda: new_uuid().int & 0x7FFF_FFFF)
         self.answer_room: Callable[[], int] = lambda: _UNBOUNDED
         """How many bytes a further answer may have; the shell knows what is not taken yet."""
+        self.large = LargeBatches(self.soon)
         self._advanced: dict[Partition, None] = {}
 
     def _make_transactions(self) -> Transactions:
@@ -148,6 +150,10 @@ class BrokerParts:
     def after(self, wait_ms: int, action: Callable[[], None]) -> Timer:
         """Do something once a client has waited that long."""
         return self._waits.at(self.steady_ms() + wait_ms, lambda _: action())
+
+    def soon(self, action: Callable[[], None]) -> None:
+        """Do something when others have been served."""
+        self.after(0, action)
 
     def steady_ms(self) -> int:
         """The time of the clock that never jumps, for what takes time and is not written down."""

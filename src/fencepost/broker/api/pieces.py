@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 from fencepost.broker.connection import Call
 
-__all__ = ["TURN_MS", "in_pieces", "in_turns"]
+__all__ = ["TURN_MS", "Resume", "in_pieces", "in_turns"]
 
 TURN_MS: Final = 20
 """Work that took so long gives way to that of others."""
@@ -21,14 +21,19 @@ _log = logging.getLogger("fencepost.broker.api")
 Item = TypeVar("Item")
 
 
-def in_turns(call: Call, now_ms: int, request: object, turn: Callable[[int], bool]) -> None:
-    """Call `turn(now_ms)` as often as it returns True: there is more to do. Others are served in between.
+Resume = Callable[[Callable[[], None]], object]
+"""Calls something back when it is to go on."""
 
-    Each turn is a decision of its own, on the state of its moment. The connection's next request waits until the last
-    is done; when the connection is gone, or a turn raises, the rest is left out. What is done in a single turn is done
-    at once.
+
+def in_turns(call: Call, now_ms: int, request: object, turn: Callable[[int], Resume | None]) -> None:
+    """Call `turn(now_ms)`, and again whenever what it returned calls back, until it returns None: then all is done.
+
+    Others are served in between: each turn is a decision of its own, on the state of its moment. The connection's next
+    request waits until the last is done; when the connection is gone, or a turn raises, the rest is left out. What is
+    done in a single turn is done at once.
     """
-    if not turn(now_ms):
+    resume = turn(now_ms)
+    if resume is None:
         return
     connection, core = call.connection, call.core
     connection.hold()
@@ -38,8 +43,9 @@ def in_turns(call: Call, now_ms: int, request: object, turn: Callable[[int], boo
             return
         now_ms = core.now.ms
         try:
-            if turn(now_ms):
-                core.after(0, go_on)
+            resume = turn(now_ms)
+            if resume is not None:
+                resume(go_on)
                 return
         except OSError as error:
             core.storage_failed(now_ms, call, request, error)
@@ -48,7 +54,7 @@ def in_turns(call: Call, now_ms: int, request: object, turn: Callable[[int], boo
             core.drop(now_ms, connection)
         core.release(connection)
 
-    core.after(0, go_on)
+    resume(go_on)
 
 
 def in_pieces(
@@ -64,10 +70,11 @@ def in_pieces(
     """Call `do(now_ms, piece)` for one piece of `items` after the other, each in a turn, and then `finish(now_ms)`."""
     pieces = deque(items[start : start + size] for start in range(0, max(len(items), 1), size))
 
-    def turn(now_ms: int) -> bool:
+    def turn(now_ms: int) -> Resume | None:
         do(now_ms, pieces.popleft())
-        if not pieces:
-            finish(now_ms)
-        return bool(pieces)
+        if pieces:
+            return call.core.soon
+        finish(now_ms)
+        return None
 
     in_turns(call, now_ms, request, turn)

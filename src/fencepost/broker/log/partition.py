@@ -32,7 +32,7 @@ from fencepost.broker.log.recovery_points import RecoveryPoint
 from fencepost.broker.log.results import Appended, CorruptSegment, Duplicate, ReadResult, RecoveryReport, Rejected
 from fencepost.broker.log.segment import Segment
 from fencepost.broker.log.timestamps import first_at_or_after, newest
-from fencepost.broker.log.validate import Flaw, admitted
+from fencepost.broker.log.validate import Decompress, Flaw, admitted
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.cursor import Buffer
 from fencepost.protocol.records.batch import (
@@ -46,6 +46,7 @@ from fencepost.protocol.records.batch import (
     parse_header,
 )
 from fencepost.protocol.records.markers import Marker, encode_marker
+from fencepost.protocol.records.walk import section_of
 
 __all__ = ["PartitionLog"]
 
@@ -136,13 +137,12 @@ class PartitionLog:
     # Appending
 
     def append(
-        self, batch: Buffer, now_ms: int, *, produce_version: int = NEWEST_PRODUCE
+        self, batch: Buffer, now_ms: int, *, produce_version: int = NEWEST_PRODUCE, decompress: Decompress = section_of
     ) -> Appended | Duplicate | Rejected:
-        """Append a client's batch: the records of one partition in one Produce request, which must be exactly one
-        batch.
+        """Append what a client's Produce request holds for one partition: exactly one batch. It is not changed.
 
-        `produce_version`: of the request, see `check_batch`. `batch` is not changed."""
-        found = admitted(batch, self.config, now_ms)
+        `produce_version`: of the request, see `check_batch`. What else `decompress` raises leaves nothing behind."""
+        found = admitted(batch, self.config, now_ms, decompress)
         if isinstance(found, Flaw):
             return Rejected(found.code, self.log_start_offset, found.message, found.record_errors)
         header, batch = found

@@ -36,7 +36,7 @@ from fencepost.protocol.records.check import Checked, check_records
 from fencepost.protocol.records.compression import compress
 from fencepost.protocol.records.walk import Record, section_of, walk
 
-__all__ = ["Flaw", "admitted", "header_of"]
+__all__ = ["Decompress", "Flaw", "admitted", "header_of"]
 
 _SMALLEST_MESSAGE: Final = 14  # of any magic
 _RECORD_ERRORS_MAX: Final = 100  # of one batch; a client shows the first few
@@ -69,13 +69,19 @@ def header_of(batch: Buffer) -> BatchHeader | Flaw:
         return Flaw(ErrorCode.INVALID_RECORD if nothing else ErrorCode.CORRUPT_MESSAGE, str(error))
 
 
-def admitted(batch: Buffer, config: LogConfig, now_ms: int) -> tuple[BatchHeader, Buffer] | Flaw:
+Decompress = Callable[[BatchHeader, memoryview], Buffer]
+"""The records section of a batch, decompressed. Raises CorruptBatch."""
+
+
+def admitted(
+    batch: Buffer, config: LogConfig, now_ms: int, decompress: Decompress = section_of
+) -> tuple[BatchHeader, Buffer] | Flaw:
     """The one batch in `batch` as the log is to keep it, with its header; or what is wrong with it."""
-    found = _inspect(batch, config, now_ms)
+    found = _inspect(batch, config, now_ms, decompress)
     return found if isinstance(found, Flaw) else _stored_form(found, batch, config)
 
 
-def _inspect(batch: Buffer, config: LogConfig, now_ms: int) -> _Inspected | Flaw:
+def _inspect(batch: Buffer, config: LogConfig, now_ms: int, decompress: Decompress) -> _Inspected | Flaw:
     """What is to be known of the one batch in `batch`, or what is wrong with it."""
     size = len(batch)
     header = header_of(batch)
@@ -94,7 +100,7 @@ def _inspect(batch: Buffer, config: LogConfig, now_ms: int) -> _Inspected | Flaw
     if flaw is not None:
         return flaw
     try:
-        section = section_of(header, memoryview(batch))
+        section = decompress(header, memoryview(batch))
         checked = check_records(section, header.record_count, header.base_timestamp)
     except CorruptBatch as error:
         return Flaw(ErrorCode.INVALID_RECORD, str(error))

@@ -59,13 +59,14 @@ def pairs_of(header: BatchHeader, batch: memoryview) -> Iterator[tuple[int, byte
     return ((record.offset, record.key or b"", record.value) for record in records_of(header, batch))
 
 
-def section_of(header: BatchHeader, batch: memoryview) -> Buffer:
-    """The records section, decompressed. Raises CorruptBatch, also for what would become too large."""
+def section_of(header: BatchHeader, batch: memoryview, most_bytes: int = MAX_DECOMPRESSED_BYTES) -> Buffer:
+    """The records section, decompressed. Raises CorruptBatch, for what would become too large because of a
+    DecompressionLimit."""
     section = batch[HEADER_BYTES:]
     if not header.codec or not header.record_count:
         return section
     try:
-        return decompress(header.compression, section, MAX_DECOMPRESSED_BYTES)
+        return decompress(header.compression, section, most_bytes)
     except CompressionError as error:
         raise CorruptBatch(f"its records cannot be decompressed: {error}") from error
 

@@ -17,12 +17,13 @@ from functools import partial
 
 from fencepost.broker.api.common import find_partition
 from fencepost.broker.api.handler import Handler
-from fencepost.broker.api.pieces import TURN_MS, in_turns
+from fencepost.broker.api.pieces import TURN_MS, Resume, in_turns
 from fencepost.broker.api.transactions.waiting import when_markers_are_written
 from fencepost.broker.connection import Call
 from fencepost.broker.coordinator.txn.decide_enlist import EnlistRequest
 from fencepost.broker.coordinator.txn.model import ProducerPair
 from fencepost.broker.coordinator.txn.notices import note_refusal
+from fencepost.broker.log.large_batches import PutOff
 from fencepost.broker.log.results import Appended, Duplicate, Rejected
 from fencepost.broker.log.validate import Flaw, header_of
 from fencepost.broker.security.acls import Operation, ResourceType
@@ -56,24 +57,27 @@ def _begin(call: Call, request: ProduceRequest, now_ms: int, *, may_wait: bool) 
     placed: list[_Place] = []
     denied = _is_denied(call, request)
 
-    def turn(now_ms: int) -> bool:
+    def turn(now_ms: int) -> Resume | None:
         batches = request.partitions[len(placed) : len(placed) + _AT_ONCE]
         rest = [_place(call, request, wanted, denied) for wanted in batches]
         refusals, concurrent = _enlist(call, now_ms, request, rest)
         if concurrent and may_wait and not placed:
             again = partial(_begin, call, request, may_wait=False)
             when_markers_are_written(call, now_ms, request.transactional_id or "", again)
-            return False
+            return None
         until_ms = call.core.steady_ms() + TURN_MS
         for place in rest:
-            _append(call, now_ms, place, refusals)
+            try:
+                _append(call, now_ms, place, refusals)
+            except PutOff:
+                return call.core.large.wait
             placed.append(place)
             if call.core.steady_ms() >= until_ms:
                 break
         if len(placed) < len(request.partitions):
-            return True
+            return call.core.soon
         _finish(call, now_ms, request, placed)
-        return False
+        return None
 
     in_turns(call, now_ms, request, turn)
 
@@ -191,7 +195,8 @@ def _append(call: Call, now_ms: int, place: _Place, refusals: dict[ProducerPair,
     if log is None:
         place.refuse(ErrorCode.KAFKA_STORAGE_ERROR, f"{partition.directory} cannot be opened")
         return
-    appended = log.append(place.wanted.records, now_ms, produce_version=call.version)
+    decompress = call.core.large.section_of
+    appended = log.append(place.wanted.records, now_ms, produce_version=call.version, decompress=decompress)
     if isinstance(appended, Rejected):
         if appended.error_code in _LOSS:
             metrics.count(_LOSS[appended.error_code])

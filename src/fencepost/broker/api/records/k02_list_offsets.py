@@ -8,10 +8,11 @@ first offset (there is no remote storage), so -5 and -6 find nothing: offset -1.
 from __future__ import annotations
 
 import logging
-from collections import Counter
+from collections import Counter, deque
 
 from fencepost.broker.api.common import find_partition, leader_epoch_error
 from fencepost.broker.api.handler import Handler
+from fencepost.broker.api.pieces import TURN_MS, Resume, in_turns
 from fencepost.broker.connection import Call
 from fencepost.broker.log.partition import PartitionLog
 from fencepost.broker.log.results import CorruptSegment
@@ -34,24 +35,34 @@ _LATEST, _EARLIEST, _MAX_TIMESTAMP, _EARLIEST_LOCAL, _LATEST_TIERED, _EARLIEST_P
 _SINCE = {_MAX_TIMESTAMP: 7, _EARLIEST_LOCAL: 8, _LATEST_TIERED: 9, _EARLIEST_PENDING: 11}
 
 
-def _handle(call: Call, now_ms: int, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    """Look each partition's offset up; a partition that is named twice is refused."""
+def _handle(call: Call, now_ms: int, request: ListOffsetsRequest) -> ListOffsetsResponse | None:
+    """Look each partition's offset up, a turn after the other: a time may lie in a batch that takes long to decompress.
+    A partition that is named twice is refused."""
     committed = request.isolation_level == 1
     if request.isolation_level not in _ISOLATION_LEVELS:
         return ListOffsetsResponse(topics=[_refuse(topic) for topic in request.topics])
     times = Counter((topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions)
     answers: dict[str, dict[int, ListOffsetsPartitionResponse]] = {}
-    for topic in request.topics:
-        for wanted in topic.partitions:
+    rest = deque((topic.name, wanted) for topic in request.topics for wanted in topic.partitions)
+
+    def turn(_now_ms: int) -> Resume | None:
+        until_ms = call.core.steady_ms() + TURN_MS
+        while rest:
+            name, wanted = rest.popleft()
             index = wanted.partition_index
-            if times[topic.name, index] > 1:
+            if times[name, index] > 1:
                 answer = ListOffsetsPartitionResponse(partition_index=index, error_code=ErrorCode.INVALID_REQUEST)
             else:
-                answer = _answer(call, topic.name, wanted, committed)
-            answers.setdefault(topic.name, {})[index] = answer
-    return ListOffsetsResponse(
-        topics=[ListOffsetsTopicResponse(name=name, partitions=[*found.values()]) for name, found in answers.items()]
-    )
+                answer = _answer(call, name, wanted, committed)
+            answers.setdefault(name, {})[index] = answer
+            if call.core.steady_ms() >= until_ms:
+                return call.core.soon
+        topics = [ListOffsetsTopicResponse(name=name, partitions=[*of.values()]) for name, of in answers.items()]
+        call.reply(ListOffsetsResponse(topics=topics))
+        return None
+
+    in_turns(call, now_ms, request, turn)
+    return None
 
 
 def _refuse(topic: ListOffsetsTopic) -> ListOffsetsTopicResponse:
