@@ -338,7 +338,9 @@ class ConsumerConfig(CommonConfig):
     fetch_max_wait_ms: int = 500
     fetch_max_bytes: int = 52_428_800
     max_partition_fetch_bytes: int = 4_194_304
-    max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES  # of one batch; of what waits to be handed out about as much
+    max_decompressed_bytes: int = (
+        MAX_DECOMPRESSED_BYTES  # made of one batch; of what waits to be handed out about as much
+    )
     max_poll_records: int = 10_000
     max_poll_interval_ms: int = 300_000
     session_timeout_ms: int = 45_000

@@ -245,7 +245,7 @@ class CorruptRecordError(ProtocolError):
 
 
 class DecompressionLimitError(CorruptRecordError):
-    """The records of one batch decompress to more than the consumer's max_decompressed_bytes."""
+    """The records of one batch take more, decompressed and as columns, than the consumer's max_decompressed_bytes."""
 
 
 class BrokerError(FatalError):

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from fencepost.protocol.errors import CorruptBatch, UnsupportedMagic
+from fencepost.protocol.errors import CorruptBatch, DecompressionLimit, UnsupportedMagic
 from fencepost.protocol.records.columns import encode_batch
 from fencepost.protocol.records.decoding import decode_batches, decode_readable
 from tests.support.batches import put_at
@@ -56,8 +56,41 @@ def test_a_bad_batch_is_passed_by_the_offset_in_its_header() -> None:
 
 def test_reading_pauses_where_there_is_no_room() -> None:
     data = b"".join(at(number, bytes([number]) * 1000, compression="zstd") for number in range(5))
-    columns, unreadable, decompressed = decode_readable(data, room_bytes=1500)
+    columns, unreadable, made_bytes = decode_readable(data, room_bytes=1500)
     assert (columns.offsets.tolist(), columns.next_offset, unreadable) == ([0, 1], 2, None)
-    assert 2000 <= decompressed < 2100
+    assert 2000 <= made_bytes < 2200
     columns, unreadable, _ = decode_readable(data, room_bytes=0, start_offset=4)
     assert (columns.offsets.tolist(), columns.next_offset, unreadable) == ([4], 5, None)
+
+
+TINY = 1000
+"""Records of a batch; they take 52,000 bytes as columns, and a fifth of that on the wire."""
+
+
+def test_tiny_records_pause_reading_too() -> None:
+    data = b"".join(at(number * TINY, *[b""] * TINY) for number in range(5))
+    assert len(data) < 5 * TINY * 11
+    columns, unreadable, made_bytes = decode_readable(data, room_bytes=100_000)
+    assert (len(columns), columns.next_offset, unreadable) == (2 * TINY, 2 * TINY, None)
+    assert made_bytes == 2 * TINY * 52
+    arrays = [getattr(columns, name) for name in columns.__slots__ if name not in ("blob", "next_offset")]
+    assert sum(array.nbytes for array in arrays) == made_bytes
+    assert columns.size_bytes == len(data) + made_bytes
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_a_batch_of_too_many_tiny_records_is_named(compression: str) -> None:
+    data = at(0, b"before") + at(1, *[b""] * TINY, compression=compression)
+    columns, unreadable, _ = decode_readable(data, max_batch_bytes=40_000)
+    assert columns.values() == [b"before"]
+    assert unreadable is not None
+    assert isinstance(unreadable.error, DecompressionLimit)
+    assert "batch at offset 1: 1000 records take" in str(unreadable.error)
+
+
+def test_a_count_that_is_a_lie_is_corrupt_and_not_too_large() -> None:
+    batch = bytearray(at(0, b"a"))
+    batch[57:61] = struct.pack(">i", 2**31 - 1)
+    _, unreadable, _ = decode_readable(bytes(batch), check_crc=False)
+    assert unreadable is not None
+    assert isinstance(unreadable.error, CorruptBatch)

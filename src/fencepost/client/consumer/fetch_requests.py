@@ -125,7 +125,7 @@ async def fetch(
 ) -> Reply:
     """Fetch from each partition's offset. Raises DisconnectedError, KafkaTimeoutError, ProtocolError.
 
-    `room_bytes`: how much may be decompressed, one batch excepted (None: as much as of one batch). The caller
+    `room_bytes`: how much may be made of what comes, one batch excepted (None: as much as of one batch). The caller
     tells the session when nothing came (`lost`).
     """
     deadline_ms = cluster.runtime.now_ms() + settings.request_timeout_ms
@@ -202,7 +202,7 @@ def _answers(
     settings: FetchSettings,
     room_bytes: int | None,
 ) -> dict[TopicPartition, Answer]:
-    """By partition. Once so much was decompressed as there is room for, the rest is left to the next fetch."""
+    """By partition. Once so much was made as there is room for, the rest is left to the next fetch."""
     names = {topic_id: name for name, topic_id in ids.items()}
     found: dict[TopicPartition, Answer] = {}
     room_bytes = settings.decompressed_bytes if room_bytes is None else room_bytes
@@ -219,13 +219,13 @@ def _answers(
 def _answer(
     partition: TopicPartition, offset: int, result: FetchPartitionResult, settings: FetchSettings, room_bytes: int
 ) -> tuple[Answer, int]:
-    """What this partition's answer says, and how many bytes were decompressed for it."""
+    """What this partition's answer says, and how many bytes were made of it."""
     told = (result.high_watermark, result.last_stable_offset, result.log_start_offset, result.preferred_read_replica)
     if result.error_code != 0:
         return Answer(result.error_code, None, *told), 0
     committed = settings.isolation is Isolation.READ_COMMITTED
     try:
-        columns, unreadable, decompressed = decode_readable(
+        columns, unreadable, made_bytes = decode_readable(
             result.records,
             start_offset=offset,
             aborted=(result.aborted or ()) if committed else None,
@@ -241,7 +241,7 @@ def _answer(
         fetched = Fetched(partition, columns, columns.next_offset, kind, epochs)
     except Exception as unexpected:  # noqa: BLE001 (told by the next poll; the other partitions go on)
         return Answer(0, None, *told, error=unexpected), 0
-    return Answer(0, fetched, *told, error=error), decompressed
+    return Answer(0, fetched, *told, error=error), made_bytes
 
 
 def _corrupt(partition: TopicPartition, unreadable: Unreadable) -> CorruptRecordError:

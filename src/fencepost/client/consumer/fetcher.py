@@ -165,8 +165,8 @@ class Fetcher:
             self._arrived.set()
 
     def _room_bytes(self) -> int:
-        """How much may be decompressed: what waits to be handed out counts. One batch always may."""
-        waiting = sum(len(fetched.columns.blob) for place in self._reading.places.values() for fetched in place.ready)
+        """How much may be made of what comes: what waits to be handed out counts. One batch always may."""
+        waiting = sum(fetched.columns.size_bytes for place in self._reading.places.values() for fetched in place.ready)
         return max(self._settings.decompressed_bytes - waiting, 1)
 
     def _leave_node(self, node: int, wanted: Mapping[TopicPartition, Wanted]) -> None:

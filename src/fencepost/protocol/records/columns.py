@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ALL_NULL",
+    "COLUMN_BYTES",
     "Columns",
     "Header",
     "Record",
@@ -62,6 +63,10 @@ class Spans(NamedTuple):
 
 
 ALL_NULL: Final = Spans(_NO_BYTES, _NO_INT64S, _NO_INT32S)
+
+
+COLUMN_BYTES: Final = 52
+"""What a record takes in the arrays of its columns."""
 
 
 class Columns:
@@ -113,6 +118,11 @@ class Columns:
 
     def __len__(self) -> int:
         return len(self.offsets)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the records and of the arrays."""
+        return len(self.blob) + len(self) * COLUMN_BYTES
 
     def __repr__(self) -> str:
         return f"Columns({len(self)} records, blob of {len(self.blob)} bytes, next_offset={self.next_offset})"

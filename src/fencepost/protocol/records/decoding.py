@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from fencepost.protocol.cursor import Buffer
-from fencepost.protocol.errors import CompressionError, CorruptBatch, ProtocolError
+from fencepost.protocol.errors import CompressionError, CorruptBatch, DecompressionLimit, ProtocolError
 from fencepost.protocol.records.aborted import AbortedFilter
 from fencepost.protocol.records.batch import (
     HEADER_BYTES,
@@ -17,13 +17,12 @@ from fencepost.protocol.records.batch import (
     iter_batches,
     verify_crc,
 )
-from fencepost.protocol.records.columns import Bytes, Columns, allocate
+from fencepost.protocol.records.columns import COLUMN_BYTES, Bytes, Columns, allocate
 from fencepost.protocol.records.compression import MAX_DECOMPRESSED_BYTES, decompress
 
 __all__ = ["Decoded", "Unreadable", "decode_batches", "decode_readable"]
 
 _MIN_RECORD_BYTES: Final = 7  # length, attributes, two deltas, two lengths, header count: a byte each
-_COLUMN_BYTES: Final = 52  # what a record takes in the arrays of its columns
 _OFFSET: Final = struct.Struct(">q")
 
 
@@ -36,14 +35,14 @@ class Unreadable(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """The records up to the first batch that cannot be read, or up to where decompressing has to pause.
+    """The records up to the first batch that cannot be read, or up to where decoding has to pause.
 
-    `columns.next_offset` is where reading goes on. `decompressed` counts the bytes that were made of compressed ones.
+    `columns.next_offset` is where reading goes on. `made_bytes` are the decompressed bytes and the columns.
     """
 
     columns: Columns
     unreadable: Unreadable | None
-    decompressed: int
+    made_bytes: int
 
 
 def decode_batches(
@@ -89,25 +88,27 @@ def decode_readable(
     `aborted`: (producer id, first offset) as a read_committed fetch lists them; None reads uncommitted. A transactional
     batch is dropped from its producer's first aborted offset on until the producer's ABORT marker, as Kafka's consumer
     does.
-    `max_batch_bytes` bounds what one batch may decompress to. Compressed batches are taken until their records are more
-    than `room_bytes` (None: all of them); the rest is left for the next time. The first is always taken.
+    `max_batch_bytes` bounds what is made of one batch: decompressed bytes and columns, which are several times as large
+    where records are tiny. Batches are taken until more than `room_bytes` are made (None: all of them); the rest is
+    left for the next time. The first is always taken.
     `next_offset` of the columns lies behind the last whole batch that was looked at, also if nothing of it is left.
     """
     first_offset = -1 if start_offset is None else start_offset
     walk = _Walk(buffer, first_offset, AbortedFilter(aborted) if aborted is not None else None, skip_control, check_crc)
     chosen = list(walk)
-    sections, flaw, stopped_at = _sections(chosen, max_batch_bytes, room_bytes)
-    whole = chosen if sections is None else chosen[: len(sections)]
-    columns, bad = _columns(buffer, whole, sections, first_offset)
-    if stopped_at is None:
-        flaw = walk.unreadable
-    flaw = bad or flaw  # the first of them in the order of offsets
+    opened = _open(chosen, max_batch_bytes, room_bytes)
+    is_compressed = any(header.codec for header, _, _ in chosen)
+    sections = opened.sections if is_compressed else None  # else they are read where they lie
+    columns, bad = _columns(buffer, chosen[: len(opened.sections)], sections, first_offset)
+    stopped_at = opened.stopped_at
+    # The first of them in the order of offsets.
+    flaw = bad or (walk.unreadable if stopped_at is None else opened.unreadable)
     next_offset = walk.next_offset if stopped_at is None else stopped_at
     if flaw is not None:
         flaw = flaw._replace(offset=max(flaw.offset, first_offset), next_offset=max(flaw.next_offset, first_offset + 1))
         next_offset = flaw.offset
     columns.next_offset = max(first_offset, next_offset)
-    return Decoded(columns, flaw, sum(len(section) for section in sections or ()))
+    return Decoded(columns, flaw, opened.made_bytes)
 
 
 # A batch to decode, and where it begins in the buffer.
@@ -173,31 +174,45 @@ def _last_delta(buffer: Buffer, at: int) -> int:
 _Sections = list[Bytes]
 
 
-def _sections(
-    chosen: Sequence[_Chosen], max_batch_bytes: int, room_bytes: int | None
-) -> tuple[_Sections | None, Unreadable | None, int | None]:
-    """The records sections, decompressed; what ended that early; and the offset from which on there was no room.
+class _Opened(NamedTuple):
+    """The records sections, decompressed; what ended that early, and the offset from which on nothing was taken."""
 
-    None in the place of the sections: nothing is compressed, they are read where they lie.
-    """
-    if not any(header.codec for header, _, _ in chosen):
-        return None, None, None
+    sections: _Sections
+    unreadable: Unreadable | None
+    stopped_at: int | None
+    made_bytes: int
+
+
+def _open(chosen: Sequence[_Chosen], max_batch_bytes: int, room_bytes: int | None) -> _Opened:
     sections: _Sections = []
-    total = 0
+    made_bytes = 0
     for header, batch, _ in chosen:
-        if room_bytes is not None and sections and total >= room_bytes:
-            return sections, None, header.base_offset
+        if room_bytes is not None and sections and made_bytes >= room_bytes:
+            return _Opened(sections, None, header.base_offset, made_bytes)
         try:
-            section: Buffer = batch[HEADER_BYTES:]
-            if header.codec:
-                section = decompress(header.compression, section, max_batch_bytes)
+            section, size = _opened(header, batch, max_batch_bytes)
         except CompressionError as error:
             named = type(error)(f"batch at offset {header.base_offset}: {error}")
             named.__cause__ = error
-            return sections, _unreadable(header.base_offset, header.last_offset_delta, named), header.base_offset
+            flaw = _unreadable(header.base_offset, header.last_offset_delta, named)
+            return _Opened(sections, flaw, header.base_offset, made_bytes)
         sections.append(np.frombuffer(section, np.uint8))
-        total += len(section) + header.record_count * _COLUMN_BYTES
-    return sections, None, None
+        made_bytes += size
+    return _Opened(sections, None, None, made_bytes)
+
+
+def _opened(header: BatchHeader, batch: memoryview, max_batch_bytes: int) -> tuple[Buffer, int]:
+    """The records section, and how many bytes are made of the batch. Raises CompressionError."""
+    section: Buffer = batch[HEADER_BYTES:]
+    size = header.record_count * COLUMN_BYTES
+    if header.codec:
+        section = decompress(header.compression, section, max_batch_bytes)
+        size += len(section)
+    is_count_true = header.record_count * _MIN_RECORD_BYTES <= len(section)  # otherwise it is told as what it is
+    if size > max_batch_bytes and is_count_true:
+        what = f"{header.record_count} records take {size} bytes when decoded"
+        raise DecompressionLimit(f"{what}, at most {max_batch_bytes} are allowed")
+    return section, size
 
 
 def _columns(

@@ -261,7 +261,7 @@ def test_what_waits_decompressed_is_bounded(monkeypatch: pytest.MonkeyPatch) -> 
 
     def counted(*args: Any, **kwargs: Any) -> Decoded:
         decoded = decode_readable(*args, **kwargs)
-        sizes.append(decoded.decompressed)
+        sizes.append(decoded.made_bytes)
         return decoded
 
     monkeypatch.setattr(fetching, "decode_readable", counted)
@@ -281,6 +281,33 @@ def test_what_waits_decompressed_is_bounded(monkeypatch: pytest.MonkeyPatch) -> 
     assert [value[0] for value in values] == list(range(20))
     assert max(sizes) < 3_200_000
     assert len(sizes) > 5
+
+
+def test_what_tiny_records_take_is_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """50,000 empty records are half a megabyte on the wire, and five times as much as columns."""
+    sizes = []
+
+    def counted(*args: Any, **kwargs: Any) -> Decoded:
+        decoded = decode_readable(*args, **kwargs)
+        sizes.append(decoded.made_bytes)
+        return decoded
+
+    monkeypatch.setattr(fetching, "decode_readable", counted)
+    with fencepost.Broker() as broker:
+        with fencepost.Producer(broker.bootstrap_servers, batch_size=16_384) as producer:
+            for _ in range(50_000):
+                producer.send("bad", b"", partition=0)
+        settings = {"auto_offset_reset": "earliest", "max_decompressed_bytes": 500_000}
+        with fencepost.Consumer(broker.bootstrap_servers, **settings) as consumer:  # type: ignore[arg-type]
+            consumer.assign([BAD])
+            seen = 0
+            for _ in range(POLLS):
+                seen += len(consumer.poll(1000, max_records=50_000))
+                if seen >= 50_000:
+                    break
+    assert seen == 50_000
+    assert sum(sizes) >= 50_000 * 52
+    assert max(sizes) < 700_000
 
 
 def test_an_unexpected_failure_is_raised_by_poll(monkeypatch: pytest.MonkeyPatch) -> None:
