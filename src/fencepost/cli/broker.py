@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import shutil
 import signal
 import sys
@@ -23,6 +22,7 @@ from fencepost.broker.server import BrokerServer, DirectoryInUse, new_event_loop
 from fencepost.broker.settings.table import InvalidSetting
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.cli.properties import read_properties
+from fencepost.cli.standard_output import OutputLost
 
 __all__ = ["broker"]
 
@@ -159,15 +159,11 @@ def _tell(lines: Iterable[str]) -> None:
     """Write to standard output; to the log if that is closed, or nobody reads there."""
     text = "\n".join(lines)
     try:
-        if sys.stdout is None:
-            raise OSError("standard output is closed")
         sys.stdout.write(text + "\n")
         sys.stdout.flush()
-    except OSError as error:
+    except OutputLost as lost:
         for line in text.splitlines():
-            logging.getLogger("fencepost.broker").warning("%s; that could not be written: %s", line, error)
-        # What its buffer holds would fail again when the program ends.
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (until then)
+            logging.getLogger("fencepost.broker").warning("%s; that could not be written: %s", line, lost)
 
 
 def _data_directory(pairs: dict[str, str], data_dir: str) -> str:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fencepost.check.history.file import operations_of
+from fencepost.check.history.file import decoded, operations_of
 from fencepost.check.history.model import History, InvalidHistory
 from fencepost.check.history.timeline import page
 from fencepost.check.history.verdict import Verdict, describe, in_order, judge, text_of
@@ -36,7 +36,7 @@ def check(
     """
     try:
         verdict = judge(_load(history), limit)
-    except (InvalidHistory, OSError, UnicodeDecodeError) as error:
+    except (InvalidHistory, OSError) as error:
         sys.stderr.write(f"fencepost check: {history}: {error}\n")
         raise typer.Exit(2) from error
     report(verdict, html, Path(history).name, as_json=as_json)
@@ -56,9 +56,9 @@ def report(verdict: Verdict, html: Path | None, title: str, *, as_json: bool) ->
 def _load(name: str) -> History:
     with _without_collections():
         if name == "-":
-            return History(operations_of(sys.stdin))
-        with open(name, encoding="utf-8") as file:
-            return History(operations_of(file))
+            return History(operations_of(decoded(sys.stdin.buffer)))
+        with open(name, "rb") as file:
+            return History(operations_of(decoded(file)))
 
 
 @contextmanager

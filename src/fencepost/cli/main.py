@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, NamedTuple
 
+from fencepost.cli.standard_output import output_guarded
+
 __all__ = ["COMMANDS", "Command", "main"]
 
 
@@ -36,7 +38,11 @@ COMMANDS: Mapping[str, Command] = {
 def main(arguments: list[str] | None = None) -> None:
     """Run the command that the arguments name; exits with its status."""
     _occupy_standard_descriptors()
-    given = sys.argv[1:] if arguments is None else arguments
+    with output_guarded():
+        _command(sys.argv[1:] if arguments is None else arguments)
+
+
+def _command(given: list[str]) -> None:
     if not given or given[0] in ("-h", "--help"):
         sys.stdout.write(_overview())
         raise SystemExit(0 if given else 2)

@@ -93,11 +93,21 @@ def test_a_history_in_which_nobody_reads_is_status_1(tmp_path: Path, capsys: pyt
     assert "nobody read anything" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("text", ["", f"{VERSION_LINE}\nnonsense\n"])
-def test_what_cannot_be_read_is_status_2(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"", "line 1: the history is empty"),
+        (f"{VERSION_LINE}\nnonsense\n".encode(), "line 2: not JSON"),
+        (b"\x89PNG\r\n\x1a\n", "line 1: not UTF-8 text: byte 0x89 at column 1"),
+        (f'{VERSION_LINE}\n{{"f": "\xe9"}}\n'.encode("latin-1"), "line 2: not UTF-8 text: byte 0xe9 at column 8"),
+    ],
+)
+def test_what_cannot_be_read_is_status_2(
+    tmp_path: Path, content: bytes, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "history.jsonl"
-    path.write_text(text)
+    path.write_bytes(content)
     assert status_of(str(path)) == 2
-    assert "history.jsonl: line " in capsys.readouterr().err
+    assert f"history.jsonl: {told}" in capsys.readouterr().err
     assert status_of(str(tmp_path / "missing.jsonl")) == 2
     assert "No such file" in capsys.readouterr().err

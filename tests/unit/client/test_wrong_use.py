@@ -317,3 +317,20 @@ def test_what_is_taken_in_silence_or_told_obscurely_is_seen() -> None:
     assert tried(lambda topic: None, use) == "call(topic=5): None"
     assert tried(lambda topic: topic[0], use) is not None  # 'int' object is not subscriptable
     assert judged(use, TypeError("topic is 5 (int); text is meant")) is None
+
+
+@pytest.mark.parametrize("poll", ["poll", "poll_columns", "poll_arrow"])
+def test_no_records_cannot_be_asked_for(poll: str) -> None:
+    told = "max_records is 0; it must be at least 1"
+    with fencepost.Consumer("127.0.0.1:1") as consumer:
+        consumer.assign([fencepost.TopicPartition("t", 0)])
+        with pytest.raises(ConfigurationError, match=told):
+            getattr(consumer, poll)(0, max_records=0)
+
+    async def body() -> None:
+        async with fencepost.AsyncConsumer("127.0.0.1:1") as consumer:
+            await consumer.assign([fencepost.TopicPartition("t", 0)])
+            with pytest.raises(ConfigurationError, match=told):
+                await getattr(consumer, poll)(0, max_records=0)
+
+    asyncio.run(body())

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, get_type_hints
 from fencepost.check.history.model import InvalidHistory
 from fencepost.check.history.operations import KINDS, NEVER, Batch, Operation, Position, Result, told_at
 
-__all__ = ["VERSION_LINE", "ended_line", "instant_line", "invoked_line", "lines_of", "operations_of"]
+__all__ = ["VERSION_LINE", "decoded", "ended_line", "instant_line", "invoked_line", "lines_of", "operations_of"]
 
 VERSION = 1
 VERSION_LINE = json.dumps({"fencepost_history": VERSION})
@@ -35,6 +35,16 @@ class _Field(NamedTuple):
 
 
 # Reading -------------------------------------------------------------------------------------------------------------
+
+
+def decoded(lines: Iterable[bytes]) -> Iterator[str]:
+    """The lines of a file as text. Raises InvalidHistory."""
+    for number, line in enumerate(lines, 1):
+        try:
+            yield line.decode()
+        except UnicodeDecodeError as error:
+            what = f"not UTF-8 text: byte {line[error.start]:#04x} at column {error.start + 1}"
+            raise InvalidHistory(number, what) from error
 
 
 def operations_of(lines: Iterable[str]) -> Iterator[Operation]:

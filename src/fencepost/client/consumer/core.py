@@ -387,9 +387,11 @@ class ConsumerCore:
 
         Takes part in the group (rebalances happen here) and commits if enable_auto_commit. Raises WakeupError,
         OffsetOutOfRangeError and LogTruncationError (auto_offset_reset="none"), GroupFencedError, AuthorizationError,
-        ProtocolError.
+        ProtocolError, ConfigurationError for a `max_records` of less than 1.
         """
         self._check()
+        if max_records is not None and max_records < 1:
+            raise ConfigurationError(f"max_records is {max_records}; it must be at least 1")
         deadline_ms = self._runtime.now_ms() + round(timeout_ms)
         most = self.config.max_poll_records if max_records is None else max_records
         self._metrics.polls_total += 1

@@ -12,6 +12,7 @@ from fencepost.errors import DisconnectedError, KafkaError, KafkaTimeoutError
 log = logging.getLogger("fencepost.client")
 
 LOG_EVERY_MS: Final = 10_000
+MOST: Final = 10_000  # different things; of more than that the oldest are forgotten, and told as new if they come again
 USUAL_MS: Final = 1_000  # brokers refuse for a moment when topics are made, leaders move and transactions end
 
 
@@ -35,6 +36,8 @@ class LastingErrors:
         now_ms = self._now_ms()
         trouble = self._lasting.pop(what, None) or _Trouble(error, now_ms)
         self._lasting[what] = trouble  # the latest is the last
+        if len(self._lasting) > MOST:
+            del self._lasting[next(iter(self._lasting))]
         trouble.error = error
         trouble.times += 1
         lasted_ms = now_ms - trouble.since_ms

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fencepost.client.net.connection import api_name
-from fencepost.client.net.lasting_errors import LastingErrors
+from fencepost.client.net.lasting_errors import MOST, LastingErrors
 from fencepost.errors import (
     DisconnectedError,
     KafkaTimeoutError,
@@ -138,6 +138,17 @@ def test_short_refusals_are_no_warnings(caplog: pytest.LogCaptureFixture) -> Non
     troubles.met("broker b:9092", DisconnectedError("refused"))
     assert len(warnings(caplog)) == 2
     assert str(troubles.latest()) == "refused"
+
+
+def test_of_too_many_the_oldest_are_forgotten() -> None:
+    troubles = LastingErrors(lambda: 0)
+    refused = error_for(6, "t")
+    for number in range(MOST + 5):
+        troubles.met(f"sending to t-{number}", refused)
+        troubles.met("sending to t-0", refused)  # what goes on stays
+    assert len(troubles._lasting) == MOST
+    assert troubles._lasting["sending to t-0"].times == MOST + 6
+    assert "sending to t-1" not in troubles._lasting
 
 
 def test_apis_have_names() -> None:
