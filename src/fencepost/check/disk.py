@@ -126,6 +126,10 @@ class MemoryDisk:
         self._changes_left: int | None = None
         self.is_full = False
         """Whether no file may grow. What `reserve` kept lets small files be replaced all the same."""
+        self.is_read_only = False
+        """Whether nothing may change, as when a file system with errors was mounted anew by the kernel."""
+        self.is_out_of_descriptors = False
+        """Whether no file can be opened."""
         self._reserved = False
 
     # Faults
@@ -147,9 +151,11 @@ class MemoryDisk:
         """Raise PowerCut in place of the change after that many, and of each later one until `crash`."""
         self._changes_left = changes
 
-    def power_stays(self) -> None:
-        """Call off a power cut that has not come yet."""
+    def heal(self) -> None:
+        """From now on everything works. What a failed sync has lost stays lost."""
+        self.is_full = self.is_read_only = self.is_out_of_descriptors = False
         self._changes_left = None
+        self._write_failures, self._sync_failures, self._read_failures = [], [], []
 
     def flip_bit(self, path: str, position: int, bit: int = 0) -> None:
         """Damage what is on disk; `position` in bytes, negative from the end."""
@@ -185,6 +191,8 @@ class MemoryDisk:
 
     def before_change(self, path: str) -> int | None:
         """Count a change. How many bytes of it are to be written before `take_failure` is to be raised; None: all."""
+        if self.is_read_only:
+            raise OSError(errno.EROFS, "the simulated disk is read-only", path)
         if self._changes_left is not None:
             if self._changes_left <= 0:
                 self._changes_left = -1
@@ -204,6 +212,8 @@ class MemoryDisk:
             raise self._read_failures.pop(0)
 
     def write(self, node: _Node, position: int, data: bytes, path: str) -> None:
+        if self.is_read_only:
+            raise OSError(errno.EROFS, "the simulated disk is read-only", path)
         if self._changes_left == 0 and data:  # the power goes while these bytes are on their way
             node.apply((position, data))
         if self.is_full and position + len(data) > len(node.data):
@@ -226,9 +236,14 @@ class MemoryDisk:
             _apply(node.durable, operation)
         node.pending, node.named = [], True
 
+    def _take_descriptor(self, path: str) -> None:
+        if self.is_out_of_descriptors:
+            raise OSError(errno.EMFILE, "the simulated process has no descriptors left", path)
+
     # Files
 
     def open(self, path: str) -> MemoryFile:
+        self._take_descriptor(path)
         node = self._nodes.get(path)
         if node is None:
             if path.rpartition("/")[0] not in self._directories:
@@ -276,12 +291,14 @@ class MemoryDisk:
     def read_bytes(self, path: str) -> bytes:
         if path not in self._nodes:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
+        self._take_descriptor(path)
         self.before_read(path)
         return bytes(self._nodes[path].data)
 
     def write_atomic(self, path: str, data: bytes) -> None:
         if path.rpartition("/")[0] not in self._directories:
             raise FileNotFoundError(errno.ENOENT, "no such directory", path)
+        self._take_descriptor(path)
         if self.is_full and not self._reserved:
             raise OSError(errno.ENOSPC, "no space left on the simulated disk", path)
         if self.before_change(path) is not None:

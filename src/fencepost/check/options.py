@@ -8,6 +8,7 @@ from enum import Enum
 from random import Random
 from typing import Any, Final
 
+from fencepost.check.machine import MachineFaults
 from fencepost.check.net import NetworkFaults
 
 __all__ = ["Options", "Profile"]
@@ -19,7 +20,7 @@ class Profile(Enum):
     SWARM = "swarm"
     """Each run leaves out a part of them, by chance: faults that are always there hide what others would show."""
     LITE = "lite"
-    """Crashes and kills, nothing else."""
+    """Crashes and kills, nothing else, and short: thousands of runs in a minute of CPU time."""
     LIVENESS = "liveness"
     """All of them and heavily; then the run is judged by how soon everything ends."""
 
@@ -35,15 +36,31 @@ FAULTS: Final[Mapping[str, tuple[float, ...]]] = {
     "pause_chance": (0.1, 0.2),
     "cancel_chance": (0.02, 0.15),
     "raise_chance": (0.02, 0.1),
+    "full_chance": (0.05, 0.2),
+    "read_only_chance": (0.05,),
+    "descriptors_chance": (0.05, 0.2),
+    "write_error_chance": (0.05, 0.2),
+    "read_error_chance": (0.05, 0.2),
+    "sync_error_chance": (0.05,),
+    "clock_jump_chance": (0.1,),
 }
 """Name to the values to choose from when the fault is on; off is 0."""
 CRASHES: Final = frozenset({"crash_interval_ms", "power_cut_chance", "kill_chance"})
 WHILE_IN_SWARM: Final = 0.5
+SHORT: Final[Mapping[str, tuple[float, ...]]] = {
+    "storm_ms": (30, 60, 120),
+    "producers": (1, 2),
+    "copiers": (0, 0, 0, 1),
+    "deciders": (0, 0, 1),
+    "crash_interval_ms": (20.0, 60.0),
+}
+"""What a run of the profile `lite` has instead: so little that one costs some 30 ms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """One run's. Chances are per message, per second of a process's life (kill, pause) or per call (cancel, raise).
+    """One run's. Chances are per message, per second of a process's life (kill, pause), per call (cancel, raise), and
+    for what happens to the broker's machine (full to clock_jump) about four times a second.
 
     `storm_ms`: how long faults strike, in simulated time. Then everything has to come to its end.
     """
@@ -66,6 +83,13 @@ class Options:
     pause_chance: float = 0.0
     cancel_chance: float = 0.0
     raise_chance: float = 0.0
+    full_chance: float = 0.0
+    read_only_chance: float = 0.0
+    descriptors_chance: float = 0.0
+    write_error_chance: float = 0.0
+    read_error_chance: float = 0.0
+    sync_error_chance: float = 0.0
+    clock_jump_chance: float = 0.0
 
     @classmethod
     def draw(cls, seed: int, profile: Profile = Profile.SWARM) -> Options:
@@ -88,6 +112,11 @@ class Options:
                 drawn[name] = max(values) if name != "crash_interval_ms" else min(values)
             elif on and (profile is Profile.SWARM or name in CRASHES):
                 drawn[name] = value
+        if profile is Profile.LITE:
+            short = {name: pick(values) for name, values in SHORT.items()}
+            on = "crash_interval_ms" in drawn
+            drawn |= {name: value for name, value in short.items() if on or name != "crash_interval_ms"}
+            drawn |= {"operators": 0, "watchers": 0}
         return cls(**drawn)
 
     def changed(self, given: Iterable[str]) -> Options:
@@ -127,6 +156,18 @@ class Options:
 
     def _with(self, name: str, value: Any) -> Options:
         return replace(self, **{name: value})
+
+    def machine(self) -> MachineFaults:
+        """What goes wrong with the broker's disk, descriptors and clock."""
+        return MachineFaults(
+            full=self.full_chance,
+            read_only=self.read_only_chance,
+            descriptors=self.descriptors_chance,
+            write_error=self.write_error_chance,
+            read_error=self.read_error_chance,
+            sync_error=self.sync_error_chance,
+            clock_jump=self.clock_jump_chance,
+        )
 
     def network(self) -> NetworkFaults:
         """What the network does."""

@@ -87,20 +87,31 @@ class ProcessClock(Scheduler):
 class ProcessRuntime(SimRuntime):
     """A client's `Runtime` whose steps are its process's."""
 
-    def __init__(self, network: Network, random: Random, clock: ProcessClock) -> None:
+    def __init__(self, network: Network, random: Random, clock: ProcessClock, ahead_ms: int) -> None:
         super().__init__(network, random)
         self._scheduler = clock
+        self._ahead_ms = ahead_ms
+
+    def wall_ms(self) -> int:
+        return self._scheduler.now_ms() + self._ahead_ms
 
 
 class Process:
-    """One process with a client of its own. `ended` is told each piece of work's name and what it came to."""
+    """One process with a client of its own. `ended` is told each piece of work's name and what it came to; `ahead_ms`
+    is how wrong its machine's clock is."""
 
     def __init__(
-        self, name: str, network: Network, random: Random, bootstrap: str, ended: Callable[[str, object], None]
+        self,
+        name: str,
+        network: Network,
+        random: Random,
+        bootstrap: str,
+        ended: Callable[[str, object], None],
+        ahead_ms: int = 0,
     ) -> None:
         self.name = name
         self.clock = ProcessClock(network.scheduler)
-        self.runtime = ProcessRuntime(network, random, self.clock)
+        self.runtime = ProcessRuntime(network, random, self.clock, ahead_ms)
         self.admin = AdminCore(Cluster(self.runtime, AdminConfig(bootstrap_servers=bootstrap)))
         self.alive = True
         self._outer = network.scheduler

@@ -76,6 +76,7 @@ class SimTask:
         self._coroutine = coroutine
         self._finished: SimFuture[Any] = SimFuture()
         self._cancelled = False
+        self._cancel_at = 0
         self._waiting_for: SimFuture[Any] | None = None
         self.error: BaseException | None = None
         self._unfinished = scheduler.unfinished
@@ -84,6 +85,10 @@ class SimTask:
 
     def done(self) -> bool:
         return self._finished.done()
+
+    def cancel_at(self, suspension: int) -> None:
+        """Cancel it where it is suspended for that time, if it ever is; the first is 1."""
+        self._cancel_at = suspension
 
     def cancel(self) -> None:
         """Throw TaskCancelled into the coroutine at its suspension point."""
@@ -132,6 +137,10 @@ class SimTask:
         else:
             self._cancelled = False
             self._waiting_for = awaited
+            if self._cancel_at:
+                self._cancel_at -= 1
+                if not self._cancel_at:
+                    self._scheduler.call_soon(self.cancel)
             awaited.when_done(lambda: self._scheduler.call_soon(lambda: self._resume(awaited)))
 
     def _finish(self, value: Any) -> None:

@@ -9,6 +9,7 @@ from random import Random
 from typing import Any, Final, Protocol, TypeVar
 
 from fencepost.check.history import Anomaly
+from fencepost.check.machine import MachineFaults
 from fencepost.check.net import NetworkFaults
 from fencepost.check.options import Options, Profile
 from fencepost.check.scheduler import SimulationStuck
@@ -95,7 +96,7 @@ class SparkSimulation:
             strikes = SparkFaults(
                 strike_chance=drawn.spark.strike_chance, driver_strike_chance=drawn.spark.driver_strike_chance
             )
-            return replace(drawn, spark=strikes, network=NetworkFaults())
+            return replace(drawn, spark=strikes, network=NetworkFaults(), machine=MachineFaults())
         return drawn
 
     def changed(self, options: SinkFaults, given: Iterable[str]) -> SinkFaults:
@@ -114,7 +115,7 @@ class SparkSimulation:
     def smaller(self, options: SinkFaults) -> Iterator[SinkFaults]:
         """Each with a fault less."""
         for name, value in _flat(options).items():
-            if value and name.endswith(("_chance", "crash_interval_ms")):
+            if value and (name.endswith(("_chance", "crash_interval_ms")) or name.startswith("machine.")):
                 yield _with(options, name, 0.0)
         if options.sinks > 1:
             yield replace(options, sinks=1)

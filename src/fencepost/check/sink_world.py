@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from random import Random
 from typing import Any, Final
 
 from fencepost.check.history import Anomaly
+from fencepost.check.machine import MachineFaults
 from fencepost.check.net import NetworkFaults
 from fencepost.check.process import Process, ProcessLost
 from fencepost.check.reader import read_to_end
@@ -63,6 +64,7 @@ class SinkFaults:
     network: NetworkFaults
     crash_interval_ms: float
     power_cut_chance: float
+    machine: MachineFaults = field(default_factory=MachineFaults)
 
     @classmethod
     def draw(cls, random: Random, level: plan_steps.Level | None = None) -> SinkFaults:
@@ -99,6 +101,7 @@ class SinkFaults:
             ),
             crash_interval_ms=pick((0.0, 0.0, 5_000.0, 1_000.0)),
             power_cut_chance=pick((0.0, 0.5)),
+            machine=MachineFaults(**{one.name: pick((0.0, 0.0, 0.0, 0.02)) for one in fields(MachineFaults)}),
         )
 
 
@@ -128,7 +131,7 @@ class SinkWorld:
         if faults.level is plan_steps.Level.RESUME:
             settings["transaction.two.phase.commit.enable"] = False
         network = _copy(faults.network)
-        self._stage = Stage(Random(self._random.getrandbits(64)), network, settings, self.report.trace)
+        self._stage = Stage(Random(self._random.getrandbits(64)), network, settings, self.report.trace, self._broke)
         self._config = SinkConfig(
             transaction_timeout_ms=faults.transaction_timeout_ms, step_timeout_ms=faults.step_timeout_ms
         )
@@ -156,6 +159,9 @@ class SinkWorld:
     def hands(self, process: Process, sink: str) -> SinkHands:
         level = self._given.level if self._given.level is plan_steps.Level.TWO_PHASE else None
         return SinkHands(process, sink, level, self._config, self._stage.fork(), self.trace)
+
+    def _broke(self, what: str) -> None:
+        self.report.anomalies.append(Anomaly("defect", f"the broker: {what}"))
 
     def _ended(self, what: str, result: object) -> None:
         if isinstance(result, BaseException):
@@ -205,6 +211,7 @@ class SinkWorld:
         setup = self.process("setup")
         stage.wait_for(setup.runtime.spawn(self._create_topic(setup)), HEALED_MS_AT_MOST)
         given = self._given
+        stage.strike(given.machine)
         if given.crash_interval_ms:
             stage.scheduler.spawn(stage.crash_again_and_again(given.crash_interval_ms, given.power_cut_chance))
         watcher = self.process("watcher")

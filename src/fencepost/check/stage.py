@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from random import Random
+from typing import Final
 
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.check.broker_host import BrokerHost
 from fencepost.check.disk import MemoryDisk
+from fencepost.check.machine import Machine, MachineFaults
 from fencepost.check.net import Network, NetworkFaults
 from fencepost.check.scheduler import Scheduler, SimTask
 
 __all__ = ["Stage"]
 
+KILLED_ONLY: Final = 0.3
+"""Of the crashes, those in which the power stays and nothing that was written is lost."""
+WATCHED_MS: Final = (50.0, 2_000.0)
+"""How soon somebody sees that the broker has stopped, or has a partition that only a restart makes writable."""
+
 
 class Stage:
-    """`random` decides everything; `trace` is told what happens, with its time."""
+    """`random` decides everything; `trace` is told what happens, with its time; `found`, what must not happen."""
 
     def __init__(
-        self, random: Random, faults: NetworkFaults, settings: Mapping[str, str | int | bool], lines: list[str]
+        self,
+        random: Random,
+        faults: NetworkFaults,
+        settings: Mapping[str, str | int | bool],
+        lines: list[str],
+        found: Callable[[str], None],
     ) -> None:
         self._random = random
         self._lines = lines
@@ -30,7 +42,8 @@ class Stage:
         self.network = Network(self.scheduler, self.fork(), faults, self.trace)
         self.disk = MemoryDisk()
         config = BrokerConfig({"fsync": "commit", "log.segment.bytes": 20_000, **settings})
-        self.host = BrokerHost(self.network, self.disk, config, self.fork(), self.trace)
+        self.machine = Machine(self.scheduler, self.disk, self.fork(), self.trace)
+        self.host = BrokerHost(self.network, self.disk, config, self.fork(), self.trace, self.machine.wall_ms, found)
 
     def fork(self) -> Random:
         """A stream of chance of its own, so that one part's draws do not shift another's."""
@@ -47,11 +60,16 @@ class Stage:
         task.result()
 
     def heal(self) -> None:
-        """No more faults of network and broker from now on."""
+        """No more faults of network, machine and broker from now on."""
         self.healed = True
         self._faults.heal()
-        self.start_host()
-        self.disk.power_stays()
+        self.machine.heal()
+        if self.host.wants_restart:
+            self.trace("the broker is started anew")
+            self.host.crash(power=False)
+        if not self.host.running:
+            self.host.crash()
+            self.host.start()
         self.trace("healed")
 
     def end(self) -> None:
@@ -59,11 +77,29 @@ class Stage:
         self.over = True
         self.scheduler.bury()
 
-    def start_host(self) -> None:
-        """Start the broker if it is down; a power cut while it recovers is one more crash."""
-        while not self.host.running:
-            self.host.crash()
+    async def start_host(self, *, power: bool = True) -> None:
+        """Start the broker if it is down, again and again; a power cut while it recovers is one more crash."""
+        while not self.healed and not self.host.running:
+            self.host.crash(power=power)
             self.host.start()
+            if not self.host.running:
+                await self.scheduler.sleep_ms(20)
+
+    def strike(self, machine: MachineFaults) -> None:
+        """Let those faults of the machine happen until the stage is healed."""
+        if machine.any:
+            self.scheduler.spawn(self.machine.strike_again_and_again(machine))
+            self.scheduler.spawn(self._look_after_host())
+
+    async def _look_after_host(self) -> None:
+        chance = self.fork()
+        while not self.healed:
+            await self.scheduler.sleep_ms(chance.uniform(*WATCHED_MS))
+            if self.host.wants_restart and not self.healed:
+                self.trace("the broker is started anew")
+                self.host.crash(power=False)
+            if not self.host.running:
+                await self.start_host(power=chance.random() < KILLED_ONLY)
 
     def _is_healed(self) -> bool:
         return self.healed
@@ -81,7 +117,8 @@ class Stage:
             if self._is_healed():
                 return
             self.crashes += 1
-            self.trace("crash")
-            self.host.crash()
-            await self.scheduler.sleep_ms(chance.uniform(1, 400))
-            self.start_host()
+            power = chance.random() >= KILLED_ONLY
+            self.trace("crash" if power else "kill -9 of the broker")
+            self.host.crash(power=power)
+            await self.scheduler.sleep_ms(chance.uniform(1, min(400, interval_ms)))
+            await self.start_host(power=power)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from fencepost.check.actors.actor import Actor, ApplicationBroke
+from fencepost.check.actors.actor import FLEETING, Actor, ApplicationBroke
 from fencepost.check.actors.copier import COPIES_OF, GROUP, INPUT, OUTPUT, OUTPUT_PARTITIONS, Copier
 from fencepost.check.actors.decider import Decider
 from fencepost.check.actors.operator import Operator
@@ -56,6 +56,15 @@ COMPACTING: Final[dict[str, str | int | bool]] = {
     "log.cleaner.min.cleanable.ratio": "0.01",
 }
 PARTITIONS_AT_MOST: Final = 4
+CLOCKS_MS: Final = (0, 0, -600_000, 600_000)
+"""How wrong the clocks of clients' machines are, where clocks are."""
+CHANGES: Final[tuple[tuple[str, tuple[str | None, ...]], ...]] = (
+    ("compression.type", ("producer", "gzip", "zstd", "uncompressed", None)),
+    ("segment.bytes", ("1048576", None)),
+    ("segment.ms", ("50", None)),
+    ("index.interval.bytes", ("0", None)),
+    ("message.timestamp.type", ("LogAppendTime", "CreateTime")),
+)
 SETUP_MS_AT_MOST: Final = 300_000.0
 PAUSE_MS: Final = (100.0, 60_000.0)
 ENDED_MS_AT_MOST: Final = 200_000.0
@@ -88,7 +97,7 @@ class World:
         self.drained = False
         self.ends: dict[TopicPartition, int] = {}
         settings = {**BROKER, **COMPACTING} if options.compacted else BROKER
-        self.stage = Stage(random, options.network(), settings, self.report.trace)
+        self.stage = Stage(random, options.network(), settings, self.report.trace, self._broke)
         self.trace = self.stage.trace
         self.now_ms = self.stage.scheduler.now_ms
         self._began_ms = self.now_ms()
@@ -116,7 +125,9 @@ class World:
         return self.stage.host.bootstrap_servers
 
     def process(self, name: str) -> Process:
-        process = Process(name, self.stage.network, self.stage.fork(), self.bootstrap_servers, self._ended)
+        random = self.stage.fork()
+        ahead_ms = random.choice(CLOCKS_MS) if self.options.clock_jump_chance else 0
+        process = Process(name, self.stage.network, random, self.bootstrap_servers, self._ended, ahead_ms)
         self._processes.append(process)
         return process
 
@@ -128,6 +139,10 @@ class World:
             and not self.stage.over
         ):
             self.found("defect", f"{what}: {type(result).__name__}: {result}")
+
+    def _broke(self, what: str) -> None:
+        """A defect of the broker."""
+        self.found("defect", f"the broker: {what}")
 
     def found(self, check: str, detail: str) -> None:
         self.trace(f"{check}: {detail}")
@@ -172,6 +187,8 @@ class World:
     def place_for(self, chance: Random) -> TopicPartition:
         if self.copiers and chance.random() < 0.6:
             return TopicPartition(INPUT, chance.randrange(self._partitions[INPUT]))
+        if self.operators and chance.random() < 0.2:
+            return FLEETING
         topic = chance.choice(sorted(TOPICS))
         return TopicPartition(topic, chance.randrange(self._partitions[topic]))
 
@@ -189,6 +206,14 @@ class World:
         if count < PARTITIONS_AT_MOST:
             await admin.create_partitions(topic, count + 1)
             self._partitions[topic] = max(self._partitions[topic], count + 1)
+
+    async def replace_topic(self, admin: AdminCore) -> None:
+        await admin.delete_topic(FLEETING.topic, missing_ok=True)
+        await admin.create_topic(FLEETING.topic, 1, exist_ok=True)
+
+    async def change_settings(self, admin: AdminCore, chance: Random) -> None:
+        name, values = chance.choice(CHANGES)
+        await admin.alter_configs(chance.choice(sorted(self._partitions)), {name: chance.choice(values)})
 
     def seen(self, read: Read) -> None:
         """Nobody may see what nobody has asked to commit."""
@@ -208,6 +233,7 @@ class World:
         stage.host.start()
         stage.wait_for(stage.scheduler.spawn(self._create_topics()), SETUP_MS_AT_MOST)
         self._began_ms = self.now_ms()
+        stage.strike(options.machine())
         if options.crash_interval_ms:
             stage.scheduler.spawn(stage.crash_again_and_again(options.crash_interval_ms, options.power_cut_chance))
         workers: list[Actor] = [*self.writers, *self.deciders, *self.operators]
@@ -241,6 +267,8 @@ class World:
             partitions[topic] = number + 1
         for topic, count in {**partitions, POSITIONS_OF.topic: 1}.items():
             await admin.create_topic(topic, count, 1, configs, exist_ok=True)
+        if self.operators:
+            await admin.create_topic(FLEETING.topic, 1, exist_ok=True)
 
     def _all_end(self, actors: Sequence[Actor]) -> None:
         """Each, and every process that was taken for dead and goes on."""
@@ -312,6 +340,9 @@ class World:
         for reader in ("first", "second"):
             for place in self.places():
                 self.history.reads += await read_to_end(admin, reader, place)
+        if self.operators:
+            await admin.create_topic(FLEETING.topic, 1, exist_ok=True)  # one may have been killed in between
+            await read_to_end(admin, "judge", FLEETING)
         names = [writer.name for writer in self.writers]
         self.history.committed_offsets = await read_group_offsets(admin, names, POSITIONS_OF)
 

@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol, TypeVar
 from fencepost.check.history import History, Read, Transaction, Write
 from fencepost.check.options import Options
 from fencepost.check.process import Process, ProcessLost
-from fencepost.check.scheduler import SimFuture
+from fencepost.check.scheduler import SimFuture, SimTask
 from fencepost.client.admin.core import AdminCore
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.producer.core import ProducerCore
@@ -22,6 +22,9 @@ __all__ = ["Actor", "ApplicationBroke", "Surroundings", "cut_short", "producer_i
 
 T = TypeVar("T")
 
+FLEETING: Final = TopicPartition("fleeting", 0)
+"""Of a topic that operators delete and make anew: whatever is in it may be lost, so it is no part of the history."""
+SUSPENSIONS_AT_MOST: Final = 12
 SHARE_OF_STRIKES: Final = 0.1
 """Of the chances of a second that a process is struck in each piece of its own work."""
 
@@ -93,6 +96,14 @@ class Surroundings(Protocol):
         """One more partition for a topic that is written to."""
         ...
 
+    async def replace_topic(self, admin: AdminCore) -> None:
+        """Delete FLEETING's topic and make it anew."""
+        ...
+
+    async def change_settings(self, admin: AdminCore, chance: Random) -> None:
+        """Another value for a setting that changes nothing about which records are kept."""
+        ...
+
     def seen(self, read: Read) -> None:
         """A reader got a record."""
         ...
@@ -137,9 +148,13 @@ class Actor:
         self.doing = f"{what} since {self.world.now_ms()}"
         if not self.strikes(self.world.options.cancel_chance):
             return await work()
+        if self.chance.random() < 0.5:
+            suspension = self.chance.randint(1, SUSPENSIONS_AT_MOST)
+            self.world.trace(f"{self.name} will cancel {what} at its suspension {suspension}")
+            return await cut_short(process, work(), lambda task: task.cancel_at(suspension))
         after_ms = self.chance.choice((0.0, self.chance.uniform(0, 3), self.chance.uniform(0, 60)))
         self.world.trace(f"{self.name} will cancel {what} after {after_ms:.2f} ms")
-        return await cut_short(process, work(), after_ms)
+        return await cut_short(process, work(), lambda task: process.clock.call_later(after_ms, task.cancel))
 
     def strikes(self, chance: float) -> bool:
         """Whether a fault with that chance strikes; none does when the world is healed."""
@@ -163,13 +178,15 @@ class Actor:
 
     def write(self, producer: ProducerCore, record: Transaction, place: TopicPartition, value: str) -> None:
         """Send a record of a transaction, and write it down first."""
-        record.writes.append(Write(place.topic, place.partition, value))
+        if place != FLEETING:
+            record.writes.append(Write(place.topic, place.partition, value))
         key = value.encode() if self.world.options.compacted else None
         producer.append(place.topic, value.encode(), key, place.partition)
 
 
-async def cut_short(process: Process, work: Coroutine[Any, Any, T], after_ms: float) -> T:
-    """Do the work, cancelled after that time, as `asyncio.timeout` would. Raises TaskCancelled when it was."""
+async def cut_short(process: Process, work: Coroutine[Any, Any, T], arrange: Callable[[SimTask], None]) -> T:
+    """Do the work as a task, which `arrange` has cancelled some time, as `asyncio.timeout` would. Raises TaskCancelled
+    when it was."""
     ended: SimFuture[T] = SimFuture()
 
     async def run() -> None:
@@ -181,7 +198,7 @@ async def cut_short(process: Process, work: Coroutine[Any, Any, T], after_ms: fl
             ended.set_result(result)
 
     task = process.clock.spawn(run())
-    process.clock.call_later(after_ms, task.cancel)
+    arrange(task)
     return await ended
 
 

@@ -1,4 +1,4 @@
-"""A person with an administrator's rights: fences producers, ends their transactions, adds partitions, looks around."""
+"""A person with an administrator's rights: fences producers, ends their transactions, changes topics, looks around."""
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ class Operator(Actor):
             f"terminate {whom}": lambda: admin.force_terminate_transaction(whom),
             "list": admin.list_transactions,
             "add a partition": lambda: world.add_partition(admin),
+            "replace a topic": lambda: world.replace_topic(admin),
+            "change settings": lambda: world.change_settings(admin, self.chance),
         }
         what = self.chance.choice(list(acts))
         try:

@@ -35,7 +35,10 @@ class Watcher(Actor):
         places = self.world.places()
         await consumer.assign(places)
         ends: dict[TopicPartition, int] = {}
+        lag_ms = self.chance.choice((0, 0, 50, 3_000))
         while True:
+            if lag_ms and self.world.storming:  # a reader that cannot keep up: what it has asked for lies and waits
+                await process.runtime.sleep_ms(self.chance.uniform(0, lag_ms))
             try:
                 records = await self.call(process, f"poll ({consumer.state()})", lambda: consumer.poll(500))
             except (RetriableError, TaskCancelled) as error:

@@ -354,7 +354,7 @@ def test_a_crash_at_any_operation_leaves_the_old_or_the_new(end: str) -> None:
             log.roll()
             compact(log)
             finished = True
-        disk.power_stays()
+        disk.heal()
         if end == "crash":
             disk.crash(changes)
         else:

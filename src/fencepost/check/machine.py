@@ -1,0 +1,106 @@
+"""What goes wrong with the machine that the simulated broker runs on: its disk, its descriptors and its clock."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import partial
+from random import Random
+from typing import Final
+
+from fencepost.check.disk import MemoryDisk
+from fencepost.check.scheduler import Scheduler
+
+__all__ = ["Machine", "MachineFaults"]
+
+LOOK_MS: Final = (100.0, 400.0)
+STATE_MS: Final = (5.0, 1_500.0)
+"""How long the disk stays full or read-only, or the process without descriptors."""
+JUMPS_MS: Final = (1, 500, 5_000, 3_600_000)
+BEHIND_MS_AT_MOST: Final = 1_800_000
+"""Records from clients an hour ahead are refused, which is right and would only end the run's work."""
+WITHIN: Final = ("", ".log", "__transaction_state", "__consumer_offsets", ".snapshot")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineFaults:
+    """The chance of each, about four times a second."""
+
+    full: float = 0.0
+    read_only: float = 0.0
+    descriptors: float = 0.0
+    write_error: float = 0.0
+    read_error: float = 0.0
+    sync_error: float = 0.0
+    clock_jump: float = 0.0
+
+    @property
+    def any(self) -> bool:
+        """Whether one of them may strike."""
+        return any(getattr(self, one.name) for one in fields(self))
+
+
+class Machine:
+    """`wall_ms` is the clock that people set. `trace` is told what strikes."""
+
+    def __init__(self, scheduler: Scheduler, disk: MemoryDisk, chance: Random, trace: Callable[[str], None]) -> None:
+        self._scheduler = scheduler
+        self._disk = disk
+        self._chance = chance
+        self._trace = trace
+        self._set_by_ms = 0
+        self._healed = False
+
+    def wall_ms(self) -> int:
+        """Milliseconds since the epoch, as far as anybody knows."""
+        return self._scheduler.now_ms() + self._set_by_ms
+
+    async def strike_again_and_again(self, faults: MachineFaults) -> None:
+        """Until `heal`."""
+        chance = self._chance
+        while True:
+            await self._scheduler.sleep_ms(chance.uniform(*LOOK_MS))
+            if self._healed:
+                return
+            for name, how_often, strike in (
+                ("full", faults.full, partial(self._for_a_while, "is_full")),
+                ("read_only", faults.read_only, partial(self._for_a_while, "is_read_only")),
+                ("descriptors", faults.descriptors, partial(self._for_a_while, "is_out_of_descriptors")),
+                ("write_error", faults.write_error, self._fail_write),
+                ("read_error", faults.read_error, self._fail_read),
+                ("sync_error", faults.sync_error, self._fail_sync),
+                ("clock_jump", faults.clock_jump, self._set_clock),
+            ):
+                if chance.random() < how_often:
+                    self._trace(f"machine: {name} {strike()}")
+
+    def heal(self) -> None:
+        """Nothing fails any more. The clock stays as it is."""
+        self._healed = True
+        self._disk.heal()
+
+    def _for_a_while(self, state: str) -> str:
+        for_ms = self._chance.uniform(*STATE_MS)
+        setattr(self._disk, state, True)
+        self._scheduler.call_later(for_ms, lambda: setattr(self._disk, state, False))
+        return f"for {for_ms:.0f} ms"
+
+    def _fail_write(self) -> str:
+        within, written = self._chance.choice(WITHIN), self._chance.choice((0, 0, 1, 70, 600))
+        self._disk.fail_next_write(OSError(errno.EIO, "the simulated disk failed"), written=written, within=within)
+        return f"after {written} bytes in {within or 'any file'}"
+
+    def _fail_read(self) -> str:
+        self._disk.fail_next_read()
+        return "once"
+
+    def _fail_sync(self) -> str:
+        self._disk.fail_next_sync()
+        return "once"
+
+    def _set_clock(self) -> str:
+        by_ms = self._chance.choice(JUMPS_MS) * self._chance.choice((1, -1))
+        by_ms = max(by_ms, -BEHIND_MS_AT_MOST - self._set_by_ms)
+        self._set_by_ms += by_ms
+        return f"by {by_ms} ms"
