@@ -249,6 +249,22 @@ def test_resources_that_are_none(broker: BrokerUnderTest, client: RawClient) -> 
         assert message in (answer.error_message or "")
 
 
+def test_what_is_asked_first(broker: BrokerUnderTest, client: RawClient) -> None:
+    """What is done to lists, the name of the topic, the values, and only then whether there is such a topic."""
+    missing, bad = broker.name("missing"), "bad name"
+    for name in (missing, bad, ""):
+        refused = change(client, TOPIC, name, ("retention.ms", APPEND, "1"))
+        assert refused == (40, "Can't APPEND to key retention.ms because its type is not LIST.")
+    for name, code in ((missing, 40), (bad, 17), ("", 42)):
+        for key, value in (("retention.ms", "x"), ("cleanup.policy", "nope"), ("no.such", "1")):
+            assert change(client, TOPIC, name, (key, SET, value))[0] == code
+            assert replace(client, TOPIC, name, [(key, value)])[0] == code
+    assert change(client, TOPIC, missing, ("cleanup.policy", APPEND, "nope"))[0] == 40
+    assert change(client, TOPIC, missing, ("cleanup.policy", APPEND, "compact"))[0] == 3
+    assert change(client, GROUP, "", ("consumer.session.timeout.ms", SUBTRACT, "1"))[0] == 40
+    assert change(client, GROUP, "", ("consumer.session.timeout.ms", SET, "x"))[0] == 42
+
+
 def test_a_resource_may_be_named_once(broker: BrokerUnderTest, client: RawClient) -> None:
     topic = client.create_topic(broker.name("t"))
     resources = [

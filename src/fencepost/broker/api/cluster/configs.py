@@ -22,8 +22,8 @@ from fencepost.broker.settings.table import (
     Kind,
     check_value,
 )
-from fencepost.broker.settings.values import check_group_config, check_topic_config
-from fencepost.broker.topics.catalogue import Topic
+from fencepost.broker.settings.values import TopicConfig, check_group_config, check_topic_config
+from fencepost.broker.topics.catalogue import Topic, invalid_topic_name
 from fencepost.protocol.codes import ErrorCode
 
 __all__ = ["BROKER", "GROUP", "TOPIC", "Refused", "change_each", "find_topic", "is_list", "own_settings"]
@@ -74,13 +74,15 @@ def is_list(resource_type: int, key: str) -> bool:
 
 
 def own_settings(core: BrokerParts, resource_type: int, name: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """(the settings that the resource itself has, the values that count of the lists). Raises Refused."""
+    """(the settings that the resource itself has, the values that count of the lists). Raises Refused.
+
+    Whether there is such a topic is asked when the new settings are known to be right (`_Changes.add`), as Kafka does.
+    """
     if resource_type == TOPIC:
-        if not name:
-            raise Refused(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
-        topic = find_topic(core, name, f"The topic '{name}' does not exist.")
-        lists = {key: topic.config.text(key) for key, each in TOPIC_SETTINGS.items() if each.kind is Kind.LIST}
-        return topic.given, lists
+        topic = core.topics.get(name)
+        config = TopicConfig({}, core.config) if topic is None else topic.config
+        lists = {key: config.text(key) for key, each in TOPIC_SETTINGS.items() if each.kind is Kind.LIST}
+        return {} if topic is None else topic.given, lists
     if resource_type == BROKER:
         if name != ALL_BROKERS and not name.removeprefix("-").isdecimal():
             raise Refused(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
@@ -90,8 +92,6 @@ def own_settings(core: BrokerParts, resource_type: int, name: str) -> tuple[Mapp
         lists = {key: core.config.text(key) for key, each in BROKER_SETTINGS.items() if each.kind is Kind.LIST}
         return core.settings.of_broker(name), lists
     if resource_type == GROUP:
-        if not name:
-            raise Refused(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
         return core.settings.of_group(name).given, {}
     raise Refused(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource_type}")
 
@@ -147,15 +147,20 @@ class _Changes:
         if resource_type == BROKER:
             self._brokers[name] = _checked_of_broker(self._core, name, given)
             return
+        if not name:
+            what = "topic" if resource_type == TOPIC else "group"
+            raise Refused(ErrorCode.INVALID_REQUEST, f"Default {what} resources are not allowed.")
+        why = invalid_topic_name(name) if resource_type == TOPIC else None
+        if why is not None:
+            raise Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, why)
         try:
             checked = check_topic_config(given) if resource_type == TOPIC else check_group_config(given)
         except InvalidSetting as error:
             raise Refused(ErrorCode.INVALID_CONFIG, str(error)) from error
-        topic = self._core.topics.get(name)
         if resource_type == GROUP:
             self._groups[name] = checked
-        elif topic is not None:
-            self._topics[topic] = checked
+        else:
+            self._topics[find_topic(self._core, name, f"The topic '{name}' does not exist.")] = checked
 
     def make(self, now_ms: int) -> None:
         """Make the changes; they count at once. Raises OSError."""

@@ -19,7 +19,7 @@ __all__ = ["HANDLER"]
 def _handle(call: Call, now_ms: int, request: AlterConfigsRequest) -> None:
     def given(resource: AlterConfigsResource) -> dict[str, str]:
         settings = _given(resource)
-        own_settings(call.core, resource.resource_type, resource.resource_name)  # is there such a resource?
+        own_settings(call.core, resource.resource_type, resource.resource_name)  # is it of a kind that there is?
         return settings
 
     change_each(call, now_ms, request, given, AlterConfigsResourceResponse, AlterConfigsResponse)
