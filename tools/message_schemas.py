@@ -190,6 +190,9 @@ class WireClass:
         return sorted((field for field in self.fields if field.tag is not None), key=lambda field: field.tag or 0)
 
 
+_SAME_ON_THE_WIRE = {"records": "bytes"}
+
+
 def wire_class(cls: Any, names: dict[str, str]) -> WireClass:
     hints = typing.get_type_hints(cls)
     fields = []
@@ -202,7 +205,7 @@ def wire_class(cls: Any, names: dict[str, str]) -> WireClass:
         fields.append(
             WireField(
                 field.name if is_array else field_name(field.name, kafka_type),
-                "entity" if nested else kafka_type,
+                "entity" if nested else _SAME_ON_THE_WIRE.get(kafka_type, kafka_type),
                 nullable,
                 is_array,
                 field.metadata.get("tag"),

@@ -92,6 +92,7 @@ class BrokerCore(Core):
                 if call.on_closed is not None:
                     call.on_closed()
             connection.calls.clear()
+            self.shares.disconnected(now_ms, connection_id)
 
     def handle_frame(self, now_ms: int, connection_id: int, frame: memoryview) -> None:
         """One request, without its size prefix. Bytes that are not one close the connection."""
@@ -131,6 +132,7 @@ class BrokerCore(Core):
         self._waits.run(now_ms if self._steady_ms is None else self._steady_ms())
         self.transactions.on_time(now_ms)
         self.groups.on_time(now_ms)
+        self.shares.on_time(now_ms)
         self._settle()
 
     def synced(self, now_ms: int, token: int, failed: Sequence[tuple[File, OSError]] = ()) -> None:
@@ -146,6 +148,7 @@ class BrokerCore(Core):
         self.metrics.count("time_jumps")
         self.jumps.add(now_ms, by_ms)
         self.groups.coordinator.time_jumped(now_ms, by_ms)
+        self.shares.time_jumped(by_ms)
 
     def take_effects(self) -> list[Effect]:
         """What is to be done now, in this order."""
@@ -157,7 +160,8 @@ class BrokerCore(Core):
 
     def next_deadline_ms(self) -> int | None:
         """When `on_time` is to be called next, None for no time in particular."""
-        times = [self.timers.next_ms(), self.transactions.next_deadline_ms(), self.groups.next_deadline_ms()]
+        parts = (self.transactions, self.groups, self.shares)
+        times = [self.timers.next_ms(), *(part.next_deadline_ms() for part in parts)]
         if self._steady_ms is None:
             times.append(self._waits.next_ms())
         return min((time for time in times if time is not None), default=None)

@@ -25,8 +25,15 @@ from fencepost.broker.security.listeners import listeners_of
 from fencepost.broker.security.rights import Rights
 from fencepost.broker.settings.dynamic import DynamicSettings
 from fencepost.broker.settings.values import BrokerConfig
+from fencepost.broker.share.share_partitions import SharePartitions
 from fencepost.broker.timers import Timer, Timers
-from fencepost.broker.topics.catalogue import CONSUMER_OFFSETS, TRANSACTION_STATE, Partition, TopicCatalogue
+from fencepost.broker.topics.catalogue import (
+    CONSUMER_OFFSETS,
+    SHARE_GROUP_STATE,
+    TRANSACTION_STATE,
+    Partition,
+    TopicCatalogue,
+)
 from fencepost.broker.topics.cleaner import Cleaner
 from fencepost.broker.topics.durability import Durability
 from fencepost.broker.topics.opening import note_recovery
@@ -77,6 +84,13 @@ class BrokerParts:
         self.transactions = self._make_transactions()
         self.groups = Groups(
             self._runtime(CONSUMER_OFFSETS, "groups"), config, self.topics, self.settings, new_uuid=new_uuid
+        )
+        self.shares = SharePartitions(
+            self._runtime(SHARE_GROUP_STATE, "shares"),
+            self.topics,
+            self.settings,
+            self.advanced,
+            most_sessions=config.number("group.share.max.share.sessions"),
         )
         self.cleaner = Cleaner(
             files,
@@ -136,6 +150,7 @@ class BrokerParts:
         self.transactions.load(now_ms)
         self.meta.start_above(self._highest_producer_id())
         self.groups.load(now_ms, self.transactions.settle)
+        self.shares.load()
         self.transactions.finish(now_ms)
         self.timers.at(now_ms + self.config.number("log.retention.check.interval.ms"), self._apply_retention)
         self.cleaner.start(now_ms)

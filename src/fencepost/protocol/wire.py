@@ -29,6 +29,7 @@ __all__ = [
     "read_bytes",
     "read_compact_array",
     "read_compact_bytes",
+    "read_compact_int8s",
     "read_compact_int32s",
     "read_compact_int64s",
     "read_compact_nullable_array",
@@ -50,6 +51,7 @@ __all__ = [
     "write_bytes",
     "write_compact_array",
     "write_compact_bytes",
+    "write_compact_int8s",
     "write_compact_int32s",
     "write_compact_int64s",
     "write_compact_nullable_array",
@@ -334,6 +336,12 @@ def read_compact_int64s(data: bytes, at: int) -> tuple[tuple[int, ...], int]:
     return Struct(f">{count}q").unpack_from(data, at), at + 8 * count
 
 
+def read_compact_int8s(data: bytes, at: int) -> tuple[tuple[int, ...], int]:
+    count, at = _compact_length(data, at)
+    _check_count(data, at, count, 1)
+    return Struct(f">{count}b").unpack_from(data, at), at + count
+
+
 def write_int32s(out: bytearray, values: Sequence[int]) -> None:
     out += _INT32.pack(len(values))
     out += Struct(f">{len(values)}i").pack(*values)
@@ -359,6 +367,11 @@ def write_compact_nullable_int32s(out: bytearray, values: Sequence[int] | None) 
 def write_compact_int64s(out: bytearray, values: Sequence[int]) -> None:
     _write_compact_length(out, len(values))
     out += Struct(f">{len(values)}q").pack(*values)
+
+
+def write_compact_int8s(out: bytearray, values: Sequence[int]) -> None:
+    out += write_unsigned_varint(len(values) + 1)
+    out += Struct(f">{len(values)}b").pack(*values)
 
 
 # --- structures that may be null (KIP-893), tagged fields (KIP-482) ---

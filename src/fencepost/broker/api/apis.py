@@ -153,6 +153,19 @@ _TABLE = (
         Rule(each=Each(Operation.DESCRIBE, _GROUP, "group_ids", "groups", name="")),
         refusal=Likeness(item="group_id"), log_failure=_NOT_COORDINATOR),
     Api(75, "describe_topic_partitions", "topics", 0, 0, _IN_ITS_FILE),
+    Api(76, "share_group_heartbeat", "groups", 1, 1, Rule((_READ_GROUP,)), log_failure=_NOT_COORDINATOR),
+    Api(77, "share_group_describe", "groups", 1, 1,
+        Rule(each=Each(Operation.DESCRIBE, _GROUP, "group_ids", "groups", name="")),
+        refusal=Likeness(item="group_id")),
+    Api(78, "share_fetch", "shares", 1, 2, _IN_ITS_FILE, refusal=Likeness({"responses": ()})),
+    Api(79, "share_acknowledge", "shares", 1, 2, _IN_ITS_FILE, refusal=Likeness({"responses": ()})),
+    Api(90, "describe_share_group_offsets", "shares", 0, 1,
+        Rule(each=Each(Operation.DESCRIBE, _GROUP, "groups", "groups", name="group_id")),
+        log_failure=_NOT_COORDINATOR),
+    Api(91, "alter_share_group_offsets", "shares", 0, 0, Rule((_READ_GROUP,)),
+        refusal=Likeness({"responses": ()}), log_failure=_NOT_COORDINATOR),
+    Api(92, "delete_share_group_offsets", "shares", 0, 0, Rule((_DELETE_GROUP,)),
+        refusal=Likeness({"responses": ()}), log_failure=_NOT_COORDINATOR),
 )
 # fmt: on
 

@@ -54,6 +54,7 @@ class Groups:
                 max_size=config.number("group.max.size"),
                 migration_policy=config.text("group.consumer.migration.policy"),
                 consumer_max_size=config.number("group.consumer.max.size"),
+                share_max_size=config.number("group.share.max.size"),
                 consumer_assignors=_assignors(config.text("group.consumer.assignors")),
                 offset_metadata_max_bytes=config.number("offset.metadata.max.bytes"),
                 offsets_retention_ms=config.number("offsets.retention.minutes") * 60_000,
@@ -62,6 +63,7 @@ class Groups:
             _Topics(topics),
             self._timing,
             self._refused,
+            self._share_timing,
         )
 
     def load(self, now_ms: int, settle: Callable[[int, Partition], None]) -> None:
@@ -124,6 +126,10 @@ class Groups:
         return MemberTiming(
             settings.number("consumer.session.timeout.ms"), settings.number("consumer.heartbeat.interval.ms")
         )
+
+    def _share_timing(self, group_id: str) -> MemberTiming:
+        settings = self._settings.of_group(group_id)
+        return MemberTiming(settings.number("share.session.timeout.ms"), settings.number("share.heartbeat.interval.ms"))
 
     def _append(self, now_ms: int, records: Sequence[GroupRecord]) -> int:
         for (group_id, producer_id, epoch), same in groupby(

@@ -11,6 +11,12 @@ from collections.abc import Mapping
 
 from fencepost.broker.settings.limits import LIMITS
 from fencepost.broker.settings.setting import InvalidSetting, Kind, Setting
+from fencepost.broker.settings.share_groups import (
+    AUTO_OFFSET_RESET,
+    SHARE_BROKER_SETTINGS,
+    SHARE_GROUP_SETTINGS,
+    check_auto_offset_reset,
+)
 
 __all__ = [
     "BROKER_SETTINGS",
@@ -442,7 +448,9 @@ _TOPIC = (
     _topic("unclean.leader.election.enable", Kind.BOOLEAN, "false", broker_key="unclean.leader.election.enable"),
 )
 
-BROKER_SETTINGS: Mapping[str, Setting] = {setting.key: setting for setting in (*_BROKER, *LIMITS)}
+BROKER_SETTINGS: Mapping[str, Setting] = {
+    setting.key: setting for setting in (*_BROKER, *LIMITS, *SHARE_BROKER_SETTINGS)
+}
 # Settings with "listener.name.<listener's name in lower case>." in front. Some hold passwords and are never shown.
 LISTENER_SETTINGS: Mapping[str, Setting] = {
     "connections.max.reauth.ms": BROKER_SETTINGS["connections.max.reauth.ms"],
@@ -465,6 +473,7 @@ GROUP_SETTINGS: Mapping[str, Setting] = {
         _topic(
             "consumer.session.timeout.ms", Kind.INT, "45000", 1, _I32, broker_key="group.consumer.session.timeout.ms"
         ),
+        *SHARE_GROUP_SETTINGS,
     )
 }
 
@@ -486,6 +495,8 @@ def check_value(setting: Setting, value: str) -> str:
         return text.lower()
     if setting.kind in _BITS or setting.kind is Kind.DOUBLE:
         return _check_number(setting, text)
+    if setting.key == AUTO_OFFSET_RESET:
+        return check_auto_offset_reset(text)
     if setting.kind is not Kind.LIST:
         _check_choice(setting, text)
         return text

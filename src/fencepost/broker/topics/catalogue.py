@@ -39,6 +39,7 @@ from fencepost.broker.topics.directories import (
 __all__ = [
     "CLUSTER_METADATA",
     "CONSUMER_OFFSETS",
+    "SHARE_GROUP_STATE",
     "TRANSACTION_STATE",
     "Partition",
     "Topic",
@@ -52,13 +53,16 @@ __all__ = [
 CLUSTER_METADATA = "__cluster_metadata"  # Kafka's own log of metadata: there is none here, and nobody may have the name
 CONSUMER_OFFSETS = "__consumer_offsets"
 TRANSACTION_STATE = "__transaction_state"
+SHARE_GROUP_STATE = "__share_group_state"
 _INTERNAL_CONFIGS = {
     CONSUMER_OFFSETS: {"cleanup.policy": "compact", "segment.bytes": "104857600"},
     TRANSACTION_STATE: {"cleanup.policy": "compact", "segment.bytes": "104857600"},
+    SHARE_GROUP_STATE: {"cleanup.policy": "compact", "segment.bytes": "104857600"},
 }
 _INTERNAL_PARTITIONS = {
     CONSUMER_OFFSETS: "offsets.topic.num.partitions",
     TRANSACTION_STATE: "transaction.state.log.num.partitions",
+    SHARE_GROUP_STATE: "share.coordinator.state.topic.num.partitions",
 }
 
 # An internal topic is read whole at every start, and its last segment is never compacted: small ones make it short.

@@ -1,4 +1,4 @@
-"""ListGroups, v0-5: the groups, from v4 on by state, from v5 on by type ("classic", "consumer")."""
+"""ListGroups, v0-5: the groups, from v4 on by state, from v5 on by type ("classic", "consumer", "share")."""
 
 from __future__ import annotations
 

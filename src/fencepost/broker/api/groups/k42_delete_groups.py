@@ -13,6 +13,10 @@ def _handle(call: Call, now_ms: int, request: DeleteGroupsRequest) -> None:
     """Remove the groups, and reply when that is durable."""
     groups = call.core.groups
     result = groups.coordinator.delete_groups(request.groups_names)
+    shares = call.core.shares
+    for deleted in result.reply:
+        if not deleted.error_code:
+            shares.forget(now_ms, [key for key, _ in shares.of_group(deleted.group_id)])
     results = [
         DeletableGroupResult(group_id=deleted.group_id, error_code=deleted.error_code) for deleted in result.reply
     ]

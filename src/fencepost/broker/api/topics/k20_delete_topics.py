@@ -52,6 +52,7 @@ def _delete(call: Call, now_ms: int, doomed: Collection[Topic]) -> None:
         for partition in topic.partitions:
             core.advanced(partition)
         core.groups.topic_deleted(now_ms, topic.name, len(topic.partitions))
+        core.shares.topic_deleted(now_ms, topic.partitions)
 
 
 def _unclear(name: str | None, topic_id: UUID | None) -> DeletableTopicResult:

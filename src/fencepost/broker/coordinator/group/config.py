@@ -11,7 +11,7 @@ _NAME_CHARACTERS: Final = 1_000  # of a client in the ids of its members
 
 
 class MemberTiming(NamedTuple):
-    """How long a consumer group waits to hear of a member, and how often a member is to be heard of."""
+    """How long a consumer or share group waits to hear of a member, and how often a member is to be heard of."""
 
     session_timeout_ms: int
     heartbeat_interval_ms: int
@@ -26,9 +26,9 @@ class GroupConfig:
 
     `max_groups` is not Kafka's: so many groups are remembered. `initial_rebalance_delay_ms` is 0 (Kafka: 3000): tests
     and notebooks want their first assignment at once. `new_member_join_timeout_ms` is a constant in Kafka (five
-    minutes). Names with `consumer_` are for consumer groups (KIP-848); `migration_policy` (disabled, upgrade,
-    downgrade, bidirectional) says whether a group with members may change its protocol; upgrades are to the consumer
-    one. The first of `consumer_assignors` is the default.
+    minutes). Names with `consumer_` are for consumer groups (KIP-848), with `share_` for share groups (KIP-932);
+    `migration_policy` (disabled, upgrade, downgrade, bidirectional) says whether a group with members may change its
+    protocol; upgrades are to the consumer one. The first of `consumer_assignors` is the default.
     """
 
     max_groups: int = 2**31 - 1
@@ -41,6 +41,7 @@ class GroupConfig:
     consumer_timing: MemberTiming = _DEFAULT_TIMING
     migration_policy: str = "bidirectional"
     consumer_max_size: int = 2**31 - 1
+    share_max_size: int = 200
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
     offset_metadata_max_bytes: int = 4096
     offsets_retention_ms: int = 7 * 24 * 3_600_000

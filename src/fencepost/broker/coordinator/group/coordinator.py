@@ -36,8 +36,7 @@ from fencepost.broker.coordinator.group.classic.rebalance import Out
 from fencepost.broker.coordinator.group.classic.states import GroupState
 from fencepost.broker.coordinator.group.config import GroupConfig, MemberTiming
 from fencepost.broker.coordinator.group.consumer import decide as consumer_decide
-from fencepost.broker.coordinator.group.consumer.decide import Refusal
-from fencepost.broker.coordinator.group.consumer.draft import Topics, tombstones
+from fencepost.broker.coordinator.group.consumer.draft import tombstones
 from fencepost.broker.coordinator.group.consumer.group import ConsumerGroup
 from fencepost.broker.coordinator.group.consumer.membership import ConsumerGroups
 from fencepost.broker.coordinator.group.consumer.migration import all_classic, to_classic
@@ -52,6 +51,7 @@ from fencepost.broker.coordinator.group.requests import (
     DeletedGroup,
     DescribedConsumerGroup,
     DescribedGroup,
+    DescribedShareGroup,
     FetchedOffsets,
     FetchOffsets,
     GroupResult,
@@ -63,19 +63,27 @@ from fencepost.broker.coordinator.group.requests import (
     ListedGroup,
     OffsetsDeleted,
     PartitionError,
+    Refusal,
+    ShareHeartbeat,
     Sync,
     Synced,
     Token,
 )
+from fencepost.broker.coordinator.group.share.group import ShareGroup
+from fencepost.broker.coordinator.group.share.membership import ShareGroups
+from fencepost.broker.coordinator.group.share.membership import check_request as check_share_request
+from fencepost.broker.coordinator.group.topics import Topics
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.consumer_group_log import TopicIdPartition
 from fencepost.protocol.logs.offsets_log import GroupMetadataKey, GroupMetadataValue
+from fencepost.protocol.logs.share_group_log import ShareGroupKey, ShareGroupValue
 
 __all__ = ["GroupCoordinator"]
 
 _FIRST_COMMIT_THAT_KNOWS_69 = 9
 _FIRST_SYNC_THAT_NAMES_ITS_PROTOCOL = 5
 _OFFSETS = Deadline(DeadlineKind.OFFSETS)
+_OF_WRITTEN_MEMBERS = (DeadlineKind.CONSUMER_SESSION, DeadlineKind.REVOCATION, DeadlineKind.SHARE_SESSION)
 _DISABLED = "disabled"
 _MAY_UPGRADE = ("upgrade", "bidirectional")
 _MAY_DOWNGRADE = ("downgrade", "bidirectional")
@@ -85,8 +93,8 @@ class GroupCoordinator:
     """Groups and their offsets.
 
     `new_uuid` gives the unique part of a member id, `topics` tells what there is, `timing` what holds for the members
-    of a consumer group; without it, the config's holds for all. `refused(now_ms, group_id)` is told of a group that
-    there is no room for.
+    of a consumer group, `share_timing` for those of a share group; without it, the config's holds for all.
+    `refused(now_ms, group_id)` is told of a group that there is no room for.
     """
 
     def __init__(
@@ -96,6 +104,7 @@ class GroupCoordinator:
         topics: Topics,
         timing: Callable[[str], MemberTiming] | None = None,
         refused: Callable[[int, str], None] = lambda _now_ms, _group_id: None,
+        share_timing: Callable[[str], MemberTiming] | None = None,
     ) -> None:
         self._config = config
         self._refused = refused
@@ -107,6 +116,7 @@ class GroupCoordinator:
         self._consumer = ConsumerGroups(
             config, self._store, self._deadlines, new_uuid, topics, timing, self._member_left
         )
+        self._share = ShareGroups(config, self._store, self._deadlines, topics, share_timing)
 
     # The log
 
@@ -137,6 +147,7 @@ class GroupCoordinator:
         out: GroupResult[None] = GroupResult(None)
         self._classic.load(now_ms, out)
         self._consumer.load(now_ms)
+        self._share.load(now_ms)
         self._deadlines.set(_OFFSETS, now_ms + self._config.offsets_retention_check_interval_ms)
         return out
 
@@ -150,18 +161,21 @@ class GroupCoordinator:
         """Do what is due: end sessions and phases of rebalances, expire offsets."""
         out: GroupResult[None] = GroupResult(None)
         expire = False
-        # A consumer group is only what its records say, so there is one decision about it until these are replayed.
+        # Such a group is only what its records say, so there is one decision about it until these are replayed.
         decided: set[str] = set()
         later: list[Deadline] = []
         for deadline in self._deadlines.pop_due(now_ms):
             if deadline.kind == DeadlineKind.OFFSETS:
                 expire = True
-            elif deadline.kind in (DeadlineKind.CONSUMER_SESSION, DeadlineKind.REVOCATION):
+            elif deadline.kind in _OF_WRITTEN_MEMBERS:
                 if deadline.group_id in decided:
                     later.append(deadline)
                     continue
                 decided.add(deadline.group_id)
-                self._consumer.on_deadline(now_ms, deadline, out)
+                if deadline.kind == DeadlineKind.SHARE_SESSION:
+                    self._share.on_deadline(deadline, out)
+                else:
+                    self._consumer.on_deadline(now_ms, deadline, out)
             else:
                 self._classic.on_deadline(now_ms, deadline, out)
         for deadline in later:
@@ -192,7 +206,8 @@ class GroupCoordinator:
             error = ErrorCode.POLICY_VIOLATION
         consumer_group = self._consumer.find(request.group_id)
         mixed = consumer_group is not None and bool(consumer_group.members)
-        if not error and mixed and self._config.migration_policy == _DISABLED:
+        shared = self._share.find(request.group_id) is not None
+        if not error and (shared or (mixed and self._config.migration_policy == _DISABLED)):
             error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if error:
             out.replies.append((token, Joined(error_code=error, member_id=request.member_id)))
@@ -247,10 +262,11 @@ class GroupCoordinator:
         out = GroupResult(ConsumerHeartbeatReply())
         refusal = consumer_decide.check_request(request, self._config.consumer_assignors)
         classic = self._classic.find(request.group_id)
-        if refusal is None and classic is not None and request.member_epoch != 0:
+        shared = self._share.find(request.group_id) is not None
+        if refusal is None and (shared or (classic is not None and request.member_epoch != 0)):
             refusal = _not_a_consumer_group(request.group_id)
         if refusal is None and request.member_epoch == 0 and not self._has_room(now_ms, request.group_id):
-            refusal = Refusal(ErrorCode.POLICY_VIOLATION, f"There are {len(self._store)} groups already (max.groups).")
+            refusal = self._no_room()
         if refusal is not None:
             out.reply = _refused(refusal)
         elif classic is not None and classic.state != GroupState.EMPTY:
@@ -260,6 +276,45 @@ class GroupCoordinator:
                 out.records.append(GroupRecord(GroupMetadataKey(request.group_id), None))
             out.reply = self._consumer.heartbeat(now_ms, request, out)
         return out
+
+    def share_heartbeat(self, now_ms: int, request: ShareHeartbeat) -> GroupResult[ConsumerHeartbeatReply]:
+        """ShareGroupHeartbeat v1 (KIP-932), joins and leaves included."""
+        out = GroupResult(ConsumerHeartbeatReply())
+        refusal = check_share_request(request)
+        if refusal is None and self._is_of_another_kind(request.group_id):
+            refusal = Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} is not a share group.")
+        if refusal is None and request.member_epoch == 0 and not self._has_room(now_ms, request.group_id):
+            refusal = self._no_room()
+        out.reply = self._share.heartbeat(now_ms, request, out) if refusal is None else _refused(refusal)
+        return out
+
+    def describe_share_group(self, group_id: str) -> DescribedShareGroup:
+        """ShareGroupDescribe v1, one group."""
+        return self._share.describe(group_id, exists_otherwise=self._is_of_another_kind(group_id))
+
+    def make_share_group(self, now_ms: int, group_id: str) -> GroupResult[Refusal | None]:
+        """AlterShareGroupOffsets v0: a share group without members, made if there is none; or why it cannot be had."""
+        out: GroupResult[Refusal | None] = GroupResult(None)
+        group = self._share.find(group_id)
+        if self._is_of_another_kind(group_id):
+            out.reply = Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group.")
+        elif group is not None and group.members:
+            out.reply = Refusal(ErrorCode.NON_EMPTY_GROUP, f"Group {group_id} is not empty.")
+        elif group is None and not self._has_room(now_ms, group_id):
+            out.reply = self._no_room()
+        elif group is None:
+            out.records.append(GroupRecord(ShareGroupKey(group_id), ShareGroupValue(0)))
+        return out
+
+    def share_group(self, group_id: str) -> ShareGroup | None:
+        """The share group of that id."""
+        return self._share.find(group_id)
+
+    def _is_of_another_kind(self, group_id: str) -> bool:
+        return self._consumer.find(group_id) is not None or self._classic.find(group_id) is not None
+
+    def _no_room(self) -> Refusal:
+        return Refusal(ErrorCode.POLICY_VIOLATION, f"There are {len(self._store)} groups already (max.groups).")
 
     def _upgrade(
         self, now_ms: int, request: ConsumerHeartbeat, classic: Group, out: GroupResult[ConsumerHeartbeatReply]
@@ -303,7 +358,7 @@ class GroupCoordinator:
 
     def commit_offsets(self, now_ms: int, request: CommitOffsets) -> GroupResult[list[PartitionError]]:
         """OffsetCommit v2-10. An empty group id is allowed, as Kafka has always done."""
-        done = self._commit_in_consumer_group(now_ms, request)
+        done = self._commit_elsewhere(now_ms, request)
         if done is not None:
             return done
         group = self._classic.find(request.group_id)
@@ -323,7 +378,7 @@ class GroupCoordinator:
         self, now_ms: int, request: CommitTransactionalOffsets
     ) -> GroupResult[list[PartitionError]]:
         """TxnOffsetCommit v0-5. Below v3 there is neither member nor generation: leave them at their defaults."""
-        done = self._commit_in_consumer_group(now_ms, request)
+        done = self._commit_elsewhere(now_ms, request)
         if done is not None:
             return done
         group = self._classic.find(request.group_id)
@@ -394,6 +449,10 @@ class GroupCoordinator:
                 if not error:
                     out.records.extend(offsets.delete_all(self._store, group_id))
                     self._consumer.delete(consumer_group, out)
+            elif (share_group := self._share.find(group_id)) is not None:
+                error = ErrorCode.NON_EMPTY_GROUP if share_group.members else ErrorCode.NONE
+                if not error:
+                    self._share.delete(share_group, out)
             elif group is None:
                 error = ErrorCode.GROUP_ID_NOT_FOUND
             elif group.state != GroupState.EMPTY:
@@ -409,17 +468,21 @@ class GroupCoordinator:
         """DescribeGroups v0-6, one group. One that does not exist is Dead, and from v6 (KIP-1043) also an error."""
         group = self._classic.find(group_id)
         if group is None:
-            return views.describe_missing(group_id, api_version, self._consumer.find(group_id) is not None)
+            other = self._consumer.find(group_id) is not None or self._share.find(group_id) is not None
+            return views.describe_missing(group_id, api_version, other)
         return views.describe(group, self._store.groups.get(group_id))
 
     def list_groups(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[ListedGroup]:
         """ListGroups v0-5. Filters ignore case; an empty one lets everything through, an unknown name nothing."""
         classic = [group for group_id in self._classic.ids() if (group := self._classic.find(group_id)) is not None]
-        return views.list_groups(classic, self._store.consumer_groups.values(), states, types)
+        return views.list_groups(
+            classic, self._store.consumer_groups.values(), self._store.share_groups.values(), states, types
+        )
 
     def describe_consumer_group(self, group_id: str) -> DescribedConsumerGroup:
         """ConsumerGroupDescribe v0-1, one group."""
-        return self._consumer.describe(group_id, exists_otherwise=self._classic.find(group_id) is not None)
+        other = self._classic.find(group_id) is not None or self._share.find(group_id) is not None
+        return self._consumer.describe(group_id, exists_otherwise=other)
 
     def snapshot(self) -> object:
         """The persisted half as a value that can be compared."""
@@ -439,6 +502,15 @@ class GroupCoordinator:
 
     def _ids(self) -> list[str]:
         return [*self._classic.ids(), *self._store.consumer_groups]
+
+    def _commit_elsewhere(
+        self, now_ms: int, request: CommitOffsets | CommitTransactionalOffsets
+    ) -> GroupResult[list[PartitionError]] | None:
+        """A consumer group's commit, or the refusal of a share group, which commits nothing. None: it is neither."""
+        if self._share.find(request.group_id) is not None:
+            code = ErrorCode.GROUP_ID_NOT_FOUND
+            return GroupResult([PartitionError(wanted.topic, wanted.partition, code) for wanted in request.offsets])
+        return self._commit_in_consumer_group(now_ms, request)
 
     def _commit_in_consumer_group(
         self,

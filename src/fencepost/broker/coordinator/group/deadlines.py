@@ -17,6 +17,7 @@ class DeadlineKind(IntEnum):
     OFFSETS = 3  # the pause between two looks for expired offsets
     CONSUMER_SESSION = 4  # a member of a consumer group
     REVOCATION = 5  # the time such a member has to give partitions back
+    SHARE_SESSION = 6  # a member of a share group
 
 
 class Deadline(NamedTuple):

@@ -25,6 +25,14 @@ from fencepost.protocol.logs.offsets_log import (
     encode_key,
     encode_offset_value,
 )
+from fencepost.protocol.logs.share_group_log import (
+    ShareGroupLogKey,
+    ShareGroupLogValue,
+    decode_share_group_key,
+    decode_share_group_value,
+    encode_share_group_key,
+    encode_share_group_value,
+)
 
 __all__ = ["GroupRecord"]
 
@@ -37,8 +45,8 @@ class GroupRecord:
     commit marker.
     """
 
-    key: OffsetCommitKey | GroupMetadataKey | ConsumerGroupLogKey
-    value: OffsetCommitValue | GroupMetadataValue | ConsumerGroupLogValue | None
+    key: OffsetCommitKey | GroupMetadataKey | ConsumerGroupLogKey | ShareGroupLogKey
+    value: OffsetCommitValue | GroupMetadataValue | ConsumerGroupLogValue | ShareGroupLogValue | None
     producer_id: int = -1
     producer_epoch: int = -1
 
@@ -57,6 +65,8 @@ class GroupRecord:
         key, value = self.key, self.value
         if isinstance(key, OffsetCommitKey | GroupMetadataKey):
             encoded_key = encode_key(key)
+        elif isinstance(key, ShareGroupLogKey):
+            encoded_key = encode_share_group_key(key)
         else:
             encoded_key = encode_consumer_group_key(key)
         if value is None:
@@ -65,18 +75,23 @@ class GroupRecord:
             return encoded_key, encode_offset_value(value)
         if isinstance(value, GroupMetadataValue):
             return encoded_key, encode_group_value(value)
+        if isinstance(value, ShareGroupLogValue):
+            return encoded_key, encode_share_group_value(value)
         return encoded_key, encode_consumer_group_value(value)
 
     @classmethod
     def decode(
         cls, key: bytes | memoryview, value: bytes | memoryview | None, producer_id: int = -1, producer_epoch: int = -1
     ) -> GroupRecord | None:
-        """The record as it was read from the log; None for one of a type that is not ours (share, streams groups).
+        """The record as it was read from the log; None for one of a type that is not ours (streams groups).
 
         Give the producer id only if the batch is transactional. Raises MalformedMessage for bytes that are no record.
         """
         typed_key = decode_key(key)
         if isinstance(typed_key, UnknownKey):
+            share_key = decode_share_group_key(key)
+            if share_key is not None:
+                return cls(share_key, None if value is None else decode_share_group_value(share_key, value))
             newer_key = decode_consumer_group_key(key)
             if newer_key is None:
                 return None

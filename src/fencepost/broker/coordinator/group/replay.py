@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from fencepost.broker.coordinator.group.consumer.group import ConsumerGroup
 from fencepost.broker.coordinator.group.records import GroupRecord
+from fencepost.broker.coordinator.group.share.group import ShareGroup
 from fencepost.broker.coordinator.partitioning import coordinator_partition
 from fencepost.protocol.logs.consumer_group_log import ConsumerGroupKey, ConsumerGroupLogKey, ConsumerGroupLogValue
 from fencepost.protocol.logs.offsets_log import (
@@ -25,6 +26,7 @@ from fencepost.protocol.logs.offsets_log import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
+from fencepost.protocol.logs.share_group_log import ShareGroupKey, ShareGroupLogKey, ShareGroupLogValue
 
 __all__ = ["GroupStore", "MismatchedRecord", "StoredGroup", "StoredOffset", "TopicPartition"]
 
@@ -63,12 +65,21 @@ _Pending = dict[OffsetCommitKey, StoredOffset]
 class GroupStore:
     """Groups, committed offsets and pending offsets. `offsets_topic_partitions` is that of `__consumer_offsets`."""
 
-    __slots__ = ("_offsets_topic_partitions", "_pending", "_pending_by_group", "committed", "consumer_groups", "groups")
+    __slots__ = (
+        "_offsets_topic_partitions",
+        "_pending",
+        "_pending_by_group",
+        "committed",
+        "consumer_groups",
+        "groups",
+        "share_groups",
+    )
 
     def __init__(self, offsets_topic_partitions: int) -> None:
         self._offsets_topic_partitions = offsets_topic_partitions
         self.groups: dict[str, StoredGroup] = {}  # classic ones, and those that have nothing but offsets
         self.consumer_groups: dict[str, ConsumerGroup] = {}
+        self.share_groups: dict[str, ShareGroup] = {}
         self.committed: dict[str, dict[TopicPartition, StoredOffset]] = {}
         # A marker is written to each partition of __consumer_offsets that a transaction touched, and ends it only
         # there.
@@ -76,10 +87,10 @@ class GroupStore:
         self._pending_by_group: dict[str, dict[TopicPartition, set[int]]] = {}
 
     def __contains__(self, group_id: str) -> bool:
-        return group_id in self.groups or group_id in self.consumer_groups
+        return group_id in self.groups or group_id in self.consumer_groups or group_id in self.share_groups
 
     def __len__(self) -> int:
-        return len(self.groups) + len(self.consumer_groups)
+        return len(self.groups) + len(self.consumer_groups) + len(self.share_groups)
 
     def set_offsets_topic_partitions(self, count: int) -> None:
         """How many partitions `__consumer_offsets` really has. Raises ValueError once offsets pend."""
@@ -92,6 +103,8 @@ class GroupStore:
         key, value = record.key, record.value
         if isinstance(key, GroupMetadataKey):
             self._replay_group(key, value)
+        elif isinstance(key, ShareGroupLogKey):
+            self._replay_share_group(key, value)
         elif not isinstance(key, OffsetCommitKey):
             self._replay_consumer_group(key, value)
         elif value is None:
@@ -132,6 +145,7 @@ class GroupStore:
         """Everything the store holds, as a value that can be compared with another store's."""
         groups: dict[str, object] = {group_id: stored.value for group_id, stored in self.groups.items()}
         groups.update({group_id: group.snapshot() for group_id, group in self.consumer_groups.items()})
+        groups.update({group_id: group.snapshot() for group_id, group in self.share_groups.items()})
         committed = {group_id: dict(offsets) for group_id, offsets in self.committed.items() if offsets}
         return groups, committed, {owner: dict(pending) for owner, pending in self._pending.items()}
 
@@ -153,6 +167,14 @@ class GroupStore:
             self.groups.pop(key.group_id, None)
             group = self.consumer_groups[key.group_id] = ConsumerGroup(key.group_id)
         if not isinstance(value, ConsumerGroupLogValue | None) or not group.replay(key, value):
+            raise MismatchedRecord(f"{key} with {value}")
+
+    def _replay_share_group(self, key: ShareGroupLogKey, value: object) -> None:
+        if value is None and isinstance(key, ShareGroupKey):
+            self.share_groups.pop(key.group_id, None)
+            return
+        group = self.share_groups.setdefault(key.group_id, ShareGroup(key.group_id))
+        if not isinstance(value, ShareGroupLogValue | None) or not group.replay(key, value):
             raise MismatchedRecord(f"{key} with {value}")
 
     def _replay_offset(self, key: OffsetCommitKey, value: OffsetCommitValue, record: GroupRecord, offset: int) -> None:

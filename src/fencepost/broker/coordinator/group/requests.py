@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 from uuid import UUID
 
 from fencepost.broker.coordinator.group.consumer.group import ConsumerMember
 from fencepost.broker.coordinator.group.records import GroupRecord
+from fencepost.broker.coordinator.group.share.group import ShareMember
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.consumer_group_log import TopicIdPartition
 
@@ -26,6 +27,7 @@ __all__ = [
     "DescribedConsumerMember",
     "DescribedGroup",
     "DescribedMember",
+    "DescribedShareGroup",
     "FetchOffsets",
     "FetchedOffset",
     "FetchedOffsets",
@@ -42,6 +44,8 @@ __all__ = [
     "OffsetsDeleted",
     "PartitionError",
     "PartitionOffset",
+    "Refusal",
+    "ShareHeartbeat",
     "Sync",
     "Synced",
     "Token",
@@ -148,8 +152,28 @@ class ConsumerHeartbeat:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShareHeartbeat:
+    """ShareGroupHeartbeat. None is what it is on the wire: unchanged since the last one."""
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+    rack_id: str | None = None
+    topic_names: Sequence[str] | None = None
+    client_id: str = ""
+    client_host: str = ""
+
+
+class Refusal(NamedTuple):
+    """Why a heartbeat is refused."""
+
+    error_code: ErrorCode
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerHeartbeatReply:
-    """The answer to a ConsumerHeartbeat; without `assignment`, what the member has is unchanged."""
+    """The answer to a ConsumerHeartbeat or a ShareHeartbeat; without `assignment`, what the member has is unchanged."""
 
     error_code: ErrorCode = ErrorCode.NONE
     error_message: str | None = None
@@ -344,6 +368,18 @@ class DescribedConsumerGroup:
     assignment_epoch: int = 0
     assignor: str = ""
     members: Sequence[DescribedConsumerMember] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedShareGroup:
+    """A group as ShareGroupDescribe shows it."""
+
+    group_id: str
+    error_code: ErrorCode = ErrorCode.NONE
+    error_message: str | None = None
+    state: str = ""
+    epoch: int = 0
+    members: Sequence[ShareMember] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,13 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from fencepost.broker.coordinator.group.consumer.draft import Draft
 from fencepost.broker.coordinator.group.consumer.group import AWAY_EPOCH, LEAVE_EPOCH, ConsumerGroup, ConsumerMember
 from fencepost.broker.coordinator.group.consumer.reconciliation import reconcile, step_out
 from fencepost.broker.coordinator.group.consumer.states import MemberEvent, MemberState, member_step
-from fencepost.broker.coordinator.group.requests import ConsumerHeartbeat
+from fencepost.broker.coordinator.group.requests import ConsumerHeartbeat, Refusal
 from fencepost.broker.coordinator.re2 import InvalidPattern, compile_pattern
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.consumer_group_log import (
@@ -32,7 +31,6 @@ from fencepost.protocol.logs.consumer_group_log import (
 )
 
 __all__ = [
-    "Refusal",
     "check_commit",
     "check_fetch",
     "check_request",
@@ -46,13 +44,6 @@ __all__ = [
 
 _FIRST_WITH_OWN_MEMBER_ID = 1
 _FIRST_COMMIT_WITH_MEMBER_EPOCHS = 9
-
-
-class Refusal(NamedTuple):
-    """Why a request is refused."""
-
-    error_code: ErrorCode
-    message: str
 
 
 def check_request(request: ConsumerHeartbeat, assignors: Sequence[str]) -> Refusal | None:

@@ -6,15 +6,13 @@ caller replays the records.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from hashlib import blake2b
-from typing import Protocol
-from uuid import UUID
+from collections.abc import Callable, Sequence
 
 from fencepost.broker.coordinator.group.consumer.assignors import ASSIGNORS, Assignee
 from fencepost.broker.coordinator.group.consumer.group import ConsumerGroup, ConsumerMember
 from fencepost.broker.coordinator.group.consumer.states import MemberEvent, MemberState, member_step
 from fencepost.broker.coordinator.group.records import GroupRecord
+from fencepost.broker.coordinator.group.topics import Topics, metadata_hash
 from fencepost.broker.coordinator.re2 import compile_pattern
 from fencepost.protocol.logs.consumer_group_log import (
     ConsumerGroupKey,
@@ -31,24 +29,7 @@ from fencepost.protocol.logs.consumer_group_log import (
     TargetValue,
 )
 
-__all__ = ["Draft", "Topics", "tombstones"]
-
-
-class Topics(Protocol):
-    """The topics that there are. `version` is another one whenever anything about them has changed."""
-
-    @property
-    def version(self) -> int:
-        """Which state of the topics this is."""
-
-    def names(self) -> Iterable[str]:
-        """All topics."""
-
-    def find(self, name: str) -> tuple[UUID, int] | None:
-        """A topic's id and its number of partitions."""
-
-    def name_of(self, topic_id: UUID) -> str | None:
-        """The topic of that id."""
+__all__ = ["Draft", "tombstones"]
 
 
 class Draft:
@@ -103,7 +84,7 @@ class Draft:
 
     def next_epoch(self, *, forced: bool) -> None:
         """Raise the group's epoch if `forced`, or if its topics are not what they were."""
-        digest = self._metadata_hash()
+        digest = metadata_hash(self._topics, self._subscribed())
         if forced or digest != self.group.metadata_hash:
             value = ConsumerGroupValue(self.group.epoch + 1, digest)
             self.write(ConsumerGroupKey(self.group.group_id), value)
@@ -136,17 +117,6 @@ class Draft:
         for member in self.group.members.values():
             names |= self.group.topics_of(member.wants)
         return names
-
-    def _metadata_hash(self) -> int:
-        """A number that stands for the subscribed topics as they are; 0 if there are none."""
-        found: Mapping[str, tuple[UUID, int] | None] = {name: self._topics.find(name) for name in self._subscribed()}
-        known = sorted((name, topic) for name, topic in found.items() if topic is not None)
-        if not known:
-            return 0
-        digest = blake2b(digest_size=8)
-        for name, (topic_id, count) in known:
-            digest.update(topic_id.bytes + count.to_bytes(4, "big") + name.encode() + b"\0")
-        return int.from_bytes(digest.digest(), "big", signed=True)
 
 
 def tombstones(group: ConsumerGroup) -> list[GroupRecord]:

@@ -13,8 +13,7 @@ from fencepost.broker.coordinator.deadlines import Deadlines
 from fencepost.broker.coordinator.group.classic.rebalance import Out
 from fencepost.broker.coordinator.group.config import GroupConfig, MemberTiming, new_member_id
 from fencepost.broker.coordinator.group.consumer import decide
-from fencepost.broker.coordinator.group.consumer.decide import Refusal
-from fencepost.broker.coordinator.group.consumer.draft import Draft, Topics, tombstones
+from fencepost.broker.coordinator.group.consumer.draft import Draft, tombstones
 from fencepost.broker.coordinator.group.consumer.group import AWAY_EPOCH, LEAVE_EPOCH, ConsumerGroup, ConsumerMember
 from fencepost.broker.coordinator.group.consumer.migration import (
     check_classic,
@@ -38,10 +37,12 @@ from fencepost.broker.coordinator.group.requests import (
     Leave,
     Left,
     LeftMember,
+    Refusal,
     Sync,
     Synced,
     Token,
 )
+from fencepost.broker.coordinator.group.topics import Topics
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.offsets_log import GroupMetadataValue
 

@@ -1,0 +1,75 @@
+"""ShareGroupHeartbeat, v1 (KIP-932): join, stay in and leave a share group.
+
+Answered when what the answer tells is durable. A member that leaves gives back what it was handed out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from uuid import UUID
+
+from fencepost.broker.api.handler import Handler
+from fencepost.broker.connection import Call
+from fencepost.broker.coordinator.group.requests import ShareHeartbeat
+from fencepost.broker.security.acls import Operation, ResourceType
+from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.logs.consumer_group_log import TopicIdPartition
+from fencepost.protocol.messages.share_group_heartbeat import (
+    Assignment,
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+    TopicPartitions,
+)
+
+__all__ = ["HANDLER"]
+
+
+def _handle(call: Call, now_ms: int, request: ShareGroupHeartbeatRequest) -> None:
+    """Hand the heartbeat to the coordinator."""
+    groups = call.core.groups
+    heartbeat = ShareHeartbeat(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        member_epoch=request.member_epoch,
+        rack_id=request.rack_id,
+        topic_names=request.subscribed_topic_names,
+        client_id=call.client_id,
+        client_host=f"/{call.connection.peer[0]}",
+    )
+    result = groups.coordinator.share_heartbeat(now_ms, heartbeat)
+    reply = result.reply
+    response = ShareGroupHeartbeatResponse(
+        error_code=reply.error_code,
+        error_message=reply.error_message,
+        member_id=reply.member_id,
+        member_epoch=reply.member_epoch,
+        heartbeat_interval_ms=reply.heartbeat_interval_ms,
+        assignment=None if reply.assignment is None else _assignment(reply.assignment),
+    )
+    refused = groups.apply(now_ms, result, lambda: call.reply(response))
+    if refused:
+        call.reply(ShareGroupHeartbeatResponse(error_code=refused))
+
+
+def _assignment(partitions: Iterable[TopicIdPartition]) -> Assignment:
+    by_topic: dict[UUID, list[int]] = {}
+    for topic_id, index in sorted(partitions):
+        by_topic.setdefault(topic_id, []).append(index)
+    return Assignment(
+        topic_partitions=[TopicPartitions(topic_id=topic_id, partitions=found) for topic_id, found in by_topic.items()]
+    )
+
+
+def _authorize(call: Call, request: ShareGroupHeartbeatRequest) -> ShareGroupHeartbeatResponse | None:
+    """Every topic that is named has to be visible."""
+    names = request.subscribed_topic_names or ()
+    if all(call.may(Operation.DESCRIBE, ResourceType.TOPIC, name) for name in names):
+        return None
+    return ShareGroupHeartbeatResponse(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+
+def _refuse(call: Call, code: int) -> ShareGroupHeartbeatResponse:
+    return ShareGroupHeartbeatResponse(error_code=code)
+
+
+HANDLER = Handler(_handle, authorize=_authorize, refuse=_refuse)

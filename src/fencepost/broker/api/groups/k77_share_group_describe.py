@@ -1,0 +1,79 @@
+"""ShareGroupDescribe, v1 (KIP-932): state, epoch and members of share groups."""
+
+from __future__ import annotations
+
+from fencepost.broker.api.handler import Handler
+from fencepost.broker.connection import Call
+from fencepost.broker.coordinator.group.share.assignor import ASSIGNOR_NAME
+from fencepost.broker.coordinator.group.share.group import ShareMember
+from fencepost.broker.security.acls import Operation, ResourceType
+from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.messages.share_group_describe import (
+    Assignment,
+    DescribedGroup,
+    Member,
+    ShareGroupDescribeRequest,
+    ShareGroupDescribeResponse,
+    TopicPartitions,
+)
+
+__all__ = ["HANDLER"]
+
+_NOT_ASKED = -(2**31)
+
+
+def _handle(call: Call, now_ms: int, request: ShareGroupDescribeRequest) -> ShareGroupDescribeResponse:
+    """Describe each group."""
+    operations = request.include_authorized_operations
+    return ShareGroupDescribeResponse(groups=[_describe(call, group_id, operations) for group_id in request.group_ids])
+
+
+def _describe(call: Call, group_id: str, operations: bool) -> DescribedGroup:
+    if not group_id:
+        return DescribedGroup(error_code=ErrorCode.INVALID_GROUP_ID, group_id=group_id)
+    found = call.core.groups.coordinator.describe_share_group(group_id)
+    return DescribedGroup(
+        error_code=found.error_code,
+        error_message=found.error_message,
+        group_id=group_id,
+        group_state=found.state,
+        group_epoch=found.epoch,
+        assignment_epoch=found.epoch,
+        assignor_name="" if found.error_code else ASSIGNOR_NAME,
+        members=[_member(call, member) for member in found.members],
+        authorized_operations=call.operations(ResourceType.GROUP, group_id)
+        if operations and not found.error_code
+        else _NOT_ASKED,
+    )
+
+
+def _member(call: Call, member: ShareMember) -> Member:
+    by_topic: dict[str, TopicPartitions] = {}
+    for topic_id, index in sorted(member.assigned):
+        topic = call.core.topics.by_id(topic_id)
+        if topic is not None:
+            shown = by_topic.setdefault(topic.name, TopicPartitions(topic_id=topic_id, topic_name=topic.name))
+            shown.partitions = [*shown.partitions, index]
+    return Member(
+        member_id=member.member_id,
+        rack_id=member.wants.rack_id,
+        member_epoch=member.epoch,
+        client_id=member.wants.client_id,
+        client_host=member.wants.client_host,
+        subscribed_topic_names=member.wants.topic_names,
+        assignment=Assignment(topic_partitions=list(by_topic.values())),
+    )
+
+
+def _hide_topics(call: Call, response: ShareGroupDescribeResponse) -> ShareGroupDescribeResponse:
+    """A group is shown as a whole, so not to those who may not see all of its topics."""
+    for group in response.groups:
+        names = {name for member in group.members for name in member.subscribed_topic_names}
+        if not all(call.may(Operation.DESCRIBE, ResourceType.TOPIC, name) for name in sorted(names)):
+            group.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            group.error_message = "The group uses topics that the client may not describe."
+            group.members = ()
+    return response
+
+
+HANDLER = Handler(_handle, hide=_hide_topics)

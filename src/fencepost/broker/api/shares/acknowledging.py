@@ -1,0 +1,96 @@
+"""What members say of records that they were handed out: with ShareFetch, or by itself with ShareAcknowledge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol
+from uuid import UUID
+
+from fencepost.broker.api.common import find_partition
+from fencepost.broker.connection import Call
+from fencepost.broker.security.acls import Operation, ResourceType
+from fencepost.broker.share.share_partition import Acknowledgement
+from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.logs.consumer_group_log import TopicIdPartition
+from fencepost.protocol.logs.share_state_log import ShareStateKey
+
+__all__ = ["Said", "acknowledge", "member_error"]
+
+_RENEW = 4
+_FIRST_WITH_RENEWAL = 2
+_ZERO = UUID(int=0)
+_LONGEST_MEMBER_ID = 36
+
+
+class Batch(Protocol):
+    """As both requests have it."""
+
+    first_offset: int
+    last_offset: int
+    acknowledge_types: Sequence[int]
+
+
+class Said(NamedTuple):
+    """What is said of one partition."""
+
+    topic_id: UUID | None
+    partition: int
+    batches: Sequence[Batch]
+
+    @property
+    def key(self) -> TopicIdPartition:
+        """The partition."""
+        return TopicIdPartition(self.topic_id or _ZERO, self.partition)
+
+
+def member_error(group_id: str | None, member_id: str | None) -> str | None:
+    """Why nobody can be meant by these, None when somebody can."""
+    if group_id is None:
+        return "Invalid group id in the request."
+    if not member_id or len(member_id) > _LONGEST_MEMBER_ID:
+        return "Invalid member id in the request."
+    return None
+
+
+def acknowledge(
+    call: Call, now_ms: int, group_id: str, member_id: str, said: Iterable[Said], *, renews: bool
+) -> dict[TopicIdPartition, int]:
+    """Do as the member says, partition by partition; the error code of each. Raises OSError.
+
+    `renews`: the request says that there are renewals in it, and nothing is fetched with it.
+    """
+    return {each.key: _one(call, now_ms, group_id, member_id, each, renews) for each in said}
+
+
+def _one(call: Call, now_ms: int, group_id: str, member_id: str, said: Said, renews: bool) -> int:
+    core = call.core
+    partition, code, _ = find_partition(core, None, said.topic_id, said.partition)
+    if code == ErrorCode.UNKNOWN_TOPIC_ID:
+        return code
+    highest = _RENEW if call.version >= _FIRST_WITH_RENEWAL else _RENEW - 1
+    if not _is_valid(said.batches, highest, renews):
+        return ErrorCode.INVALID_REQUEST
+    if not call.may(Operation.READ, ResourceType.TOPIC, core.topic_name(None, said.topic_id) or ""):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if code or partition is None:
+        return code
+    if not said.batches:
+        return ErrorCode.NONE
+    renewable = core.settings.of_group(group_id).flag("share.renew.acknowledge.enable")
+    if not renewable and any(_RENEW in batch.acknowledge_types for batch in said.batches):
+        return ErrorCode.INVALID_RECORD_STATE
+    batches = [Acknowledgement(each.first_offset, each.last_offset, each.acknowledge_types) for each in said.batches]
+    return core.shares.acknowledge(now_ms, ShareStateKey(group_id, *said.key), member_id, batches)
+
+
+def _is_valid(batches: Sequence[Batch], highest: int, renews: bool) -> bool:
+    """Whether the batches are in order, and each has one type, or one for each record."""
+    end = -1
+    for batch in batches:
+        kinds, size = batch.acknowledge_types, batch.last_offset - batch.first_offset + 1
+        if size <= 0 or batch.first_offset < end or len(kinds) not in (1, size):
+            return False
+        if not all(0 <= kind <= highest for kind in kinds) or (_RENEW in kinds and not renews):
+            return False
+        end = batch.last_offset
+    return True

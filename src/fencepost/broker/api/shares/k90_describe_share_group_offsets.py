@@ -1,0 +1,98 @@
+"""DescribeShareGroupOffsets, v0-1 (KIP-932): from where share groups read, and since v1 how much is left (KIP-1226).
+
+What a group has not begun to read, or does not exist, has the offset -1: no error, as with OffsetFetch.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from fencepost.broker.api.handler import Handler
+from fencepost.broker.connection import Call
+from fencepost.broker.security.acls import Operation, ResourceType
+from fencepost.broker.share.share_partition import SharePartition
+from fencepost.broker.share.share_partitions import reads_committed
+from fencepost.broker.topics.catalogue import Topic
+from fencepost.broker.topics.opening import open_log
+from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.logs.share_state_log import ShareStateKey
+from fencepost.protocol.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsRequestTopic,
+    DescribeShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsResponseGroup,
+    DescribeShareGroupOffsetsResponsePartition,
+    DescribeShareGroupOffsetsResponseTopic,
+)
+
+__all__ = ["HANDLER"]
+
+_ZERO = UUID(int=0)
+
+
+def _handle(call: Call, now_ms: int, request: DescribeShareGroupOffsetsRequest) -> DescribeShareGroupOffsetsResponse:
+    """Describe what each group reads."""
+    return DescribeShareGroupOffsetsResponse(groups=[_of_group(call, asked) for asked in request.groups])
+
+
+def _of_group(call: Call, asked: DescribeShareGroupOffsetsRequestGroup) -> DescribeShareGroupOffsetsResponseGroup:
+    topics = _all_topics(call, asked.group_id) if asked.topics is None else asked.topics
+    return DescribeShareGroupOffsetsResponseGroup(
+        group_id=asked.group_id, topics=[_of_topic(call, asked.group_id, topic) for topic in topics]
+    )
+
+
+def _all_topics(call: Call, group_id: str) -> list[DescribeShareGroupOffsetsRequestTopic]:
+    """What the group has begun to read, as far as the client may see it."""
+    by_name: dict[str, list[int]] = {}
+    for key, _ in call.core.shares.of_group(group_id):
+        name = call.core.topic_name(None, key.topic_id)
+        if name is not None and call.may(Operation.DESCRIBE, ResourceType.TOPIC, name, quiet=True):
+            by_name.setdefault(name, []).append(key.partition)
+    return [
+        DescribeShareGroupOffsetsRequestTopic(topic_name=name, partitions=sorted(found))
+        for name, found in sorted(by_name.items())
+    ]
+
+
+def _of_topic(
+    call: Call, group_id: str, asked: DescribeShareGroupOffsetsRequestTopic
+) -> DescribeShareGroupOffsetsResponseTopic:
+    topic = call.core.topics.get(asked.topic_name)
+    if not call.may(Operation.DESCRIBE, ResourceType.TOPIC, asked.topic_name):
+        code: int = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        topic = None
+    else:
+        code = ErrorCode.NONE
+    return DescribeShareGroupOffsetsResponseTopic(
+        topic_name=asked.topic_name,
+        topic_id=_ZERO if topic is None else topic.topic_id,
+        partitions=[_of_partition(call, group_id, topic, index, code) for index in asked.partitions],
+    )
+
+
+def _of_partition(
+    call: Call, group_id: str, topic: Topic | None, index: int, code: int
+) -> DescribeShareGroupOffsetsResponsePartition:
+    shared = None if topic is None else call.core.shares.find(ShareStateKey(group_id, topic.topic_id, index))
+    if topic is None or shared is None or not 0 <= index < len(topic.partitions):
+        return DescribeShareGroupOffsetsResponsePartition(
+            partition_index=index, start_offset=-1, lag=-1, error_code=code
+        )
+    return DescribeShareGroupOffsetsResponsePartition(
+        partition_index=index, start_offset=shared.start_offset, lag=_lag(call, group_id, topic, index, shared)
+    )
+
+
+def _lag(call: Call, group_id: str, topic: Topic, index: int, shared: SharePartition) -> int:
+    """How many offsets are left to be delivered; -1 where the log cannot be read."""
+    log = open_log(topic.partitions[index], call.core.metrics)
+    if log is None:
+        return -1
+    committed = reads_committed(call.core.settings.of_group(group_id))
+    end = log.last_stable_offset if committed else log.high_watermark
+    return max(0, end - shared.start_offset - shared.complete_count)
+
+
+HANDLER = Handler(_handle)

@@ -1,0 +1,227 @@
+"""A ShareFetch that may have to wait: it is looked at when it comes, and when one of its partitions has more to hand
+out; when there is something, or its time is over, it takes what it can."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from fencepost.broker.api.common import find_partition
+from fencepost.broker.log.extent import measure
+from fencepost.broker.log.results import CorruptSegment
+from fencepost.broker.security.acls import Operation, ResourceType
+from fencepost.broker.share.share_partition import Acquired, Limits, SharePartition, Span
+from fencepost.broker.share.share_partitions import limits_of, reads_committed
+from fencepost.broker.timers import Timer
+from fencepost.broker.topics.opening import open_log
+from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.logs.consumer_group_log import TopicIdPartition
+from fencepost.protocol.logs.share_state_log import ShareStateKey
+from fencepost.protocol.messages.share_fetch import (
+    AcquiredRecords,
+    LeaderIdAndEpoch,
+    PartitionData,
+    ShareFetchableTopicResponse,
+    ShareFetchRequest,
+    ShareFetchResponse,
+)
+from fencepost.protocol.records.batch import iter_batches
+from fencepost.protocol.records.markers import parse_marker
+
+if TYPE_CHECKING:
+    from fencepost.broker.connection import Call
+    from fencepost.broker.log.partition import PartitionLog
+    from fencepost.broker.log.results import ReadResult
+    from fencepost.broker.topics.catalogue import Partition
+
+__all__ = ["ParkedShareFetch"]
+
+_RECORD_LIMIT = 1
+
+
+class ParkedShareFetch:
+    """A ShareFetch until it is answered. `acknowledged`: the codes of what it said besides, by partition."""
+
+    __slots__ = (
+        "_acknowledged",
+        "_call",
+        "_committed",
+        "_group_id",
+        "_limits",
+        "_max_bytes",
+        "_min_bytes",
+        "_partitions",
+        "_request",
+        "_timer",
+        "_waits_at",
+    )
+
+    def __init__(
+        self,
+        call: Call,
+        request: ShareFetchRequest,
+        partitions: list[TopicIdPartition],
+        acknowledged: Mapping[TopicIdPartition, int],
+    ) -> None:
+        self._call = call
+        self._request = request
+        self._group_id = request.group_id or ""
+        self._partitions = partitions
+        self._acknowledged = acknowledged
+        settings = call.core.settings.of_group(self._group_id)
+        self._limits: Limits = limits_of(settings)
+        self._committed = reads_committed(settings)
+        self._max_bytes = min(request.max_bytes, call.core.config.number("fetch.max.bytes"))
+        self._min_bytes = min(request.min_bytes, self._max_bytes)
+        self._timer: Timer | None = None
+        self._waits_at: list[Partition] = []
+
+    def start(self) -> None:
+        """Answer at once when there is enough, an error, or no time to wait; otherwise wait."""
+        # What was acknowledged with the request is answered with it, and its member may wait for that.
+        wait_ms = 0 if self._acknowledged else self._request.max_wait_ms
+        if wait_ms <= 0 or not self._partitions or self._request.max_records <= 0 or self._is_ready():
+            self._answer()
+            return
+        for wanted in self._partitions:
+            partition, _, _ = find_partition(self._call.core, None, wanted.topic_id, wanted.partition)
+            if partition is not None:
+                self._waits_at.append(partition)
+                partition.waiting[self] = None
+        self._timer = self._call.core.after(wait_ms, self._expire)
+        self._call.on_closed = self._leave
+
+    def look(self, _partition: Partition) -> None:
+        """A partition has changed: answer when there is enough now."""
+        if self._is_ready():
+            self._expire()
+
+    def _expire(self) -> None:
+        self._leave()
+        self._answer()
+
+    def _leave(self) -> None:
+        for partition in self._waits_at:
+            partition.waiting.pop(self, None)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _is_ready(self) -> bool:
+        """Whether there is enough to hand out, or an error to be told."""
+        total = 0
+        for wanted in self._partitions:
+            opened = self._open(wanted)
+            if isinstance(opened, int):
+                return True
+            shared, log = opened
+            offset = shared.next_offset(self._limits)
+            bound = log.last_stable_offset if self._committed else log.high_watermark
+            if offset is None or offset >= bound:
+                continue
+            try:
+                extent = measure(log, offset, bound, None)
+            except (CorruptSegment, OSError):
+                return True  # reading it will tell
+            total += 0 if extent is None else extent.end - extent.position
+            if total >= self._min_bytes:
+                return True
+        return False
+
+    def _open(self, wanted: TopicIdPartition) -> tuple[SharePartition, PartitionLog] | int:
+        """The partition as the group reads it, and its log; an error code where it cannot be read."""
+        core = self._call.core
+        partition, code, topic = find_partition(core, None, wanted.topic_id, wanted.partition)
+        if topic is not None and not self._call.may(Operation.READ, ResourceType.TOPIC, topic.name):
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        if partition is None:
+            return code
+        log = open_log(partition, core.metrics)
+        if log is None:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        try:
+            return core.shares.begin(core.now.ms, self._group_id, partition), log
+        except (CorruptSegment, OSError):
+            return ErrorCode.KAFKA_STORAGE_ERROR
+
+    def _answer(self) -> None:
+        """Hand out what there is, and say how it went with what was acknowledged."""
+        told: dict[TopicIdPartition, PartitionData] = {
+            wanted: PartitionData(
+                partition_index=wanted.partition, acknowledge_error_code=code, current_leader=LeaderIdAndEpoch()
+            )
+            for wanted, code in self._acknowledged.items()
+        }
+        room = min(self._max_bytes, self._call.core.answer_room())
+        count = self._request.max_records
+        for wanted in self._partitions if count > 0 else ():
+            data = self._take(wanted, room, count, nothing_yet=count == self._request.max_records)
+            room -= len(data.records)
+            count -= sum(each.last_offset - each.first_offset + 1 for each in data.acquired_records)
+            if data.records or data.error_code:
+                data.acknowledge_error_code = self._acknowledged.get(wanted, ErrorCode.NONE)
+                told[wanted] = data
+        topics: dict[UUID, list[PartitionData]] = {}
+        for wanted, data in told.items():
+            topics.setdefault(wanted.topic_id, []).append(data)
+        response = ShareFetchResponse(
+            acquisition_lock_timeout_ms=self._limits.lock_ms,
+            responses=[
+                ShareFetchableTopicResponse(topic_id=topic_id, partitions=data) for topic_id, data in topics.items()
+            ],
+        )
+        if self._acknowledged:
+            self._call.reply_when_durable(self._call.core.now.ms, response)
+        else:
+            self._call.reply(response)
+
+    def _take(self, wanted: TopicIdPartition, room: int, count: int, *, nothing_yet: bool) -> PartitionData:
+        """What is handed out of one partition: at most some `count` records and `room` bytes."""
+        data = PartitionData(partition_index=wanted.partition, current_leader=LeaderIdAndEpoch())
+        opened = self._open(wanted)
+        if isinstance(opened, int):
+            data.error_code = opened
+            return data
+        shared, log = opened
+        while count > 0 and (room > 0 or nothing_yet):
+            offset = shared.next_offset(self._limits)
+            bound = log.last_stable_offset if self._committed else log.high_watermark
+            if offset is None or offset >= bound:
+                return data
+            read = log.read(offset, max(room, 0), committed_only=self._committed, min_one=nothing_yet)
+            if read.error_code or not len(read.records):
+                data.error_code = read.error_code
+                return data
+            found = self._acquire(shared, wanted, list(_spans(read, self._committed)), count)
+            if found:
+                data.records = bytes(read.records)
+                data.acquired_records = [
+                    AcquiredRecords(first_offset=a, last_offset=b, delivery_count=c) for a, b, c in found
+                ]
+                return data
+            if shared.next_offset(self._limits) == offset:
+                return data  # nothing moved: the batch has no room among what is handed out
+        return data
+
+    def _acquire(
+        self, shared: SharePartition, wanted: TopicIdPartition, spans: list[Span], count: int
+    ) -> list[Acquired]:
+        core, request = self._call.core, self._request
+        strict = request.share_acquire_mode == _RECORD_LIMIT
+        member_id = request.member_id or ""
+        found = shared.acquire(core.now.ms, member_id, spans, count, self._limits, strict=strict)
+        core.shares.watch(ShareStateKey(self._group_id, *wanted))
+        return found
+
+
+def _spans(read: ReadResult, committed: bool) -> Iterator[Span]:
+    """The batches that were read, and of which there is nothing to hand out: markers, and what was aborted."""
+    waiting = sorted(read.aborted, key=lambda pair: pair[1]) if committed else []
+    aborting: set[int] = set()
+    for header, batch in iter_batches(read.records):
+        while waiting and waiting[0][1] <= header.last_offset:
+            aborting.add(waiting.pop(0)[0])
+        missing = header.is_control or (header.is_transactional and header.producer_id in aborting)
+        if header.is_control and header.record_count and not parse_marker(batch).commit:
+            aborting.discard(header.producer_id)
+        yield Span(header.base_offset, header.last_offset, missing)

@@ -1,0 +1,306 @@
+"""A partition as one share group reads it (KIP-932): which records are handed out, to whom, until when, and which are
+done. Pure; the time is handed in.
+
+The *window* begins with the first record that is not done and ends before the first that was never handed out. What
+members say becomes `Changes`: decided here, written to the log as a snapshot by the caller, then applied. Handing out
+and the locks themselves are not written: a broker that starts anew hands those records out again, with one delivery
+fewer on their account.
+
+Source: `SharePartition` of Apache Kafka 4.3.1. Differences: states are kept by record, not by batch; holes that
+compaction left between batches, markers and aborted records are given up when they are met instead of being handed out
+for the member to say so; a record that is near its limit is not handed out by itself.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from fencepost.broker.share.states import TERMINAL, RecordEvent, RecordState, record_step
+from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.logs.share_state_log import ShareSnapshot, StateBatch
+
+__all__ = ["Acknowledgement", "Acquired", "Changes", "Limits", "SharePartition", "Span"]
+
+_EVENTS: Final = {
+    0: RecordEvent.MISSING,
+    1: RecordEvent.ACCEPTED,
+    2: RecordEvent.RELEASED,
+    3: RecordEvent.REJECTED,
+    4: RecordEvent.RENEWED,
+}
+"""By the acknowledge type on the wire."""
+
+
+class Limits(NamedTuple):
+    """Of the group: most deliveries of a record, most records handed out at a time, and how long a lock lasts."""
+
+    deliveries: int
+    locks: int
+    lock_ms: int
+
+
+class Span(NamedTuple):
+    """A batch that was read, both offsets included. `missing`: nothing of it is to be handed out."""
+
+    first_offset: int
+    last_offset: int
+    missing: bool = False
+
+
+class Acquired(NamedTuple):
+    """Records that are handed out, both offsets included, and the how manieth delivery of each this is."""
+
+    first_offset: int
+    last_offset: int
+    delivery_count: int
+
+
+class Acknowledgement(NamedTuple):
+    """What a member says of records, both offsets included: one type for all of them, or one for each."""
+
+    first_offset: int
+    last_offset: int
+    types: Sequence[int]
+
+
+Changes = dict[int, RecordEvent]
+"""What is to happen to which record, by offset."""
+
+
+@dataclass(slots=True)
+class _Record:
+    state: RecordState
+    deliveries: int
+    member_id: str = ""
+    locked_until_ms: int = 0
+
+
+class SharePartition:
+    """One partition of one share group, as its last snapshot has it."""
+
+    __slots__ = ("_first_free", "_locks", "_records", "acquired", "end_offset", "start_offset", "state_epoch")
+
+    def __init__(self, snapshot: ShareSnapshot) -> None:
+        self.state_epoch = snapshot.state_epoch
+        self.start_offset = self.end_offset = snapshot.start_offset
+        self._records: dict[int, _Record] = {}  # all of the window, in order of their offsets
+        self._locks: list[tuple[int, int, int]] = []  # a heap of (until, first, last)
+        self._first_free = snapshot.start_offset  # nothing before it is available
+        self.acquired = 0
+        for batch in snapshot.batches:
+            self._extend(batch.first_offset, RecordState.AVAILABLE, 0)
+            self._extend(batch.last_offset + 1, RecordState(batch.state), batch.delivery_count)
+        self._drop_done()
+
+    @property
+    def complete_count(self) -> int:
+        """How many records of the window are done."""
+        return sum(record.state in TERMINAL for record in self._records.values())
+
+    def next_offset(self, limits: Limits) -> int | None:
+        """From where the next records are to be read; None while as many are handed out as may be."""
+        for offset in range(self._first_free, self.end_offset):
+            if self._records[offset].state is RecordState.AVAILABLE:
+                self._first_free = offset
+                return offset
+        self._first_free = self.end_offset
+        return self.end_offset if self.acquired < limits.locks else None
+
+    def acquire(
+        self, now_ms: int, member_id: str, spans: Iterable[Span], wanted: int, limits: Limits, *, strict: bool
+    ) -> list[Acquired]:
+        """Hand out what is available in these batches, which were read from `next_offset` on: some `wanted` records.
+
+        `strict`: not one more; otherwise the batch is handed out whole in which the number is reached.
+        """
+        offset = self.next_offset(limits)
+        until_ms = now_ms + limits.lock_ms
+        found: list[Acquired] = []
+        count = 0
+        for span in spans:
+            if offset is None or count >= wanted or (span.last_offset >= self.end_offset and not self._room(limits)):
+                break
+            self._give_up(offset, span.first_offset)
+            first = max(offset, span.first_offset)
+            offset = max(offset, span.last_offset + 1)
+            if span.missing:
+                self._give_up(first, offset)
+                continue
+            end = offset
+            if strict:
+                end = min(end, first + wanted - count)
+            for acquired in self._take(first, end, member_id, until_ms):
+                found.append(acquired)
+                count += acquired.last_offset - acquired.first_offset + 1
+        self._drop_done()
+        return found
+
+    def decide_acknowledge(
+        self, member_id: str, said: Sequence[Acknowledgement], limits: Limits
+    ) -> Changes | ErrorCode:
+        """What follows from all that a member says at once, or why nothing does: it may only speak of what it has.
+
+        What lies before the window is done, whoever says so.
+        """
+        changes: Changes = {}
+        for batch in said:
+            if batch.last_offset < self.start_offset:
+                continue
+            if batch.last_offset >= self.end_offset:
+                return ErrorCode.INVALID_REQUEST
+            for offset in range(max(batch.first_offset, self.start_offset), batch.last_offset + 1):
+                record = self._records[offset]
+                if record.state is not RecordState.ACQUIRED or record.member_id != member_id:
+                    return ErrorCode.INVALID_RECORD_STATE
+                kind = batch.types[0] if len(batch.types) == 1 else batch.types[offset - batch.first_offset]
+                event = _EVENTS[kind]
+                changes[offset] = self._given_back(record, limits) if event is RecordEvent.RELEASED else event
+        return changes
+
+    def decide_release(self, member_id: str, limits: Limits) -> Changes:
+        """A member is gone: what it has comes back."""
+        return {
+            offset: self._given_back(record, limits)
+            for offset, record in self._records.items()
+            if record.state is RecordState.ACQUIRED and record.member_id == member_id
+        }
+
+    def decide_expiry(self, now_ms: int, limits: Limits) -> Changes:
+        """What comes back because its lock ran out."""
+        changes: Changes = {}
+        for until_ms, first, last in self._locks:
+            for offset in range(max(first, self.start_offset), last + 1) if until_ms <= now_ms else ():
+                record = self._records[offset]
+                if record.state is RecordState.ACQUIRED and record.locked_until_ms <= now_ms:
+                    changes[offset] = self._given_back(record, limits)
+        return changes
+
+    def forget_locks(self, now_ms: int) -> None:
+        """What ran out by then was decided, and has happened."""
+        while self._locks and self._locks[0][0] <= now_ms:
+            heapq.heappop(self._locks)
+
+    def next_expiry_ms(self) -> int | None:
+        """When a lock may run out next."""
+        return self._locks[0][0] if self._locks else None
+
+    def postpone(self, by_ms: int) -> None:
+        """Time has jumped: locks keep the time they had left."""
+        self._locks = [(until + by_ms, first, last) for until, first, last in self._locks]
+        for record in self._records.values():
+            record.locked_until_ms += by_ms
+
+    def move_start(self, log_start_offset: int) -> bool:
+        """The log begins later now: what lay before that is over. Returns whether anything was."""
+        if log_start_offset <= self.start_offset:
+            return False
+        for offset in range(self.start_offset, min(log_start_offset, self.end_offset)):
+            self.acquired -= self._records.pop(offset).state is RecordState.ACQUIRED
+        self.start_offset = log_start_offset
+        self.end_offset = max(self.end_offset, log_start_offset)
+        self._first_free = max(self._first_free, log_start_offset)
+        return True
+
+    def snapshot(self, changes: Changes, now_ms: int) -> ShareSnapshot:
+        """What is to be written for these changes."""
+        start = self.start_offset
+        batches: list[StateBatch] = []
+        complete = 0
+        for offset, state, deliveries in self._as_stored(changes):
+            done = state in TERMINAL
+            if done and offset == start:
+                start += 1
+                continue
+            complete += done
+            if state is RecordState.AVAILABLE and deliveries == 0:
+                continue
+            last = batches[-1] if batches else None
+            if last is not None and (last.last_offset, last.state, last.delivery_count) == (
+                offset - 1,
+                state,
+                deliveries,
+            ):
+                batches[-1] = StateBatch(last.first_offset, offset, state, deliveries)
+            else:
+                batches.append(StateBatch(offset, offset, state, deliveries))
+        return ShareSnapshot(self.state_epoch, start, tuple(batches), complete, now_ms)
+
+    def apply(self, changes: Changes, locked_until_ms: int) -> None:
+        """Let the changes happen; renewed locks last until then."""
+        for offset, event in changes.items():
+            record = self._records[offset]
+            self._step(record, event)
+            if event is RecordEvent.RENEWED:
+                record.locked_until_ms = locked_until_ms
+            elif record.state is RecordState.AVAILABLE:
+                self._first_free = min(self._first_free, offset)
+        renewed = [offset for offset, event in changes.items() if event is RecordEvent.RENEWED]
+        if renewed:
+            heapq.heappush(self._locks, (locked_until_ms, min(renewed), max(renewed)))
+        self._drop_done()
+
+    def _as_stored(self, changes: Changes) -> Iterator[tuple[int, RecordState, int]]:
+        """(offset, state, deliveries) of the window: what stays handed out is available, and not delivered."""
+        for offset, record in self._records.items():
+            event = changes.get(offset)
+            state = record.state if event is None else record_step(record.state, event)
+            if state is RecordState.ACQUIRED:
+                yield offset, RecordState.AVAILABLE, record.deliveries - 1
+            else:
+                yield offset, state, record.deliveries
+
+    def _room(self, limits: Limits) -> bool:
+        return self.acquired < limits.locks
+
+    def _given_back(self, record: _Record, limits: Limits) -> RecordEvent:
+        return RecordEvent.EXHAUSTED if record.deliveries >= limits.deliveries else RecordEvent.RELEASED
+
+    def _extend(self, end: int, state: RecordState, deliveries: int) -> None:
+        """Let the window end there; what is new in it has this state."""
+        for offset in range(self.end_offset, end):
+            self._records[offset] = _Record(state, deliveries)
+        self.end_offset = max(self.end_offset, end)
+
+    def _give_up(self, first: int, end: int) -> None:
+        """There is nothing to hand out from `first` to before `end`."""
+        self._extend(end, RecordState.AVAILABLE, 0)
+        for offset in range(first, end):
+            record = self._records[offset]
+            if record.state is RecordState.AVAILABLE:
+                self._step(record, RecordEvent.MISSING)
+
+    def _take(self, first: int, end: int, member_id: str, until_ms: int) -> Iterator[Acquired]:
+        """Hand out what is available from `first` to before `end`, in runs of equal delivery counts."""
+        self._extend(end, RecordState.AVAILABLE, 0)
+        run: Acquired | None = None
+        for offset in range(first, end):
+            record = self._records[offset]
+            if record.state is not RecordState.AVAILABLE:
+                continue
+            self._step(record, RecordEvent.HANDED_OUT)
+            record.deliveries += 1
+            record.member_id, record.locked_until_ms = member_id, until_ms
+            if run is not None and (run.last_offset, run.delivery_count) == (offset - 1, record.deliveries):
+                run = run._replace(last_offset=offset)
+                continue
+            if run is not None:
+                yield run
+            run = Acquired(offset, offset, record.deliveries)
+        if run is not None:
+            heapq.heappush(self._locks, (until_ms, first, end - 1))
+            yield run
+
+    def _step(self, record: _Record, event: RecordEvent) -> None:
+        before = record.state
+        record.state = record_step(before, event)
+        self.acquired += (record.state is RecordState.ACQUIRED) - (before is RecordState.ACQUIRED)
+
+    def _drop_done(self) -> None:
+        """Let the window begin with the first record that is not done."""
+        while self.start_offset < self.end_offset and self._records[self.start_offset].state in TERMINAL:
+            del self._records[self.start_offset]
+            self.start_offset += 1
+        self._first_free = max(self._first_free, self.start_offset)

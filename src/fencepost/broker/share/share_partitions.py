@@ -1,0 +1,212 @@
+"""All partitions as share groups read them: their state kept in `__share_group_state`, their locks ended in time.
+
+What a change leads to is decided by `SharePartition`, appended here as a snapshot, and applied when the disk has taken
+it; who waits for an answer waits until it is durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+
+from fencepost.broker.coordinator.deadlines import Deadlines
+from fencepost.broker.coordinator.runtime import RETRY_MS, CoordinatorRuntime
+from fencepost.broker.log.results import Rejected
+from fencepost.broker.settings.dynamic import DynamicSettings
+from fencepost.broker.settings.values import GroupSettings
+from fencepost.broker.share.share_partition import Acknowledgement, Changes, Limits, SharePartition
+from fencepost.broker.share.share_sessions import ShareSession, ShareSessions
+from fencepost.broker.share.starting_point import first_offset
+from fencepost.broker.topics.catalogue import Partition, TopicCatalogue
+from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.logs.share_state_log import (
+    ShareSnapshot,
+    ShareStateKey,
+    decode_share_snapshot,
+    decode_share_state_key,
+    encode_share_snapshot,
+    encode_share_state_key,
+)
+from fencepost.protocol.records.batch import BatchHeader
+from fencepost.protocol.records.walk import pairs_of
+
+__all__ = ["SharePartitions", "limits_of", "reads_committed"]
+
+
+def limits_of(settings: GroupSettings) -> Limits:
+    """The limits that a group's settings give."""
+    return Limits(
+        settings.number("share.delivery.count.limit"),
+        settings.number("share.partition.max.record.locks"),
+        settings.number("share.record.lock.duration.ms"),
+    )
+
+
+def reads_committed(settings: GroupSettings) -> bool:
+    """Whether the group's members get only what is committed."""
+    return settings.text("share.isolation.level") == "read_committed"
+
+
+class SharePartitions:
+    """By group, topic id and partition number."""
+
+    def __init__(
+        self,
+        runtime: CoordinatorRuntime,
+        topics: TopicCatalogue,
+        settings: DynamicSettings,
+        wake: Callable[[Partition], None],
+        *,
+        most_sessions: int,
+    ) -> None:
+        """`wake` is told of a partition of which a group may be handed out more than before."""
+        self._wake = wake
+        self.sessions = ShareSessions(most_sessions)
+        self._runtime = runtime
+        self._topics = topics
+        self._settings = settings
+        self._partitions: dict[ShareStateKey, SharePartition] = {}
+        self._expiries = Deadlines[ShareStateKey]()
+
+    def load(self) -> None:
+        """Read what was written. Raises OSError."""
+        for partition in self._runtime.stored():
+            self._runtime.load(partition, partition.log.log_start_offset, self._replay)
+
+    def find(self, key: ShareStateKey) -> SharePartition | None:
+        """The partition if the group has begun to read it."""
+        return self._partitions.get(key)
+
+    def begin(self, now_ms: int, group_id: str, partition: Partition) -> SharePartition:
+        """The partition, which the group begins to read where its settings say if it never has.
+        Raises OSError, CorruptSegment."""
+        key = ShareStateKey(group_id, partition.topic.topic_id, partition.index)
+        known = self._partitions.get(key)
+        if known is None:
+            settings = self._settings.of_group(group_id)
+            start = settings.text("share.auto.offset.reset")
+            offset = first_offset(start, partition.log, now_ms, committed=reads_committed(settings))
+            self._write(now_ms, key, ShareSnapshot(0, offset, written_ms=now_ms))
+            known = self._partitions[key] = SharePartition(ShareSnapshot(0, offset))
+        if known.move_start(partition.log.log_start_offset):
+            self._watch(key, known)
+        return known
+
+    def watch(self, key: ShareStateKey) -> None:
+        """Records were handed out: end their locks in time."""
+        self._watch(key, self._partitions[key])
+
+    def acknowledge(
+        self, now_ms: int, key: ShareStateKey, member_id: str, said: Sequence[Acknowledgement]
+    ) -> ErrorCode:
+        """Do as a member says, or say why not. Raises OSError, and then nothing has changed."""
+        known = self._partitions.get(key)
+        if known is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        limits = self._limits(key)
+        changes = known.decide_acknowledge(member_id, said, limits)
+        if isinstance(changes, ErrorCode):
+            return changes
+        self._apply(now_ms, key, known, changes, limits)
+        return ErrorCode.NONE
+
+    def end_session(self, now_ms: int, session: ShareSession) -> None:
+        """A member closes its session, or is gone: what it has comes back, at once or when the disk takes it."""
+        self.sessions.end(session)
+        for topic_id, index in session.touched:
+            key = ShareStateKey(session.group_id, topic_id, index)
+            self._runtime.until_done(partial(self._release, key, session.member_id), now_ms)
+
+    def disconnected(self, now_ms: int, connection_id: int) -> None:
+        """A connection is gone, and with it the sessions that were begun on it."""
+        for session in self.sessions.of_connection(connection_id):
+            self.end_session(now_ms, session)
+
+    def on_time(self, now_ms: int) -> None:
+        """Take back records whose locks ran out."""
+        self._runtime.on_time(now_ms, self._expiries.pop_due, self._expire)
+
+    def next_deadline_ms(self) -> int | None:
+        """When `on_time` has something to do."""
+        return self._runtime.next_deadline_ms(self._expiries.next_ms())
+
+    def time_jumped(self, by_ms: int) -> None:
+        """Time has jumped forward: locks keep the time they had left."""
+        for known in self._partitions.values():
+            known.postpone(by_ms)
+        self._expiries.put_off(by_ms)
+
+    def of_group(self, group_id: str) -> Iterator[tuple[ShareStateKey, SharePartition]]:
+        """What the group has begun to read."""
+        return ((key, known) for key, known in list(self._partitions.items()) if key.group_id == group_id)
+
+    def set_offset(self, now_ms: int, key: ShareStateKey, offset: int) -> None:
+        """The group goes on there; what was known of the partition's records is forgotten. Raises OSError."""
+        known = self._partitions.get(key)
+        snapshot = ShareSnapshot(0 if known is None else known.state_epoch + 1, offset, written_ms=now_ms)
+        self._write(now_ms, key, snapshot)
+        self._partitions[key] = SharePartition(snapshot)
+        self._expiries.cancel(key)
+
+    def forget(self, now_ms: int, keys: Iterable[ShareStateKey]) -> None:
+        """The groups have never read these partitions. Raises OSError."""
+        for key in keys:
+            if key in self._partitions:
+                self._write(now_ms, key, None)
+                del self._partitions[key]
+                self._expiries.cancel(key)
+
+    def topic_deleted(self, now_ms: int, partitions: Iterable[Partition]) -> None:
+        """Nobody reads these partitions any more. Raises OSError."""
+        gone = {(partition.topic.topic_id, partition.index) for partition in partitions}
+        self.forget(now_ms, [key for key in self._partitions if (key.topic_id, key.partition) in gone])
+
+    def _limits(self, key: ShareStateKey) -> Limits:
+        return limits_of(self._settings.of_group(key.group_id))
+
+    def _release(self, key: ShareStateKey, member_id: str, now_ms: int) -> None:
+        known = self._partitions.get(key)
+        if known is not None:
+            limits = self._limits(key)
+            self._apply(now_ms, key, known, known.decide_release(member_id, limits), limits)
+
+    def _expire(self, now_ms: int, key: ShareStateKey) -> None:
+        known = self._partitions.get(key)
+        if known is not None:
+            self._expiries.set(key, now_ms + RETRY_MS)  # if the disk refuses what follows
+            limits = self._limits(key)
+            changes = known.decide_expiry(now_ms, limits)
+            self._apply(now_ms, key, known, changes, limits)
+            known.forget_locks(now_ms)
+            self._watch(key, known)
+
+    def _apply(self, now_ms: int, key: ShareStateKey, known: SharePartition, changes: Changes, limits: Limits) -> None:
+        if changes:
+            self._write(now_ms, key, known.snapshot(changes, now_ms))
+            known.apply(changes, now_ms + limits.lock_ms)
+        self._watch(key, known)
+        topic = self._topics.by_id(key.topic_id)
+        if topic is not None and key.partition < len(topic.partitions):
+            self._wake(topic.partitions[key.partition])
+
+    def _watch(self, key: ShareStateKey, known: SharePartition) -> None:
+        self._expiries.set(key, known.next_expiry_ms())
+
+    def _write(self, now_ms: int, key: ShareStateKey, snapshot: ShareSnapshot | None) -> None:
+        value = None if snapshot is None else encode_share_snapshot(snapshot)
+        name = f"{key.group_id}:{key.topic_id}:{key.partition}"
+        appended = self._runtime.append(now_ms, name, [(encode_share_state_key(key), value)])
+        if isinstance(appended, Rejected):
+            raise OSError(f"the state of {name} cannot be written: {appended.message}")
+
+    def _replay(self, header: BatchHeader, batch: memoryview) -> None:
+        if header.is_control:
+            return
+        for _, key_bytes, value in pairs_of(header, batch):
+            key = decode_share_state_key(key_bytes)
+            if key is None:
+                continue
+            if value is None:
+                self._partitions.pop(key, None)
+            else:
+                self._partitions[key] = SharePartition(decode_share_snapshot(value))

@@ -1,0 +1,19 @@
+"""Where a share group begins in a partition that it has not read yet: its setting `share.auto.offset.reset`."""
+
+from __future__ import annotations
+
+from fencepost.broker.log.partition import PartitionLog
+from fencepost.broker.settings.share_groups import BY_DURATION, duration_ms
+
+__all__ = ["first_offset"]
+
+
+def first_offset(setting: str, log: PartitionLog, now_ms: int, *, committed: bool) -> int:
+    """The offset from which a group with that setting reads. Raises OSError, CorruptSegment."""
+    end = log.last_stable_offset if committed else log.high_watermark
+    if setting == "earliest":
+        return log.log_start_offset
+    if setting.startswith(BY_DURATION):
+        found = log.offset_for_timestamp(now_ms - duration_ms(setting.removeprefix(BY_DURATION)))
+        return end if found is None else min(found[1], end)
+    return end

@@ -1,0 +1,174 @@
+"""Records of share groups (KIP-932) in `__consumer_offsets`: typed keys and values <-> bytes, in Kafka's schemas.
+
+Sources: `ShareGroupMemberMetadata` (key 10), `ShareGroupMetadata` (11) and `ShareGroupCurrentMemberAssignment` (14) of
+Apache Kafka 4.3.1's group coordinator. A key begins with its type as int16 and is not flexible; a value begins with its
+version, of which there is only 0, and is. Left out: the target assignment (12, 13), which follows from the members and
+the topics, and which partitions' state is initialized (15), which the share state itself says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from fencepost.protocol.cursor import Reader, Writer
+from fencepost.protocol.logs.consumer_group_log import TopicIdPartition
+
+__all__ = [
+    "ShareCurrentKey",
+    "ShareCurrentValue",
+    "ShareGroupKey",
+    "ShareGroupLogKey",
+    "ShareGroupLogValue",
+    "ShareGroupValue",
+    "ShareMemberKey",
+    "ShareMemberValue",
+    "decode_share_group_key",
+    "decode_share_group_value",
+    "encode_share_group_key",
+    "encode_share_group_value",
+]
+
+_MEMBER, _GROUP, _CURRENT = 10, 11, 14
+_STABLE = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ShareGroupKey:
+    """Names a share group."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShareGroupValue:
+    """A group's epoch, and a hash of the topics as of which it was raised last."""
+
+    epoch: int
+    metadata_hash: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ShareMemberKey:
+    """Names a member and what it asked for."""
+
+    group_id: str
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShareMemberValue:
+    """What a member is and subscribes to."""
+
+    rack_id: str | None
+    client_id: str
+    client_host: str
+    topic_names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShareCurrentKey:
+    """Names what a member has now."""
+
+    group_id: str
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShareCurrentValue:
+    """What a member has, in which epoch of its own, and the epoch before."""
+
+    epoch: int
+    previous_epoch: int
+    assigned: frozenset[TopicIdPartition]
+
+
+ShareGroupLogKey = ShareGroupKey | ShareMemberKey | ShareCurrentKey
+ShareGroupLogValue = ShareGroupValue | ShareMemberValue | ShareCurrentValue
+
+_TYPES: dict[type[ShareGroupLogKey], int] = {ShareMemberKey: _MEMBER, ShareGroupKey: _GROUP, ShareCurrentKey: _CURRENT}
+
+
+def encode_share_group_key(key: ShareGroupLogKey) -> bytes:
+    """The key's bytes, type first."""
+    writer = Writer()
+    writer.int16(_TYPES[type(key)])
+    writer.string(key.group_id)
+    if not isinstance(key, ShareGroupKey):
+        writer.string(key.member_id)
+    return writer.joined()
+
+
+def decode_share_group_key(data: bytes | memoryview) -> ShareGroupLogKey | None:
+    """The typed key; None for another type of record. Raises MalformedMessage for bytes that are none."""
+    reader = Reader(data)
+    number = reader.int16()
+    key: ShareGroupLogKey
+    if number == _GROUP:
+        key = ShareGroupKey(reader.string())
+    elif number == _MEMBER:
+        key = ShareMemberKey(reader.string(), reader.string())
+    elif number == _CURRENT:
+        key = ShareCurrentKey(reader.string(), reader.string())
+    else:
+        return None
+    reader.end()
+    return key
+
+
+def encode_share_group_value(value: ShareGroupLogValue) -> bytes:
+    """The value's bytes, version first."""
+    writer = Writer(flexible=True)
+    writer.int16(0)
+    if isinstance(value, ShareGroupValue):
+        writer.int32(value.epoch)
+        writer.int64(value.metadata_hash)
+    elif isinstance(value, ShareMemberValue):
+        writer.string(value.rack_id)
+        writer.string(value.client_id)
+        writer.string(value.client_host)
+        writer.strings(value.topic_names)
+    else:
+        writer.int32(value.epoch)
+        writer.int32(value.previous_epoch)
+        writer.int8(_STABLE)
+        _write_partitions(writer, value.assigned)
+    writer.tags()
+    return writer.joined()
+
+
+def decode_share_group_value(key: ShareGroupLogKey, data: bytes | memoryview) -> ShareGroupLogValue:
+    """The typed value of a key's record. Raises MalformedMessage for bytes that are none, or of an unknown version."""
+    reader = Reader(data)
+    reader.version(type(key).__name__, (0,), 0)
+    value: ShareGroupLogValue
+    if isinstance(key, ShareGroupKey):
+        value = ShareGroupValue(reader.int32(), reader.int64())
+    elif isinstance(key, ShareMemberKey):
+        value = ShareMemberValue(reader.nullable_string(), reader.string(), reader.string(), tuple(reader.strings()))
+    else:
+        epoch, previous_epoch, _ = reader.int32(), reader.int32(), reader.int8()
+        value = ShareCurrentValue(epoch, previous_epoch, _read_partitions(reader))
+    reader.skip_tags()
+    reader.end()
+    return value
+
+
+def _write_partitions(writer: Writer, partitions: frozenset[TopicIdPartition]) -> None:
+    by_topic: dict[UUID, list[int]] = {}
+    for topic_id, index in sorted(partitions):
+        by_topic.setdefault(topic_id, []).append(index)
+    writer.array_length(len(by_topic))
+    for topic_id, indexes in by_topic.items():
+        writer.uuid(topic_id)
+        writer.int32s(indexes)
+        writer.tags()
+
+
+def _read_partitions(reader: Reader) -> frozenset[TopicIdPartition]:
+    found: list[TopicIdPartition] = []
+    for _ in range(reader.count()):
+        topic_id = UUID(bytes=bytes(reader.take(16)))
+        found += [TopicIdPartition(topic_id, index) for index in reader.int32s()]
+        reader.skip_tags()
+    return frozenset(found)
