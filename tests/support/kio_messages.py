@@ -143,7 +143,7 @@ def one_value(kind: str, element: Any, our_element: Any, numbers: random.Random,
             plain: Any = numbers.random() < 0.5
         case "string":
             plain = numbers.choice(TEXTS)
-        case "bytes":
+        case "bytes" | "records":
             plain = numbers.randbytes(numbers.choice((0, 1, 126, 127, 200)))
         case "uuid":
             plain = UUID(int=numbers.getrandbits(128))

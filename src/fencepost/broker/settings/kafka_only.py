@@ -58,7 +58,11 @@ _WITHOUT_EFFECT_BEGINNINGS = (
     *("controller.performance.", "controller.quorum.", "controller.quota.window.", "metadata.", "internal.metadata."),
     *("follower.", "leader.replication.", "replica.", "unclean.leader.election.interval."),
     *("quota.window.", "replication.quota.window."),
-    *("group.share.", "share.", "group.streams.", "streams."),
+    *("group.share.assign", "group.share.initialize.", "group.share.persister.", "group.share.min."),
+    *(f"group.share.max.{name}." for name in "assignment delivery heartbeat partition record session".split()),
+    *(f"share.coordinator.{name}." for name in "append cold.partition load snapshot write state.topic.segment".split()),
+    *("share.coordinator.threads", "share.coordinator.state.topic.compression."),
+    *("group.streams.", "streams."),
     *("kafka.metrics.", "telemetry."),
 )
 _PURGATORY = ".purgatory.purge.interval.requests"

@@ -70,13 +70,11 @@ from fencepost.broker.coordinator.group.requests import (
     Token,
 )
 from fencepost.broker.coordinator.group.share.group import ShareGroup
-from fencepost.broker.coordinator.group.share.membership import ShareGroups
+from fencepost.broker.coordinator.group.share.membership import ShareGroups, not_a_share_group
 from fencepost.broker.coordinator.group.share.membership import check_request as check_share_request
 from fencepost.broker.coordinator.group.topics import Topics
 from fencepost.protocol.codes import ErrorCode
-from fencepost.protocol.logs.consumer_group_log import TopicIdPartition
 from fencepost.protocol.logs.offsets_log import GroupMetadataKey, GroupMetadataValue
-from fencepost.protocol.logs.share_group_log import ShareGroupKey, ShareGroupValue
 
 __all__ = ["GroupCoordinator"]
 
@@ -282,7 +280,7 @@ class GroupCoordinator:
         out = GroupResult(ConsumerHeartbeatReply())
         refusal = check_share_request(request)
         if refusal is None and self._is_of_another_kind(request.group_id):
-            refusal = Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} is not a share group.")
+            refusal = not_a_share_group(request.group_id)
         if refusal is None and request.member_epoch == 0 and not self._has_room(now_ms, request.group_id):
             refusal = self._no_room()
         out.reply = self._share.heartbeat(now_ms, request, out) if refusal is None else _refused(refusal)
@@ -295,15 +293,12 @@ class GroupCoordinator:
     def make_share_group(self, now_ms: int, group_id: str) -> GroupResult[Refusal | None]:
         """AlterShareGroupOffsets v0: a share group without members, made if there is none; or why it cannot be had."""
         out: GroupResult[Refusal | None] = GroupResult(None)
-        group = self._share.find(group_id)
         if self._is_of_another_kind(group_id):
-            out.reply = Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group.")
-        elif group is not None and group.members:
-            out.reply = Refusal(ErrorCode.NON_EMPTY_GROUP, f"Group {group_id} is not empty.")
-        elif group is None and not self._has_room(now_ms, group_id):
+            out.reply = not_a_share_group(group_id)
+        elif not self._has_room(now_ms, group_id):
             out.reply = self._no_room()
-        elif group is None:
-            out.records.append(GroupRecord(ShareGroupKey(group_id), ShareGroupValue(0)))
+        else:
+            out.reply = self._share.make(group_id, out)
         return out
 
     def share_group(self, group_id: str) -> ShareGroup | None:
@@ -506,43 +501,15 @@ class GroupCoordinator:
     def _commit_elsewhere(
         self, now_ms: int, request: CommitOffsets | CommitTransactionalOffsets
     ) -> GroupResult[list[PartitionError]] | None:
-        """A consumer group's commit, or the refusal of a share group, which commits nothing. None: it is neither."""
-        if self._share.find(request.group_id) is not None:
-            code = ErrorCode.GROUP_ID_NOT_FOUND
-            return GroupResult([PartitionError(wanted.topic, wanted.partition, code) for wanted in request.offsets])
-        return self._commit_in_consumer_group(now_ms, request)
-
-    def _commit_in_consumer_group(
-        self,
-        now_ms: int,
-        request: CommitOffsets | CommitTransactionalOffsets,
-    ) -> GroupResult[list[PartitionError]] | None:
-        """Commit everything, nothing, or what the member has had since its old epoch. None: not a consumer group."""
+        """What a consumer group commits, or the refusal of a share group, which commits nothing. None: it is neither."""
         group = self._consumer.find(request.group_id)
-        if group is None:
+        if group is not None:
+            refused = self._consumer.refused_commits(group, request)
+        elif self._share.find(request.group_id) is not None:
+            named = ((wanted.topic, wanted.partition) for wanted in request.offsets)
+            refused = dict.fromkeys(named, ErrorCode.GROUP_ID_NOT_FOUND)
+        else:
             return None
-        transactional = isinstance(request, CommitTransactionalOffsets)
-        verdict = consumer_decide.check_commit(
-            group,
-            request.member_id,
-            request.group_instance_id,
-            request.generation_id,
-            transactional=transactional,
-            api_version=request.api_version,
-        )
-        refused: dict[tuple[str, int], ErrorCode] = {}
-        if isinstance(verdict, ErrorCode):
-            refused = {(wanted.topic, wanted.partition): verdict for wanted in request.offsets}
-        elif verdict is not None:
-            for wanted in request.offsets:
-                topic = self._topics.find(wanted.topic)
-                partition = TopicIdPartition(topic[0], wanted.partition) if topic is not None else None
-                since = None
-                if partition is not None:
-                    since = verdict.assigned.get(partition, verdict.revoking.get(partition))
-                if since is None or request.generation_id < since:
-                    code = consumer_decide.stale_code(verdict, transactional=transactional)
-                    refused[wanted.topic, wanted.partition] = code
         records, answers = offsets.commit(
             self._config,
             now_ms,

@@ -27,6 +27,8 @@ from fencepost.broker.coordinator.group.consumer.states import ConsumerGroupStat
 from fencepost.broker.coordinator.group.deadlines import Deadline, DeadlineKind
 from fencepost.broker.coordinator.group.replay import GroupStore
 from fencepost.broker.coordinator.group.requests import (
+    CommitOffsets,
+    CommitTransactionalOffsets,
     ConsumerHeartbeat,
     ConsumerHeartbeatReply,
     DescribedConsumerGroup,
@@ -44,6 +46,7 @@ from fencepost.broker.coordinator.group.requests import (
 )
 from fencepost.broker.coordinator.group.topics import Topics
 from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.logs.consumer_group_log import TopicIdPartition
 from fencepost.protocol.logs.offsets_log import GroupMetadataValue
 
 __all__ = ["ConsumerGroups"]
@@ -218,6 +221,36 @@ class ConsumerGroups:
     def _wait_for_join(self, now_ms: int, group: ConsumerGroup, member: ConsumerMember) -> None:
         deadline = Deadline(DeadlineKind.REVOCATION, group.group_id, member.member_id)
         self._deadlines.set_if_absent(deadline, now_ms + member.wants.rebalance_timeout_ms)
+
+    # Offsets
+
+    def refused_commits(
+        self, group: ConsumerGroup, request: CommitOffsets | CommitTransactionalOffsets
+    ) -> dict[tuple[str, int], ErrorCode]:
+        """Which partitions may not be committed: none, all, or what the member has not had since its old epoch."""
+        transactional = isinstance(request, CommitTransactionalOffsets)
+        verdict = decide.check_commit(
+            group,
+            request.member_id,
+            request.group_instance_id,
+            request.generation_id,
+            transactional=transactional,
+            api_version=request.api_version,
+        )
+        refused: dict[tuple[str, int], ErrorCode] = {}
+        if isinstance(verdict, ErrorCode):
+            refused = {(wanted.topic, wanted.partition): verdict for wanted in request.offsets}
+        elif verdict is not None:
+            for wanted in request.offsets:
+                topic = self._topics.find(wanted.topic)
+                partition = TopicIdPartition(topic[0], wanted.partition) if topic is not None else None
+                since = None
+                if partition is not None:
+                    since = verdict.assigned.get(partition, verdict.revoking.get(partition))
+                if since is None or request.generation_id < since:
+                    code = decide.stale_code(verdict, transactional=transactional)
+                    refused[wanted.topic, wanted.partition] = code
+        return refused
 
     # The group as a whole
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 from uuid import UUID
 
 from fencepost.broker.coordinator.deadlines import Deadlines
@@ -23,6 +24,7 @@ from fencepost.broker.coordinator.group.replay import GroupStore
 from fencepost.broker.coordinator.group.requests import (
     ConsumerHeartbeatReply,
     DescribedShareGroup,
+    GroupResult,
     Refusal,
     ShareHeartbeat,
 )
@@ -42,9 +44,9 @@ from fencepost.protocol.logs.share_group_log import (
     ShareMemberValue,
 )
 
-__all__ = ["ShareGroups", "check_request"]
+__all__ = ["ShareGroups", "check_request", "not_a_share_group"]
 
-Shares = dict[str, frozenset[TopicIdPartition]]
+Targets = dict[str, frozenset[TopicIdPartition]]
 
 
 def check_request(request: ShareHeartbeat) -> Refusal | None:
@@ -82,7 +84,7 @@ class ShareGroups:
         self._topics = topics
         self._timing = timing or (lambda _: config.consumer_timing)
         self._seen_topics: dict[str, int] = {}
-        self._shares: dict[str, tuple[object, Shares]] = {}
+        self._shares: dict[str, tuple[object, Targets]] = {}
         """What each member is to have, and what that was made of."""
 
     def find(self, group_id: str) -> ShareGroup | None:
@@ -132,6 +134,15 @@ class ShareGroups:
         if group is not None and member is not None:
             self._fence(group, member, out)
 
+    def make(self, group_id: str, out: GroupResult[Any]) -> Refusal | None:
+        """Write a group without members if there is none; or say why there cannot be one."""
+        group = self.find(group_id)
+        if group is not None and group.members:
+            return Refusal(ErrorCode.NON_EMPTY_GROUP, f"Group {group_id} is not empty.")
+        if group is None:
+            out.records.append(GroupRecord(ShareGroupKey(group_id), ShareGroupValue(0)))
+        return None
+
     def delete(self, group: ShareGroup, out: Out) -> None:
         """Write what ends a group without members."""
         out.records.append(GroupRecord(ShareGroupKey(group.group_id), None))
@@ -178,7 +189,7 @@ class ShareGroups:
             write(ShareCurrentKey(group_id, member_id), ShareCurrentValue(draft.epoch, before.epoch, share))
         return draft.members[member_id]
 
-    def _shares_of(self, group: ShareGroup) -> Shares:
+    def _shares_of(self, group: ShareGroup) -> Targets:
         basis = (group.metadata_hash, frozenset((m.member_id, m.wants.topic_names) for m in group.members.values()))
         known = self._shares.get(group.group_id)
         if known is None or known[0] != basis:
@@ -217,6 +228,11 @@ def _merge(wants: ShareMemberValue, request: ShareHeartbeat) -> ShareMemberValue
     if request.topic_names is not None:
         changed = replace(changed, topic_names=tuple(sorted(set(request.topic_names))))
     return changed
+
+
+def not_a_share_group(group_id: str) -> Refusal:
+    """Why a group of another kind is refused."""
+    return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group.")
 
 
 def _refused(error_code: ErrorCode, message: str) -> ConsumerHeartbeatReply:

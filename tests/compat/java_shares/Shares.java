@@ -1,0 +1,280 @@
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Properties;
+import java.util.Set;
+import java.util.TreeMap;
+import java.util.TreeSet;
+import java.util.concurrent.ExecutionException;
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.AlterConfigOp;
+import org.apache.kafka.clients.admin.ConfigEntry;
+import org.apache.kafka.clients.admin.ListGroupsOptions;
+import org.apache.kafka.clients.admin.ListShareGroupOffsetsSpec;
+import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.admin.ShareGroupDescription;
+import org.apache.kafka.clients.consumer.AcknowledgeType;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.KafkaShareConsumer;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.config.ConfigResource;
+
+/** What Java's share consumer and administrator see of share groups: one line "> step outcome" each. */
+public class Shares {
+    private static String bootstrap;
+    private static Admin admin;
+
+    private static Properties properties() {
+        Properties properties = new Properties();
+        properties.put("bootstrap.servers", bootstrap);
+        properties.put("key.serializer", "org.apache.kafka.common.serialization.StringSerializer");
+        properties.put("value.serializer", "org.apache.kafka.common.serialization.StringSerializer");
+        properties.put("key.deserializer", "org.apache.kafka.common.serialization.StringDeserializer");
+        properties.put("value.deserializer", "org.apache.kafka.common.serialization.StringDeserializer");
+        return properties;
+    }
+
+    private static void say(String step, Object outcome) {
+        System.out.println("> " + step + " " + outcome);
+    }
+
+    private static KafkaShareConsumer<String, String> consumer(String group, String topic, String... more) {
+        Properties properties = properties();
+        properties.put("group.id", group);
+        for (int i = 0; i < more.length; i += 2) {
+            properties.put(more[i], more[i + 1]);
+        }
+        KafkaShareConsumer<String, String> consumer = new KafkaShareConsumer<>(properties);
+        consumer.subscribe(Set.of(topic));
+        return consumer;
+    }
+
+    private static void configure(String group, String... pairs) throws Exception {
+        List<AlterConfigOp> operations = new ArrayList<>();
+        for (int i = 0; i < pairs.length; i += 2) {
+            operations.add(new AlterConfigOp(new ConfigEntry(pairs[i], pairs[i + 1]), AlterConfigOp.OpType.SET));
+        }
+        admin.incrementalAlterConfigs(Map.of(new ConfigResource(ConfigResource.Type.GROUP, group), operations)).all().get();
+    }
+
+    private static void topic(String name, int partitions) throws Exception {
+        admin.createTopics(List.of(new NewTopic(name, partitions, (short) 1))).all().get();
+    }
+
+    private static void produce(String topic, int first, int count) throws Exception {
+        try (KafkaProducer<String, String> producer = new KafkaProducer<>(properties())) {
+            for (int i = first; i < first + count; i++) {
+                producer.send(new ProducerRecord<>(topic, null, null, "v" + i));
+            }
+        }
+    }
+
+    private static List<ConsumerRecord<String, String>> poll(KafkaShareConsumer<String, String> consumer, int wanted) {
+        List<ConsumerRecord<String, String>> found = new ArrayList<>();
+        long end = System.currentTimeMillis() + 20_000;
+        while (found.size() < wanted && System.currentTimeMillis() < end) {
+            consumer.poll(Duration.ofMillis(500)).forEach(found::add);
+        }
+        return found;
+    }
+
+    private static String values(Collection<ConsumerRecord<String, String>> records) {
+        Map<Integer, Integer> counts = new TreeMap<>();
+        for (ConsumerRecord<String, String> record : records) {
+            counts.merge(Integer.parseInt(record.value().substring(1)), 1, Integer::sum);
+        }
+        return counts.toString();
+    }
+
+    private static void implicit() throws Exception {
+        topic("implicit", 3);
+        configure("implicit", "share.auto.offset.reset", "earliest");
+        produce("implicit", 0, 20);
+        try (KafkaShareConsumer<String, String> consumer = consumer("implicit", "implicit")) {
+            List<ConsumerRecord<String, String>> found = poll(consumer, 20);
+            say("implicit", values(found));
+            say("first-deliveries", found.stream().allMatch(r -> r.deliveryCount().orElse((short) -1) == 1));
+            consumer.commitSync();
+        }
+        try (KafkaShareConsumer<String, String> consumer = consumer("implicit", "implicit")) {
+            produce("implicit", 20, 1);
+            say("only-the-new-one", values(poll(consumer, 1)));
+        }
+    }
+
+    private static void explicit() throws Exception {
+        topic("explicit", 1);
+        configure("explicit", "share.auto.offset.reset", "earliest");
+        produce("explicit", 0, 6);
+        try (KafkaShareConsumer<String, String> consumer = consumer("explicit", "explicit", "share.acknowledgement.mode", "explicit")) {
+            for (ConsumerRecord<String, String> record : poll(consumer, 6)) {
+                int number = Integer.parseInt(record.value().substring(1));
+                AcknowledgeType[] types = {AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT};
+                consumer.acknowledge(record, types[number % 3]);
+            }
+            Map<?, ?> results = consumer.commitSync();
+            say("said", results.values().stream().allMatch(each -> each.toString().contains("empty")));
+            List<ConsumerRecord<String, String>> again = poll(consumer, 2);
+            say("released-come-again", values(again));
+            say("second-deliveries", again.stream().allMatch(r -> r.deliveryCount().orElse((short) -1) == 2));
+            again.forEach(record -> consumer.acknowledge(record, AcknowledgeType.ACCEPT));
+            consumer.commitSync();
+            say("nothing-left", consumer.poll(Duration.ofMillis(1500)).count());
+        }
+    }
+
+    private static void exhausted() throws Exception {
+        topic("exhausted", 1);
+        configure("exhausted", "share.auto.offset.reset", "earliest");
+        produce("exhausted", 0, 1);
+        int deliveries = 0;
+        try (KafkaShareConsumer<String, String> consumer = consumer("exhausted", "exhausted", "share.acknowledgement.mode", "explicit")) {
+            while (true) {
+                int count = 0;
+                long end = System.currentTimeMillis() + (deliveries == 0 ? 20_000 : 3_000);
+                while (count == 0 && System.currentTimeMillis() < end) {
+                    for (ConsumerRecord<String, String> record : consumer.poll(Duration.ofMillis(500))) {
+                        consumer.acknowledge(record, AcknowledgeType.RELEASE);
+                        count++;
+                    }
+                }
+                if (count == 0) {
+                    break;
+                }
+                consumer.commitSync();
+                deliveries += count;
+            }
+        }
+        say("deliveries", deliveries);
+    }
+
+    private static void shared() throws Exception {
+        topic("shared", 1);
+        configure("shared", "share.auto.offset.reset", "earliest");
+        try (KafkaShareConsumer<String, String> one = consumer("shared", "shared", "max.poll.records", "10");
+                KafkaShareConsumer<String, String> two = consumer("shared", "shared", "max.poll.records", "10")) {
+            one.poll(Duration.ofMillis(3000));
+            two.poll(Duration.ofMillis(3000));
+            List<ConsumerRecord<String, String>> found = new ArrayList<>();
+            for (int round = 0; round < 10; round++) {
+                produce("shared", 10 * round, 10);
+                one.poll(Duration.ofMillis(500)).forEach(found::add);
+                two.poll(Duration.ofMillis(500)).forEach(found::add);
+            }
+            long end = System.currentTimeMillis() + 20_000;
+            while (found.size() < 100 && System.currentTimeMillis() < end) {
+                one.poll(Duration.ofMillis(300)).forEach(found::add);
+                two.poll(Duration.ofMillis(300)).forEach(found::add);
+            }
+            Set<String> distinct = new TreeSet<>();
+            found.forEach(record -> distinct.add(record.value()));
+            say("shared", found.size() + "/" + distinct.size());
+        }
+    }
+
+    private static void abandoned() throws Exception {
+        topic("abandoned", 1);
+        configure("abandoned", "share.auto.offset.reset", "earliest");
+        produce("abandoned", 0, 4);
+        KafkaShareConsumer<String, String> first = consumer("abandoned", "abandoned", "share.acknowledgement.mode", "explicit");
+        say("taken", values(poll(first, 4)));
+        first.close();
+        try (KafkaShareConsumer<String, String> second = consumer("abandoned", "abandoned")) {
+            List<ConsumerRecord<String, String>> found = poll(second, 4);
+            say("taken-over", values(found));
+            say("taken-over-count", found.get(0).deliveryCount().orElse((short) -1));
+        }
+    }
+
+    private static void committed() throws Exception {
+        topic("committed", 1);
+        configure("committed", "share.auto.offset.reset", "earliest", "share.isolation.level", "read_committed");
+        Properties properties = properties();
+        properties.put("transactional.id", "shares");
+        try (KafkaProducer<String, String> producer = new KafkaProducer<>(properties)) {
+            producer.initTransactions();
+            for (int round = 0; round < 4; round++) {
+                producer.beginTransaction();
+                for (int i = 0; i < 3; i++) {
+                    producer.send(new ProducerRecord<>("committed", "v" + (3 * round + i)));
+                }
+                if (round % 2 == 0) {
+                    producer.abortTransaction();
+                } else {
+                    producer.commitTransaction();
+                }
+            }
+        }
+        try (KafkaShareConsumer<String, String> consumer = consumer("committed", "committed")) {
+            say("committed", values(poll(consumer, 6)));
+        }
+    }
+
+    private static String failure(org.apache.kafka.common.KafkaFuture<?> future) throws Exception {
+        try {
+            return String.valueOf(future.get());
+        } catch (ExecutionException error) {
+            return error.getCause().getClass().getSimpleName();
+        }
+    }
+
+    private static void administered() throws Exception {
+        TopicPartition partition = new TopicPartition("explicit", 0);
+        Set<String> listed = new TreeSet<>();
+        admin.listGroups(ListGroupsOptions.forShareGroups()).all().get().forEach(each ->
+            listed.add(each.groupId() + ":" + each.groupState().orElseThrow() + ":" + each.type().orElseThrow()));
+        say("listed", listed);
+        ShareGroupDescription described = admin.describeShareGroups(List.of("explicit")).describedGroups().get("explicit").get();
+        say("described", described.groupState() + " " + described.members().size());
+        say("described-missing", failure(admin.describeShareGroups(List.of("none")).describedGroups().get("none")));
+        var offsets = admin.listShareGroupOffsets(Map.of("explicit", new ListShareGroupOffsetsSpec()))
+            .partitionsToOffsetInfo("explicit").get();
+        say("offsets", offsets.get(partition).startOffset() + " lag " + offsets.get(partition).lag().orElse(-1L));
+        say("altered", failure(admin.alterShareGroupOffsets("explicit", Map.of(partition, 2L)).all()));
+        try (KafkaShareConsumer<String, String> consumer = consumer("explicit", "explicit")) {
+            say("after-alter", values(poll(consumer, 4)));
+            say("alter-while-used", failure(admin.alterShareGroupOffsets("explicit", Map.of(partition, 2L)).all()));
+            say("delete-while-used", failure(admin.deleteShareGroups(List.of("explicit")).all()));
+            described = admin.describeShareGroups(List.of("explicit")).describedGroups().get("explicit").get();
+            say("described-in-use", described.groupState() + " " + described.members().iterator().next().assignment().topicPartitions());
+        }
+        say("offsets-deleted", failure(admin.deleteShareGroupOffsets("explicit", Set.of("explicit")).all()));
+        say("offsets-deleted-again", failure(admin.deleteShareGroupOffsets("explicit", Set.of("explicit")).all()));
+        say("group-deleted", failure(admin.deleteShareGroups(List.of("explicit")).all()));
+        say("group-deleted-again", failure(admin.deleteShareGroups(List.of("explicit")).all()));
+        say("wrong-reset", wrong("share.auto.offset.reset", "nowhere"));
+        say("wrong-lock", wrong("share.record.lock.duration.ms", "1"));
+    }
+
+    private static String wrong(String key, String value) throws Exception {
+        try {
+            configure("wrong", key, value);
+            return "taken";
+        } catch (ExecutionException error) {
+            return error.getCause().getClass().getSimpleName();
+        }
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        bootstrap = arguments[0];
+        Properties properties = new Properties();
+        properties.put("bootstrap.servers", bootstrap);
+        try (Admin made = Admin.create(properties)) {
+            admin = made;
+            implicit();
+            explicit();
+            exhausted();
+            shared();
+            abandoned();
+            committed();
+            administered();
+        }
+        say("done", "");
+    }
+}
