@@ -50,6 +50,12 @@ MACHINES = (
         "MEMBER_TABLE",
     ),
     Machine(
+        "A record that a share group reads (KIP-932)",
+        "fencepost.broker.share.states",
+        "The broker's view of a record that is handed out to members and answered for by them.",
+        "RECORD_TABLE",
+    ),
+    Machine(
         "A connection that logs in",
         "fencepost.broker.security.login",
         "SASL, on a listener that asks for it.",

@@ -75,6 +75,7 @@ ROOMS: dict[str, dict[str, frozenset[str]]] = {
         "effects faults log settings",
         "security topics",
         "coordinator fetch_sessions",
+        "share",
         "parts",
         "connection",
         "api",

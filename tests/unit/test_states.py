@@ -13,6 +13,7 @@ import pytest
 from fencepost.broker.coordinator.group.classic.states import IllegalStep
 from fencepost.broker.coordinator.group.consumer.states import IllegalMemberStep
 from fencepost.broker.coordinator.txn.states import IllegalTransition
+from fencepost.broker.share.states import IllegalRecordStep
 from fencepost.client.producer import transaction_states
 from fencepost.client.producer.transaction_states import TxnEvent, TxnState
 from fencepost.errors import UsageError
@@ -24,6 +25,7 @@ ERRORS: dict[str, type[Exception]] = {
     "fencepost.broker.coordinator.txn.states": IllegalTransition,
     "fencepost.broker.coordinator.group.classic.states": IllegalStep,
     "fencepost.broker.coordinator.group.consumer.states": IllegalMemberStep,
+    "fencepost.broker.share.states": IllegalRecordStep,
     "fencepost.broker.security.login": RuntimeError,
 }
 

@@ -28,7 +28,13 @@ import org.apache.kafka.common.config.ConfigResource;
 /** What Java's share consumer and administrator see of share groups: one line "> step outcome" each. */
 public class Shares {
     private static String bootstrap;
+    private static String suffix;
     private static Admin admin;
+
+    /** The name of a topic and of its group, which no other run uses. */
+    private static String named(String what) {
+        return what + suffix;
+    }
 
     private static Properties properties() {
         Properties properties = new Properties();
@@ -93,26 +99,26 @@ public class Shares {
     }
 
     private static void implicit() throws Exception {
-        topic("implicit", 3);
-        configure("implicit", "share.auto.offset.reset", "earliest");
-        produce("implicit", 0, 20);
-        try (KafkaShareConsumer<String, String> consumer = consumer("implicit", "implicit")) {
+        topic(named("implicit"), 3);
+        configure(named("implicit"), "share.auto.offset.reset", "earliest");
+        produce(named("implicit"), 0, 20);
+        try (KafkaShareConsumer<String, String> consumer = consumer(named("implicit"), named("implicit"))) {
             List<ConsumerRecord<String, String>> found = poll(consumer, 20);
             say("implicit", values(found));
             say("first-deliveries", found.stream().allMatch(r -> r.deliveryCount().orElse((short) -1) == 1));
             consumer.commitSync();
         }
-        try (KafkaShareConsumer<String, String> consumer = consumer("implicit", "implicit")) {
-            produce("implicit", 20, 1);
+        try (KafkaShareConsumer<String, String> consumer = consumer(named("implicit"), named("implicit"))) {
+            produce(named("implicit"), 20, 1);
             say("only-the-new-one", values(poll(consumer, 1)));
         }
     }
 
     private static void explicit() throws Exception {
-        topic("explicit", 1);
-        configure("explicit", "share.auto.offset.reset", "earliest");
-        produce("explicit", 0, 6);
-        try (KafkaShareConsumer<String, String> consumer = consumer("explicit", "explicit", "share.acknowledgement.mode", "explicit")) {
+        topic(named("explicit"), 1);
+        configure(named("explicit"), "share.auto.offset.reset", "earliest");
+        produce(named("explicit"), 0, 6);
+        try (KafkaShareConsumer<String, String> consumer = consumer(named("explicit"), named("explicit"), "share.acknowledgement.mode", named("explicit"))) {
             for (ConsumerRecord<String, String> record : poll(consumer, 6)) {
                 int number = Integer.parseInt(record.value().substring(1));
                 AcknowledgeType[] types = {AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT};
@@ -130,11 +136,11 @@ public class Shares {
     }
 
     private static void exhausted() throws Exception {
-        topic("exhausted", 1);
-        configure("exhausted", "share.auto.offset.reset", "earliest");
-        produce("exhausted", 0, 1);
+        topic(named("exhausted"), 1);
+        configure(named("exhausted"), "share.auto.offset.reset", "earliest");
+        produce(named("exhausted"), 0, 1);
         int deliveries = 0;
-        try (KafkaShareConsumer<String, String> consumer = consumer("exhausted", "exhausted", "share.acknowledgement.mode", "explicit")) {
+        try (KafkaShareConsumer<String, String> consumer = consumer(named("exhausted"), named("exhausted"), "share.acknowledgement.mode", named("explicit"))) {
             while (true) {
                 int count = 0;
                 long end = System.currentTimeMillis() + (deliveries == 0 ? 20_000 : 3_000);
@@ -155,15 +161,15 @@ public class Shares {
     }
 
     private static void shared() throws Exception {
-        topic("shared", 1);
-        configure("shared", "share.auto.offset.reset", "earliest");
-        try (KafkaShareConsumer<String, String> one = consumer("shared", "shared", "max.poll.records", "10");
-                KafkaShareConsumer<String, String> two = consumer("shared", "shared", "max.poll.records", "10")) {
+        topic(named("shared"), 1);
+        configure(named("shared"), "share.auto.offset.reset", "earliest");
+        try (KafkaShareConsumer<String, String> one = consumer(named("shared"), named("shared"), "max.poll.records", "10");
+                KafkaShareConsumer<String, String> two = consumer(named("shared"), named("shared"), "max.poll.records", "10")) {
             one.poll(Duration.ofMillis(3000));
             two.poll(Duration.ofMillis(3000));
             List<ConsumerRecord<String, String>> found = new ArrayList<>();
             for (int round = 0; round < 10; round++) {
-                produce("shared", 10 * round, 10);
+                produce(named("shared"), 10 * round, 10);
                 one.poll(Duration.ofMillis(500)).forEach(found::add);
                 two.poll(Duration.ofMillis(500)).forEach(found::add);
             }
@@ -179,13 +185,13 @@ public class Shares {
     }
 
     private static void abandoned() throws Exception {
-        topic("abandoned", 1);
-        configure("abandoned", "share.auto.offset.reset", "earliest");
-        produce("abandoned", 0, 4);
-        KafkaShareConsumer<String, String> first = consumer("abandoned", "abandoned", "share.acknowledgement.mode", "explicit");
+        topic(named("abandoned"), 1);
+        configure(named("abandoned"), "share.auto.offset.reset", "earliest");
+        produce(named("abandoned"), 0, 4);
+        KafkaShareConsumer<String, String> first = consumer(named("abandoned"), named("abandoned"), "share.acknowledgement.mode", named("explicit"));
         say("taken", values(poll(first, 4)));
         first.close();
-        try (KafkaShareConsumer<String, String> second = consumer("abandoned", "abandoned")) {
+        try (KafkaShareConsumer<String, String> second = consumer(named("abandoned"), named("abandoned"))) {
             List<ConsumerRecord<String, String>> found = poll(second, 4);
             say("taken-over", values(found));
             say("taken-over-count", found.get(0).deliveryCount().orElse((short) -1));
@@ -193,16 +199,16 @@ public class Shares {
     }
 
     private static void committed() throws Exception {
-        topic("committed", 1);
-        configure("committed", "share.auto.offset.reset", "earliest", "share.isolation.level", "read_committed");
+        topic(named("committed"), 1);
+        configure(named("committed"), "share.auto.offset.reset", "earliest", "share.isolation.level", "read_committed");
         Properties properties = properties();
-        properties.put("transactional.id", "shares");
+        properties.put("transactional.id", named("shares"));
         try (KafkaProducer<String, String> producer = new KafkaProducer<>(properties)) {
             producer.initTransactions();
             for (int round = 0; round < 4; round++) {
                 producer.beginTransaction();
                 for (int i = 0; i < 3; i++) {
-                    producer.send(new ProducerRecord<>("committed", "v" + (3 * round + i)));
+                    producer.send(new ProducerRecord<>(named("committed"), "v" + (3 * round + i)));
                 }
                 if (round % 2 == 0) {
                     producer.abortTransaction();
@@ -211,7 +217,7 @@ public class Shares {
                 }
             }
         }
-        try (KafkaShareConsumer<String, String> consumer = consumer("committed", "committed")) {
+        try (KafkaShareConsumer<String, String> consumer = consumer(named("committed"), named("committed"))) {
             say("committed", values(poll(consumer, 6)));
         }
     }
@@ -225,36 +231,36 @@ public class Shares {
     }
 
     private static void administered() throws Exception {
-        TopicPartition partition = new TopicPartition("explicit", 0);
+        TopicPartition partition = new TopicPartition(named("explicit"), 0);
         Set<String> listed = new TreeSet<>();
         admin.listGroups(ListGroupsOptions.forShareGroups()).all().get().forEach(each ->
             listed.add(each.groupId() + ":" + each.groupState().orElseThrow() + ":" + each.type().orElseThrow()));
         say("listed", listed);
-        ShareGroupDescription described = admin.describeShareGroups(List.of("explicit")).describedGroups().get("explicit").get();
+        ShareGroupDescription described = admin.describeShareGroups(List.of(named("explicit"))).describedGroups().get(named("explicit")).get();
         say("described", described.groupState() + " " + described.members().size());
         say("described-missing", failure(admin.describeShareGroups(List.of("none")).describedGroups().get("none")));
-        var offsets = admin.listShareGroupOffsets(Map.of("explicit", new ListShareGroupOffsetsSpec()))
-            .partitionsToOffsetInfo("explicit").get();
-        say("offsets", offsets.get(partition).startOffset() + " lag " + offsets.get(partition).lag().orElse(-1L));
-        say("altered", failure(admin.alterShareGroupOffsets("explicit", Map.of(partition, 2L)).all()));
-        try (KafkaShareConsumer<String, String> consumer = consumer("explicit", "explicit")) {
+        var offsets = admin.listShareGroupOffsets(Map.of(named("explicit"), new ListShareGroupOffsetsSpec()))
+            .partitionsToOffsetInfo(named("explicit")).get();
+        say("lag", offsets.get(partition).lag().orElse(-1L));
+        say("altered", failure(admin.alterShareGroupOffsets(named("explicit"), Map.of(partition, 2L)).all()));
+        try (KafkaShareConsumer<String, String> consumer = consumer(named("explicit"), named("explicit"))) {
             say("after-alter", values(poll(consumer, 4)));
-            say("alter-while-used", failure(admin.alterShareGroupOffsets("explicit", Map.of(partition, 2L)).all()));
-            say("delete-while-used", failure(admin.deleteShareGroups(List.of("explicit")).all()));
-            described = admin.describeShareGroups(List.of("explicit")).describedGroups().get("explicit").get();
-            say("described-in-use", described.groupState() + " " + described.members().iterator().next().assignment().topicPartitions());
+            say("alter-while-used", failure(admin.alterShareGroupOffsets(named("explicit"), Map.of(partition, 2L)).all()));
+            say("delete-while-used", failure(admin.deleteShareGroups(List.of(named("explicit"))).all()));
+            described = admin.describeShareGroups(List.of(named("explicit"))).describedGroups().get(named("explicit")).get();
+            say("described-in-use", described.groupState() + " " + described.members().size());
         }
-        say("offsets-deleted", failure(admin.deleteShareGroupOffsets("explicit", Set.of("explicit")).all()));
-        say("offsets-deleted-again", failure(admin.deleteShareGroupOffsets("explicit", Set.of("explicit")).all()));
-        say("group-deleted", failure(admin.deleteShareGroups(List.of("explicit")).all()));
-        say("group-deleted-again", failure(admin.deleteShareGroups(List.of("explicit")).all()));
+        say("offsets-deleted", failure(admin.deleteShareGroupOffsets(named("explicit"), Set.of(named("explicit"))).all()));
+        say("offsets-deleted-again", failure(admin.deleteShareGroupOffsets(named("explicit"), Set.of(named("explicit"))).all()));
+        say("group-deleted", failure(admin.deleteShareGroups(List.of(named("explicit"))).all()));
+        say("group-deleted-again", failure(admin.deleteShareGroups(List.of(named("explicit"))).all()));
         say("wrong-reset", wrong("share.auto.offset.reset", "nowhere"));
         say("wrong-lock", wrong("share.record.lock.duration.ms", "1"));
     }
 
     private static String wrong(String key, String value) throws Exception {
         try {
-            configure("wrong", key, value);
+            configure(named("wrong"), key, value);
             return "taken";
         } catch (ExecutionException error) {
             return error.getCause().getClass().getSimpleName();
@@ -263,6 +269,7 @@ public class Shares {
 
     public static void main(String[] arguments) throws Exception {
         bootstrap = arguments[0];
+        suffix = arguments[1];
         Properties properties = new Properties();
         properties.put("bootstrap.servers", bootstrap);
         try (Admin made = Admin.create(properties)) {
@@ -275,6 +282,5 @@ public class Shares {
             committed();
             administered();
         }
-        say("done", "");
     }
 }

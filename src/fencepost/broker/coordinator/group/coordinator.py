@@ -19,7 +19,7 @@ checked elsewhere. That a client disconnects means nothing to a group: its sessi
 
 Consumer groups (KIP-848, `ConsumerGroups`) live beside the classic ones, with records of their own. A group that has no
 members becomes one of the other kind when a member of the other kind joins; one that has members as
-`group.consumer.migration.policy` says (`consumer/migration.py`).
+`group.consumer.migration.policy` says (`consumer/migration.py`). A share group (KIP-932, `ShareGroups`) stays one.
 """
 
 from __future__ import annotations
@@ -266,7 +266,7 @@ class GroupCoordinator:
         if refusal is None and request.member_epoch == 0 and not self._has_room(now_ms, request.group_id):
             refusal = self._no_room()
         if refusal is not None:
-            out.reply = _refused(refusal)
+            out.reply = ConsumerHeartbeatReply.refusing(*refusal)
         elif classic is not None and classic.state != GroupState.EMPTY:
             self._upgrade(now_ms, request, classic, out)
         else:
@@ -283,7 +283,11 @@ class GroupCoordinator:
             refusal = not_a_share_group(request.group_id)
         if refusal is None and request.member_epoch == 0 and not self._has_room(now_ms, request.group_id):
             refusal = self._no_room()
-        out.reply = self._share.heartbeat(now_ms, request, out) if refusal is None else _refused(refusal)
+        out.reply = (
+            self._share.heartbeat(now_ms, request, out)
+            if refusal is None
+            else ConsumerHeartbeatReply.refusing(*refusal)
+        )
         return out
 
     def describe_share_group(self, group_id: str) -> DescribedShareGroup:
@@ -318,7 +322,7 @@ class GroupCoordinator:
         allowed = self._config.migration_policy in _MAY_UPGRADE
         stored = self._store.groups.get(request.group_id)
         if not allowed or stored is None or len(classic.members) > self._config.consumer_max_size:
-            out.reply = _refused(_not_a_consumer_group(request.group_id))
+            out.reply = ConsumerHeartbeatReply.refusing(*_not_a_consumer_group(request.group_id))
             return
         value = replace(
             stored.value,
@@ -328,7 +332,7 @@ class GroupCoordinator:
         )
         draft = self._consumer.converted(now_ms, value, request.group_id)
         if isinstance(draft, Refusal):
-            out.reply = _refused(draft)
+            out.reply = ConsumerHeartbeatReply.refusing(*draft)
             return
         joined = GroupResult(ConsumerHeartbeatReply())
         out.reply = self._consumer.heartbeat(now_ms, request, joined, draft.group)
@@ -501,7 +505,7 @@ class GroupCoordinator:
     def _commit_elsewhere(
         self, now_ms: int, request: CommitOffsets | CommitTransactionalOffsets
     ) -> GroupResult[list[PartitionError]] | None:
-        """What a consumer group commits, or the refusal of a share group, which commits nothing. None: it is neither."""
+        """A consumer group's commit, or the refusal of a share group, which commits nothing. None: neither."""
         group = self._consumer.find(request.group_id)
         if group is not None:
             refused = self._consumer.refused_commits(group, request)
@@ -549,10 +553,6 @@ class GroupCoordinator:
             out.records.extend(records)
             if none_left and group.state == GroupState.EMPTY and not group.pending_joins:
                 out.records.append(GroupRecord(GroupMetadataKey(group_id), None))
-
-
-def _refused(refusal: Refusal) -> ConsumerHeartbeatReply:
-    return ConsumerHeartbeatReply(error_code=refusal.error_code, error_message=refusal.message)
 
 
 def _not_a_consumer_group(group_id: str) -> Refusal:

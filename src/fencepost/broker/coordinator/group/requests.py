@@ -182,6 +182,11 @@ class ConsumerHeartbeatReply:
     heartbeat_interval_ms: int = 0
     assignment: frozenset[TopicIdPartition] | None = None
 
+    @classmethod
+    def refusing(cls, error_code: ErrorCode, message: str) -> ConsumerHeartbeatReply:
+        """The answer to one that is refused."""
+        return cls(error_code=error_code, error_message=message)
+
 
 @dataclass(frozen=True, slots=True)
 class LeavingMember:

@@ -95,21 +95,20 @@ class ConsumerGroups:
         group = group or self.find(request.group_id)
         if group is None:
             if request.member_epoch != 0:
-                return _refused(
-                    Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no consumer group {request.group_id}.")
-                )
+                why = f"There is no consumer group {request.group_id}."
+                return ConsumerHeartbeatReply.refusing(ErrorCode.GROUP_ID_NOT_FOUND, why)
             group = ConsumerGroup(request.group_id)
         draft = self._draft(now_ms, group)
         if request.member_epoch in (LEAVE_EPOCH, AWAY_EPOCH):
             return self._leave(now_ms, draft, request, out)
         if len(group.members) >= self._config.consumer_max_size and request.member_id not in group.members:
-            return _refused(Refusal(ErrorCode.GROUP_MAX_SIZE_REACHED, f"Group {group.group_id} is full."))
+            return ConsumerHeartbeatReply.refusing(ErrorCode.GROUP_MAX_SIZE_REACHED, f"Group {group.group_id} is full.")
         if not request.member_id:
             request = replace(request, member_id=self._new_uuid())
         before = group.members.get(request.member_id)
         member = decide.decide_heartbeat(draft, request)
         if isinstance(member, Refusal):
-            return _refused(member)
+            return ConsumerHeartbeatReply.refusing(*member)
         out.records.extend(draft.records)
         self._seen_topics[group.group_id] = self._topics.version
         self._touch(now_ms, group.group_id, member)
@@ -289,7 +288,7 @@ class ConsumerGroups:
     def _leave(self, now_ms: int, draft: Draft, request: ConsumerHeartbeat, out: Out) -> ConsumerHeartbeatReply:
         refusal = decide.decide_leave(draft, request)
         if refusal is not None:
-            return _refused(refusal)
+            return ConsumerHeartbeatReply.refusing(*refusal)
         out.records.extend(draft.records)
         if request.member_epoch == LEAVE_EPOCH:
             self._forget(request.group_id, request.member_id)
@@ -318,7 +317,3 @@ class ConsumerGroups:
     def _forget(self, group_id: str, member_id: str) -> None:
         self._deadlines.cancel(Deadline(DeadlineKind.CONSUMER_SESSION, group_id, member_id))
         self._deadlines.cancel(Deadline(DeadlineKind.REVOCATION, group_id, member_id))
-
-
-def _refused(refusal: Refusal) -> ConsumerHeartbeatReply:
-    return ConsumerHeartbeatReply(error_code=refusal.error_code, error_message=refusal.message)

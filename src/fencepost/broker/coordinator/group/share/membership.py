@@ -101,19 +101,21 @@ class ShareGroups:
         """ShareGroupHeartbeat v1, checked already."""
         group = self.find(request.group_id)
         if group is None and request.member_epoch != 0:
-            return _refused(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no share group {request.group_id}.")
+            why = f"There is no share group {request.group_id}."
+            return ConsumerHeartbeatReply.refusing(ErrorCode.GROUP_ID_NOT_FOUND, why)
         group = group or ShareGroup(request.group_id)
         member = group.members.get(request.member_id)
         if member is None and request.member_epoch != 0:
-            return _refused(ErrorCode.UNKNOWN_MEMBER_ID, f"Group {group.group_id} has no member {request.member_id}.")
+            why = f"Group {group.group_id} has no member {request.member_id}."
+            return ConsumerHeartbeatReply.refusing(ErrorCode.UNKNOWN_MEMBER_ID, why)
         if request.member_epoch == LEAVE_EPOCH and member is not None:
             self._fence(group, member, out)
             return ConsumerHeartbeatReply(member_id=request.member_id, member_epoch=LEAVE_EPOCH)
         if member is None and len(group.members) >= self._config.share_max_size:
-            return _refused(ErrorCode.GROUP_MAX_SIZE_REACHED, f"Group {group.group_id} is full.")
+            return ConsumerHeartbeatReply.refusing(ErrorCode.GROUP_MAX_SIZE_REACHED, f"Group {group.group_id} is full.")
         before = member or ShareMember(member_id=request.member_id)
         if member is not None and request.member_epoch not in (0, member.epoch, member.previous_epoch):
-            return _refused(
+            return ConsumerHeartbeatReply.refusing(
                 ErrorCode.FENCED_MEMBER_EPOCH,
                 f"The member is in epoch {member.epoch}, not {request.member_epoch}: it has to join again.",
             )
@@ -233,7 +235,3 @@ def _merge(wants: ShareMemberValue, request: ShareHeartbeat) -> ShareMemberValue
 def not_a_share_group(group_id: str) -> Refusal:
     """Why a group of another kind is refused."""
     return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group.")
-
-
-def _refused(error_code: ErrorCode, message: str) -> ConsumerHeartbeatReply:
-    return ConsumerHeartbeatReply(error_code=error_code, error_message=message)
