@@ -1,8 +1,8 @@
 """FindCoordinator, v0-6: which broker looks after a group (type 0) or a transactional id (type 1). It is always this
 one.
 
-v1 adds the type, v4 asks for several keys at once; v5 and v6 allow error 120 and share groups, which are not served
-(INVALID_REQUEST). The internal topic behind the coordinator is created with the first question for it.
+v1 adds the type, v4 asks for several keys at once; v5 and v6 allow error 120 and share coordinators, for which only
+brokers ask (INVALID_REQUEST). The internal topic behind the coordinator is created with the first question for it.
 """
 
 from __future__ import annotations

@@ -1,0 +1,211 @@
+"""Share groups over the wire, on our broker alone: sessions, locks that time ends, lost connections, new starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Self
+
+import pytest
+
+import fencepost
+from fencepost.broker.embedded import Broker
+from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+)
+from fencepost.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from fencepost.protocol.messages.list_groups import ListGroupsRequest
+from fencepost.protocol.messages.share_acknowledge import (
+    AcknowledgementBatch,
+    AcknowledgePartition,
+    AcknowledgeTopic,
+    ShareAcknowledgeRequest,
+)
+from fencepost.protocol.messages.share_fetch import FetchPartition, FetchTopic, ShareFetchRequest, ShareFetchResponse
+from fencepost.protocol.messages.share_group_describe import ShareGroupDescribeRequest
+from fencepost.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from tests.support.raw_client import RawClient
+
+GROUP, TOPIC = "workers", "jobs"
+GROUP_RESOURCE = 32
+ACCEPT, RELEASE, RENEW = 1, 2, 4
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker(fsync="commit") as broker:
+        prepare(broker)
+        yield broker
+
+
+def prepare(broker: Broker) -> None:
+    with fencepost.Admin(broker.bootstrap_servers) as admin:
+        admin.create_topic(TOPIC, 1)
+    with RawClient(broker.bootstrap_servers) as client:
+        earliest = [AlterableConfig(name="share.auto.offset.reset", config_operation=0, value="earliest")]
+        resource = AlterConfigsResource(resource_type=GROUP_RESOURCE, resource_name=GROUP, configs=earliest)
+        answer = client.call(IncrementalAlterConfigsRequest(resources=[resource]), 1)
+        assert answer.responses[0].error_code == ErrorCode.NONE
+
+
+def produce(broker: Broker, *values: str) -> None:
+    with fencepost.Producer(broker.bootstrap_servers) as producer:
+        for value in values:
+            producer.send(TOPIC, value.encode())
+            producer.flush()
+
+
+class Member:
+    """One member on a connection of its own."""
+
+    def __init__(self, broker: Broker, name: str) -> None:
+        self._client = RawClient(broker.bootstrap_servers)
+        self._name = name
+        self.epoch = 0
+        joined = self.beat(0, [TOPIC])
+        assert joined.error_code == ErrorCode.NONE, joined
+        self.member_epoch = joined.member_epoch
+        self.topic_id = joined.assignment.topic_partitions[0].topic_id
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.__exit__(None, None, None)
+
+    def beat(self, epoch: int, topics: list[str] | None = None) -> object:
+        request = ShareGroupHeartbeatRequest(
+            group_id=GROUP, member_id=self._name, member_epoch=epoch, subscribed_topic_names=topics
+        )
+        return self._client.call(request, 1)
+
+    def fetch(self, *, epoch: int | None = None, max_wait_ms: int = 0) -> ShareFetchResponse:
+        request = ShareFetchRequest(
+            group_id=GROUP,
+            member_id=self._name,
+            share_session_epoch=self.epoch if epoch is None else epoch,
+            max_wait_ms=max_wait_ms,
+            min_bytes=1,
+            max_records=100,
+            batch_size=100,
+            topics=[FetchTopic(topic_id=self.topic_id, partitions=[FetchPartition(partition_index=0)])],
+        )
+        self.epoch += 1
+        answer: ShareFetchResponse = self._client.call(request, 2)
+        return answer
+
+    def got(self, **how: int) -> list[tuple[int, int, int]]:
+        answer = self.fetch(**how)
+        assert answer.error_code == ErrorCode.NONE, answer
+        acquired = [each for topic in answer.responses for data in topic.partitions for each in data.acquired_records]
+        return [(each.first_offset, each.last_offset, each.delivery_count) for each in acquired]
+
+    def say(self, first: int, last: int, kind: int, *, epoch: int | None = None) -> int:
+        batch = AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=[kind])
+        partition = AcknowledgePartition(partition_index=0, acknowledgement_batches=[batch])
+        request = ShareAcknowledgeRequest(
+            group_id=GROUP,
+            member_id=self._name,
+            share_session_epoch=self.epoch if epoch is None else epoch,
+            is_renew_ack=kind == RENEW,
+            topics=[AcknowledgeTopic(topic_id=self.topic_id, partitions=[partition])],
+        )
+        self.epoch += 1
+        answer = self._client.call(request, 2)
+        if answer.error_code:
+            return int(answer.error_code)
+        return int(answer.responses[0].partitions[0].error_code)
+
+
+def test_what_was_accepted_is_never_handed_out_again_by_a_new_start(broker: Broker) -> None:
+    produce(broker, "a", "b", "c", "d")
+    with Member(broker, "m") as member:
+        assert [first for first, _, _ in member.got()] == [0, 1, 2, 3]
+        assert member.say(1, 2, ACCEPT) == ErrorCode.NONE
+        broker.restart(clean=False)
+    with Member(broker, "n") as member:
+        assert [first for first, _, _ in member.got()] == [0, 3]
+
+
+def test_a_lock_that_runs_out_gives_the_record_to_somebody_else(broker: Broker) -> None:
+    produce(broker, "a", "b")
+    with Member(broker, "m") as slow, Member(broker, "n") as other:
+        assert slow.got() == [(0, 0, 1), (1, 1, 1)]
+        assert other.got() == []
+        broker.clock.advance(20)
+        assert slow.say(1, 1, RENEW) == ErrorCode.NONE
+        broker.clock.advance(20)
+        assert other.got() == [(0, 0, 2)]
+        assert slow.say(0, 0, ACCEPT) == ErrorCode.INVALID_RECORD_STATE
+        assert slow.say(1, 1, ACCEPT) == ErrorCode.NONE
+        assert other.say(0, 0, ACCEPT) == ErrorCode.NONE
+        assert other.got() == []
+
+
+def test_a_connection_that_is_gone_gives_its_records_back(broker: Broker) -> None:
+    produce(broker, "a")
+    with Member(broker, "m") as doomed, Member(broker, "n") as waiting:
+        assert doomed.got() == [(0, 0, 1)]
+        doomed.__exit__()
+        assert waiting.got(max_wait_ms=30_000) == [(0, 0, 2)]
+
+
+def test_a_fetch_waits_for_what_is_produced_and_for_what_is_released(broker: Broker) -> None:
+    with Member(broker, "m") as member:
+        assert member.got() == []
+        broker.faults.delay("Produce", seconds=0.05)
+        produce(broker, "a")
+        assert member.got(max_wait_ms=30_000) == [(0, 0, 1)]
+        assert member.say(0, 0, RELEASE) == ErrorCode.NONE
+        assert member.got(max_wait_ms=30_000) == [(0, 0, 2)]
+
+
+def test_a_session_goes_on_by_its_epochs(broker: Broker) -> None:
+    produce(broker, "a")
+    with Member(broker, "m") as member:
+        assert member.fetch(epoch=1).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
+        assert member.say(0, 0, ACCEPT, epoch=0) == ErrorCode.INVALID_SHARE_SESSION_EPOCH
+        assert member.fetch(epoch=0).error_code == ErrorCode.NONE
+        assert member.fetch(epoch=2).error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
+        assert member.say(0, 0, ACCEPT, epoch=1) == ErrorCode.NONE
+        assert member.say(0, 0, ACCEPT, epoch=-1) == ErrorCode.NONE  # before the window: it is done
+        assert member.fetch(epoch=-1).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
+
+
+def test_a_member_that_is_not_heard_of_is_out(broker: Broker) -> None:
+    with Member(broker, "m") as member, RawClient(broker.bootstrap_servers) as client:
+        described = client.call(ShareGroupDescribeRequest(group_ids=[GROUP]), 1).groups[0]
+        assert (described.group_state, len(described.members)) == ("Stable", 1)
+        broker.clock.advance(46)
+        described = client.call(ShareGroupDescribeRequest(group_ids=[GROUP]), 1).groups[0]
+        assert (described.group_state, len(described.members)) == ("Empty", 0)
+        assert getattr(member.beat(member.member_epoch), "error_code", None) == ErrorCode.UNKNOWN_MEMBER_ID
+        listed = client.call(ListGroupsRequest(types_filter=["share"]), 5).groups
+        assert [(group.group_id, group.group_state) for group in listed] == [(GROUP, "Empty")]
+
+
+def test_a_share_group_commits_no_offsets_and_takes_no_consumers(broker: Broker) -> None:
+    with Member(broker, "m"), fencepost.Consumer(broker.bootstrap_servers, group_id=GROUP) as consumer:
+        consumer.subscribe([TOPIC])
+        with pytest.raises(fencepost.errors.KafkaError):
+            consumer.poll(2_000)
+
+
+def test_a_deleted_topic_is_forgotten(broker: Broker) -> None:
+    produce(broker, "a")
+    with Member(broker, "m") as member, RawClient(broker.bootstrap_servers) as client:
+        assert member.got() == [(0, 0, 1)]
+        asked = DescribeShareGroupOffsetsRequest(
+            groups=[DescribeShareGroupOffsetsRequestGroup(group_id=GROUP, topics=None)]
+        )
+        assert len(client.call(asked, 1).groups[0].topics) == 1
+        with fencepost.Admin(broker.bootstrap_servers) as admin:
+            admin.delete_topic(TOPIC)
+        assert client.call(asked, 1).groups[0].topics == []
+        codes = [data.error_code for topic in member.fetch().responses for data in topic.partitions]
+        assert codes == [ErrorCode.UNKNOWN_TOPIC_ID]
