@@ -3,7 +3,8 @@ or abort what was prepared, or let a group read again what it has committed.
 
 A damaged partition of `__transaction_state` puts every transactional id of that partition in doubt, but for those
 whose state was recorded again behind the damage; one of `__consumer_offsets` the committed offsets of all its groups.
-`fencepost repair` accepts the loss: from then on the newest record that can be read counts.
+`fencepost repair` accepts the loss: from then on the newest record that can be read counts. Of `__share_group_state` it
+counts at once: the worst that follows is another delivery.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Doubts:
         tell_damage(partition, self._metrics, *gap)
         if partition.topic.name == CONSUMER_OFFSETS:
             self._offsets.add(partition.index)
-        else:
+        elif partition.topic.name == TRANSACTION_STATE:
             self._certain.setdefault(partition.index, set())
 
     def keep(self, partition: Partition, certain: set[str]) -> None:

@@ -28,7 +28,7 @@ from fencepost.protocol.messages.share_acknowledge import (
 )
 from fencepost.protocol.messages.share_fetch import FetchPartition, FetchTopic, ShareFetchRequest, ShareFetchResponse
 from fencepost.protocol.messages.share_group_describe import ShareGroupDescribeRequest
-from fencepost.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from fencepost.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from tests.support.raw_client import RawClient
 
 GROUP, TOPIC = "workers", "jobs"
@@ -70,6 +70,7 @@ class Member:
         joined = self.beat(0, [TOPIC])
         assert joined.error_code == ErrorCode.NONE, joined
         self.member_epoch = joined.member_epoch
+        assert joined.assignment is not None
         self.topic_id = joined.assignment.topic_partitions[0].topic_id
 
     def __enter__(self) -> Self:
@@ -78,11 +79,12 @@ class Member:
     def __exit__(self, *_: object) -> None:
         self._client.__exit__(None, None, None)
 
-    def beat(self, epoch: int, topics: list[str] | None = None) -> object:
+    def beat(self, epoch: int, topics: list[str] | None = None) -> ShareGroupHeartbeatResponse:
         request = ShareGroupHeartbeatRequest(
             group_id=GROUP, member_id=self._name, member_epoch=epoch, subscribed_topic_names=topics
         )
-        return self._client.call(request, 1)
+        answer: ShareGroupHeartbeatResponse = self._client.call(request, 1)
+        return answer
 
     def fetch(self, *, epoch: int | None = None, max_wait_ms: int = 0) -> ShareFetchResponse:
         request = ShareFetchRequest(
@@ -184,7 +186,7 @@ def test_a_member_that_is_not_heard_of_is_out(broker: Broker) -> None:
         broker.clock.advance(46)
         described = client.call(ShareGroupDescribeRequest(group_ids=[GROUP]), 1).groups[0]
         assert (described.group_state, len(described.members)) == ("Empty", 0)
-        assert getattr(member.beat(member.member_epoch), "error_code", None) == ErrorCode.UNKNOWN_MEMBER_ID
+        assert member.beat(member.member_epoch).error_code == ErrorCode.UNKNOWN_MEMBER_ID
         listed = client.call(ListGroupsRequest(types_filter=["share"]), 5).groups
         assert [(group.group_id, group.group_state) for group in listed] == [(GROUP, "Empty")]
 
