@@ -159,7 +159,6 @@ class ParkedShareFetch:
             room -= len(data.records)
             count -= sum(each.last_offset - each.first_offset + 1 for each in data.acquired_records)
             if data.records or data.error_code:
-                data.acknowledge_error_code = self._acknowledged.get(wanted, ErrorCode.NONE)
                 told[wanted] = data
         topics: dict[UUID, list[PartitionData]] = {}
         for wanted, data in told.items():
@@ -177,7 +176,11 @@ class ParkedShareFetch:
 
     def _take(self, wanted: TopicIdPartition, room: int, count: int, *, nothing_yet: bool) -> PartitionData:
         """What is handed out of one partition: at most some `count` records and `room` bytes."""
-        data = PartitionData(partition_index=wanted.partition, current_leader=LeaderIdAndEpoch())
+        data = PartitionData(
+            partition_index=wanted.partition,
+            acknowledge_error_code=self._acknowledged.get(wanted, ErrorCode.NONE),
+            current_leader=LeaderIdAndEpoch(),
+        )
         opened = self._open(wanted)
         if isinstance(opened, int):
             data.error_code = opened
