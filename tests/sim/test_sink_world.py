@@ -42,6 +42,7 @@ def storm(
         ),
         crash_interval_ms=crash_interval_ms,
         power_cut_chance=0.5,
+        inherits=True,
     )
 
 
@@ -64,11 +65,15 @@ def test_the_output_is_the_input_under_drawn_faults(level: Level, seed: int) -> 
 def test_the_output_is_the_input_in_a_storm(level: Level) -> None:
     strikes: set[str] = set()
     ends: set[str] = set()
+    inherited = 0
     for seed in range(301, 304):
         report = run_sink_world(seed, rows=ROWS, faults=storm(level))
         check_whole(report)
         strikes |= report.strikes.keys()
         ends |= report.ends.keys()
+        winners = {winner for decision in report.history.decisions for winner in decision.winners}
+        inherited += len(winners) - len({transactional_id for transactional_id, *_ in winners})
+    assert inherited > 0
     assert strikes == {"kill", "zombie", "stall", "orphan"}
     assert {"ProcessLost", "SupersededError"} <= ends
 
@@ -140,6 +145,7 @@ PLANTED: list[tuple[str, Level, range, str]] = [
     ("decisions-read-before-the-claim", Level.KEEP_PREPARED, range(1, 25), "sink_duplicate"),
     ("abort-does-not-ask", Level.TWO_PHASE, range(1, 25), "sink_contradiction"),
     ("task-ids-made-of-partitions", Level.KEEP_PREPARED, range(1, 7), "sink_contradiction"),
+    ("task-ids-inherited-by-two", Level.KEEP_PREPARED, range(1, 25), "sink_contradiction"),
     ("ends-not-waited-for", Level.RESUME, range(1, 40), "sink_missing"),
     ("decision-written-last", Level.KEEP_PREPARED, range(1, 7), "sink_duplicate"),
     ("batch-known-by-its-number", Level.KEEP_PREPARED, range(1, 12), "sink_missing"),

@@ -36,6 +36,7 @@ from fencepost.spark.sink import plan_steps, wire
 from fencepost.spark.sink.decision import Decision, decode_value
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC, DecisionStore, partition_of
 from fencepost.spark.sink.steps import SinkConfig
+from fencepost.spark.sink.task_ids import OwnPool
 
 __all__ = ["SinkFaults", "SinkReport", "SinkWorld", "run_sink_world"]
 
@@ -64,6 +65,7 @@ class SinkFaults:
     network: NetworkFaults
     crash_interval_ms: float
     power_cut_chance: float
+    inherits: bool  # whether task ids pass from process to process
     machine: MachineFaults = field(default_factory=MachineFaults)
 
     @classmethod
@@ -101,6 +103,7 @@ class SinkFaults:
             ),
             crash_interval_ms=pick((0.0, 0.0, 5_000.0, 1_000.0)),
             power_cut_chance=pick((0.0, 0.5)),
+            inherits=pick((False, True, True)),
             machine=MachineFaults(**{one.name: pick((0.0, 0.0, 0.0, 0.02)) for one in fields(MachineFaults)}),
         )
 
@@ -137,6 +140,7 @@ class SinkWorld:
         )
         self._processes: list[Process] = []
         self._drivers: dict[Process, Driver] = {}
+        self._inherited = OwnPool()  # of all executors, which end, are killed, stall, and come back
         self._lives = 0
         # Only a transaction timeout takes a decided transaction away, and only below two-phase commit.
         self._may_lose = faults.level is plan_steps.Level.RESUME and faults.transaction_timeout_ms < NEVER_MS
@@ -158,7 +162,8 @@ class SinkWorld:
 
     def hands(self, process: Process, sink: str) -> SinkHands:
         level = self._given.level if self._given.level is plan_steps.Level.TWO_PHASE else None
-        return SinkHands(process, sink, level, self._config, self._stage.fork(), self.trace)
+        pool = self._inherited if self._given.inherits else OwnPool()
+        return SinkHands(process, sink, level, self._config, self._stage.fork(), self.trace, pool)
 
     def _broke(self, what: str) -> None:
         self.report.anomalies.append(Anomaly("defect", f"the broker: {what}"))

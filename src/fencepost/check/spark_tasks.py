@@ -20,6 +20,7 @@ from fencepost.spark.sink.decision import Content, SourceOffsets
 from fencepost.spark.sink.names import UNIQUE_BYTES
 from fencepost.spark.sink.rows import Identity, producer_for, send_rows
 from fencepost.spark.sink.steps import SinkConfig, StepRunner
+from fencepost.spark.sink.task_ids import IdPool
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,6 +61,7 @@ class SinkHands:
         config: SinkConfig,
         chance: Random,
         trace: Callable[[str], None],
+        pool: IdPool,
     ) -> None:
         self._process = process
         self._sink = sink
@@ -68,7 +70,7 @@ class SinkHands:
         self._chance = chance
         self._trace = trace
         self._task = ""
-        self._steps = StepRunner(process.admin, config, lambda: unique_bytes(self._chance, self._task))
+        self._steps = StepRunner(process.admin, config, lambda: unique_bytes(self._chance, self._task), pool)
 
     async def open(self) -> bytes:
         """In the planning process: what pickling the writer does."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fencepost.errors import KafkaError, PreparedTransactionLostError
 from fencepost.spark.errors import BatchChangedError, CheckpointRolledBackError
 from fencepost.spark.sink import plan_steps
-from fencepost.spark.sink.task_ids import TaskIds
+from fencepost.spark.sink.plan_steps import Opened, Use
+from fencepost.spark.sink.task_ids import IdPool, OwnPool, TaskIds
 from tests.unit.spark.plan_coordinator import SINK
 
 if TYPE_CHECKING:
@@ -21,17 +22,37 @@ Call = Callable[[], Any]
 
 
 class Worker:
-    """A Python worker of Spark: it runs one attempt after the other, of whatever run, and keeps its task ids."""
+    """A Python worker of Spark: it runs one attempt after the other, of whatever run."""
 
     def __init__(self, ids: TaskIds) -> None:
         self.ids, self.alive = ids, True
+
+
+class View:
+    """The ids of a host as one of its workers has seen them; others may have taken and given since."""
+
+    def __init__(self, pool: IdPool) -> None:
+        self._pool = pool
+        self._seen: tuple[tuple[str, Use], ...] = ()
+
+    def look(self, opened: Opened) -> None:
+        self._seen = tuple(self._pool.idle(opened))
+
+    def idle(self, opened: Opened) -> Iterable[tuple[str, Use]]:
+        return self._seen
+
+    def take(self, transactional_id: str, last: Use) -> bool:
+        return self._pool.take(transactional_id, last)
+
+    def give(self, transactional_id: str, use: Use) -> None:
+        self._pool.give(transactional_id, use)
 
 
 @dataclass
 class Place:
     """Where a plan is carried out."""
 
-    worker: Worker = field(default_factory=lambda: Worker(TaskIds(bytes)))
+    worker: Worker = field(default_factory=lambda: Worker(TaskIds(bytes, OwnPool())))
 
 
 class Process:
@@ -57,7 +78,7 @@ class Process:
 
 
 class Read:
-    """A call that changes nothing: whether its reply or itself is lost or late makes no other life."""
+    """A call that changes nothing at the brokers: that its reply or itself is lost or late makes no other life."""
 
     def __init__(self, call: Call) -> None:
         self._call = call

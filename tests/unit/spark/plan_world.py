@@ -12,9 +12,9 @@ from fencepost.errors import KafkaError, PreparedTransactionLostError
 from fencepost.spark.errors import CheckpointRolledBackError
 from fencepost.spark.sink import names, plan, plan_steps
 from fencepost.spark.sink.decision import NO_ROWS, Decision, Pair, SourceOffsets, Winner
-from fencepost.spark.sink.task_ids import TaskIds
+from fencepost.spark.sink.task_ids import IdPool, OwnPool, TaskIds
 from tests.unit.spark.plan_coordinator import SINK, Coordinator, Row, S, content
-from tests.unit.spark.plan_driver import LOST, QUERY, Call, Place, Process, Read, Run, Worker
+from tests.unit.spark.plan_driver import LOST, QUERY, Call, Place, Process, Read, Run, View, Worker
 
 GONE = "gone"
 GONE_ROW: Row = (-1, 0, 0)
@@ -29,7 +29,8 @@ class Rules:
     write_task: Callable[[plan_steps.Opened, str, int], plan.Plan[plan_steps.Message]] = plan.write_task
     commit_batch: Callable[..., plan.Plan[Any]] = plan.commit_batch
     abort_batch: Callable[..., plan.Plan[Any]] = plan.abort_batch
-    ids: Callable[[Callable[[], bytes]], TaskIds] = TaskIds
+    ids: Callable[[Callable[[], bytes], IdPool], TaskIds] = TaskIds
+    pool: Callable[[], IdPool] = OwnPool
     names_by_attempt: bool = False
 
 
@@ -48,6 +49,7 @@ class Settings:
     strangers: bool = False  # somebody keeps transactions that are not his
     gone: bool = False  # another query has decided with this sink, and does not run any more
     epochs: int = 2**15  # of a producer id of S
+    one_host: bool = False  # workers end with their task, and inherit each other's ids; else each keeps its own
 
 
 class World:
@@ -79,6 +81,7 @@ class World:
         self.minted = 0
         self.reused = 0
         self.idle: list[Worker] = []  # what was busy last is the last
+        self.host = rules.pool()
         self.faults = settings.faults
         self.healing = False
         self.runs: list[Run] = []
@@ -109,8 +112,13 @@ class World:
     def _in_worker(self, place: Place, calls: Generator[Call, Any, Any]) -> Generator[Call, Any, Any]:
         """Tasks begin when they are scheduled: a late copy runs where a newer run's task has been."""
         yield Read(lambda: None)
+        if self.settings.one_host:
+            place.worker = Worker(self.rules.ids(self._unique, View(self.host)))
+            return (yield from calls)
         known = (number := self.choose(len(self.idle) + 1)) < len(self.idle)
-        worker = place.worker = self.idle.pop(-1 - number) if known else Worker(self.rules.ids(self._unique))
+        worker = place.worker = (
+            self.idle.pop(-1 - number) if known else Worker(self.rules.ids(self._unique, self.rules.pool()))
+        )
         try:
             return (yield from calls)
         finally:
@@ -170,10 +178,7 @@ class World:
             case plan_steps.TakeId(opened):
                 if self.rules.names_by_attempt:
                     return names.task_id(SINK, (task[1] * 10 + task[2]).to_bytes(16))
-                minted = self.minted
-                taken = place.worker.ids.take(opened)
-                self.reused += self.minted == minted
-                return taken
+                return (yield from self._take(place.worker.ids, opened))
             case plan_steps.BeginTask(transactional_id, use, two_phase):
                 pair = yield lambda: broker.init(transactional_id, two_phase)
                 if pair is LOST:
@@ -205,6 +210,15 @@ class World:
                 return tuple(found[one] for one in ids)
             case _:
                 return None
+
+    def _take(self, ids: TaskIds, opened: plan_steps.Opened) -> Generator[Call, Any, str]:
+        if isinstance(view := ids.pool, View):
+            yield Read(lambda: view.look(opened))
+            yield Read(lambda: None)  # what others do meanwhile is not seen
+        minted = self.minted
+        taken = ids.take(opened)
+        self.reused += self.minted == minted
+        return taken
 
     # -- one tick --
 

@@ -7,7 +7,6 @@ with tasks that fail, speculative copies, and drivers that die before and after 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
@@ -16,7 +15,7 @@ from fencepost.errors import KafkaError
 from fencepost.spark.sink import names, plan, plan_steps
 from fencepost.spark.sink.decision import Content, Decision, Pair, Winner, encode_key, encode_value
 from fencepost.spark.sink.plan_steps import Level
-from fencepost.spark.sink.task_ids import TaskIds, is_free
+from fencepost.spark.sink.task_ids import OwnPool, TaskIds, is_free
 from tests.unit.spark.plan_coordinator import SINK, Coordinator, S
 
 TASKS, WORKERS, CYCLE = 10, 12, 100
@@ -42,11 +41,12 @@ class State(NamedTuple):
 class Stream:
     """One query, its Python workers, and a broker; other queries of the sink are gone."""
 
-    def __init__(self, level: Level, ids: Callable[[Callable[[], bytes]], TaskIds] = TaskIds) -> None:
+    def __init__(self, level: Level, ids: type[TaskIds] = TaskIds, pools: int = WORKERS) -> None:
         self.level = level
         self.broker = Coordinator(epochs=3000)  # so that S changes its producer id now and then
         self.minted = self.rows = self.batch = 0
-        self.workers = [ids(self._unique) for _ in range(WORKERS)]
+        shared = [OwnPool() for _ in range(pools)]
+        self.workers = [ids(self._unique, shared[number % pools]) for number in range(WORKERS)]
         chance = random.Random(level.rank)
         self.script = [
             Faults(
@@ -182,6 +182,12 @@ def test_without_ids_that_are_used_again_they_are_as_many_as_tasks() -> None:
     assert Stream(Level.RESUME, Minted).run(100).ids > 100 * TASKS
 
 
+def test_ids_that_are_inherited_are_as_many_as_two_batches_use() -> None:
+    """Whatever worker comes: with a pool for all of them it makes no difference how many there have been."""
+    ids = Stream(Level.RESUME, pools=1).run(1000).ids - QUERIES_GONE - 1
+    assert 2 * TASKS <= ids < 4 * TASKS
+
+
 def use(batch_id: int, epoch: int, query_id: str = "q", sink: str = SINK) -> plan_steps.Use:
     return plan_steps.Use(sink, Pair(1, epoch), query_id, batch_id)
 
@@ -205,7 +211,7 @@ def test_an_id_is_free_once_a_later_batch_is_decided() -> None:
 
 def test_an_id_whose_begin_was_not_answered_is_never_taken_again() -> None:
     numbers = iter(range(1, 9))
-    ids = TaskIds(lambda: next(numbers).to_bytes(16))
+    ids = TaskIds(lambda: next(numbers).to_bytes(16), OwnPool())
     first, second = ids.take(opened(None, 1)), ids.take(opened(None, 1))
     assert first != second
     ids.begun(second, use(0, 1))

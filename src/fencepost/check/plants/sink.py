@@ -13,6 +13,7 @@ from fencepost.spark.errors import SupersededError
 from fencepost.spark.sink import plan, plan_steps
 from fencepost.spark.sink.decision import Decision, Winner
 from fencepost.spark.sink.steps import StepRunner
+from fencepost.spark.sink.task_ids import OwnPool
 
 
 @plant("spark")
@@ -74,6 +75,16 @@ def abort_does_not_ask(patches: Patches) -> None:
 def task_ids_made_of_partitions(patches: Patches) -> None:
     """A late InitProducerId of an earlier attempt aborts what a later one has prepared."""
     patches.setattr(spark_tasks, "unique_bytes", lambda chance, task: task.encode().ljust(16)[:16])
+
+
+@plant("spark")
+def task_ids_inherited_by_two(patches: Patches) -> None:
+    """Who begins later aborts what the other has prepared, or what is decided and not yet complete."""
+
+    def take(self: OwnPool, transactional_id: str, last: plan_steps.Use) -> bool:
+        return self._used.get(transactional_id) == last
+
+    patches.setattr(OwnPool, "take", take)
 
 
 @plant("spark")

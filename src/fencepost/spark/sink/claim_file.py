@@ -1,8 +1,7 @@
 """A batch's claim, from the process that plans it to Spark's commit worker, in a file of the same driver.
 
 The commit worker knows nothing but the tasks' messages, and attempts that were killed send none; then the claim says
-what they have left open. The folder is one of the block manager's on the driver's host (SPARK_LOCAL_DIRS): PySpark
-names it to both processes, no other driver has it, and Spark removes it.
+what they have left open. The folder (local_dir.py) is the driver's, which no other driver has.
 
 What is read need not be true: a claim that is not the newest any more is refused by its coordinator, and nothing is
 touched then.
@@ -10,19 +9,17 @@ touched then.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final
 
 from fencepost.client.prepared import PreparedTransaction
 from fencepost.errors import ConfigurationError
 from fencepost.spark.sink.decision import Pair
+from fencepost.spark.sink.local_dir import local_place
 
 __all__ = ["ClaimFile"]
 
-LOCAL_DIRS: Final = "SPARK_LOCAL_DIRS"
 MOST_BYTES: Final = 64
 
 
@@ -30,9 +27,7 @@ class ClaimFile:
     """Of one sink, named by `servers` (bootstrap.servers) and `sink`. `environment`: the process's, as Spark set it."""
 
     def __init__(self, environment: Mapping[str, str], servers: str, sink: str) -> None:
-        folders = [Path(directory) for directory in environment.get(LOCAL_DIRS, "").split(",") if directory]
-        name = hashlib.sha256(f"{servers}\0{sink}".encode()).hexdigest()[:32]
-        self._path = folders[0] / f"fencepost-claim-{name}" if folders else None
+        self._path = local_place(environment, "claim", servers, sink)
 
     def write(self, claim: Pair) -> None:
         """From now on the newest. Without a folder of Spark's, nothing. Raises OSError."""

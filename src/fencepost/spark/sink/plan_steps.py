@@ -291,7 +291,7 @@ class HasRows:
 
 @dataclass(frozen=True, slots=True)
 class TakeId:
-    """-> str: a task id of the sink: one of this process's own that is free (task_ids.py), or a new one."""
+    """-> str: a task id of the sink: one of its pool that is free (task_ids.py), or a new one."""
 
     opened: Opened
 

@@ -31,6 +31,7 @@ from fencepost.spark import compiled_cache
 from fencepost.spark.errors import UnfinishedSinkError
 from fencepost.spark.sink import names, plan, plan_steps, unfinished
 from fencepost.spark.sink.decision import Decision, Pair
+from fencepost.spark.sink.id_folder import IdFolder
 from fencepost.spark.sink.names import UNIQUE_BYTES
 from fencepost.spark.sink.steps import SinkConfig, StepRunner
 
@@ -133,7 +134,8 @@ class SinkLink:
 
     def __init__(self, link: Link, config: SinkConfig) -> None:
         if config not in link.sinks:
-            link.sinks[config] = StepRunner(link.admin, config, lambda: os.urandom(UNIQUE_BYTES))
+            pool = IdFolder(os.environ, ",".join(link.config.bootstrap_servers), config.decision_topic)
+            link.sinks[config] = StepRunner(link.admin, config, lambda: os.urandom(UNIQUE_BYTES), pool)
         self._link = link
         self._steps = link.sinks[config]
 

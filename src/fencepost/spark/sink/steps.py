@@ -28,7 +28,7 @@ from fencepost.spark.errors import SinkContradictionError
 from fencepost.spark.sink import names, plan, plan_steps, wire
 from fencepost.spark.sink.decision import Decision, Pair, Winner
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC, DecisionStore
-from fencepost.spark.sink.task_ids import TaskIds
+from fencepost.spark.sink.task_ids import IdPool, TaskIds
 
 __all__ = ["SinkConfig", "StepRunner"]
 
@@ -60,13 +60,16 @@ class SinkConfig:
 
 
 class StepRunner:
-    """One sink's hands in one process. `unique` gives 16 bytes that were never given before, to no process."""
+    """One sink's hands in one process. `unique` gives 16 bytes that were never given before, to no process.
 
-    def __init__(self, admin: AdminCore, config: SinkConfig, unique: Callable[[], bytes]) -> None:
+    `pool`: where task ids lie between their uses.
+    """
+
+    def __init__(self, admin: AdminCore, config: SinkConfig, unique: Callable[[], bytes], pool: IdPool) -> None:
         self._admin = admin
         self._cluster = admin.cluster
         self._config = config
-        self._ids = TaskIds(unique)
+        self._ids = TaskIds(unique, pool)
         self._claim_timeout_ms = CLAIM_TIMEOUT_MS
         self._timeout_ms = config.transaction_timeout_ms or DEFAULT_TIMEOUT_MS
         self._store = DecisionStore(admin, config.decision_topic, config.output_topic)

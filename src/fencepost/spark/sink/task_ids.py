@@ -1,4 +1,4 @@
-"""Which transactional ids a process may give its tasks: those it minted itself, and that are free again.
+"""Which transactional ids a task may be given: those that are free again, of those that lie in a pool; or a new one.
 
 A coordinator remembers an id for days, so a stream must not need a new one per task. An id is free once the decision of
 a later batch was read with the claim at hand. From that follow both things that have to be true:
@@ -10,18 +10,20 @@ a later batch was read with the claim at hand. From that follow both things that
   and it was complete, and replaced, before the later one could be written.
 
 Whoever was busy with the earlier use (a task, a commit worker, a planner, a request on its way) has its pair; an
-InitProducerId moves the id on from that. Only InitProducerId itself names no pair, so an id whose InitProducerId was
-never answered is never taken again; and an id belongs to one process, which runs one attempt after the other.
+InitProducerId moves the id on from that. Only InitProducerId itself names no pair, so an id is out of the pool before
+its InitProducerId is sent, and comes back when that is answered: what was never answered, or whose process was killed
+in between, is never taken again. Who takes an id names the use that he has judged: another one, meanwhile, has had it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from fencepost.spark.sink import names
 from fencepost.spark.sink.plan_steps import Opened, Use
 
-__all__ = ["TaskIds", "is_free"]
+__all__ = ["IdPool", "OwnPool", "TaskIds", "is_free"]
 
 
 def is_free(last: Use, opened: Opened) -> bool:
@@ -33,21 +35,53 @@ def is_free(last: Use, opened: Opened) -> bool:
     return last.claim.producer_id != opened.claim.producer_id or last.claim.epoch < opened.claim.epoch
 
 
-class TaskIds:
-    """One process's ids. `unique` gives 16 bytes that were never given before."""
+class IdPool(Protocol):
+    """Ids with their last uses. Processes may share it: `take` and `give` each happen at once, or not at all."""
 
-    def __init__(self, unique: Callable[[], bytes]) -> None:
-        self._unique = unique
+    def idle(self, opened: Opened) -> Iterable[tuple[str, Use]]:
+        """At least those that may be free."""
+        ...
+
+    def take(self, transactional_id: str, last: Use) -> bool:
+        """Out of the pool. False when it is not there with that use any more."""
+        ...
+
+    def give(self, transactional_id: str, use: Use) -> None: ...
+
+
+class OwnPool:
+    """One process's."""
+
+    def __init__(self) -> None:
         self._used: dict[str, Use] = {}  # in the order of use
 
+    def idle(self, opened: Opened) -> Iterable[tuple[str, Use]]:
+        return tuple(self._used.items())
+
+    def take(self, transactional_id: str, last: Use) -> bool:
+        if self._used.get(transactional_id) != last:
+            return False
+        del self._used[transactional_id]
+        return True
+
+    def give(self, transactional_id: str, use: Use) -> None:
+        self._used[transactional_id] = use
+
+
+class TaskIds:
+    """What a process gives its tasks. `unique` gives 16 bytes that were never given before."""
+
+    def __init__(self, unique: Callable[[], bytes], pool: IdPool) -> None:
+        self._unique = unique
+        self.pool = pool
+
     def take(self, opened: Opened) -> str:
-        """A free id, or a new one. It is out of here until `begun`."""
-        for transactional_id, last in self._used.items():
-            if is_free(last, opened):
-                del self._used[transactional_id]
+        """A free id, or a new one. It is nobody else's until `begun`."""
+        for transactional_id, last in self.pool.idle(opened):
+            if is_free(last, opened) and self.pool.take(transactional_id, last):
                 return transactional_id
         return names.task_id(opened.sink, self._unique())
 
     def begun(self, transactional_id: str, use: Use) -> None:
         """Its InitProducerId was answered."""
-        self._used[transactional_id] = use
+        self.pool.give(transactional_id, use)

@@ -1,0 +1,105 @@
+"""The task ids that the Python workers of one executor of Spark have used, and use again after each other.
+
+Spark ends workers that are idle for a minute, kills them with their tasks, or starts one for each task: ids that stayed
+with them would pile up at the coordinator. Each id that lies there is an empty file, whose name is the id and its last
+use. To take it is to remove that file, which one process can, and only while the use is that one; a process that is
+killed in between has taken the id along, and nobody has it. Nothing is written that could be torn or damaged.
+
+Files that came back after a loss of power, or with a copy of a folder, would be a second hand on an id. So the folder
+is one that no process finds again once its executor has ended: local_dir.py.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from fencepost.spark.sink import names
+from fencepost.spark.sink.decision import Pair
+from fencepost.spark.sink.local_dir import digest, local_place
+from fencepost.spark.sink.plan_steps import Opened, Use
+from fencepost.spark.sink.task_ids import OwnPool
+
+__all__ = ["IdFolder"]
+
+log = logging.getLogger("fencepost.spark")
+
+# unique bytes of the id, claim (producer id, epoch), batch, digest of the query's id
+_NAME: Final = re.compile(r"([0-9a-f]{32})-(\d+)-(\d+)-(\d+)-([0-9a-f]{32})", re.ASCII)
+
+
+class IdFolder:
+    """An IdPool. `cluster` and `decision_topic`: whose decisions the uses are compared with.
+
+    Where Spark names no folder, or it cannot be used, ids stay with this process: a new worker makes new ones.
+    """
+
+    def __init__(self, environment: Mapping[str, str], cluster: str, decision_topic: str) -> None:
+        self._environment, self._of = environment, (cluster, decision_topic)
+        self._own = OwnPool()
+        self._is_told = False
+
+    def idle(self, opened: Opened) -> Iterator[tuple[str, Use]]:
+        yield from self._own.idle(opened)
+        folder = self._folder(opened.sink)
+        if folder is None:
+            return
+        queries = {digest(one.query_id): one.query_id for one in opened.decided}
+        try:
+            found = [path.name for path in folder.iterdir()]
+        except FileNotFoundError:
+            return  # nothing was given yet
+        except OSError as error:
+            self._tell(folder, error)
+            return
+        for name in found:
+            match = _NAME.fullmatch(name)
+            if match is not None and match[5] in queries:
+                claim = Pair(int(match[2]), int(match[3]))
+                use = Use(opened.sink, claim, queries[match[5]], int(match[4]))
+                yield names.task_id(opened.sink, bytes.fromhex(match[1])), use
+
+    def take(self, transactional_id: str, last: Use) -> bool:
+        if self._own.take(transactional_id, last):
+            return True
+        path = self._path(transactional_id, last)
+        if path is None:
+            return False
+        try:
+            path.unlink()
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            self._tell(path, error)
+            return False
+        return True
+
+    def give(self, transactional_id: str, use: Use) -> None:
+        path = self._path(transactional_id, use)
+        if path is None:
+            self._own.give(transactional_id, use)
+            return
+        try:
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            path.touch(mode=0o600)
+        except OSError as error:
+            self._tell(path, error)
+            self._own.give(transactional_id, use)
+
+    def _folder(self, sink: str) -> Path | None:
+        return local_place(self._environment, "ids", *self._of, sink)
+
+    def _path(self, transactional_id: str, use: Use) -> Path | None:
+        folder, name = self._folder(use.sink), names.parse(transactional_id)
+        if folder is None or not isinstance(name, names.TaskId):
+            return None
+        claim = use.claim
+        return folder / (f"{name.unique.hex()}-{claim.producer_id}-{claim.epoch}-{use.batch_id}-{digest(use.query_id)}")
+
+    def _tell(self, path: Path, error: OSError) -> None:
+        if not self._is_told:
+            self._is_told = True
+            log.warning("this worker's task ids are not passed on: %s: %s", path, error.strerror or error)
