@@ -8,6 +8,7 @@ from functools import partial
 from typing import Final
 
 from fencepost.client.net.cluster import Cluster
+from fencepost.client.net.topology import Topic
 from fencepost.client.producer.accumulator import Accumulator
 from fencepost.client.producer.batching import BatchLimits, Router
 from fencepost.client.producer.chunks import Chunk
@@ -73,7 +74,7 @@ class ReadyBatches:
             numbers = list(known.partitions)
             available = [number for number in numbers if self._cluster.leader(topic, number) >= 0] or numbers
             while chunks and self._made_ahead(now_ms) < MADE_AHEAD_BYTES:
-                self._route(chunks[0], len(numbers), available)
+                self._route(chunks[0], known, available)
                 chunks.popleft()  # afterwards: what fails unforeseen is still there, to be told so
             if not chunks:
                 del self._unrouted[topic]
@@ -89,9 +90,9 @@ class ReadyBatches:
             for batch in queue.pending
         )
 
-    def _route(self, chunk: Chunk, partitions: int, available: Sequence[int]) -> None:
+    def _route(self, chunk: Chunk, topic: Topic, available: Sequence[int]) -> None:
         deadline_ms = chunk.created_ms + self._config.delivery_timeout_ms
-        self.router.route(chunk, partitions, available, deadline_ms)
+        self.router.route(chunk, len(topic.partitions), available, deadline_ms)
         if chunk.error is not None:
             self._reports.fail_chunk(chunk, chunk.error)
             return
@@ -107,6 +108,7 @@ class ReadyBatches:
                 queue = self.queues[key] = PartitionQueue(
                     batch.topic, batch.partition, idempotent=self._config.enable_idempotence
                 )
+                queue.belongs_to(topic.topic_id)
             queue.pending.append(batch)
             self.active[key] = queue
 

@@ -39,6 +39,7 @@ from fencepost.errors import (
     KafkaError,
     KafkaTimeoutError,
     ProtocolError,
+    RecordRejectedError,
     error_for,
 )
 from fencepost.protocol.codes import ErrorCode as E
@@ -257,12 +258,16 @@ class Sender:
         self._ready.expire(now_ms)
         for queue in list(self._active.values()):
             while queue.pending and queue.pending[0].deadline_ms <= now_ms and not queue.in_flight:
-                batch = queue.pending.popleft()
-                unknown = batch.maybe_appended
-                if unknown and self._idempotent and self.transactions is None:
-                    self._replace_id = True  # its sequence may or may not be in the log
-                queue.gap = queue.gap or batch.sequence >= 0
-                self._reports.fail(batch, self._ready.late(queue.name, batch.refusal, batch.attempts, unknown))
+                batch = queue.pending[0]
+                late = self._ready.late(queue.name, batch.refusal, batch.attempts, batch.maybe_appended)
+                self._give_up_next(queue, late)
+
+    def _give_up_next(self, queue: PartitionQueue, error: KafkaError) -> None:
+        batch = queue.pending.popleft()
+        if batch.maybe_appended and self._idempotent and self.transactions is None:
+            self._replace_id = True  # its sequence may or may not be in the log
+        queue.gap = queue.gap or batch.sequence >= 0
+        self._reports.fail(batch, error)
 
     def _until_next_timer(self) -> float | None:
         now_ms = self._runtime.now_ms()
@@ -370,6 +375,12 @@ class Sender:
             self.run_once(f"topic {queue.topic}", partial(self.refresh, queue.topic))
         anew = queue.was_made_anew(known.topic_id)
         if queue.doubts(known.fetched_ms) or (anew and queue.in_flight):
+            return -1
+        if anew and known.partitions and queue.partition not in known.partitions:
+            count = len(known.partitions)
+            words = f"{queue.name} is gone: the topic was deleted and made anew with {count} partitions"
+            while queue.pending:  # waiting for it would end with the delivery timeout
+                self._give_up_next(queue, RecordRejectedError(words))
             return -1
         if anew and self._idempotent and self.transactions is None and queue.introduced:
             self._replace_id = True

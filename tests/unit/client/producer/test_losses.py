@@ -12,7 +12,7 @@ import fencepost
 from fencepost.client.net.list_offsets import EARLIEST
 from fencepost.client.producer.core import ProducerCore
 from fencepost.client.types import RecordMetadata
-from fencepost.errors import DataLossError, KafkaError
+from fencepost.errors import DataLossError, KafkaError, ProduceFailedError
 from tests.unit.client.producer.lossy import LOST_REPLY, LOST_REQUEST, NOT_APPENDED, Partition
 from tests.unit.client.scripted import World, run
 
@@ -164,3 +164,22 @@ def test_a_topic_made_anew_before_the_first_record_swallows_none() -> None:
         await producer.close()
 
     run(body, Partition(random.Random(0)))
+
+
+@pytest.mark.parametrize("was_written_to", [False, True])
+def test_records_for_a_partition_that_a_topic_made_anew_does_not_have_are_told_at_once(was_written_to: bool) -> None:
+    """As the producer knows the topic, the partition is there. No patience brings it back."""
+    with fencepost.Broker() as broker, fencepost.Admin(broker.bootstrap_servers) as admin:
+        admin.create_topic("t", 3)
+        with fencepost.Producer(broker.bootstrap_servers, linger_ms=0, delivery_timeout_ms=900_000) as producer:
+            if was_written_to:
+                producer.send("t", b"1", partition=2).result(60)
+            assert len(producer.partitions_for("t")) == 3
+            admin.delete_topic("t")
+            admin.create_topic("t", 2)
+            lost = producer.send("t", b"2", partition=2)
+            with pytest.raises(ProduceFailedError, match=r"t-2 is gone: .* made anew with 2 partitions"):
+                lost.result(60)
+            producer.send("t", b"3", partition=1).result(60)
+            with pytest.raises(ProduceFailedError, match="which has 2"):
+                producer.send("t", b"4", partition=2).result(60)
