@@ -32,7 +32,7 @@ SHELLS = (
     "fencepost.client.net.io_thread",
     "fencepost.client.net.tls",
     "fencepost.spark.sink.checkpoint",
-    "fencepost.spark.sink.claim_file",
+    "fencepost.spark.sink.local.claim_file",
     "fencepost.spark.compiled_cache",
     "fencepost.spark.java",
     "fencepost.spark.source.reader",

@@ -103,8 +103,8 @@ class SinkFaults:
             ),
             crash_interval_ms=pick((0.0, 0.0, 5_000.0, 1_000.0)),
             power_cut_chance=pick((0.0, 0.5)),
-            inherits=pick((False, True, True)),
             machine=MachineFaults(**{one.name: pick((0.0, 0.0, 0.0, 0.02)) for one in fields(MachineFaults)}),
+            inherits=pick((False, True, True)),
         )
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fencepost.spark.sink.claim_file import ClaimFile
 from fencepost.spark.sink.decision import Pair
+from fencepost.spark.sink.local.claim_file import ClaimFile
 
 
 def test_the_newest_claim_of_a_sink_is_read_back(tmp_path: Path) -> None:

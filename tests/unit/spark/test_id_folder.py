@@ -10,7 +10,7 @@ import pytest
 
 from fencepost.spark.sink import names
 from fencepost.spark.sink.decision import Pair
-from fencepost.spark.sink.id_folder import IdFolder
+from fencepost.spark.sink.local.id_folder import IdFolder
 from fencepost.spark.sink.plan_steps import Decided, Level, Opened, Use
 from fencepost.spark.sink.task_ids import OwnPool, TaskIds
 

@@ -31,7 +31,7 @@ from fencepost.spark import compiled_cache
 from fencepost.spark.errors import UnfinishedSinkError
 from fencepost.spark.sink import names, plan, plan_steps, unfinished
 from fencepost.spark.sink.decision import Decision, Pair
-from fencepost.spark.sink.id_folder import IdFolder
+from fencepost.spark.sink.local.id_folder import IdFolder
 from fencepost.spark.sink.names import UNIQUE_BYTES
 from fencepost.spark.sink.steps import SinkConfig, StepRunner
 

@@ -24,9 +24,9 @@ from fencepost.protocol.codes import ErrorCode
 from fencepost.spark.errors import SupersededError, TaskTimedOutError
 from fencepost.spark.options import SinkOptions
 from fencepost.spark.sink import checkpoint, plan, plan_steps
-from fencepost.spark.sink.claim_file import ClaimFile
 from fencepost.spark.sink.content import content_of
 from fencepost.spark.sink.decision import NO_ROWS, Content, Pair, SourceOffsets
+from fencepost.spark.sink.local.claim_file import ClaimFile
 from fencepost.spark.sink.rows import (
     CHUNK_BYTES_MOST,
     CHUNK_BYTES_PER_PARTITION,

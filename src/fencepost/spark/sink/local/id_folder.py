@@ -6,7 +6,7 @@ use. To take it is to remove that file, which one process can, and only while th
 killed in between has taken the id along, and nobody has it. Nothing is written that could be torn or damaged.
 
 Files that came back after a loss of power, or with a copy of a folder, would be a second hand on an id. So the folder
-is one that no process finds again once its executor has ended: local_dir.py.
+is one that no process finds again once its executor has ended: place.py.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Final
 
 from fencepost.spark.sink import names
 from fencepost.spark.sink.decision import Pair
-from fencepost.spark.sink.local_dir import digest, local_place
+from fencepost.spark.sink.local.place import digest, local_place
 from fencepost.spark.sink.plan_steps import Opened, Use
 from fencepost.spark.sink.task_ids import OwnPool
 

@@ -1,7 +1,7 @@
 """A batch's claim, from the process that plans it to Spark's commit worker, in a file of the same driver.
 
 The commit worker knows nothing but the tasks' messages, and attempts that were killed send none; then the claim says
-what they have left open. The folder (local_dir.py) is the driver's, which no other driver has.
+what they have left open. The folder (place.py) is the driver's, which no other driver has.
 
 What is read need not be true: a claim that is not the newest any more is refused by its coordinator, and nothing is
 touched then.
@@ -16,7 +16,7 @@ from typing import Final
 from fencepost.client.prepared import PreparedTransaction
 from fencepost.errors import ConfigurationError
 from fencepost.spark.sink.decision import Pair
-from fencepost.spark.sink.local_dir import local_place
+from fencepost.spark.sink.local.place import local_place
 
 __all__ = ["ClaimFile"]
 

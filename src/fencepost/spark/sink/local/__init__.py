@@ -1,0 +1,1 @@
+"""What the processes of one executor, or driver, of Spark leave for each other."""
