@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fencepost.protocol.records.columns import encode_arrow, encode_batch
+from fencepost.protocol.records.arrow import columns_to_arrow, encode_arrow
+from fencepost.protocol.records.columns import encode_batch
 from fencepost.protocol.records.decoding import decode_batches
 
 ROUNDS = 9
@@ -58,8 +59,8 @@ def ours(size: int) -> dict[str, float]:
         "encode Arrow": best_rate(rows, lambda: encode_arrow(None, array, times)),
         "encode columns": best_rate(rows, lambda: encode_batch(columns)),
         "decode": best_rate(rows, lambda: decode_batches(batch)),
-        "decode to Arrow": best_rate(rows, lambda: decode_batches(batch).to_arrow()),
-        "decode to Arrow views": best_rate(rows, lambda: decode_batches(batch).to_arrow(views=True)),
+        "decode to Arrow": best_rate(rows, lambda: columns_to_arrow(decode_batches(batch))),
+        "decode to Arrow views": best_rate(rows, lambda: columns_to_arrow(decode_batches(batch), views=True)),
         "decode to records": best_rate(rows, lambda: [None for _ in decode_batches(batch).records()]),
     }
     for codec in ("gzip", "snappy", "lz4", "zstd"):

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fencepost.protocol.errors import CorruptBatch, ProtocolError
+from fencepost.protocol.records.arrow import columns_to_arrow
 from fencepost.protocol.records.batch import CODECS, HEADER_BYTES, iter_batches, parse_header, seal, verify_crc
 from fencepost.protocol.records.columns import Columns, Record, encode_batch, encode_batches
 from fencepost.protocol.records.decoding import decode_batches
@@ -68,7 +69,7 @@ def test_cutting_keeps_every_record_and_the_limit(rows: Rows, codec: str, limit:
 def test_arrow_sees_the_same_records(rows: Rows) -> None:
     columns = decode_batches(encoded(rows))
     for views in (False, True):
-        batch = columns.to_arrow(headers=True, views=views)
+        batch = columns_to_arrow(columns, headers=True, views=views)
         batch.validate(full=True)
         assert batch["key"].to_pylist() == [row[1] for row in rows]
         assert batch["value"].to_pylist() == [row[2] for row in rows]

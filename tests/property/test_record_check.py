@@ -63,7 +63,7 @@ def test_damage_is_seen_by_both(
     section = bytearray(section_of(found))
     for _ in range(data.draw(st.integers(1, 3))):
         section[data.draw(st.integers(0, len(section) - 1))] = data.draw(st.integers(0, 255))
-    outcomes: list[Checked | None] = []
+    outcomes: list[tuple[int, int, int] | None] = []
     for check in (check_many, _check_few):
         try:
             outcomes.append(check(bytes(section), len(found), found[0][0]))
@@ -75,7 +75,7 @@ def test_damage_is_seen_by_both(
 @settings(deadline=None, max_examples=300)
 @given(st.binary(max_size=60), st.integers(0, 4))
 def test_any_bytes(section: bytes, count: int) -> None:
-    outcomes: list[Checked | None] = []
+    outcomes: list[tuple[int, int, int] | None] = []
     for check in (check_many, _check_few):
         try:
             outcomes.append(check(section, count, 0))

@@ -124,7 +124,9 @@ def to_arrow(fetched: Fetched, *, headers: bool = False) -> pa.RecordBatch:
     import numpy as np
     import pyarrow as pa
 
-    raw = fetched.columns.to_arrow(headers=headers)
+    from fencepost.protocol.records.arrow import columns_to_arrow
+
+    raw = columns_to_arrow(fetched.columns, headers=headers)
     rows = len(fetched.columns)
     schema = arrow_schema(headers=headers)
     columns = [

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from fencepost.protocol.errors import CorruptBatch
-from fencepost.protocol.records.arrow import HEADERS_TYPE
+from fencepost.protocol.records.arrow import HEADERS_TYPE, columns_to_arrow, encode_arrow
 from fencepost.protocol.records.batch import parse_header
-from fencepost.protocol.records.columns import Columns, encode_arrow
+from fencepost.protocol.records.columns import Columns
 from fencepost.protocol.records.decoding import decode_batches
 from tests.unit.protocol.kafka_batches import BATCHES, MIXED
 
@@ -123,7 +123,7 @@ def test_what_cannot_be_encoded_is_refused() -> None:
 
 @pytest.mark.parametrize("views", [False, True])
 def test_kafkas_batch_becomes_arrow(views: bool) -> None:
-    batch = decode_batches(BATCHES["mixed_lz4"]).to_arrow(headers=True, views=views)
+    batch = columns_to_arrow(decode_batches(BATCHES["mixed_lz4"]), headers=True, views=views)
     batch.validate(full=True)
     assert batch.to_pylist() == [
         {
@@ -141,7 +141,7 @@ def test_kafkas_batch_becomes_arrow(views: bool) -> None:
 
 def test_selected_rows_become_arrow() -> None:
     columns = decode_batches(BATCHES["mixed_none"]).select(slice(5, None, -2))
-    batch = columns.to_arrow(headers=True)
+    batch = columns_to_arrow(columns, headers=True)
     batch.validate(full=True)
     assert batch["key"].to_pylist() == [b"h", None, None]
     assert batch["offset"].to_pylist() == [5, 3, 1]
@@ -149,21 +149,21 @@ def test_selected_rows_become_arrow() -> None:
 
 def test_no_rows_become_an_empty_batch() -> None:
     for views in (False, True):
-        batch = Columns.empty().to_arrow(headers=True, views=views)
+        batch = columns_to_arrow(Columns.empty(), headers=True, views=views)
         batch.validate(full=True)
         assert batch.num_rows == 0
 
 
 def test_offsets_and_views_share_memory() -> None:
     columns = decode_batches(BATCHES["big_gzip"])
-    batch = columns.to_arrow(views=True)
+    batch = columns_to_arrow(columns, views=True)
     assert batch["offset"].buffers()[1].address == columns.offsets.ctypes.data
     assert batch["value"].buffers()[2].address == columns.blob.ctypes.data
 
 
 def test_nulls_only_take_no_blob() -> None:
     columns = decoded(encode_arrow(None, pa.array([b"a" * 100] * 10)))
-    assert columns.to_arrow()["key"].null_count == 10
+    assert columns_to_arrow(columns)["key"].null_count == 10
 
 
 def test_arrow_shows_a_header_key_that_is_not_utf_8() -> None:
@@ -172,11 +172,11 @@ def test_arrow_shows_a_header_key_that_is_not_utf_8() -> None:
     blob[int(columns.header_start[0]) + 2] = 0xFF
     columns.blob = blob
     expected = [[{"key": "\N{REPLACEMENT CHARACTER}", "value": b""}]]  # as Java's decoder does it
-    assert columns.to_arrow(headers=True)["headers"].to_pylist() == expected
+    assert columns_to_arrow(columns, headers=True)["headers"].to_pylist() == expected
 
 
 def test_spans_outside_the_blob_do_not_reach_arrow() -> None:
     columns = decode_batches(BATCHES["mixed_none"])
     columns.value_start = columns.value_start + np.int64(10_000)
     with pytest.raises(CorruptBatch, match="outside its blob"):
-        columns.to_arrow()
+        columns_to_arrow(columns)

@@ -19,8 +19,8 @@ from fencepost.client.producer.accumulator import RECORD_OVERHEAD
 from fencepost.client.producer.partitioner import UNDECIDED, Sticky, librdkafka_partitions, partitions_for_blob
 from fencepost.config import ProducerConfig
 from fencepost.errors import ConfigurationError, RecordRejectedError
+from fencepost.protocol.records.arrow import encode_arrow
 from fencepost.protocol.records.batch import HEADER_BYTES
-from fencepost.protocol.records.columns import encode_arrow
 
 PIECE_BYTES: Final = 4 * 1024 * 1024
 FRAMING_BYTES: Final = 6  # of a record on the wire, beyond Arrow's own offsets: a guess that is mostly right

@@ -6,16 +6,25 @@ gathered once (or shared, as binary_view); coming from Arrow, the encoder reads 
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 import numpy as np
 import pyarrow as pa
 
 from fencepost.protocol.errors import CorruptBatch
 from fencepost.protocol.records import kernels
-from fencepost.protocol.records.columns import ALL_NULL, Columns, Source, Spans
+from fencepost.protocol.records.batch import Stamp
+from fencepost.protocol.records.columns import (
+    ALL_NULL,
+    MAX_BATCH_BYTES,
+    Columns,
+    Int64s,
+    Source,
+    Spans,
+    encode_source,
+)
 
-__all__ = ["HEADERS_TYPE", "columns_to_arrow", "source_from_arrow"]
+__all__ = ["HEADERS_TYPE", "columns_to_arrow", "encode_arrow"]
 
 HEADERS_TYPE: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
@@ -23,8 +32,13 @@ _INT32_MAX = 2**31 - 1
 _VIEW_INLINE_BYTES = 12
 
 
-def columns_to_arrow(columns: Columns, *, headers: bool, views: bool) -> pa.RecordBatch:
-    """See `Columns.to_arrow`."""
+def columns_to_arrow(columns: Columns, *, headers: bool = False, views: bool = False) -> pa.RecordBatch:
+    """offset int64, timestamp int64 (ms), key binary, value binary, and with `headers` list<struct<key, value>>.
+
+    Offsets and timestamps are not copied. Keys and values lie apart in the blob, which Arrow's binary layout cannot
+    express: they are gathered once (large_binary beyond 2 GiB), or with `views` shared as binary_view, not copied.
+    Records without headers have a null there, as in Spark.
+    """
     to_array = _views if views else _gathered
     names = ["offset", "timestamp", "key", "value"]
     arrays = [
@@ -39,8 +53,28 @@ def columns_to_arrow(columns: Columns, *, headers: bool, views: bool) -> pa.Reco
     return pa.RecordBatch.from_arrays(arrays, names=names)
 
 
-def source_from_arrow(keys: Any, values: Any, timestamps: Any, headers: Any) -> Source:
-    """See `encode_arrow`."""
+def encode_arrow(
+    keys: pa.Array | pa.ChunkedArray | None,
+    values: pa.Array | pa.ChunkedArray | None,
+    timestamps: pa.Array | pa.ChunkedArray | Int64s | int = 0,
+    headers: pa.Array | pa.ChunkedArray | None = None,
+    *,
+    max_batch_bytes: int = MAX_BATCH_BYTES,
+    compression: str = "none",
+    level: int | None = None,
+    **stamp: Unpack[Stamp],
+) -> list[bytearray]:
+    """Sealed batches of Arrow columns, cut as in `encode_batches`.
+
+    `keys`, `values`: binary, string or their large and view kinds, nulls and slices included; None: all null.
+    `timestamps`: timestamp of any unit, int64 milliseconds, or one int for all; nulls are not allowed.
+    `headers`: list<struct<key: string, value: binary>>; a null or empty list means no headers.
+    Raises ValueError (TypeError for other types).
+    """
+    return encode_source(_source(keys, values, timestamps, headers), max_batch_bytes, compression, level, stamp)
+
+
+def _source(keys: Any, values: Any, timestamps: Any, headers: Any) -> Source:
     counts = {len(column) for column in (keys, values, headers) if column is not None}
     if not isinstance(timestamps, int):
         counts.add(len(timestamps))

@@ -28,7 +28,7 @@ class Checked(NamedTuple):
     without_key: int
 
 
-_kernel: Final[list[Callable[[Buffer, int, int], Checked]]] = []  # once it is loaded
+_kernel: Final[list[Callable[[Buffer, int, int], tuple[int, int, int]]]] = []  # once it is loaded
 
 
 def check_records(section: Buffer, count: int, base_timestamp: int) -> Checked:
@@ -38,7 +38,7 @@ def check_records(section: Buffer, count: int, base_timestamp: int) -> Checked:
             from fencepost.protocol.records.check_kernel import check_many
 
             _kernel.append(check_many)
-        return _kernel[0](section, count, base_timestamp)
+        return Checked(*_kernel[0](section, count, base_timestamp))
     return _check_few(section, count, base_timestamp)
 
 

@@ -22,7 +22,7 @@ from fencepost.protocol.records.headers import Header, encode_headers, parse_hea
 from fencepost.protocol.records.small import FEW, write_few
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    pass
 
 __all__ = [
     "ALL_NULL",
@@ -34,7 +34,6 @@ __all__ = [
     "Spans",
     "allocate",
     "concat",
-    "encode_arrow",
     "encode_batch",
     "encode_batches",
 ]
@@ -180,17 +179,6 @@ class Columns:
             self.next_offset,
         )
 
-    def to_arrow(self, *, headers: bool = False, views: bool = False) -> pa.RecordBatch:
-        """offset int64, timestamp int64 (ms), key binary, value binary, and with `headers` list<struct<key, value>>.
-
-        Offsets and timestamps are not copied. Keys and values lie apart in the blob, which Arrow's binary layout cannot
-        express: they are gathered once (large_binary beyond 2 GiB), or with `views` shared as binary_view, not copied.
-        Records without headers have a null there, as in Spark.
-        """
-        from fencepost.protocol.records.arrow import columns_to_arrow
-
-        return columns_to_arrow(self, headers=headers, views=views)
-
     def _bytes(self, start: np.int64, length: np.int32) -> bytes | None:
         if length < 0:
             return None
@@ -317,31 +305,6 @@ def encode_batches(
     With a base_sequence, each further batch goes on where the one before ended.
     """
     return encode_source(_from_columns(columns), max_batch_bytes, compression, level, stamp)
-
-
-def encode_arrow(
-    keys: pa.Array | pa.ChunkedArray | None,
-    values: pa.Array | pa.ChunkedArray | None,
-    timestamps: pa.Array | pa.ChunkedArray | Int64s | int = 0,
-    headers: pa.Array | pa.ChunkedArray | None = None,
-    *,
-    max_batch_bytes: int = MAX_BATCH_BYTES,
-    compression: str = "none",
-    level: int | None = None,
-    **stamp: Unpack[Stamp],
-) -> list[bytearray]:
-    """Sealed batches of Arrow columns, cut as in `encode_batches`.
-
-    `keys`, `values`: binary, string or their large and view kinds, nulls and slices included; None: all null.
-    `timestamps`: timestamp of any unit, int64 milliseconds, or one int for all; nulls are not allowed.
-    `headers`: list<struct<key: string, value: binary>>; a null or empty list means no headers.
-    Raises ValueError (TypeError for other types).
-    """
-    from fencepost.protocol.records.arrow import source_from_arrow
-
-    return encode_source(
-        source_from_arrow(keys, values, timestamps, headers), max_batch_bytes, compression, level, stamp
-    )
 
 
 def encode_source(
