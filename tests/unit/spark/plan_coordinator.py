@@ -134,6 +134,29 @@ class Coordinator:
             last[decision.query_id] = decision
         return tuple(last.values())
 
+    def answer(self, step: plan_steps.Step) -> Any:
+        """To a step that asks the coordinator and nobody else."""
+        match step:
+            case plan_steps.ListTransactions():
+                return self.listed()
+            case plan_steps.DescribeTasks(ids):
+                return tuple(txn for txn in self.listed() if txn.transactional_id in ids)
+            case plan_steps.DescribeWinners(_, ids):
+                txns = {txn.transactional_id: txn for txn in self.listed()}
+                return tuple(plan_steps.Seen(txns[name].pair, txns[name].state, 0, 1, is_late=False) for name in ids)
+            case plan_steps.ReadDecisions():
+                return self.last_decisions()
+            case plan_steps.Claim():
+                return self.init(S, False)
+            case plan_steps.AskOwner(_, claim):
+                return self.end(S, claim, False)
+            case plan_steps.EndTransactions(ends):
+                return tuple(self.end(end.transactional_id, end.pair, end.commit) for end in ends)
+            case plan_steps.KeepWinners(winners):
+                return tuple(self.keep(winner.transactional_id, winner.pair) for winner in winners)
+            case _:
+                raise NotImplementedError(f"{type(step).__name__} is no step of this world")
+
 
 def content(row: Row) -> Content:
     return Content(1, 1000 * (31 * row[0] + 7 * row[1]) + row[2])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -147,19 +147,6 @@ class World:
     def _step(self, place: Place, step: plan_steps.Step, task: Task) -> Generator[Call, Any, Any]:  # noqa: C901, PLR0912 - one arm per step
         broker = self.broker
         match step:
-            case plan_steps.ListTransactions():
-                return (yield from _read(broker.listed))
-            case plan_steps.Claim():
-                return (yield from _retried(lambda: broker.init(S, False)))
-            case plan_steps.ReadDecisions():
-                return (yield from _read(broker.last_decisions))
-            case plan_steps.EndTransactions(ends):
-                codes = []
-                for end in ends:
-                    codes.append((yield from _retried(partial(broker.end, end.transactional_id, end.pair, end.commit))))
-                return tuple(codes)
-            case plan_steps.AskOwner(_, claim):
-                return (yield from _retried(lambda: broker.end(S, claim, False)))
             case plan_steps.WriteDecision(claim, decision, others):
                 if not (yield from _retried(lambda: broker.produce(S, claim, (decision, *others)))):
                     return 90
@@ -195,21 +182,21 @@ class World:
                 return content(row)
             case plan_steps.GiveUp(transactional_id, pair):
                 return (yield lambda: broker.end(transactional_id, pair, False))
+            case plan_steps.EndTransactions(ends):
+                return (yield from self._each(plan_steps.EndTransactions((end,)) for end in ends))
             case plan_steps.KeepWinners(winners):
-                kept = []
-                for one in winners:
-                    kept.append((yield from _retried(partial(broker.keep, one.transactional_id, one.pair))))
-                return tuple(kept)
-            case plan_steps.DescribeTasks(ids):
-                return (yield from _read(lambda: tuple(one for one in broker.listed() if one.transactional_id in ids)))
-            case plan_steps.DescribeWinners(_, ids):
-                shown = yield from _read(broker.listed)
-                found = {
-                    one.transactional_id: plan_steps.Seen(one.pair, one.state, 0, 1, is_late=False) for one in shown
-                }
-                return tuple(found[one] for one in ids)
+                return (yield from self._each(plan_steps.KeepWinners((winner,)) for winner in winners))
+            case plan_steps.Claim() | plan_steps.AskOwner():
+                return (yield from _retried(partial(broker.answer, step)))
             case _:
-                return None
+                return (yield from _read(partial(broker.answer, step)))
+
+    def _each(self, steps: Iterable[plan_steps.Step]) -> Generator[Call, Any, Any]:
+        """What a step does to several transactions, which may end between any two."""
+        answers: list[Any] = []
+        for step in steps:
+            answers += yield from _retried(partial(self.broker.answer, step))
+        return tuple(answers)
 
     def _take(self, ids: TaskIds, opened: plan_steps.Opened) -> Generator[Call, Any, str]:
         if isinstance(view := ids.pool, View):

@@ -118,7 +118,7 @@ class Stream:
         except StopIteration as stop:
             return stop.value
 
-    def _perform(self, step: plan_steps.Step, ids: TaskIds | None, row: Any) -> Any:  # noqa: C901, PLR0912 - an arm per step
+    def _perform(self, step: plan_steps.Step, ids: TaskIds | None, row: Any) -> Any:
         broker = self.broker
         match step:
             case plan_steps.TakeId(opened) if ids is not None:
@@ -136,26 +136,13 @@ class Stream:
                 return rows_of(row)
             case plan_steps.GiveUp(transactional_id, pair):
                 return broker.end(transactional_id, pair, False)
-            case plan_steps.ListTransactions() | plan_steps.DescribeTasks():
-                return broker.listed()
-            case plan_steps.Claim():
-                return broker.init(S, False)
-            case plan_steps.ReadDecisions():
-                return broker.last_decisions()
-            case plan_steps.AskOwner(_, claim):
-                return broker.end(S, claim, False)
-            case plan_steps.EndTransactions(ends):
-                return tuple(broker.end(one.transactional_id, one.pair, one.commit) for one in ends)
-            case plan_steps.KeepWinners(winners):
-                return tuple(broker.keep(one.transactional_id, one.pair) for one in winners)
-            case plan_steps.DescribeWinners(_, wanted):
-                shown = {one.transactional_id: one for one in broker.listed()}
-                return tuple(plan_steps.Seen(shown[one].pair, shown[one].state, 0, 1, is_late=False) for one in wanted)
             case plan_steps.WriteDecision(claim, decision, complete):
                 assert broker.produce(S, claim, (decision, *complete))
                 return broker.end(S, claim, True)
-            case _:
+            case plan_steps.SaveOffsets():
                 return None
+            case _:
+                return broker.answer(step)
 
 
 def rows_of(row: Any) -> Content:
