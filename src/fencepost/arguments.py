@@ -80,7 +80,7 @@ def _kinds(function: Callable[..., Any]) -> dict[str, Kind]:
 
 
 def kind_of(hint: Any, default: Any = inspect.Parameter.empty) -> Kind:
-    """The kind that an annotation stands for. Raises NotImplementedError for one that is new here."""
+    """The kind that an annotation stands for. Raises NotImplementedError for a kind that is new here."""
     origin, parts = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
         return _annotated(parts[0], parts[1])

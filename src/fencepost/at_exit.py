@@ -50,7 +50,7 @@ def patience_ms() -> int:
 
 
 def _run() -> None:
-    for hook, (turn, pid) in sorted(_hooks.items(), key=lambda one: one[1]):
+    for hook, (turn, pid) in sorted(_hooks.items(), key=lambda hook: hook[1]):
         if pid != os.getpid():
             continue
         try:

@@ -60,7 +60,7 @@ class Connection:
         self.software_name = ""
         self.client_id = ""
         self.held: deque[memoryview] | None = None
-        """Frames that wait behind one that is to be handled late; None where none is."""
+        """Frames that wait behind a request that is to be handled late; None where none is."""
         self._holds = 0
         self.closed = False
         self.calls: deque[Call] = deque()

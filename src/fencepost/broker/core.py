@@ -121,7 +121,7 @@ class BrokerCore(Core):
         while held and not connection.closed:
             self.take(connection, held.popleft(), spared=spared)
             spared = False
-            if connection.held is not None:  # a later one holds those behind it back as well
+            if connection.held is not None:  # a later frame holds those behind it back as well
                 connection.held.extend(held)
                 return
 

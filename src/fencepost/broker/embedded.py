@@ -37,7 +37,7 @@ class Broker:
 
     `config`: Kafka's broker settings by their dotted names. `data_dir`: None for a new directory that is removed at
     the end. `fsync`: "never" (what is written survives the death of the process, not of the machine), "interval" or
-    "commit". `port`: 0 for a free one. The broker runs from `start` (or entering `with`) to `stop`, or to the end of
+    "commit". `port`: 0 for any free port. The broker runs from `start` (or entering `with`) to `stop`, or to the end of
     the program, and may be started again. What goes wrong at the start is raised there: OSError, InvalidSetting,
     DirectoryInUse.
 

@@ -101,7 +101,7 @@ class FetchSession:
 @dataclass(slots=True)
 class Opened:
     """How a fetch goes on: an error, or what to read. `session`: the one it belongs to, and the epoch that it has to
-    have still when the answer is made. `wants_session`: open one with the answer, if there is room."""
+    have still when the answer is made. `wants_session`: open a session with the answer, if there is room."""
 
     readers: list[Reader]
     session: FetchSession | None = None

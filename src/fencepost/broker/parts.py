@@ -197,7 +197,7 @@ class BrokerParts:
         return None if topic is None else topic.name
 
     def _highest_producer_id(self) -> int:
-        """The highest one that the transaction log knows; where no file says which were given out, that any log
+        """The highest id that the transaction log knows; where no file says which were given out, that any log
         knows."""
         highest = self.transactions.coordinator.highest_producer_id
         if self.meta.producer_ids_lost:

@@ -17,7 +17,7 @@ class Handler(NamedTuple):
     handle(call, now_ms, request): the response, or None where it has been or will be given through `call`.
     authorize(call, request): the response that refuses all, or None. It may take items out of the request, and leave in
     `call.finish` what is to be done to the handler's response.
-    refuse(call, code): the refusal of a whole request, where the one in its likeness would say too much.
+    refuse(call, code): the refusal of a whole request, where a refusal in its likeness would say too much.
     hide(call, response): the response without what the client may not see.
 
     All but `handle` are asked only where rights are enforced.

@@ -18,7 +18,7 @@ _log = logging.getLogger("fencepost.broker.faults")
 
 
 class RequestFaults:
-    """Asked by the core for every request while there are rules, and for the answer of a request that one hit."""
+    """Asked by the core for every request while there are rules, and for the answer of a request that a rule hit."""
 
     def __init__(self, table: FaultTable) -> None:
         self.table = table

@@ -53,7 +53,7 @@ class Deadlines(Generic[Key]):
                 self._rebuild()
 
     def set_if_absent(self, key: Key, due_ms: int) -> None:
-        """Set the key's deadline unless it has one."""
+        """Set the key's deadline unless it has a deadline."""
         if key not in self._due:
             self.set(key, due_ms)
 

@@ -92,7 +92,7 @@ class Groups:
         try:
             code = self._append(now_ms, result.records)
         except OSError:
-            # Parked requests have nobody else to tell them; the one that is being handled loses its connection.
+            # Parked requests have nobody else to tell them; the request that is being handled loses its connection.
             _send(result.refused(ErrorCode.NOT_COORDINATOR), None)
             raise
         if code == ErrorCode.NONE and (reply is not None or result.replies):

@@ -64,7 +64,7 @@ class Pattern:
         states = frozenset((self._start,))
         before = ""
         for character in text:
-            # Assertions look at both neighbours, so the one before is part of the key; "" is the start.
+            # Assertions look at both neighbours, so the character before is part of the key; "" is the start.
             key = (states, before, character)
             following = self._next.get(key)
             if following is None:
@@ -284,7 +284,7 @@ class _Parser:
             return _Node("assert", assertion="start" if character == "^" else "end")
         if character == ".":
             every = self._dot_all
-            return _Node("char", accepts=lambda one: every or one != "\n")
+            return _Node("char", accepts=lambda char: every or char != "\n")
         return self._literal(character)
 
     def _group(self) -> _Node:
@@ -345,7 +345,7 @@ class _Parser:
                 raise InvalidPattern(f"range {low}-{high}")
             members.append(_between(low, high, self._fold))
         self._at += 1
-        accepts: Accepts = lambda one: any(member(one) for member in members)  # noqa: E731
+        accepts: Accepts = lambda char: any(member(char) for member in members)  # noqa: E731
         return _none_of(accepts) if negated else accepts
 
 

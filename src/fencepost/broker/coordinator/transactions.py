@@ -127,7 +127,7 @@ class Transactions:
             self._set_aside(partition, {name for name, offset in last_offset.items() if offset >= damaged_end})
 
     def _replay_stored(self, record: TransactionRecord) -> None:
-        """A record may follow from one that is damaged: it says all there is to say of its id."""
+        """A record may follow from a damaged record: it says all there is to say of its id."""
         try:
             self.coordinator.replay(record)
         except IllegalTransition as error:
@@ -194,7 +194,7 @@ class Transactions:
                     self._runtime.again(now_ms, partial(self._settle_again, partition))
 
     def _owner_of(self, producer_id: int) -> str | None:
-        """The transactional id that a producer id belongs to. Most often one with something open."""
+        """The transactional id that a producer id belongs to. Most often an id with something open."""
         for transaction in self.coordinator.awake():
             if producer_id in (transaction.producer_id, transaction.next_producer_id):
                 return transaction.transactional_id

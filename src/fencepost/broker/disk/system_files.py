@@ -136,7 +136,7 @@ class SystemFile:
             self._new = False
 
     def _borrow(self) -> int:
-        """The file's own descriptor, so that a sync needs no other one where there may be none."""
+        """The file's own descriptor, so that a sync needs no other descriptor where there may be none."""
         with self._lock:
             fd = self._fd
             if fd < 0:

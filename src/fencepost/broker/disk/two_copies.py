@@ -26,7 +26,7 @@ Value = TypeVar("Value")
 
 
 class UnusableDirectory(Exception):
-    """The data directory is not one that a broker may work on as it is. The text says why, and what helps."""
+    """A broker may not work on the data directory as it is. The text says why, and what helps."""
 
 
 def read_kept(
@@ -86,7 +86,7 @@ class SealedFile:
         return value
 
     def save(self, value: dict[str, Any]) -> None:
-        """Replace the value. Raises OSError, and then the old one stays."""
+        """Replace the value. Raises OSError, and then the old value stays."""
         sealed = seal_json(self._magic, self._version, {**value, "edition": self._edition + 1})
         write_kept(self._files, self._name, sealed)
         self._edition += 1

@@ -92,7 +92,7 @@ class DiskFault(_Fault):
 
 
 class FaultTable:
-    """The rules, in the order in which they were added: the first that applies is the one.
+    """The rules, in the order in which they were added: the first that applies counts.
 
     Rules may be added and removed by another thread than the one that asks: both tuples are replaced, never changed.
     """

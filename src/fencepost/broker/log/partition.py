@@ -316,7 +316,7 @@ class PartitionLog:
         return first >= 0 and (timestamp if timestamp >= 0 else now_ms) - first > config.segment_ms
 
     def roll(self) -> None:
-        """Begin a new segment, unless the last one is empty. Raises OSError, also when the log is read-only."""
+        """Begin a new segment, unless the last segment is empty. Raises OSError, also when the log is read-only."""
         if self.read_only:
             raise OSError(f"{self.directory} is read-only: {self.failure}")
         if self.segments[-1].size:

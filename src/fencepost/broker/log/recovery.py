@@ -78,7 +78,7 @@ def recover(files: Files, directory: str, config: LogConfig, *, clean: bool, syn
     bases = sorted(base for base in (offset_of(name, LOG) for name in names) if base is not None)
     segments = [Segment(files, directory, base) for base in bases or [max(log_start, synced)]]
     if EPOCH_CHECKPOINT not in names:
-        # Also makes the first segment's name durable: without it, a later one would look like the start of the log.
+        # Also makes the first segment's name durable: without it, a later segment would look like the start of the log.
         files.write_atomic(f"{directory}/{EPOCH_CHECKPOINT}", EPOCH_CHECKPOINT_TEXT)
     for segment, following in itertools.pairwise(segments):
         segment.next_offset = following.base_offset

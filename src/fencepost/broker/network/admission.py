@@ -1,8 +1,8 @@
 """Who may be connected, and for how long without a word.
 
-Times are of a clock that never goes back. When there is no room, a connection gives way to a new one: the oldest that
+Times are of a clock that never goes back. Where there is no room, an old connection gives way to it: the oldest that
 has never asked anything as somebody known, so that whoever opens connections and says nothing displaces himself; else
-the one that was not used for longest, if that is a minute. Clients connect again when they need to.
+the longest unused, if that is a minute. Clients connect again when they need to.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Admission:
         return len(self._used_ms)
 
     def enter(self, now_ms: int, connection_id: int, host: str) -> Admitted:
-        """Somebody has connected. Unless refused it counts from now on; the displaced one no longer does."""
+        """Somebody has connected. Unless refused it counts from now on; the displaced connection no longer does."""
         if self._by_host[host] >= self._most_per_host:
             return Admitted(f"{host} has {self._by_host[host]} connections (max.connections.per.ip)")
         displaced = None

@@ -42,7 +42,7 @@ class AclStore:
             self._save(self.acls)
 
     def add(self, bindings: Iterable[Binding]) -> None:
-        """Add bindings; one that is there already stays as it is."""
+        """Add bindings; a binding that is there already stays as it is."""
         self._replace(Acls([*self.acls.bindings, *bindings]))
 
     def remove(self, bindings: Iterable[Binding]) -> None:

@@ -170,7 +170,7 @@ class ParkedFetch:
         return results
 
     def _find(self, reader: Reader) -> int:
-        """Look the reader's partition up, unless it is the one that is known already; returns an error code."""
+        """Look the reader's partition up, unless it is known already; returns an error code."""
         core, request = self._call.core, reader.request
         partition = reader.partition
         if core.rights.enforced and not self._may_read(reader):

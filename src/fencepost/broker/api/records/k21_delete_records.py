@@ -26,7 +26,7 @@ _log = logging.getLogger("fencepost.broker.storage")
 
 
 def _handle(call: Call, now_ms: int, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
-    """Delete from each partition; of one that is named twice the last word counts."""
+    """Delete from each partition; of a partition that is named twice the last word counts."""
     asked: dict[str, dict[int, DeleteRecordsPartition]] = {}
     for topic in request.topics:
         for wanted in topic.partitions:

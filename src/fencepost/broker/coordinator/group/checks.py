@@ -17,7 +17,7 @@ __all__ = ["accepts_member", "check_member", "check_offset_commit", "check_offse
 
 
 def check_member(group: Group, member_id: str, group_instance_id: str | None) -> ErrorCode:
-    """Whether the member is in the group, and is still the one that holds its instance id (KIP-345)."""
+    """Whether the member is in the group, and still holds its instance id (KIP-345)."""
     if group_instance_id is not None:
         holder = group.static_ids.get(group_instance_id)
         if holder is None:

@@ -121,7 +121,7 @@ class GroupCoordinator:
     def set_offsets_topic_partitions(self, count: int) -> None:
         """Before the first record: how many partitions `__consumer_offsets` has, if not the configured number.
 
-        The topic keeps the number it was created with. With a wrong one, markers would not find the offsets they end.
+        The topic keeps the number it was created with. With another, markers would not find the offsets they end.
         Raises ValueError once offsets pend.
         """
         self._store.set_offsets_topic_partitions(count)

@@ -117,7 +117,7 @@ class GroupStore:
     def complete_transaction(self, producer_id: int, producer_epoch: int, commit: bool, offsets_partition: int) -> int:
         """Apply a marker that lies in partition `offsets_partition`; returns how many pending offsets it ended.
 
-        Of a committed offset and a pending one, the one whose record came later wins: compaction keeps that one.
+        Of a committed and a pending offset the one whose record came later wins: compaction keeps that record.
         """
         pending = self._pending.get((offsets_partition, producer_id))
         if pending is None:

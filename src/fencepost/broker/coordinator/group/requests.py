@@ -130,7 +130,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerHeartbeat:
-    """ConsumerGroupHeartbeat. None is what it is on the wire: unchanged since the last one.
+    """ConsumerGroupHeartbeat. None is what it is on the wire: unchanged since the last heartbeat.
 
     `may_see` tells whether the caller may know of a topic; a regular expression stands only for those.
     """

@@ -48,7 +48,7 @@ _MOST_PER_LOOK = 1_000
 
 
 class TransactionCoordinator:
-    """See the module. ``allocate_producer_id`` must give ids above `highest_producer_id` and never one twice."""
+    """See the module. ``allocate_producer_id`` must give ids above `highest_producer_id` and none twice."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class TransactionCoordinator:
         return decide_enlist.adopt(now_ms, current, TopicPartition(*partition))
 
     def end_txn(self, now_ms: int, request: EndRequest) -> Result[EndReply]:
-        """EndTxn. The reply's pair (v5+) is the one for the next transaction."""
+        """EndTxn. The reply's pair (v5+) is for the next transaction."""
         current = self._store.get(request.transactional_id)
         return decide_end.end_txn(now_ms, self._config, current, request, self._allocate)
 
@@ -183,7 +183,7 @@ class TransactionCoordinator:
         return list(self._store.outstanding.writes(transactional_id, self._config.coordinator_epoch))
 
     def marker_written(self, now_ms: int, write: MarkerWrite) -> Result[None]:
-        """Acknowledge a marker, or a partition that is gone. The last one's result holds the completion record."""
+        """Acknowledge a marker, or a partition that is gone. The last marker's result holds the completion record."""
         finished = self._store.outstanding.acknowledge(write)
         if finished is None:
             return Result(None)

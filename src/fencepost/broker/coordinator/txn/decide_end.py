@@ -1,11 +1,11 @@
 """EndTxn, timeouts, the completion after the last marker, expiry of ids.
 
 Sources, in docs/observed.md: K20 to K27 (EndTxn v3/v4 against v5 in every state), K42 (after a timeout) and K51 (abort
-of an empty transaction); R1 for the timed-out one, R4 for the kept one.
+of an empty transaction); R1 for what timed out, R4 for what is kept.
 
-EndTxn v5+ names its transaction by (producer id, epoch), since each transaction has an epoch of its own. A repeated one
-therefore gets the same answer until the client goes on, and a late one can never end a later transaction. EndTxn v0-4
-keeps the epoch: a late one may, as with any Kafka.
+EndTxn v5+ names its transaction by (producer id, epoch), since each transaction has an epoch of its own. A repeated
+EndTxn therefore gets the same answer until the client goes on, and a late EndTxn can never end a later transaction.
+EndTxn v0-4 keeps the epoch: a late one may, as with any Kafka.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def completed(now_ms: int, current: Transaction) -> TransactionRecord:
 
 
 def expired(current: Transaction) -> Result[None] | None:
-    """The tombstone of an id that was idle for too long, None for one that is not idle."""
+    """The tombstone of an id that was idle for too long, None for an id that is not idle."""
     if current.state not in IDLE:
         return None
     return Result(None, (TransactionRecord(current.transactional_id, None),))

@@ -74,7 +74,7 @@ def add(
 
 
 def verify(current: Transaction | None, request: EnlistRequest) -> Result[PartitionErrors]:
-    """AddPartitionsToTxn v4+ with VerifyOnly: 0 for a partition of the open transaction, 120 for another one."""
+    """AddPartitionsToTxn v4+ with VerifyOnly: 0 for a partition of the open transaction, 120 for another partition."""
     asked = [TopicPartition(*partition) for partition in request.partitions]
     if current is None or not current.knows_producer(request.pair.producer_id):
         return Result(PartitionErrors(dict.fromkeys(asked, ErrorCode.INVALID_PRODUCER_ID_MAPPING)))
@@ -110,7 +110,7 @@ def enlist_for_produce(
     current: Transaction | None,
     request: EnlistRequest,
 ) -> Result[ProduceVerdict]:
-    """Produce v12+ adds its partitions to the transaction (opening one); older versions must find them added."""
+    """Produce v12+ adds its partitions to the transaction (opening it); older versions must find them added."""
     produce_version, partitions = request.api_version, request.partitions
     verdict = produce_verdict(current, request.pair, produce_version=produce_version)
     if verdict.error_code != ErrorCode.NONE or current is None:

@@ -30,7 +30,7 @@ NOT_BUMPING = 0
 
 
 def bump(pair: ProducerPair, allocate: AllocateProducerId) -> ProducerPair:
-    """The pair after this one: the next epoch, or a new producer id when the epochs are used up."""
+    """The pair after this pair: the next epoch, or a new producer id when the epochs are used up."""
     if pair.epoch >= LAST_CLIENT_EPOCH:
         return ProducerPair(allocate(), 0)
     return ProducerPair(pair.producer_id, pair.epoch + 1)

@@ -97,7 +97,7 @@ class IdleIds:
             self._packed, self._holes = dict(self._packed), 0
 
     def oldest_ms(self) -> int | None:
-        """When the longest unused one was last used; None when there are none."""
+        """When the longest unused id was last used; None when there are none."""
         self._sort()
         first = next(iter(self._packed.values()), None)
         return None if first is None else packed_last_update_ms(first)

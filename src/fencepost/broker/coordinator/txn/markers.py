@@ -1,8 +1,8 @@
 """The markers that prepared transactions still owe their partitions.
 
 What is outstanding is derived from the PREPARE_* states: after a restart all markers of a prepared transaction are
-outstanding again. Writing one twice is harmless: the second finds no open transaction of that producer and only repeats
-the epoch. A partition that no longer exists is to be acknowledged without a write.
+outstanding again. Writing a marker twice is harmless: the second finds no open transaction of that producer and only
+repeats the epoch. A partition that no longer exists is to be acknowledged without a write.
 """
 
 from __future__ import annotations

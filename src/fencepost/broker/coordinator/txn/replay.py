@@ -33,7 +33,7 @@ class TransactionStore:
         self.outstanding = Outstanding()
         self.deadlines = Deadlines[str]()
         self.highest_producer_id = -1
-        """The highest one seen in any record: an allocator must start above it."""
+        """The highest id seen in any record: an allocator must start above it."""
 
     def __len__(self) -> int:
         return len(self._awake) + sum(map(len, self._idle.values()))
@@ -42,7 +42,7 @@ class TransactionStore:
         return chain(list(self._awake.values()), *self._idle.values())
 
     def awake(self) -> list[Transaction]:
-        """The states of all ids that are not packed: every one that has something open or owed is among them."""
+        """The states of all ids that are not packed: every id that has something open or owed is among them."""
         return list(self._awake.values())
 
     def summaries(self) -> Iterator[Summary]:

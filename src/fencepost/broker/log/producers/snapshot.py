@@ -49,7 +49,7 @@ class SegmentSeal(NamedTuple):
     aborted: int
     crc: int
     timestamp: int
-    """The largest one so far, -1 when nobody looked."""
+    """The largest timestamp so far, -1 when nobody looked."""
 
 
 class Place(NamedTuple):

@@ -135,7 +135,7 @@ class Group:
         return any(self._supported[name] == len(self.members) for name in names)
 
     def add(self, member: Member, protocol_type: str, token: Token) -> None:
-        """Take a member in, whose join waits behind `token`. The first one sets the protocol type and leads."""
+        """Take a member in, whose join waits behind `token`. The first member sets the protocol type and leads."""
         if not self.members:
             self.protocol_type = protocol_type
         if member.group_instance_id is not None:
@@ -223,7 +223,7 @@ class Group:
         return True
 
     def select_protocol(self) -> str:
-        """The protocol that most members prefer among those that all support; a tie goes to the one voted for first."""
+        """The protocol that most members prefer among those all support; a tie goes to what was voted for first."""
         common = {name for name, count in self._supported.items() if count == len(self.members)}
         votes: Counter[str] = Counter()
         for member in self.members.values():

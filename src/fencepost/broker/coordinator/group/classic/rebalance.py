@@ -65,7 +65,7 @@ class Rebalancer:
     # The join phase
 
     def members_changed(self, now_ms: int, group: Group, out: Out) -> None:
-        """Somebody came, left or changed: start a rebalance, or see whether the running one can go on."""
+        """Somebody came, left or changed: start a rebalance, or see whether the running rebalance can go on."""
         if group.state == GroupState.PREPARING_REBALANCE:
             self.try_complete_join(now_ms, group, out)
         else:

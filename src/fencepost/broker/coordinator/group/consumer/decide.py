@@ -221,7 +221,7 @@ def _identify(draft: Draft, request: ConsumerHeartbeat) -> ConsumerMember | Refu
 
 
 def _check_epoch(member: ConsumerMember, request: ConsumerHeartbeat) -> Refusal | None:
-    """A member comes with its epoch, or with the one before if the answer that raised it may have been lost."""
+    """A member comes with its epoch, or with the epoch before if the answer that raised it may have been lost."""
     epoch = request.member_epoch
     lost = epoch == member.previous_epoch and request.owned is not None and request.owned <= member.assigned.keys()
     if epoch in (0, member.epoch) or (epoch < member.epoch and lost):
@@ -233,7 +233,7 @@ def _check_epoch(member: ConsumerMember, request: ConsumerHeartbeat) -> Refusal 
 
 
 def take_place(draft: Draft, old: ConsumerMember, member_id: str) -> ConsumerMember:
-    """A static member goes on under a new id: it has what the old one had, and its target."""
+    """A static member goes on under a new id: it has what the old id had, and its target."""
     group_id = draft.group.group_id
     target = draft.group.target_of(old.member_id)
     draft.remove(old)

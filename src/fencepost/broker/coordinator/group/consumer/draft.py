@@ -63,7 +63,7 @@ class Draft:
             self.write(key, None)
 
     def look_up(self, may_see: Callable[[str], bool]) -> bool:
-        """Look the members' regular expressions up; whether one stands for other topics now. Raises InvalidPattern."""
+        """Look the members' patterns up; whether any stands for other topics now. Raises InvalidPattern."""
         used = {member.wants.topic_regex for member in self.group.members.values() if member.wants.topic_regex}
         changed = False
         self.drop_unused_regexes()
