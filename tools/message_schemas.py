@@ -19,7 +19,7 @@ from kio.static.constants import EntityType
 # The wire types of fixed size, as the struct module calls them.
 FIXED = {
     "bool": "?", "int8": "b", "int16": "h", "int32": "i", "int64": "q", "float64": "d", "error_code": "h",
-    "timedelta_i32": "i", "timedelta_i64": "q", "datetime_i64": "q",
+    "uint16": "H", "timedelta_i32": "i", "timedelta_i64": "q", "datetime_i64": "q",
 }  # fmt: skip
 
 

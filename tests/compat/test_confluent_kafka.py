@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,14 +23,7 @@ from fencepost.broker.embedded import Broker
 
 admin_api: Any = _admin  # its names are imported there without being exported, as type checkers see it
 
-CLIENT = "confluent-kafka"
 _numbers = itertools.count()
-
-
-def allowed_to_fail() -> dict[str, str]:
-    lines = (Path(__file__).parent / "allowed.txt").read_text().splitlines()
-    entries = [line.split(" ", 2) for line in lines if line and not line.startswith("#")]
-    return {check: reason for client, check, reason in entries if client == CLIENT}
 
 
 @pytest.fixture(scope="module", params=["never", "commit"])
@@ -339,35 +331,29 @@ def test_acls() -> None:
         assert admin.describe_acls(wanted).result(120) == []
 
 
-def consumer_protocol(kit: Kit) -> None:
+def test_consumer_protocol(kit: Kit) -> None:
     topic = kit.topic()
     consumer = kit.consumer(group_protocol="consumer")
     consumer.subscribe([topic])
     wait_for(lambda: sizes(consumer) == [1], 3)
 
 
-def scram(kit: Kit) -> None:
+def test_users_of_scram(kit: Kit) -> None:
+    name, other = kit.name("user"), kit.name("user")
     credential = admin_api.ScramCredentialInfo(admin_api.ScramMechanism.SCRAM_SHA_256, 4096)
-    wanted = admin_api.UserScramCredentialUpsertion("u", credential, b"secret")
-    kit.admin.alter_user_scram_credentials([wanted])["u"].result(120)
+    wanted = [admin_api.UserScramCredentialUpsertion(user, credential, b"secret") for user in (name, other)]
+    for future in kit.admin.alter_user_scram_credentials(wanted).values():
+        future.result(120)
+    found = kit.admin.describe_user_scram_credentials([name])[name].result(120)
+    (info,) = found.scram_credential_infos
+    assert (info.mechanism, info.iterations) == (admin_api.ScramMechanism.SCRAM_SHA_256, 4096)
+    deletion = admin_api.UserScramCredentialDeletion(name, admin_api.ScramMechanism.SCRAM_SHA_256)
+    kit.admin.alter_user_scram_credentials([deletion])[name].result(120)
+    everybody = kit.admin.describe_user_scram_credentials().result(120)
+    assert set(everybody) & {name, other} == {other}
+    asked = kit.admin.describe_user_scram_credentials([name])[name]
+    assert fails(lambda: asked.result(120)) == KafkaError.RESOURCE_NOT_FOUND
 
 
-def elect_leaders(kit: Kit) -> None:
+def test_elect_leaders(kit: Kit) -> None:
     kit.admin.elect_leaders(ElectionType.PREFERRED, [TopicPartition(kit.topic(), 0)]).result(120)
-
-
-LATER = {"consumer-protocol": consumer_protocol, "scram": scram, "elect-leaders": elect_leaders}
-
-
-def test_the_list_of_what_may_fail_names_checks_that_exist() -> None:
-    assert set(allowed_to_fail()) <= set(LATER)
-
-
-@pytest.mark.parametrize("check", LATER)
-def test_what_is_listed_fails_and_nothing_else(kit: Kit, check: str) -> None:
-    reason = allowed_to_fail().get(check)
-    if reason is None:
-        LATER[check](kit)
-        return
-    with pytest.raises((KafkaException, AssertionError)):
-        LATER[check](kit)

@@ -121,6 +121,75 @@ def test_a_wrong_password_is_told(servers: str) -> None:
     assert "Invalid username or password" in errors[0].str()
 
 
+SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+
+
+@pytest.fixture(scope="module")
+def carol(servers: str) -> tuple[str, str]:
+    """Somebody whose passwords are stored, set by librdkafka, and who may do everything with a topic of that name."""
+    name, password = "carol", 'pass=word,"ü'
+    admin = admin_api.AdminClient(as_user(servers, "admin"))
+    for mechanism in (admin_api.ScramMechanism.SCRAM_SHA_256, admin_api.ScramMechanism.SCRAM_SHA_512):
+        credential = admin_api.ScramCredentialInfo(mechanism, 5000)
+        wanted = admin_api.UserScramCredentialUpsertion(name, credential, password.encode())
+        admin.alter_user_scram_credentials([wanted])[name].result(WAIT_S)
+    grant(servers, name, admin_api.ResourceType.TOPIC, make_topic(servers, name), admin_api.AclOperation.ALL)
+    return name, password
+
+
+@pytest.mark.parametrize("mechanism", SCRAM)
+def test_librdkafka_with_scram(servers: str, carol: tuple[str, str], mechanism: str) -> None:
+    name, password = carol
+    own = {"sasl.mechanism": mechanism, "sasl.username": name, "sasl.password": password}
+    outcome: list[KafkaError | None] = []
+    producer = Producer({**as_user(servers, name), **own})
+    producer.produce(name, b"value", on_delivery=lambda error, _: outcome.append(error))
+    assert producer.flush(WAIT_S) == 0
+    assert outcome == [None]
+    errors: list[KafkaError] = []
+    producer = Producer({**as_user(servers, name), **own, "sasl.password": "other", "error_cb": errors.append})
+    for _ in range(600):
+        producer.poll(0.1)
+        if errors:
+            break
+    assert errors[0].code() == KafkaError._AUTHENTICATION
+
+
+@pytest.mark.parametrize("mechanism", SCRAM)
+def test_kafka_python_with_scram(servers: str, carol: tuple[str, str], mechanism: str) -> None:
+    kafka = pytest.importorskip("kafka")
+    login = {"bootstrap_servers": servers, "security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": mechanism}
+    name, password = carol
+    producer = kafka.KafkaProducer(**login, sasl_plain_username=name, sasl_plain_password=password)
+    assert producer.send(name, b"value").get(WAIT_S).offset >= 0
+    producer.close()
+    admin = kafka.KafkaAdminClient(**login, sasl_plain_username="admin", sasl_plain_password=USERS["admin"])
+    try:
+        told = str(admin.describe_user_scram_credentials([name]))
+    finally:
+        admin.close()
+    assert told.count("5000") == len(SCRAM), told
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("mechanism", SCRAM)
+async def test_aiokafka_with_scram(servers: str, carol: tuple[str, str], mechanism: str) -> None:
+    aiokafka = pytest.importorskip("aiokafka")
+    name, password = carol
+    producer = aiokafka.AIOKafkaProducer(
+        bootstrap_servers=servers,
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism=mechanism,
+        sasl_plain_username=name,
+        sasl_plain_password=password,
+    )
+    await producer.start()
+    try:
+        assert (await producer.send_and_wait(name, b"value")).offset >= 0
+    finally:
+        await producer.stop()
+
+
 def test_kafka_python(servers: str) -> None:
     kafka = pytest.importorskip("kafka")
     topic = make_topic(servers, "of-kafka-python")

@@ -239,6 +239,8 @@ CASES = [
     _simple("describe_acls", ask.describe_acls_, [31, 0], Op.DESCRIBE, CLUSTER, [0, 0]),
     _simple("create_acl", ask.create_acl, [31], Op.ALTER, CLUSTER, [0]),
     _simple("delete_acl", ask.delete_acl, [31, 0], Op.ALTER, CLUSTER, [0, 0]),
+    _simple("describe_users", ask.describe_users, [31, 31], Op.DESCRIBE, CLUSTER, [0, 91]),
+    _simple("alter_users", ask.alter_users, [31], Op.ALTER, CLUSTER, [91]),
     _simple("elect_leaders", ask.elect_leaders_, [31, 31], Op.ALTER, CLUSTER, [0, 84]),
     _simple("update_features", ask.update_features_, [31], Op.ALTER, CLUSTER, [0]),
     Case(

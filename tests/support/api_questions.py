@@ -13,6 +13,7 @@ from fencepost.protocol.messages import (
     add_offsets_to_txn,
     add_partitions_to_txn,
     alter_configs,
+    alter_user_scram_credentials,
     consumer_group_describe,
     consumer_group_heartbeat,
     create_acls,
@@ -30,6 +31,7 @@ from fencepost.protocol.messages import (
     describe_producers,
     describe_topic_partitions,
     describe_transactions,
+    describe_user_scram_credentials,
     elect_leaders,
     end_txn,
     find_coordinator,
@@ -488,6 +490,19 @@ def delete_acl(client: RawClient, names: Names) -> Codes:
     )
     answer = client.call(delete_acls.DeleteAclsRequest(filters=[doomed]), 3)
     return [answer.filter_results[0].error_code, len(answer.filter_results[0].matching_acls)]
+
+
+def describe_users(client: RawClient, names: Names) -> Codes:
+    users = [describe_user_scram_credentials.UserName(name=names.txn)]
+    request = describe_user_scram_credentials.DescribeUserScramCredentialsRequest(users=users)
+    answer = client.call(request, 0)
+    return [answer.error_code, answer.results[0].error_code]
+
+
+def alter_users(client: RawClient, names: Names) -> Codes:
+    deletion = alter_user_scram_credentials.ScramCredentialDeletion(name=names.txn, mechanism=1)
+    request = alter_user_scram_credentials.AlterUserScramCredentialsRequest(deletions=[deletion])
+    return [client.call(request, 0).results[0].error_code]
 
 
 def update_features_(client: RawClient, names: Names) -> Codes:

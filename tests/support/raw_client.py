@@ -8,11 +8,13 @@ from __future__ import annotations
 import socket
 import struct
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from fencepost.client.sasl import plain, scram
 from fencepost.protocol import codec, fetch_wire, frame, produce_wire
 from fencepost.protocol.codec import Message
 from fencepost.protocol.codes import ErrorCode
@@ -91,14 +93,21 @@ class RawClient:
 
     # --- who it is ---
 
-    def log_in(self, user: str, password: str) -> SaslAuthenticateResponse:
-        """SASL PLAIN. Raises PermissionError when the broker refuses."""
-        chosen = self.call(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+    def log_in(self, user: str, password: str, mechanism: str = "PLAIN") -> SaslAuthenticateResponse:
+        """SASL PLAIN or SCRAM. Raises PermissionError when the broker refuses."""
+        chosen = self.call(SaslHandshakeRequest(mechanism=mechanism), 1)
         if chosen.error_code:
             raise PermissionError(f"SaslHandshake: {chosen}")
-        answer = self.authenticate(f"\0{user}\0{password}".encode())
-        if answer.error_code:
-            raise PermissionError(f"{user}: {answer}")
+        said = plain(user, password) if mechanism == "PLAIN" else scram(mechanism, user, password, uuid.uuid4().hex)
+        message: bytes | None = next(said)
+        while message is not None:
+            answer = self.authenticate(message)
+            if answer.error_code:
+                raise PermissionError(f"{user}: {answer}")
+            try:
+                message = said.send(answer.auth_bytes)
+            except StopIteration:
+                message = None
         return answer
 
     def authenticate(self, token: bytes) -> SaslAuthenticateResponse:

@@ -11,6 +11,7 @@ from fencepost.broker.embedded import Broker
 from fencepost.broker.security.acls import CLUSTER_NAME, Operation, Pattern, Permission, ResourceType
 from fencepost.broker.security.listeners import jaas_line
 from fencepost.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from fencepost.protocol.scram import SCRAM_HASHES
 from tests.support.apache_kafka import ApacheKafka
 from tests.support.brokers import Arm
 from tests.support.raw_client import RawClient
@@ -71,15 +72,18 @@ class Secured:
 
 
 @contextmanager
-def secured(arm: Arm, more: Mapping[str, str | int | bool] | None = None) -> Iterator[Secured]:
-    """A broker of that arm, for as long as the context lasts. `more`: settings beside the usual ones."""
-    settings = {**SETTINGS, **(more or {})}
+def secured(arm: Arm, more: Mapping[str, str | int | bool] | None = None, *, scram: bool = False) -> Iterator[Secured]:
+    """A broker of that arm, for as long as the context lasts. `more`: settings beside the usual ones. `scram`: clients
+    may choose it, beside PLAIN."""
+    mechanisms = ["PLAIN", *(SCRAM_HASHES if scram else ())]
+    settings = {**SETTINGS, "listener.name.clients.sasl.enabled.mechanisms": ",".join(mechanisms), **(more or {})}
+    for mechanism in mechanisms[1:]:
+        settings[f"listener.name.clients.{mechanism.lower()}.sasl.jaas.config"] = jaas_line({}, mechanism)
     if arm == "fencepost":
         listeners = "PLAINTEXT://127.0.0.1:0,CLIENTS://127.0.0.1:0"
         protocols = "PLAINTEXT:PLAINTEXT,CLIENTS:SASL_PLAINTEXT"
         with Broker({**settings, "listeners": listeners, "listener.security.protocol.map": protocols}) as broker:
             yield Secured(arm, broker.listener("CLIENTS"), broker.listener("PLAINTEXT"))
         return
-    properties = {**settings, "listener.name.clients.sasl.enabled.mechanisms": "PLAIN"}
-    with ApacheKafka(properties, listeners={"CLIENTS": "SASL_PLAINTEXT"}) as kafka:
+    with ApacheKafka(settings, listeners={"CLIENTS": "SASL_PLAINTEXT"}) as kafka:
         yield Secured(arm, kafka.address_of("CLIENTS"), kafka.bootstrap_servers)

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from fencepost.broker.effects import Effect, Reply
 from fencepost.broker.parts import BrokerParts
-from fencepost.broker.security.login import Login
 from fencepost.broker.security.rights import ANONYMOUS
 
 if TYPE_CHECKING:
     from fencepost.broker.faults.table import RequestFault
     from fencepost.broker.security.acls import Operation, ResourceType
     from fencepost.broker.security.listeners import Listener
+    from fencepost.broker.security.login import Login
 
 __all__ = ["Call", "Connection", "Core"]
 
@@ -47,10 +47,17 @@ class Connection:
         "unanswered_bytes",
     )
 
-    def __init__(self, connection_id: int, local: tuple[str, int], peer: tuple[str, int], listener: Listener) -> None:
+    def __init__(
+        self,
+        connection_id: int,
+        local: tuple[str, int],
+        peer: tuple[str, int],
+        listener: Listener,
+        login: Login | None = None,
+    ) -> None:
         self.connection_id = connection_id
         self.listener = listener
-        self.login = Login(listener) if listener.sasl else None
+        self.login = login
         self.principal = ANONYMOUS
         host, _, _ = peer[0].partition("%")
         self.host = host.removeprefix("::ffff:") if "." in host else host

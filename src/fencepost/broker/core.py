@@ -23,7 +23,8 @@ from fencepost.broker.connection import Call, Connection, Core
 from fencepost.broker.disk.files import File, Files
 from fencepost.broker.effects import Close, Effect, GoOn, Reply
 from fencepost.broker.faults.table import FaultTable
-from fencepost.broker.security.login import Login, LoginFailed, LoginState
+from fencepost.broker.security.login import Login, LoginState
+from fencepost.broker.security.mechanisms import LoginFailed
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.protocol import fetch_wire, produce_wire
 from fencepost.protocol.codec import decode_request, encode_response
@@ -68,11 +69,13 @@ class BrokerCore(Core):
         self, now_ms: int, connection_id: int, local: tuple[str, int], peer: tuple[str, int], listener: int = 0
     ) -> None:
         """A client has connected to `listeners[listener]`."""
-        connection = Connection(connection_id, local, peer, self.listeners[listener])
+        where = self.listeners[listener]
+        login = Login(where, self.credentials) if where.sasl else None
+        connection = Connection(connection_id, local, peer, where, login)
         self._connections[connection_id] = connection
-        if connection.login is not None:
+        if login is not None:
             self.now.ms = now_ms
-            self.after(_LOGIN_PATIENCE_MS, partial(self._expect_login, connection, connection.login))
+            self.after(_LOGIN_PATIENCE_MS, partial(self._expect_login, connection, login))
 
     def connection(self, connection_id: int) -> Connection | None:
         """The connection, None when it is gone."""
@@ -288,7 +291,7 @@ class BrokerCore(Core):
     def _take_token(self, now_ms: int, connection: Connection, login: Login, frame: memoryview) -> None:
         """A SASL token without a request around it, as it follows SaslHandshake v0."""
         try:
-            login.authenticate(now_ms, bytes(frame))
+            answer = login.authenticate(now_ms, bytes(frame))
         except LoginFailed as failed:
             self.metrics.count("failed_logins")
             _log.info("%s was not let in: %s", connection, failed)
@@ -297,9 +300,11 @@ class BrokerCore(Core):
                 lambda: None if connection.closed else self.drop(now_ms, connection),
             )
             return
-        connection.principal = login.principal
-        connection.made((bytes(4),))
-        self._effects.append(Reply(connection.connection_id, (bytes(4),)))
+        if answer.principal:
+            connection.principal = answer.principal
+        told = (len(answer.message).to_bytes(4, "big"), answer.message)
+        connection.made(told)
+        self._effects.append(Reply(connection.connection_id, told))
 
     def _settle(self) -> None:
         while self._advanced:

@@ -41,8 +41,8 @@ class Broker:
     the program, and may be started again. What goes wrong at the start is raised there: OSError, InvalidSetting,
     DirectoryInUse.
 
-    `users`: names and passwords. Clients then have to authenticate with SASL PLAIN: on the listeners of the setting
-    `listeners` that ask for it, or, without that setting, on the one that there is.
+    `users`: names and passwords. Clients then have to authenticate with SASL PLAIN or SCRAM: on the listeners of the
+    setting `listeners` that ask for it, or, without that setting, on the one that there is.
 
     `clock` moves its time, `faults` makes it do wrong on purpose (`fencepost.broker.embedded_control`).
 

@@ -21,6 +21,7 @@ from fencepost.broker.fetch_sessions import FetchSessions
 from fencepost.broker.log.large_batches import LargeBatches
 from fencepost.broker.metrics.counters import Metrics
 from fencepost.broker.metrics.refusals import Refusals
+from fencepost.broker.security.credentials import Credentials
 from fencepost.broker.security.listeners import listeners_of
 from fencepost.broker.security.rights import Rights
 from fencepost.broker.settings.dynamic import DynamicSettings
@@ -75,6 +76,7 @@ class BrokerParts:
         self.listeners = listeners_of(config, "localhost", 0)
         self.metrics = Metrics()
         self.rights = Rights(files, config, self.metrics)
+        self.credentials = Credentials(files, new_uuid)
         self.meta = Meta(files)
         self.settings = DynamicSettings(files, config)
         self.durability = Durability(config.waits_for_fsync, self.advanced)
@@ -145,6 +147,7 @@ class BrokerParts:
         self.topics.stopped_cleanly = self.meta.stopped_cleanly
         self.topics.load(expected=self.meta.complete)
         self.rights.store.load(expected=self.meta.complete)
+        self.credentials.load(expected=self.meta.has_credentials)
         self.meta.mark_complete()
         self.files.reserve()
         self.transactions.load(now_ms)

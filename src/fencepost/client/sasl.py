@@ -18,12 +18,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from fencepost.errors import AuthenticationError, ConfigurationError
+from fencepost.protocol.scram import FEWEST_ITERATIONS, SCRAM_HASHES
 
 # Yields the client's messages, is sent the server's.
 Conversation = Generator[bytes, bytes, None]
 
-SCRAM_HASHES: Final[Mapping[str, str]] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-FEWEST_ITERATIONS: Final = 4096  # RFC 7677
 MOST_ITERATIONS: Final = 1_000_000  # a hostile server must not keep us busy for ever
 OAUTH_SEPARATOR: Final = "\x01"
 

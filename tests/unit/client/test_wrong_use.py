@@ -100,6 +100,7 @@ TAKES: dict[str, str] = {
     "ProducerDescription": "",
     "Iterable[Acl]": "",
     "Iterable[AclFilter]": "",
+    "Iterable[ScramUpsertion | ScramDeletion]": "",
     "AclFilter | None": "none",
     "Headers | None": "none",
     "OnDelivery | None": "none, function",
@@ -133,6 +134,7 @@ RIGHT: dict[str, Any] = {
     "Broker": fencepost.Broker(),
     "Iterable[Acl]": [],
     "Iterable[AclFilter]": [],
+    "Iterable[ScramUpsertion | ScramDeletion]": [],
     "Isolation": fencepost.Isolation.READ_COMMITTED,
 }
 

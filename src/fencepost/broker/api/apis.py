@@ -35,7 +35,7 @@ class Likeness(NamedTuple):
     """How the refusal of a whole request is made in the request's likeness.
 
     What the request lists comes back with the error code, under the same name, or where the rule's `Each` or `listed`
-    says so: the response's field, and the fields of the request it may come from (none: it says something else).
+    says so: the response's field, and the fields of the request that it comes from (none: it says something else).
     `item`: what a plain value of the request's lists is called in the response.
     """
 
@@ -139,6 +139,10 @@ _TABLE = (
         Rule(each=Each(Operation.ALTER_CONFIGS, None, "resources", "responses", "resource_name"))),
     Api(47, "offset_delete", "groups", 0, 0,
         Rule((_DELETE_GROUP,), each=Each(Operation.READ, _TOPIC, "topics", "topics")), log_failure=_NOT_COORDINATOR),
+    Api(50, "describe_user_scram_credentials", "security", 0, 0,
+        Rule((_DESCRIBE_CLUSTER,)), refusal=Likeness({"results": ("users",), "user": ("name",)})),
+    Api(51, "alter_user_scram_credentials", "security", 0, 0,
+        Rule((_ALTER_CLUSTER,)), refusal=Likeness({"results": ("deletions", "upsertions"), "user": ("name",)})),
     Api(57, "update_features", "cluster", 0, 2, Rule((_ALTER_CLUSTER,))),
     Api(60, "describe_cluster", "cluster", 0, 2, _IN_ITS_FILE),
     Api(61, "describe_producers", "topics", 0, 0,

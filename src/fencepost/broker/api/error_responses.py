@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from importlib import import_module
+from itertools import chain
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 from uuid import UUID
@@ -98,10 +99,10 @@ class _Refused:
             if name in _CODES:
                 values[name] = self._code
             elif inner is not None:
-                listed = next((items for source in sources if (items := getattr(asked, source, None))), ())
+                listed = chain.from_iterable(getattr(asked, source, None) or () for source in sources)
                 values[name] = [self._element(inner, item) for item in listed]
-            elif name in sources and hasattr(asked, name):
-                values[name] = getattr(asked, name)
+            elif (source := next((each for each in sources if hasattr(asked, each)), None)) is not None:
+                values[name] = getattr(asked, source)
         return made(**values)
 
     def _element(self, made: type[Any], asked: Any) -> Any:

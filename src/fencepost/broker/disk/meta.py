@@ -5,8 +5,8 @@ out.
 CRC-32C: "v1 <id> <crc of the id's text, hex>\\n". It is replaced, in steps of a thousand ids, before an id of the new
 block is used. `meta.properties` and the producer ids are kept twice (`two_copies`).
 
-`fencepost.files=1` in `meta.properties` says that every small file of the directory has been written: from then on
-one that is missing is lost, not new.
+`fencepost.files=2` in `meta.properties` says that every small file of the directory has been written: from then on
+one that is missing is lost, not new. With 1 it is every one but the users' credentials, which came later.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ class Meta:
         self.cluster_id = ""
         self.stopped_cleanly = True
         self.complete = False
-        """Whether every small file was written by an earlier start: one that is missing now is lost."""
+        """Whether the small files were written by an earlier start: one that is missing now is lost."""
+        self.has_credentials = False
+        """The same of the users' credentials, which earlier versions did not have."""
         self.producer_ids_lost = False
         """Whether nobody knows which producer ids were given out: `start_above` has to be told."""
         self._properties: dict[str, str] = {}
@@ -83,16 +85,17 @@ class Meta:
             self._properties = properties
         self.cluster_id = self._properties["cluster.id"]
         self.complete = _COMPLETE in self._properties
+        self.has_credentials = self._properties.get(_COMPLETE, "1") != "1"
         if self._files.exists(_CLEAN):
             self._files.remove(_CLEAN)
         self._load_producer_ids()
 
     def mark_complete(self) -> None:
         """Every small file is there. Raises OSError."""
-        if not self.complete:
-            self._properties[_COMPLETE] = "1"
+        if not self.has_credentials:
+            self._properties[_COMPLETE] = "2"
             self._save()
-            self.complete = True
+            self.complete = self.has_credentials = True
 
     def mark_clean(self) -> None:
         """Say that all logs were closed, in the file that Kafka uses for it."""
@@ -160,7 +163,7 @@ def _refuse_foreign(names: list[str]) -> None:
     if ours:
         raise UnusableDirectory(
             f"{_META} and its copy are missing, {', '.join(ours)} are there: put it back from a backup, or write one "
-            "with the lines version=1, cluster.id=NAME and fencepost.files=1"
+            "with the lines version=1, cluster.id=NAME and fencepost.files=2"
         )
     if others:
         shown = ", ".join(others[:5]) + (f" and {len(others) - 5} more" if len(others) > 5 else "")

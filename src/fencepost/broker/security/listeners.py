@@ -2,7 +2,7 @@
 
 Kafka's settings: `listeners` and `advertised.listeners` (NAME://HOST:PORT, ...), `listener.security.protocol.map`
 (NAME:PROTOCOL, ...), and by listener `listener.name.<name in lower case>.<setting>`. Served are PLAINTEXT and
-SASL_PLAINTEXT with PLAIN.
+SASL_PLAINTEXT with PLAIN and SCRAM.
 """
 
 from __future__ import annotations
@@ -12,13 +12,16 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from fencepost.broker.security.mechanisms import PLAIN
 from fencepost.broker.settings.table import InvalidSetting
 from fencepost.broker.settings.values import BrokerConfig
+from fencepost.protocol.scram import SCRAM_HASHES
 
-__all__ = ["PLAIN", "Listener", "jaas_line", "listeners_of", "users_of", "with_users"]
+__all__ = ["Listener", "jaas_line", "listeners_of", "users_of", "with_users"]
 
-PLAIN = "PLAIN"
 _PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+_SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
+_MECHANISMS = (PLAIN, *SCRAM_HASHES)
 _PROTOCOLS = ("PLAINTEXT", "SASL_PLAINTEXT")
 _TEXT = re.compile(r"(?:([A-Za-z0-9_.-]+)://)?(?:\[([^\]]*)\]|([^:,]*)):(\d+)")
 _OPTION = re.compile(r"\s*([^\s=\"]+)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|([^\s;\"]*))")
@@ -26,9 +29,10 @@ _OPTION = re.compile(r"\s*([^\s=\"]+)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|([^\s;\"]*
 
 @dataclass(slots=True)
 class Listener:
-    """One address. `users`: name -> password, where clients have to authenticate (`sasl`).
+    """One address. `users`: name -> password of PLAIN, where clients have to authenticate (`sasl`); `scram_users`: the
+    same by SCRAM's mechanism, beside what is stored.
 
-    `max_reauth_ms`: how long an authentication lasts, 0 for ever.
+    `max_reauth_ms`: how long an authentication lasts, by mechanism; 0 for ever.
     """
 
     name: str
@@ -38,7 +42,8 @@ class Listener:
     sasl: bool = False
     mechanisms: tuple[str, ...] = ()
     users: Mapping[str, str] = field(default_factory=dict, repr=False)
-    max_reauth_ms: int = 0
+    scram_users: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
+    max_reauth_ms: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def address(self) -> str:
@@ -80,29 +85,32 @@ def listeners_of(config: BrokerConfig, host: str, port: int) -> list[Listener]:
     return [_listener(config, protocols, name, at, number, advertised.get(name)) for name, at, number in found]
 
 
-def users_of(line: str) -> dict[str, str]:
+def users_of(line: str, mechanism: str = PLAIN) -> dict[str, str]:
     """Names and passwords in Kafka's form: `...PlainLoginModule required user_alice="secret" user_bob="other";`.
+
+    That of SCRAM's module reads alike; Kafka has no users in it.
 
     Raises InvalidSetting without repeating the line, which holds passwords.
     """
     words = line.strip().rstrip(";").split(None, 2)
-    if len(words) < 2 or words[0] != _PLAIN_MODULE or words[1] not in ("required", "requisite", "sufficient"):
-        raise InvalidSetting(f'plain.sasl.jaas.config must read: {_PLAIN_MODULE} required user_NAME="PASSWORD" ... ;')
+    key, module = f"{mechanism.lower()}.sasl.jaas.config", _module(mechanism)
+    if len(words) < 2 or words[0] != module or words[1] not in ("required", "requisite", "sufficient"):
+        raise InvalidSetting(f'{key} must read: {module} required user_NAME="PASSWORD" ... ;')
     users, position, rest = {}, 0, words[2] if len(words) == 3 else ""
     while rest[position:].strip():
         option = _OPTION.match(rest, position)
         if option is None:
-            raise InvalidSetting(f"plain.sasl.jaas.config cannot be read from its character {position} of options on")
-        key, quoted, plain = option.groups()
-        if key.startswith("user_"):
-            users[key.removeprefix("user_")] = re.sub(r"\\(.)", r"\1", quoted) if quoted is not None else plain
+            raise InvalidSetting(f"{key} cannot be read from its character {position} of options on")
+        name, quoted, plain = option.groups()
+        if name.startswith("user_"):
+            users[name.removeprefix("user_")] = re.sub(r"\\(.)", r"\1", quoted) if quoted is not None else plain
         position = option.end()
     return users
 
 
-def jaas_line(users: Mapping[str, str]) -> str:
+def jaas_line(users: Mapping[str, str], mechanism: str = PLAIN) -> str:
     """The inverse of `users_of`. Raises InvalidSetting for a name that cannot be written so."""
-    words = [_PLAIN_MODULE, "required"]
+    words = [_module(mechanism), "required"]
     for name, password in users.items():
         if not name or re.search(r"[\s=\"\x00;]", name):
             raise InvalidSetting(f"{name!r} cannot be the name of a user")
@@ -116,11 +124,21 @@ def with_users(given: Mapping[str, object], users: Mapping[str, str], host: str,
 
     Raises InvalidSetting.
     """
-    settings = {"listeners": f"SASL_PLAINTEXT://{f'[{host}]' if ':' in host else host}:{port}", **given}
+    settings = {
+        "listeners": f"SASL_PLAINTEXT://{f'[{host}]' if ':' in host else host}:{port}",
+        "sasl.enabled.mechanisms": ",".join(_MECHANISMS),
+        **given,
+    }
     for part in _parts(str(settings["listeners"])):
         name, _, _ = _address(part, "listeners")
-        settings.setdefault(f"listener.name.{name.lower()}.plain.sasl.jaas.config", jaas_line(users))
+        for mechanism in _MECHANISMS:
+            key = f"listener.name.{name.lower()}.{mechanism.lower()}.sasl.jaas.config"
+            settings.setdefault(key, jaas_line(users, mechanism))
     return settings
+
+
+def _module(mechanism: str) -> str:
+    return _PLAIN_MODULE if mechanism == PLAIN else _SCRAM_MODULE
 
 
 def _listener(
@@ -143,14 +161,25 @@ def _listener(
     if protocol == "SASL_PLAINTEXT":
         listener.sasl = True
         listener.mechanisms = tuple(_parts(config.of_listener(name, "sasl.enabled.mechanisms")))
-        if listener.mechanisms != (PLAIN,):
-            raise InvalidSetting(f"listener {name}: the only mechanism that is served is {PLAIN}")
-        line = config.of_listener(name, "plain.sasl.jaas.config")
-        if not line:
-            raise InvalidSetting(f"listener {name} needs listener.name.{name.lower()}.plain.sasl.jaas.config")
-        listener.users = users_of(line)
-        of_mechanism = config.given.get(f"listener.name.{name.lower()}.plain.connections.max.reauth.ms")
-        listener.max_reauth_ms = int(of_mechanism or config.of_listener(name, "connections.max.reauth.ms"))
+        other = next((each for each in listener.mechanisms if each not in _MECHANISMS), None)
+        if other is not None or not listener.mechanisms:
+            what = "sasl.enabled.mechanisms is empty" if other is None else f"{other} is not served"
+            raise InvalidSetting(f"listener {name}: {what}; these are: {', '.join(_MECHANISMS)}")
+        prefix, users = f"listener.name.{name.lower()}", {}
+        for mechanism in listener.mechanisms:
+            line = config.given.get(f"{prefix}.{mechanism.lower()}.sasl.jaas.config", "")
+            if not line and mechanism == PLAIN:
+                raise InvalidSetting(f"listener {name} needs {prefix}.plain.sasl.jaas.config")
+            users[mechanism] = users_of(line, mechanism) if line else {}
+        listener.users = users.pop(PLAIN, {})
+        listener.scram_users = users
+        listener.max_reauth_ms = {
+            mechanism: int(
+                config.given.get(f"{prefix}.{mechanism.lower()}.connections.max.reauth.ms")
+                or config.of_listener(name, "connections.max.reauth.ms")
+            )
+            for mechanism in listener.mechanisms
+        }
     return listener
 
 

@@ -1,20 +1,21 @@
-"""A connection's way to its principal: SASL (KIP-43, KIP-152, KIP-368) with the mechanism PLAIN (RFC 4616).
+"""A connection's way to its principal: SASL (KIP-43, KIP-152, KIP-368).
 
-A table says where each event leads, another which requests are answered in each state. Passwords are compared in
-constant time, and a name that does not exist takes as long as one that does.
+A table says where each event leads, another which requests are answered in each state; what the mechanisms say is in
+`mechanisms.py`.
 """
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Mapping
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
-from fencepost.broker.security.listeners import PLAIN, Listener
+from fencepost.broker.security.credentials import Credentials
+from fencepost.broker.security.listeners import Listener
+from fencepost.broker.security.mechanisms import Exchange, LoginFailed
 from fencepost.states import StateTable
 
-__all__ = ["Login", "LoginEvent", "LoginFailed", "LoginState", "plain_user"]
+__all__ = ["Login", "LoginAnswer", "LoginEvent", "LoginState"]
 
 _HANDSHAKE, _API_VERSIONS, _AUTHENTICATE = 17, 18, 36
 
@@ -35,6 +36,7 @@ class LoginEvent(Enum):
 
     CHOOSE = "handshake"
     CHOOSE_RAW = "handshake v0"
+    GO_ON = "first of several messages"
     ACCEPT = "right password"
     REFUSE = "wrong password or mechanism"
 
@@ -52,10 +54,10 @@ TABLE: Final = StateTable(
     LoginEvent,
     {
         _S.NEW: {_E.CHOOSE: _S.CHOSEN, _E.CHOOSE_RAW: _S.RAW, _E.REFUSE: _S.FAILED},
-        _S.CHOSEN: {_E.ACCEPT: _S.DONE, _E.REFUSE: _S.FAILED},
-        _S.RAW: {_E.ACCEPT: _S.DONE, _E.REFUSE: _S.FAILED},
+        _S.CHOSEN: {_E.GO_ON: _S.CHOSEN, _E.ACCEPT: _S.DONE, _E.REFUSE: _S.FAILED},
+        _S.RAW: {_E.GO_ON: _S.RAW, _E.ACCEPT: _S.DONE, _E.REFUSE: _S.FAILED},
         _S.DONE: {_E.CHOOSE: _S.AGAIN, _E.REFUSE: _S.FAILED},
-        _S.AGAIN: {_E.ACCEPT: _S.DONE, _E.REFUSE: _S.FAILED},
+        _S.AGAIN: {_E.GO_ON: _S.AGAIN, _E.ACCEPT: _S.DONE, _E.REFUSE: _S.FAILED},
     },
     _illegal,
 )
@@ -70,16 +72,33 @@ _ANSWERED: Mapping[LoginState, frozenset[int]] = {
 }
 
 
-class LoginFailed(Exception):
-    """Why the client was not let in; the text is what it is told."""
+class LoginAnswer(NamedTuple):
+    """What the client is told: the mechanism's message, and for how many ms the login counts, 0 for ever. `principal`:
+    who it is, empty while more is to be said."""
+
+    message: bytes
+    principal: str = ""
+    lifetime_ms: int = 0
 
 
 class Login:
     """One connection's authentication, on a listener that asks for it."""
 
-    __slots__ = ("_expires_ms", "listener", "principal", "received_bytes", "state")
+    __slots__ = (
+        "_credentials",
+        "_exchange",
+        "_expires_ms",
+        "_mechanism",
+        "listener",
+        "principal",
+        "received_bytes",
+        "state",
+    )
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: Listener, credentials: Credentials) -> None:
+        self._credentials = credentials
+        self._mechanism = ""
+        self._exchange: Exchange | None = None
         self.listener = listener
         self.state = LoginState.NEW
         self.principal = ""
@@ -90,6 +109,11 @@ class Login:
     def done(self) -> bool:
         """Whether the client has been let in."""
         return self.state is LoginState.DONE
+
+    @property
+    def is_for_ever(self) -> bool:
+        """Whether the client has been let in and need not come again (KIP-368)."""
+        return self.done and self._expires_ms is None
 
     def answers(self, now_ms: int, api_key: int) -> bool:
         """Whether a request of that API is answered now. Others end the connection."""
@@ -104,45 +128,33 @@ class Login:
             self._step(LoginEvent.REFUSE)
             return False
         self._step(LoginEvent.CHOOSE_RAW if raw else LoginEvent.CHOOSE)
+        self._mechanism = mechanism
+        self._exchange = self._credentials.exchange(self.listener, mechanism)
         return True
 
-    def authenticate(self, now_ms: int, token: bytes) -> int:
-        """The client's proof. Returns for how many ms it counts, 0 for ever. Raises LoginFailed."""
+    def authenticate(self, now_ms: int, token: bytes) -> LoginAnswer:
+        """The client's next message. Raises LoginFailed."""
+        exchange = self._exchange
+        if exchange is None:
+            raise _illegal(self.state, LoginEvent.ACCEPT)
         try:
-            principal = f"User:{plain_user(self.listener.users, token)}"
-            if self.principal not in ("", principal):
+            message = exchange.answer(token)
+            principal = f"User:{exchange.user}"
+            if exchange.user and self.principal not in ("", principal):
                 raise LoginFailed("Cannot change principals during re-authentication")
         except LoginFailed:
             self._step(LoginEvent.REFUSE)
             raise
+        if not exchange.user:
+            self._step(LoginEvent.GO_ON)
+            return LoginAnswer(message)
         self._step(LoginEvent.ACCEPT)
+        self._exchange = None
         self.principal = principal
         self.received_bytes = 0
-        lifetime_ms = self.listener.max_reauth_ms
+        lifetime_ms = self.listener.max_reauth_ms[self._mechanism]
         self._expires_ms = now_ms + lifetime_ms if lifetime_ms else None
-        return lifetime_ms
+        return LoginAnswer(message, principal, lifetime_ms)
 
     def _step(self, event: LoginEvent) -> None:
         self.state = TABLE.step(self.state, event)
-
-
-def plain_user(users: Mapping[str, str], token: bytes) -> str:
-    """The user of a PLAIN message: [authorization id] NUL name NUL password. Raises LoginFailed; texts as Kafka's."""
-    parts = token.split(b"\0")
-    if len(parts) != 3:
-        raise LoginFailed(f"Invalid SASL/{PLAIN} response: expected 3 tokens, got {min(len(parts), 4)}")
-    try:
-        authorization, name = parts[0].decode(), parts[1].decode()
-    except UnicodeDecodeError as error:
-        raise LoginFailed("Authentication failed: Invalid username or password") from error
-    if not name:
-        raise LoginFailed("Authentication failed: username not specified")
-    if not parts[2]:
-        raise LoginFailed("Authentication failed: password not specified")
-    expected = users.get(name)
-    same = hmac.compare_digest((expected if expected is not None else name).encode(), parts[2])
-    if expected is None or not same:
-        raise LoginFailed("Authentication failed: Invalid username or password")
-    if authorization not in ("", name):
-        raise LoginFailed("Authentication failed: Client requested an authorization id that is different from username")
-    return name

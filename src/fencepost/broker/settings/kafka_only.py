@@ -123,7 +123,7 @@ _ASKS_FOR_NOTHING: Mapping[str, str] = dict(
 _REFUSED = (
     (("log.dir",), "the data directory is given with --data-dir"),
     (("ssl.", "security.inter.broker.protocol"), "the broker has no TLS"),
-    (("sasl.",), "of SASL the broker has PLAIN"),
+    (("sasl.",), "of SASL the broker has PLAIN and SCRAM"),
     (("security.providers",), "the broker runs no Java"),
     (("principal.builder.class",), "principals are User:name"),
     (("client.quota.", "quota.", "replication.quota."), "the broker has no quotas"),

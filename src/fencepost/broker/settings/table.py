@@ -17,6 +17,7 @@ from fencepost.broker.settings.share_groups import (
     SHARE_GROUP_SETTINGS,
     check_auto_offset_reset,
 )
+from fencepost.protocol.scram import SCRAM_HASHES
 
 __all__ = [
     "BROKER_SETTINGS",
@@ -330,7 +331,10 @@ _BROKER = (
         choices=("strict", "kafka"),
     ),
     _broker(
-        "sasl.enabled.mechanisms", Kind.LIST, "PLAIN", "Mechanisms of authentication; a SASL listener serves PLAIN."
+        "sasl.enabled.mechanisms",
+        Kind.LIST,
+        "PLAIN",
+        "Mechanisms of authentication; a SASL listener serves PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512.",
     ),
     _broker(
         "sasl.server.max.receive.size",
@@ -452,11 +456,15 @@ BROKER_SETTINGS: Mapping[str, Setting] = {
     setting.key: setting for setting in (*_BROKER, *LIMITS, *SHARE_BROKER_SETTINGS)
 }
 # Settings with "listener.name.<listener's name in lower case>." in front. Some hold passwords and are never shown.
+_MECHANISMS = ("plain", *(name.lower() for name in SCRAM_HASHES))
 LISTENER_SETTINGS: Mapping[str, Setting] = {
     "connections.max.reauth.ms": BROKER_SETTINGS["connections.max.reauth.ms"],
-    "plain.connections.max.reauth.ms": BROKER_SETTINGS["connections.max.reauth.ms"],
-    "plain.sasl.jaas.config": _broker("plain.sasl.jaas.config", Kind.STRING, "", "Users and passwords of PLAIN."),
     "sasl.enabled.mechanisms": BROKER_SETTINGS["sasl.enabled.mechanisms"],
+    **{f"{name}.connections.max.reauth.ms": BROKER_SETTINGS["connections.max.reauth.ms"] for name in _MECHANISMS},
+    **{
+        key: _broker(key, Kind.STRING, "", "Users and passwords of that mechanism.")
+        for key in (f"{name}.sasl.jaas.config" for name in _MECHANISMS)
+    },
 }
 TOPIC_SETTINGS: Mapping[str, Setting] = {setting.key: setting for setting in _TOPIC}
 GROUP_SETTINGS: Mapping[str, Setting] = {

@@ -15,6 +15,10 @@ from fencepost.client.admin.core import TopicDescription as TopicDescription
 from fencepost.client.admin.groups import GroupDescription as GroupDescription
 from fencepost.client.admin.groups import GroupListing as GroupListing
 from fencepost.client.admin.groups import GroupMember as GroupMember
+from fencepost.client.admin.scram import ScramCredential as ScramCredential
+from fencepost.client.admin.scram import ScramDeletion as ScramDeletion
+from fencepost.client.admin.scram import ScramMechanism as ScramMechanism
+from fencepost.client.admin.scram import ScramUpsertion as ScramUpsertion
 from fencepost.client.admin.transactions import EndResult as EndResult
 from fencepost.client.admin.transactions import InitResult as InitResult
 from fencepost.client.admin.transactions import ProducerDescription as ProducerDescription

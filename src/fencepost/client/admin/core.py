@@ -15,6 +15,7 @@ from uuid import UUID
 from fencepost.arguments import MaybeEmpty, OrMinusOne
 from fencepost.client.admin.acls import AdminAcls
 from fencepost.client.admin.groups import AdminGroups
+from fencepost.client.admin.scram import AdminScram
 from fencepost.client.admin.transactions import AdminTransactions
 from fencepost.client.net import list_offsets as offsets
 from fencepost.client.net.cluster import AnyNode, Controller, Leader
@@ -106,7 +107,7 @@ class ConfigEntry(NamedTuple):
 _SOURCES: Final = frozenset(ConfigSource)
 
 
-class AdminCore(AdminGroups, AdminAcls, AdminTransactions):
+class AdminCore(AdminGroups, AdminAcls, AdminScram, AdminTransactions):
     """The async core of `Admin` and `AsyncAdmin`."""
 
     # --- topics ---

@@ -45,6 +45,8 @@ class AsyncAdmin(AsyncClient[AdminCore]):
     create_acls = in_loop(AdminCore.create_acls)
     describe_acls = in_loop(AdminCore.describe_acls)
     delete_acls = in_loop(AdminCore.delete_acls)
+    describe_user_scram_credentials = in_loop(AdminCore.describe_user_scram_credentials)
+    alter_user_scram_credentials = in_loop(AdminCore.alter_user_scram_credentials)
     init_producer_id = in_loop(AdminCore.init_producer_id)
     end_transaction = in_loop(AdminCore.end_transaction)
     complete = in_loop(AdminCore.complete)

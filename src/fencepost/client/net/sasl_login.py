@@ -16,6 +16,7 @@ from fencepost.protocol import codec
 from fencepost.protocol.codes import ErrorCode as E
 from fencepost.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from fencepost.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from fencepost.protocol.scram import SCRAM_HASHES
 
 SASL_HANDSHAKE: Final = 17
 SASL_AUTHENTICATE: Final = 36
@@ -45,7 +46,7 @@ class Login:
         """A fresh conversation. Raises AuthenticationError when the token provider fails."""
         if self.mechanism == "PLAIN":
             return sasl.plain(self.username, self.password)
-        if self.mechanism in sasl.SCRAM_HASHES:
+        if self.mechanism in SCRAM_HASHES:
             return sasl.scram(self.mechanism, self.username, self.password, runtime.nonce())
         return sasl.oauthbearer(await self._current_token(runtime))
 

@@ -35,7 +35,7 @@ def test_several_listeners_with_names_of_their_own() -> None:
     assert (inside.name, inside.host, inside.port, inside.advertised) == ("INSIDE", "::1", 9092, ("::1", 9092))
     assert (outside.host, outside.port, outside.advertised) == ("0.0.0.0", 9093, ("kafka.example", 443))  # noqa: S104
     assert outside.users == {"alice": "secret", "bob": 'a " b\\'}
-    assert outside.max_reauth_ms == 5000
+    assert outside.max_reauth_ms == {"PLAIN": 5000}
     assert "secret" not in repr(outside)
 
 

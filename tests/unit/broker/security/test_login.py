@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from itertools import product
+from uuid import uuid4
 
 import pytest
 
 from fencepost.broker.core import BrokerCore
 from fencepost.broker.effects import Reply
+from fencepost.broker.security.credentials import Credentials
 from fencepost.broker.security.listeners import Listener
-from fencepost.broker.security.login import Login, LoginFailed, plain_user
+from fencepost.broker.security.login import Login
+from fencepost.broker.security.mechanisms import LoginFailed, PlainExchange
+from fencepost.check.disk import MemoryDisk
 from fencepost.protocol.codec import encode_request
 from fencepost.protocol.frame import encode_request_frame
 from fencepost.protocol.messages.api_versions import ApiVersionsRequest
@@ -48,13 +52,15 @@ RIGHT, BOB = b"\0alice\0secret", b"\0bob\0other"
 )
 def test_who_is_not_let_in(token: bytes, message: str) -> None:
     with pytest.raises(LoginFailed, match=message):
-        plain_user(USERS, token)
+        PlainExchange(USERS).answer(token)
 
 
 @pytest.mark.parametrize("token", [RIGHT, b"alice\0alice\0secret"])
 def test_who_is_let_in(token: bytes) -> None:
-    assert plain_user(USERS, token) == "alice"
-    assert plain_user(USERS, "\0ü\0pässword".encode()) == "ü"
+    for given, user in ((token, "alice"), ("\0ü\0pässword".encode(), "ü")):
+        exchange = PlainExchange(USERS)
+        assert exchange.answer(given) == b""
+        assert exchange.user == user
 
 
 def driver_with(**more: object) -> BrokerDriver:
@@ -172,8 +178,9 @@ def test_nobody_becomes_somebody_else() -> None:
 
 def test_an_impossible_step_is_an_error_and_not_a_login() -> None:
     listener = Listener("X", "", 0, ("", 0), sasl=True, mechanisms=("PLAIN",), users=USERS)
+    credentials = Credentials(MemoryDisk(), uuid4)
     with pytest.raises(RuntimeError, match="right password in state 'new'"):
-        Login(listener).authenticate(0, RIGHT)
+        Login(listener, credentials).authenticate(0, RIGHT)
 
 
 # Everything that somebody without a password can send: requests, and frames that are tokens after the old handshake.

@@ -131,7 +131,7 @@ def test_a_broker_starts_with_a_file_that_names_every_setting(caplog: pytest.Log
 
 def test_a_listener_with_another_mechanism_is_refused() -> None:
     config = BrokerConfig({"listeners": "SASL_PLAINTEXT://:9092", "sasl.enabled.mechanisms": "GSSAPI"})
-    with pytest.raises(InvalidSetting, match="listener SASL_PLAINTEXT: the only mechanism that is served is PLAIN"):
+    with pytest.raises(InvalidSetting, match="listener SASL_PLAINTEXT: GSSAPI is not served; these are: PLAIN, SCRAM"):
         listeners_of(config, "127.0.0.1", 1)
 
 

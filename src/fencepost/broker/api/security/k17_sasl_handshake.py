@@ -19,7 +19,7 @@ def _handle(call: Call, now_ms: int, request: SaslHandshakeRequest) -> SaslHands
     """Take the mechanism or refuse it."""
     login = call.connection.login
     raw = call.version == 0
-    if login is None or (login.done and (raw or not login.listener.max_reauth_ms)):
+    if login is None or login.is_for_ever or (login.done and raw):
         return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
     mechanisms = login.listener.mechanisms
     if login.choose(request.mechanism, raw=raw):

@@ -10,7 +10,7 @@ import logging
 
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
-from fencepost.broker.security.login import LoginFailed
+from fencepost.broker.security.mechanisms import LoginFailed
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 
@@ -26,15 +26,16 @@ def _handle(call: Call, now_ms: int, request: SaslAuthenticateRequest) -> SaslAu
         message = "SaslAuthenticate request received after successful authentication"
         return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, error_message=message)
     try:
-        lifetime_ms = login.authenticate(now_ms, bytes(request.auth_bytes))
+        answer = login.authenticate(now_ms, bytes(request.auth_bytes))
     except LoginFailed as failed:
         call.core.metrics.count("failed_logins")
         _log.info("%s was not let in: %s", call.connection, failed)
         refused = SaslAuthenticateResponse(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=str(failed))
         call.reply_and_close(now_ms, refused)
         return None
-    call.connection.principal = login.principal
-    return SaslAuthenticateResponse(session_lifetime_ms=lifetime_ms)
+    if answer.principal:
+        call.connection.principal = answer.principal
+    return SaslAuthenticateResponse(auth_bytes=answer.message, session_lifetime_ms=answer.lifetime_ms)
 
 
 HANDLER = Handler(_handle)

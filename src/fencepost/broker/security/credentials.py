@@ -1,0 +1,128 @@
+"""SCRAM credentials: those that AlterUserScramCredentials stored, and those that a listener's settings give.
+
+Stored ones are in `credentials.fencepost`, which is kept twice (`broker/disk/two_copies.py`) and replaced as a whole
+before a change takes effect; magic "FPSC", version 1 payload: {"secret": hex, "credentials": [[user, mechanism in
+Kafka's numbers, salt, iterations, stored key, server key], ...]}, bytes in hex. No password can be had from it.
+
+`secret` makes the salts of users that are given, and of users that do not exist: nobody can tell from the broker's
+answers, nor from one start of the broker to the next, who exists.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+from uuid import UUID
+
+from fencepost.broker.disk.files import Files
+from fencepost.broker.disk.two_copies import SealedFile, UnusableDirectory
+from fencepost.broker.security.listeners import Listener
+from fencepost.broker.security.mechanisms import (
+    PLAIN,
+    Exchange,
+    PlainExchange,
+    ScramCredential,
+    ScramExchange,
+    scram_credential,
+)
+from fencepost.protocol.scram import FEWEST_ITERATIONS, SCRAM_HASHES, ScramMechanism
+
+__all__ = ["Credentials"]
+
+_NUMBERS: Final = {mechanism.sasl_name: mechanism for mechanism in ScramMechanism}
+_FILE = "credentials.fencepost"
+_MAGIC, _VERSION = b"FPSC", 1
+_SALT_BYTES = 16
+
+Key = tuple[str, int]
+
+
+class Credentials:
+    """The credentials. Every change is on disk before the method returns; OSError otherwise, and nothing has changed.
+
+    `stored`: by user and the mechanism's number.
+    """
+
+    def __init__(self, files: Files, new_uuid: Callable[[], UUID]) -> None:
+        self._file = SealedFile(files, _FILE, _MAGIC, _VERSION)
+        self._new_uuid = new_uuid
+        self._secret = b""
+        self._given: dict[tuple[str, str], dict[str, ScramCredential]] = {}
+        self.stored: Mapping[Key, ScramCredential] = {}
+
+    def load(self, *, expected: bool = False) -> None:
+        """Read the file; a new directory gets one. `expected`: it must be there.
+
+        Raises OSError, UnusableDirectory."""
+        value = self._file.load()
+        if value is not None:
+            self._secret = bytes.fromhex(value["secret"])
+            self.stored = {
+                (user, mechanism): ScramCredential(
+                    bytes.fromhex(salt), iterations, bytes.fromhex(stored_key), bytes.fromhex(server_key)
+                )
+                for user, mechanism, salt, iterations, stored_key, server_key in value["credentials"]
+            }
+        elif expected:
+            raise UnusableDirectory(
+                f"{_FILE} and its copy are missing, and with them the users of SCRAM: put one back from a backup, or "
+                "remove the line fencepost.files from meta.properties to begin without any user"
+            )
+        else:
+            self._secret = self._new_uuid().bytes + self._new_uuid().bytes
+            self._save(self.stored)
+
+    def alter(self, removed: Iterable[Key], added: Mapping[Key, ScramCredential]) -> None:
+        """Remove credentials, and add or replace others. Connections that are logged in stay so."""
+        gone = set(removed)
+        kept = {key: credential for key, credential in self.stored.items() if key not in gone}
+        self._save(changed := {**kept, **added})
+        self.stored = changed
+
+    def exchange(self, listener: Listener, mechanism: str) -> Exchange:
+        """A conversation with a client that wants in at this listener. What is stored counts before what is given."""
+        if mechanism == PLAIN:
+            return PlainExchange(listener.users)
+        given = self._given_to(listener, mechanism)
+
+        def credential_of(user: str) -> ScramCredential:
+            stored = self.stored.get((user, _NUMBERS[mechanism]))
+            return stored or given.get(user) or self._of_nobody(mechanism, user)
+
+        return ScramExchange(mechanism, credential_of, self._new_uuid().hex)
+
+    def _given_to(self, listener: Listener, mechanism: str) -> Mapping[str, ScramCredential]:
+        """Made when the first client asks for the mechanism, for all users at once: salting takes milliseconds, from
+        which a client could learn whom it names."""
+        key = (listener.name, mechanism)
+        if key not in self._given:
+            self._given[key] = {
+                user: self._of_password(mechanism, user, password)
+                for user, password in listener.scram_users.get(mechanism, {}).items()
+            }
+        return self._given[key]
+
+    def _of_password(self, mechanism: str, user: str, password: str) -> ScramCredential:
+        salt = self._salt(mechanism, user)
+        salted = hashlib.pbkdf2_hmac(SCRAM_HASHES[mechanism], password.encode(), salt, FEWEST_ITERATIONS)
+        return scram_credential(mechanism, salted, salt, FEWEST_ITERATIONS)
+
+    def _of_nobody(self, mechanism: str, user: str) -> ScramCredential:
+        nothing = bytes(hashlib.new(SCRAM_HASHES[mechanism]).digest_size)
+        return ScramCredential(self._salt(mechanism, user), FEWEST_ITERATIONS, nothing, nothing, known=False)
+
+    def _salt(self, mechanism: str, user: str) -> bytes:
+        return hmac.digest(self._secret, f"{mechanism} {user}".encode(), "sha256")[:_SALT_BYTES]
+
+    def _save(self, stored: Mapping[Key, ScramCredential]) -> None:
+        self._file.save(
+            {
+                "secret": self._secret.hex(),
+                "credentials": [
+                    [user, mechanism, one.salt.hex(), one.iterations, one.stored_key.hex(), one.server_key.hex()]
+                    for (user, mechanism), one in stored.items()
+                ],
+            }
+        )

@@ -1,0 +1,173 @@
+"""How a client proves who it is: the broker's side of PLAIN (RFC 4616) and of SCRAM (RFC 5802, RFC 7677).
+
+An exchange takes the client's messages one after the other and knows the user when it is through. Pure: credentials
+and nonces are handed in. Passwords and proofs are compared in constant time, and a name that does not exist takes as
+many steps, and as long, as one that does. Texts of refusals are Kafka's.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple, Protocol
+
+from fencepost.protocol.scram import SCRAM_HASHES
+
+__all__ = [
+    "PLAIN",
+    "Exchange",
+    "LoginFailed",
+    "PlainExchange",
+    "ScramCredential",
+    "ScramExchange",
+    "scram_credential",
+]
+
+PLAIN: Final = "PLAIN"
+
+_CLIENT_FIRST = re.compile(r"(n,(?:a=([^,]*))?,)(n=([^,]+),r=([\x21-\x2b\x2d-\x7e]+)(,.*)?)", re.DOTALL)
+_CLIENT_FINAL = re.compile(r"(c=([^,]*),r=([\x21-\x2b\x2d-\x7e]+)(?:,.*)?),p=([^,]*)", re.DOTALL)
+_ESCAPED = {"=2C": ",", "=3D": "="}
+_OTHER_USER = "Authentication failed: Client requested an authorization id that is different from username"
+
+
+class LoginFailed(Exception):
+    """Why the client was not let in; the text is what it is told."""
+
+
+class Exchange(Protocol):
+    """One conversation of a mechanism. `user`: whose it is, once the client has proved it; empty before."""
+
+    user: str
+
+    def answer(self, message: bytes) -> bytes:
+        """What the broker says to the client's next message. Raises LoginFailed."""
+
+
+class PlainExchange:
+    """PLAIN: one message, the password itself. `users`: name -> password."""
+
+    def __init__(self, users: Mapping[str, str]) -> None:
+        self._users = users
+        self.user = ""
+
+    def answer(self, message: bytes) -> bytes:
+        """[authorization id] NUL name NUL password. Raises LoginFailed."""
+        parts = message.split(b"\0")
+        if len(parts) != 3:
+            raise LoginFailed(f"Invalid SASL/{PLAIN} response: expected 3 tokens, got {min(len(parts), 4)}")
+        try:
+            authorization, name = parts[0].decode(), parts[1].decode()
+        except UnicodeDecodeError as error:
+            raise LoginFailed("Authentication failed: Invalid username or password") from error
+        if not name:
+            raise LoginFailed("Authentication failed: username not specified")
+        if not parts[2]:
+            raise LoginFailed("Authentication failed: password not specified")
+        expected = self._users.get(name)
+        same = hmac.compare_digest((expected if expected is not None else name).encode(), parts[2])
+        if expected is None or not same:
+            raise LoginFailed("Authentication failed: Invalid username or password")
+        if authorization not in ("", name):
+            raise LoginFailed(_OTHER_USER)
+        self.user = name
+        return b""
+
+
+class ScramCredential(NamedTuple):
+    """What is kept of a password: enough to check a proof, not enough to make one. `known`: False in the place of
+    somebody who does not exist."""
+
+    salt: bytes
+    iterations: int
+    stored_key: bytes
+    server_key: bytes
+    known: bool = True
+
+
+def scram_credential(mechanism: str, salted_password: bytes, salt: bytes, iterations: int) -> ScramCredential:
+    """The credential of a password that was salted (PBKDF2) with this salt and so many iterations."""
+    algorithm = SCRAM_HASHES[mechanism]
+    client_key = hmac.digest(salted_password, b"Client Key", algorithm)
+    stored_key = hashlib.new(algorithm, client_key).digest()
+    return ScramCredential(salt, iterations, stored_key, hmac.digest(salted_password, b"Server Key", algorithm))
+
+
+class ScramExchange:
+    """SCRAM without channel binding: two messages of the client, each answered.
+
+    `credential_of`: a user's credential; for a name that does not exist one that nobody has. `nonce`: fresh,
+    unpredictable, printable, without commas. Where Kafka ends the exchange at once for a name that it does not know,
+    this one goes on to the proof, and says the same to a wrong name as to a wrong password.
+    """
+
+    def __init__(self, mechanism: str, credential_of: Callable[[str], ScramCredential], nonce: str) -> None:
+        self._mechanism = mechanism
+        self._credential_of = credential_of
+        self._nonce = nonce
+        self._name = ""
+        self._credential: ScramCredential | None = None
+        self._gs2_header = self._said = ""
+        self.user = ""
+
+    def answer(self, message: bytes) -> bytes:
+        """The server-first, then the server-final message. Raises LoginFailed."""
+        try:
+            text = message.decode()
+        except UnicodeDecodeError as error:
+            raise self._refusal() from error
+        if self._credential is None:
+            return self._first(text)
+        return self._final(text, self._credential)
+
+    def _first(self, text: str) -> bytes:
+        match = _CLIENT_FIRST.fullmatch(text)
+        if match is None:
+            raise self._refusal()
+        self._gs2_header, authorization, bare, name, nonce, extensions = match.groups()
+        # A token's id would come as a name: there are no delegation tokens here.
+        if re.sub("=2C|=3D", "", name).count("=") or ",tokenauth=true" in (extensions or ""):
+            raise self._refusal()
+        self._name, authorization = _unescaped(name), _unescaped(authorization or "")
+        if authorization not in ("", self._name):
+            raise LoginFailed(_OTHER_USER)
+        credential = self._credential = self._credential_of(self._name)
+        self._nonce = nonce + self._nonce
+        salt = base64.b64encode(credential.salt).decode()
+        answer = f"r={self._nonce},s={salt},i={credential.iterations}"
+        self._said = f"{bare},{answer}"
+        return answer.encode()
+
+    def _final(self, text: str, credential: ScramCredential) -> bytes:
+        match = _CLIENT_FINAL.fullmatch(text)
+        if match is None:
+            raise self._refusal()
+        without_proof, binding, nonce, encoded = match.groups()
+        try:
+            proof = base64.b64decode(encoded, validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise self._refusal() from error
+        algorithm = SCRAM_HASHES[self._mechanism]
+        everything = f"{self._said},{without_proof}".encode()
+        signature = hmac.digest(credential.stored_key, everything, algorithm)
+        fits = len(proof) == len(signature)
+        client_key = bytes(one ^ other for one, other in zip(proof, signature, strict=fits))
+        proved = hmac.compare_digest(hashlib.new(algorithm, client_key).digest(), credential.stored_key)
+        bound = binding == base64.b64encode(self._gs2_header.encode()).decode()
+        if not (fits and proved and bound and nonce == self._nonce and credential.known):
+            raise self._refusal()
+        self.user = self._name
+        verifier = hmac.digest(credential.server_key, everything, algorithm)
+        return f"v={base64.b64encode(verifier).decode()}".encode()
+
+    def _refusal(self) -> LoginFailed:
+        what = "Authentication failed during authentication due to invalid credentials with SASL mechanism"
+        return LoginFailed(f"{what} {self._mechanism}")
+
+
+def _unescaped(name: str) -> str:
+    return re.sub("=2C|=3D", lambda found: _ESCAPED[found[0]], name)

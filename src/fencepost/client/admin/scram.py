@@ -1,0 +1,123 @@
+"""Admin calls about the users of SCRAM (KIP-554): who has a password, and setting, changing and removing it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from fencepost.client.admin.transactions import AdminBase
+from fencepost.client.net.cluster import AnyNode, Controller
+from fencepost.errors import error_for
+from fencepost.protocol.codes import ErrorCode as E
+from fencepost.protocol.messages import alter_user_scram_credentials as au
+from fencepost.protocol.messages import describe_user_scram_credentials as du
+from fencepost.protocol.scram import FEWEST_ITERATIONS, SCRAM_HASHES, ScramMechanism
+
+__all__ = ["AdminScram", "ScramCredential", "ScramDeletion", "ScramMechanism", "ScramUpsertion"]
+
+
+class ScramCredential(NamedTuple):
+    """One password of a user, as far as anybody is told of it."""
+
+    user: str
+    mechanism: ScramMechanism
+    iterations: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScramUpsertion:
+    """Give the user this password, or another one than before. It is salted here; the broker never gets it.
+
+    Brokers take 4096 to 16384 iterations.
+    """
+
+    user: str
+    mechanism: ScramMechanism
+    password: str = field(repr=False)
+    iterations: int = FEWEST_ITERATIONS
+
+
+class ScramDeletion(NamedTuple):
+    """Take the user's password of that mechanism away."""
+
+    user: str
+    mechanism: ScramMechanism
+
+
+class AdminScram(AdminBase):
+    """The SCRAM part of `AdminCore`."""
+
+    async def describe_user_scram_credentials(
+        self, users: Iterable[str] | None = None, *, api_timeout_ms: int | None = None
+    ) -> list[ScramCredential]:
+        """The credentials of these users (None: of all), sorted. A user without any is none of them.
+
+        Raises ClusterAuthorizationError, UnsupportedVersionError (Kafka before 2.7).
+        """
+        names = None if users is None else list(dict.fromkeys(users))
+        if names == []:  # which would mean all
+            return []
+        request = du.DescribeUserScramCredentialsRequest(
+            users=None if names is None else [du.UserName(name=name) for name in names]
+        )
+        reply: du.DescribeUserScramCredentialsResponse = await self.cluster.call(
+            AnyNode(),
+            request,
+            (0, 0),
+            deadline_ms=self._deadline(api_timeout_ms),
+            code_of=lambda answer: int(answer.error_code),
+        )
+        if reply.error_code != 0:
+            raise error_for(reply.error_code, "describe users of SCRAM", reply.error_message)
+        found = []
+        for result in reply.results:
+            if result.error_code == E.RESOURCE_NOT_FOUND:
+                continue
+            if result.error_code != 0:
+                raise error_for(result.error_code, f"describe user {result.user!r}", result.error_message)
+            found += [
+                ScramCredential(result.user, ScramMechanism(one.mechanism), one.iterations)
+                for one in result.credential_infos
+            ]
+        return sorted(found)
+
+    async def alter_user_scram_credentials(
+        self, changes: Iterable[ScramUpsertion | ScramDeletion], *, api_timeout_ms: int | None = None
+    ) -> None:
+        """Set and remove passwords; a user may be named once. Who is logged in stays so.
+
+        What the broker takes of it is done also where it refuses the rest. Raises, for the first user that is refused,
+        KafkaError with code 91 (there is nothing to delete), 92 (named twice), 93 (no name, or iterations out of
+        range); ClusterAuthorizationError, UnsupportedVersionError (Kafka before 2.7).
+        """
+        deletions, upsertions = [], []
+        for change in changes:
+            if isinstance(change, ScramDeletion):
+                deletions.append(au.ScramCredentialDeletion(name=change.user, mechanism=change.mechanism))
+            else:
+                upsertions.append(_salted(change, self.cluster.runtime.nonce().encode()))
+        reply: au.AlterUserScramCredentialsResponse = await self.cluster.call(
+            Controller(),
+            au.AlterUserScramCredentialsRequest(deletions=deletions, upsertions=upsertions),
+            (0, 0),
+            deadline_ms=self._deadline(api_timeout_ms),
+            code_of=lambda answer: next((one.error_code for one in answer.results if one.error_code != 0), 0),
+        )
+        for result in reply.results:
+            if result.error_code != 0:
+                raise error_for(result.error_code, f"alter user {result.user!r}", result.error_message)
+
+
+def _salted(change: ScramUpsertion, salt: bytes) -> au.ScramCredentialUpsertion:
+    algorithm = SCRAM_HASHES[change.mechanism.sasl_name]
+    # The broker judges the number; here it only must be one that can be salted with.
+    rounds = max(1, change.iterations)
+    return au.ScramCredentialUpsertion(
+        name=change.user,
+        mechanism=change.mechanism,
+        iterations=change.iterations,
+        salt=salt,
+        salted_password=hashlib.pbkdf2_hmac(algorithm, change.password.encode(), salt, rounds),
+    )

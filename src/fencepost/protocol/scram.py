@@ -1,0 +1,24 @@
+"""SCRAM's mechanisms as Kafka numbers (KIP-554) and names them, and what both ends hold each other to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Final
+
+__all__ = ["FEWEST_ITERATIONS", "SCRAM_HASHES", "ScramMechanism"]
+
+SCRAM_HASHES: Final[Mapping[str, str]] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+FEWEST_ITERATIONS: Final = 4096  # RFC 7677
+
+
+class ScramMechanism(IntEnum):
+    """A mechanism of SCRAM."""
+
+    SCRAM_SHA_256 = 1
+    SCRAM_SHA_512 = 2
+
+    @property
+    def sasl_name(self) -> str:
+        """As SASL names it: "SCRAM-SHA-256"."""
+        return self.name.replace("_", "-")
