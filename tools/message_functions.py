@@ -272,6 +272,6 @@ def snake(name: str) -> str:
 
 def struct_name(codes: str) -> str:
     """A name for the layout: "hiiqB" is _H_I2_Q_U8."""
-    letters = {"?": "T", PREFIX: "U8"}
+    letters = {"?": "T", PREFIX: "U8", "H": "U16"}
     counted = [(letters.get(code, code.upper()), len(list(run))) for code, run in itertools.groupby(codes)]
     return "".join(f"_{code}{count if count > 1 else ''}" for code, count in counted)

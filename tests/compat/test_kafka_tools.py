@@ -251,11 +251,34 @@ def test_verifiable_and_performance_clients(desk: Desk) -> None:
     )
 
 
-def test_what_is_not_served_is_said(desk: Desk) -> None:
-    """One broker without a controller quorum has nothing to tell of one."""
-    refused = desk.tell("MetadataQuorumCommand", "describe", "--status")
+def test_the_quorum_of_one(desk: Desk) -> None:
+    told = dict(line.split(":", 1) for line in desk.ask("MetadataQuorumCommand", "describe", "--status").splitlines())
+    assert told["LeaderId"].strip() == "1"
+    assert told["MaxFollowerLag"].strip() == "0"
+    assert '"id": 1' in told["CurrentVoters"]
+
+
+def test_reassignments(desk: Desk, tmp_path: Path) -> None:
+    topic = desk.create("reassigned", 2)
+    tool, plan = "reassign.ReassignPartitionsCommand", tmp_path / "plan.json"
+    assert "No partition reassignments found" in desk.ask(tool, "--list")
+    partitions = [{"topic": topic, "partition": index, "replicas": [1]} for index in (0, 1)]
+    plan.write_text(json.dumps({"version": 1, "partitions": partitions}))
+    given = ("--reassignment-json-file", str(plan))
+    assert "Successfully started partition reassignments" in desk.ask(tool, *given, "--execute")
+    assert f"{topic}-1 is completed" in desk.ask(tool, *given, "--verify")
+    plan.write_text(json.dumps({"version": 1, "partitions": [{**partitions[0], "replicas": [2]}]}))
+    refused = desk.tell(tool, *given, "--execute")
     assert refused.status == 1
-    assert "UnsupportedVersionException" in refused.output
+    assert "2" in refused.output
+
+
+def test_users_of_scram(desk: Desk) -> None:
+    user = ("--entity-type", "users", "--entity-name", "carol")
+    desk.ask(CONFIGS, "--alter", *user, "--add-config", "SCRAM-SHA-256=[iterations=8192,password=secret]")
+    assert "SCRAM-SHA-256=iterations=8192" in desk.ask(CONFIGS, "--describe", *user)
+    desk.ask(CONFIGS, "--alter", *user, "--delete-config", "SCRAM-SHA-256")
+    assert "iterations" not in desk.ask(CONFIGS, "--describe", *user)
 
 
 def test_the_logs_on_disk(desk: Desk) -> None:

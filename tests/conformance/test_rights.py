@@ -241,6 +241,12 @@ CASES = [
     _simple("delete_acl", ask.delete_acl, [31, 0], Op.ALTER, CLUSTER, [0, 0]),
     _simple("describe_users", ask.describe_users, [31, 31], Op.DESCRIBE, CLUSTER, [0, 91]),
     _simple("alter_users", ask.alter_users, [31], Op.ALTER, CLUSTER, [91]),
+    _simple("reassign", ask.reassign, [31, 31], Op.ALTER, CLUSTER, [0, 0]),
+    _simple("reassignments", ask.reassignments, [31], Op.DESCRIBE, CLUSTER, [0]),
+    _simple("quorum", ask.quorum, [31, 0], Op.DESCRIBE, CLUSTER, [0, 1]),
+    _simple("config_resources", ask.config_resources, [31, 0], Op.DESCRIBE_CONFIGS, CLUSTER, [0, 1]),
+    _simple("unregister", ask.unregister, [31], Op.ALTER, CLUSTER, [102]),
+    Case("token", ask.token, [Step([], [61])]),
     _simple("elect_leaders", ask.elect_leaders_, [31, 31], Op.ALTER, CLUSTER, [0, 84]),
     _simple("update_features", ask.update_features_, [31], Op.ALTER, CLUSTER, [0]),
     Case(
@@ -287,16 +293,8 @@ def _until_changed(ask: Callable[[], Codes], before: Codes, expected: Codes) -> 
 
 # --- how rights are given, shown and taken away ---
 
-OPERATIONS_OF_TOPICS = [
-    Op.READ,
-    Op.WRITE,
-    Op.CREATE,
-    Op.DELETE,
-    Op.ALTER,
-    Op.DESCRIBE,
-    Op.DESCRIBE_CONFIGS,
-    Op.ALTER_CONFIGS,
-]
+_OF_TOPICS = "READ WRITE CREATE DELETE ALTER DESCRIBE DESCRIBE_CONFIGS ALTER_CONFIGS"
+OPERATIONS_OF_TOPICS = [Op[name] for name in _OF_TOPICS.split()]
 ACL_KINDS = [
     ({}, [0, 0]),
     ({"resource_type": ResourceType.CLUSTER}, [42, 0]),

@@ -13,10 +13,12 @@ from fencepost.protocol.messages import (
     add_offsets_to_txn,
     add_partitions_to_txn,
     alter_configs,
+    alter_partition_reassignments,
     alter_user_scram_credentials,
     consumer_group_describe,
     consumer_group_heartbeat,
     create_acls,
+    create_delegation_token,
     create_partitions,
     create_topics,
     delete_acls,
@@ -29,6 +31,7 @@ from fencepost.protocol.messages import (
     describe_groups,
     describe_log_dirs,
     describe_producers,
+    describe_quorum,
     describe_topic_partitions,
     describe_transactions,
     describe_user_scram_credentials,
@@ -39,8 +42,10 @@ from fencepost.protocol.messages import (
     incremental_alter_configs,
     join_group,
     leave_group,
+    list_config_resources,
     list_groups,
     list_offsets,
+    list_partition_reassignments,
     list_transactions,
     metadata,
     offset_commit,
@@ -49,6 +54,7 @@ from fencepost.protocol.messages import (
     offset_for_leader_epoch,
     sync_group,
     txn_offset_commit,
+    unregister_broker,
     update_features,
     write_txn_markers,
 )
@@ -503,6 +509,38 @@ def alter_users(client: RawClient, names: Names) -> Codes:
     deletion = alter_user_scram_credentials.ScramCredentialDeletion(name=names.txn, mechanism=1)
     request = alter_user_scram_credentials.AlterUserScramCredentialsRequest(deletions=[deletion])
     return [client.call(request, 0).results[0].error_code]
+
+
+def reassign(client: RawClient, names: Names) -> Codes:
+    partition = alter_partition_reassignments.ReassignablePartition(partition_index=0, replicas=[1])
+    topic = alter_partition_reassignments.ReassignableTopic(name=names.topic, partitions=[partition])
+    answer = client.call(alter_partition_reassignments.AlterPartitionReassignmentsRequest(topics=[topic]), 1)
+    return [answer.error_code, answer.responses[0].partitions[0].error_code]
+
+
+def reassignments(client: RawClient, names: Names) -> Codes:
+    request = list_partition_reassignments.ListPartitionReassignmentsRequest(topics=None)
+    return [client.call(request, 0).error_code]
+
+
+def quorum(client: RawClient, names: Names) -> Codes:
+    partition = describe_quorum.PartitionData(partition_index=0)
+    topic = describe_quorum.TopicData(topic_name="__cluster_metadata", partitions=[partition])
+    answer = client.call(describe_quorum.DescribeQuorumRequest(topics=[topic]), 2)
+    return [answer.error_code, len(answer.topics)]
+
+
+def config_resources(client: RawClient, names: Names) -> Codes:
+    answer = client.call(list_config_resources.ListConfigResourcesRequest(resource_types=[4]), 1)
+    return [answer.error_code, len(answer.config_resources)]
+
+
+def unregister(client: RawClient, names: Names) -> Codes:
+    return [client.call(unregister_broker.UnregisterBrokerRequest(broker_id=2), 0).error_code]
+
+
+def token(client: RawClient, names: Names) -> Codes:
+    return [client.call(create_delegation_token.CreateDelegationTokenRequest(), 3).error_code]
 
 
 def update_features_(client: RawClient, names: Names) -> Codes:

@@ -330,16 +330,16 @@ def read_compact_nullable_int32s(data: bytes, at: int) -> tuple[tuple[int, ...] 
     return (None, at + 1) if data[at] == 0 else read_compact_int32s(data, at)
 
 
-def read_compact_int64s(data: bytes, at: int) -> tuple[tuple[int, ...], int]:
-    count, at = _compact_length(data, at)
-    _check_count(data, at, count, 8)
-    return Struct(f">{count}q").unpack_from(data, at), at + 8 * count
-
-
 def read_compact_int8s(data: bytes, at: int) -> tuple[tuple[int, ...], int]:
     count, at = _compact_length(data, at)
     _check_count(data, at, count, 1)
     return Struct(f">{count}b").unpack_from(data, at), at + count
+
+
+def read_compact_int64s(data: bytes, at: int) -> tuple[tuple[int, ...], int]:
+    count, at = _compact_length(data, at)
+    _check_count(data, at, count, 8)
+    return Struct(f">{count}q").unpack_from(data, at), at + 8 * count
 
 
 def write_int32s(out: bytearray, values: Sequence[int]) -> None:

@@ -8,7 +8,7 @@ topics.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from fencepost.broker.disk.files import Files
 from fencepost.broker.disk.two_copies import SealedFile, UnusableDirectory
@@ -60,6 +60,11 @@ class DynamicSettings:
     def of_group(self, group_id: str) -> GroupSettings:
         """The settings of a group."""
         return GroupSettings(self._groups.get(group_id, {}), self._config)
+
+    @property
+    def groups(self) -> Iterable[str]:
+        """The groups that have settings of their own."""
+        return self._groups.keys()
 
     def set_broker(self, name: str, given: Mapping[str, str]) -> None:
         """Make these the changes for this broker, or for all. Raises OSError, and then nothing has changed."""

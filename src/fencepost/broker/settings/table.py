@@ -330,12 +330,7 @@ _BROKER = (
         "strict: an unknown producer must begin at sequence 0; kafka: any first sequence is accepted.",
         choices=("strict", "kafka"),
     ),
-    _broker(
-        "sasl.enabled.mechanisms",
-        Kind.LIST,
-        "PLAIN",
-        "Mechanisms of authentication; a SASL listener serves PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512.",
-    ),
+    _broker("sasl.enabled.mechanisms", Kind.LIST, "PLAIN", "Mechanisms of authentication: PLAIN, SCRAM-SHA-256, -512."),
     _broker(
         "sasl.server.max.receive.size",
         Kind.INT,

@@ -1,0 +1,21 @@
+"""RenewDelegationToken, v1-2 (KIP-48): let a token live longer. Always refused: see `tokens`."""
+
+from __future__ import annotations
+
+from fencepost.broker.api.handler import Handler
+from fencepost.broker.api.security.tokens import why_no_token
+from fencepost.broker.connection import Call
+from fencepost.protocol.messages.renew_delegation_token import (
+    RenewDelegationTokenRequest,
+    RenewDelegationTokenResponse,
+)
+
+__all__ = ["HANDLER"]
+
+
+def _handle(call: Call, now_ms: int, request: RenewDelegationTokenRequest) -> RenewDelegationTokenResponse:
+    """Refuse."""
+    return RenewDelegationTokenResponse(error_code=why_no_token(call))
+
+
+HANDLER = Handler(_handle)

@@ -1,0 +1,21 @@
+"""ExpireDelegationToken, v1-2 (KIP-48): end a token. Always refused: see `tokens`."""
+
+from __future__ import annotations
+
+from fencepost.broker.api.handler import Handler
+from fencepost.broker.api.security.tokens import why_no_token
+from fencepost.broker.connection import Call
+from fencepost.protocol.messages.expire_delegation_token import (
+    ExpireDelegationTokenRequest,
+    ExpireDelegationTokenResponse,
+)
+
+__all__ = ["HANDLER"]
+
+
+def _handle(call: Call, now_ms: int, request: ExpireDelegationTokenRequest) -> ExpireDelegationTokenResponse:
+    """Refuse."""
+    return ExpireDelegationTokenResponse(error_code=why_no_token(call))
+
+
+HANDLER = Handler(_handle)
