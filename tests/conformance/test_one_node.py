@@ -9,6 +9,8 @@ from collections.abc import Sequence
 
 import pytest
 
+import fencepost
+from fencepost.errors import KafkaError
 from fencepost.protocol.messages import create_delegation_token as created
 from fencepost.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -174,3 +176,20 @@ def test_nobody_asks_for_a_token(client: RawClient) -> None:
     assert client.call(ExpireDelegationTokenRequest(hmac=b"x"), 2).error_code == 64
     for owners in (None, ()):
         assert client.call(DescribeDelegationTokenRequest(owners=owners), 3).error_code == 64
+
+
+def test_the_admin_s_calls(broker: BrokerUnderTest, client: RawClient) -> None:
+    topic = client.create_topic(broker.name("t"), 2)
+    with fencepost.Admin(broker.bootstrap_servers) as admin:
+        quorum = admin.describe_metadata_quorum()
+        (voter,) = quorum.voters
+        assert (quorum.leader_id, voter.replica_id, quorum.observers) == (1, 1, ())
+        assert voter.log_end_offset == quorum.high_watermark
+        assert voter.last_fetch_ms == voter.last_caught_up_ms > 0
+        admin.alter_partition_reassignments({(topic, 0): [1], (topic, 1): (1,)})
+        for place, replicas, code in (((topic, 0), [2], 39), ((topic, 1), None, 85), ((topic, 7), [1], 3)):
+            with pytest.raises(KafkaError) as raised:
+                admin.alter_partition_reassignments({place: replicas}, api_timeout_ms=5_000)
+            assert raised.value.code == code
+        assert admin.list_partition_reassignments() == {}
+        assert admin.list_partition_reassignments([(topic, 0), (topic, 1)]) == {}

@@ -294,7 +294,7 @@ def _until_changed(ask: Callable[[], Codes], before: Codes, expected: Codes) -> 
 # --- how rights are given, shown and taken away ---
 
 _OF_TOPICS = "READ WRITE CREATE DELETE ALTER DESCRIBE DESCRIBE_CONFIGS ALTER_CONFIGS"
-OPERATIONS_OF_TOPICS = [Op[name] for name in _OF_TOPICS.split()]
+OPERATIONS_OF_TOPICS = [Operation[name] for name in _OF_TOPICS.split()]
 ACL_KINDS = [
     ({}, [0, 0]),
     ({"resource_type": ResourceType.CLUSTER}, [42, 0]),

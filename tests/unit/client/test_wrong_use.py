@@ -92,6 +92,7 @@ TAKES: dict[str, str] = {
     "Mapping[K, OffsetAndMetadata | int] | None": f"{POSITIONS}, none",
     "Mapping[K, offsets.TimestampOrEnd]": POSITIONS,
     "Mapping[K, OrMinusOne]": POSITIONS,
+    "Mapping[K, Sequence[int] | None]": "",
     "GroupMetadata | str": "text",
     "PreparedTransaction": "",
     "PreparedTransaction | str": "text",
@@ -134,6 +135,7 @@ RIGHT: dict[str, Any] = {
     "Broker": fencepost.Broker(),
     "Iterable[Acl]": [],
     "Iterable[AclFilter]": [],
+    "Mapping[K, Sequence[int] | None]": {},
     "Iterable[ScramUpsertion | ScramDeletion]": [],
     "Isolation": fencepost.Isolation.READ_COMMITTED,
 }

@@ -15,6 +15,9 @@ from fencepost.client.admin.core import TopicDescription as TopicDescription
 from fencepost.client.admin.groups import GroupDescription as GroupDescription
 from fencepost.client.admin.groups import GroupListing as GroupListing
 from fencepost.client.admin.groups import GroupMember as GroupMember
+from fencepost.client.admin.placement import PartitionReassignment as PartitionReassignment
+from fencepost.client.admin.placement import Quorum as Quorum
+from fencepost.client.admin.placement import QuorumReplica as QuorumReplica
 from fencepost.client.admin.scram import ScramCredential as ScramCredential
 from fencepost.client.admin.scram import ScramDeletion as ScramDeletion
 from fencepost.client.admin.scram import ScramMechanism as ScramMechanism

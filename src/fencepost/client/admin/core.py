@@ -15,6 +15,7 @@ from uuid import UUID
 from fencepost.arguments import MaybeEmpty, OrMinusOne
 from fencepost.client.admin.acls import AdminAcls
 from fencepost.client.admin.groups import AdminGroups
+from fencepost.client.admin.placement import AdminPlacement
 from fencepost.client.admin.scram import AdminScram
 from fencepost.client.admin.transactions import AdminTransactions
 from fencepost.client.net import list_offsets as offsets
@@ -107,7 +108,7 @@ class ConfigEntry(NamedTuple):
 _SOURCES: Final = frozenset(ConfigSource)
 
 
-class AdminCore(AdminGroups, AdminAcls, AdminScram, AdminTransactions):
+class AdminCore(AdminGroups, AdminAcls, AdminScram, AdminPlacement, AdminTransactions):
     """The async core of `Admin` and `AsyncAdmin`."""
 
     # --- topics ---

@@ -1,0 +1,144 @@
+"""Admin calls about where partitions are (KIP-455) and who decides about the cluster (KIP-595)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from fencepost.arguments import OrMinusOne
+from fencepost.client.admin.transactions import AdminBase
+from fencepost.client.net.cluster import AnyNode, Controller
+from fencepost.client.types import K, TopicPartition
+from fencepost.errors import error_for
+from fencepost.protocol.messages import alter_partition_reassignments as ar
+from fencepost.protocol.messages import describe_quorum as dq
+from fencepost.protocol.messages import list_partition_reassignments as lr
+
+__all__ = ["AdminPlacement", "PartitionReassignment", "Quorum", "QuorumReplica"]
+
+_METADATA: Final = "__cluster_metadata"
+
+
+class PartitionReassignment(NamedTuple):
+    """A partition on its way: the brokers that have it now, those that it comes to, and those that it leaves."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+
+class QuorumReplica(NamedTuple):
+    """A node's copy of the cluster's metadata. Times are epoch ms, -1 where the broker does not tell (below v1)."""
+
+    replica_id: int
+    log_end_offset: int
+    last_fetch_ms: OrMinusOne
+    last_caught_up_ms: OrMinusOne
+
+
+class Quorum(NamedTuple):
+    """Who decides about the cluster."""
+
+    leader_id: int
+    leader_epoch: int
+    high_watermark: int
+    voters: tuple[QuorumReplica, ...]
+    observers: tuple[QuorumReplica, ...]
+
+
+class AdminPlacement(AdminBase):
+    """The part of `AdminCore` about placement and the quorum."""
+
+    async def alter_partition_reassignments(
+        self, replicas: Mapping[K, Sequence[int] | None], *, api_timeout_ms: int | None = None
+    ) -> None:
+        """Let these partitions be on these brokers, the leader first (None: stop moving it); returns when it has begun.
+
+        What can be begun is begun also where the rest is refused. Raises, for the first partition that is refused,
+        KafkaError with code 39 (there is no such broker), 85 (it is not moving), UnknownTopicOrPartitionError;
+        ClusterAuthorizationError.
+        """
+        deadline_ms = self._deadline(api_timeout_ms)
+        wanted: defaultdict[str, list[ar.ReassignablePartition]] = defaultdict(list)
+        for (topic, partition), brokers in replicas.items():
+            wanted[topic].append(ar.ReassignablePartition(partition_index=partition, replicas=brokers))
+        request = ar.AlterPartitionReassignmentsRequest(
+            timeout_ms=deadline_ms - self.cluster.runtime.now_ms(),
+            topics=[ar.ReassignableTopic(name=name, partitions=partitions) for name, partitions in wanted.items()],
+        )
+        reply: ar.AlterPartitionReassignmentsResponse = await self.cluster.call(
+            Controller(), request, (0, 1), deadline_ms=deadline_ms, code_of=lambda answer: int(answer.error_code)
+        )
+        if reply.error_code != 0:
+            raise error_for(reply.error_code, "reassign partitions", reply.error_message)
+        for answered in reply.responses:
+            for each in answered.partitions:
+                if each.error_code != 0:
+                    what = f"reassign {answered.name}-{each.partition_index}"
+                    raise error_for(each.error_code, what, each.error_message)
+
+    async def list_partition_reassignments(
+        self, partitions: Iterable[tuple[str, int]] | None = None, *, api_timeout_ms: int | None = None
+    ) -> dict[TopicPartition, PartitionReassignment]:
+        """Those of these partitions (None: of all) that are on their way to other brokers.
+
+        Raises ClusterAuthorizationError.
+        """
+        deadline_ms = self._deadline(api_timeout_ms)
+        asked: defaultdict[str, list[int]] = defaultdict(list)
+        for topic, partition in partitions or ():
+            asked[topic].append(partition)
+        topics = [
+            lr.ListPartitionReassignmentsTopics(name=name, partition_indexes=indexes) for name, indexes in asked.items()
+        ]
+        request = lr.ListPartitionReassignmentsRequest(
+            timeout_ms=deadline_ms - self.cluster.runtime.now_ms(), topics=None if partitions is None else topics
+        )
+        reply: lr.ListPartitionReassignmentsResponse = await self.cluster.call(
+            Controller(), request, (0, 0), deadline_ms=deadline_ms, code_of=lambda answer: int(answer.error_code)
+        )
+        if reply.error_code != 0:
+            raise error_for(reply.error_code, "list reassignments", reply.error_message)
+        return {
+            TopicPartition(topic.name, each.partition_index): PartitionReassignment(
+                tuple(each.replicas), tuple(each.adding_replicas), tuple(each.removing_replicas)
+            )
+            for topic in reply.topics
+            for each in topic.partitions
+        }
+
+    async def describe_metadata_quorum(self, *, api_timeout_ms: int | None = None) -> Quorum:
+        """The leader of the cluster's metadata, and how far each node has come with them.
+
+        Raises ClusterAuthorizationError, UnsupportedVersionError (a Kafka with ZooKeeper).
+        """
+        topic = dq.TopicData(topic_name=_METADATA, partitions=[dq.PartitionData(partition_index=0)])
+        reply: dq.DescribeQuorumResponse = await self.cluster.call(
+            AnyNode(),
+            dq.DescribeQuorumRequest(topics=[topic]),
+            (0, 2),
+            deadline_ms=self._deadline(api_timeout_ms),
+            code_of=_quorum_code,
+        )
+        code = _quorum_code(reply)
+        if code != 0:
+            raise error_for(code, "describe the quorum", reply.error_message)
+        partition = reply.topics[0].partitions[0]
+        return Quorum(
+            partition.leader_id,
+            partition.leader_epoch,
+            partition.high_watermark,
+            tuple(map(_replica, partition.current_voters)),
+            tuple(map(_replica, partition.observers)),
+        )
+
+
+def _quorum_code(reply: dq.DescribeQuorumResponse) -> int:
+    return reply.error_code or next((each.error_code for topic in reply.topics for each in topic.partitions), 0)
+
+
+def _replica(state: dq.ReplicaState) -> QuorumReplica:
+    return QuorumReplica(
+        state.replica_id, state.log_end_offset, state.last_fetch_timestamp, state.last_caught_up_timestamp
+    )
