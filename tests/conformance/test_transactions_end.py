@@ -5,6 +5,8 @@ Versions up to 4 keep the producer's epoch, so that a late one cannot be told fr
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from fencepost.protocol.codes import ErrorCode
@@ -147,3 +149,22 @@ def test_a_repeated_batch_of_the_transaction_before(broker: BrokerUnderTest, cli
     assert client.describe_transaction(name).transaction_state == "Ongoing"
     following = client.produce(topic, [b"y"], transactional_id=name, producer=me, sequence=1)
     assert following.error_code == (0 if broker.is_ours else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+
+
+def test_a_plain_batch_with_an_epoch_from_nowhere(broker: BrokerUnderTest, client: RawClient) -> None:
+    """A partition takes any later epoch of a producer id from a plain batch, and then no marker with the epoch that the
+    coordinator has: Kafka gives its transaction up where it is (K34)."""
+    topic, name = client.create_topic(broker.name("t")), broker.name("txn")
+    me = client.start_producer(name)
+    later = Producer(me.producer_id, me.epoch + 1)
+    assert client.produce(topic, [b"plain"], producer=later, sequence=0).error_code == 0
+    assert add_partition(client, name, me, topic) == 0
+    assert client.end_transaction(name, me, commit=False, version=4).error_code == 0
+    if broker.is_ours:
+        client.wait_for_state(name, "CompleteAbort")
+        assert client.start_producer(name).epoch == me.epoch + 1
+        return
+    for _ in range(10):
+        time.sleep(0.1)
+        assert client.describe_transaction(name).transaction_state == "PrepareAbort"
+        assert client.init_producer_id(name).error_code == ErrorCode.CONCURRENT_TRANSACTIONS
