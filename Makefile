@@ -2,6 +2,7 @@
 # make test    lint, types, all tests            make test ARGS="-k transaction"
 # make lint    ruff and mypy only
 # make bench   the benchmarks                    make bench ARGS="--quick"
+# make soak    the simulated worlds for an hour, from the seed at which the last soak ended    make soak MINUTES=480
 # make venv    only set up .venv (the others do it themselves when it is needed)
 #
 # Needs Python >= 3.11 (make PYTHON=/path/to/python chooses one). Spark needs Java >= 17: if there is none, one is
@@ -10,7 +11,7 @@
 PY := .venv/bin/python
 export PYTHON
 
-.PHONY: help venv run test lint bench
+.PHONY: help venv run test lint bench soak
 .DEFAULT_GOAL := help
 
 help:
@@ -45,3 +46,8 @@ test: venv
 bench: venv
 	@if [ -f bench/__main__.py ]; then exec $(PY) -m bench $(ARGS); fi; \
 	for script in bench/[a-z]*.py; do echo "==> $$script"; $(PY) "$$script" $(ARGS) || exit 1; done
+
+MINUTES ?= 60
+
+soak: venv
+	@.venv/bin/fencepost simulate --minutes $(MINUTES) --resume .soak $(ARGS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,6 +50,31 @@ def test_an_anomaly_ends_with_1_and_the_shrunk_run_can_be_had_again(capsys: pyte
     assert found["options"]["request_lost_chance"] == 0
 
 
+def test_the_shown_runs_history_is_written_and_its_check_complains(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "history.jsonl"
+    for plant, ended in (([], 0), (["--plant", BAD], 1)):
+        assert status(*SMALL, "--seed", "1", "--history", str(path), *plant) == ended
+        assert str(path) in capsys.readouterr().err
+        with pytest.raises(SystemExit) as checked:
+            main(["check", str(path), "--html", str(path.with_suffix(".html"))])
+        assert checked.value.code == ended
+        assert ("aborted_read" in capsys.readouterr().out) == bool(ended)
+        assert path.with_suffix(".html").stat().st_size > 1_000
+
+
+def test_a_search_goes_on_where_the_last_one_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "next"
+    for following in ("3", "5"):
+        assert status(*SMALL, "--option", "storm_ms=1", "--resume", str(path), "--runs", "2") == 0
+        assert path.read_text() == f"{following}\n"
+        assert f"(seeds {int(following) - 2} to {int(following) - 1})" in capsys.readouterr().out
+    path.write_text("none\n")
+    assert status(*SMALL, "--resume", str(path)) == 2
+    assert "holds no seed" in capsys.readouterr().err
+
+
 def test_plants_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert status("--plants") == 0
     told = capsys.readouterr().out
@@ -60,6 +86,7 @@ def test_plants_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "words"),
     [
         (["--plant", "nothing"], "--plants lists them"),
+        (["--world", "both", "--history", "h"], "only the world of clients has one"),
         (["--world", "flat"], "clients, spark or both"),
         (["--profile", "wild"], "swarm, lite or liveness"),
         (["--world", "clients", "--option", "colour=red"], "there is no option 'colour'"),

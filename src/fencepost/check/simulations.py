@@ -8,7 +8,7 @@ from enum import Enum
 from random import Random
 from typing import Any, Final, Protocol, TypeVar
 
-from fencepost.check.history import Anomaly
+from fencepost.check.history import Anomaly, History
 from fencepost.check.machine import MachineFaults
 from fencepost.check.net import NetworkFaults
 from fencepost.check.options import Options, Profile
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A finished run: `options` by name, `trace` event for event."""
+    """A finished run: `options` by name, `trace` event for event; `history` where clients made one."""
 
     world: str
     seed: int
@@ -35,6 +35,7 @@ class Run:
     trace: Sequence[str]
     crashes: int
     simulated_ms: int
+    history: History | None = None
 
     @property
     def checks(self) -> set[str]:
@@ -80,8 +81,16 @@ class ClientsSimulation:
     def run(self, seed: int, options: Options) -> Run:
         """One run."""
         report = run_world(seed, options)
-        told = options.shown()
-        return Run(self.name, seed, told, report.anomalies, report.trace, report.crashes, report.simulated_ms)
+        return Run(
+            self.name,
+            seed,
+            options.shown(),
+            report.anomalies,
+            report.trace,
+            report.crashes,
+            report.simulated_ms,
+            report.history,
+        )
 
 
 class SparkSimulation:

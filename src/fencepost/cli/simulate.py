@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -36,6 +37,8 @@ class _Tally:
     cpu_s: float = 0.0
     found: Any = None
     shrunk: Any = None
+    last: Any = None
+    seeds: list[int] = field(default_factory=list)
     options: list[str] = field(default_factory=list)
 
 
@@ -48,6 +51,18 @@ def simulate(
     option: Annotated[
         list[str] | None, typer.Option(help="Take this instead of what is drawn.", metavar="NAME=VALUE")
     ] = None,
+    history: Annotated[
+        Path | None,
+        typer.Option(
+            dir_okay=False, writable=True, help="Write the history of the run that is shown here, or of the last one."
+        ),
+    ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            dir_okay=False, writable=True, help="Begin with the seed written here, and write the next one after each."
+        ),
+    ] = None,
     plant: Annotated[str | None, typer.Option(help="Put a known defect into broker or client first.")] = None,
     plants: Annotated[bool, typer.Option("--plants", help="List the known defects.")] = False,
     json: Json = False,
@@ -59,6 +74,8 @@ def simulate(
     anomaly ends the search: it is made smaller while the same check complains, and its history is printed.
 
     Example: fencepost simulate --minutes 10 --seed 1000
+
+    Of the world of clients `--history` writes what `fencepost check` reads, and draws with its `--html`.
 
     Exit status 0 without an anomaly, 1 with, 2 for bad options, 130 after Ctrl-C. The same seed, options and version
     give the same run, event for event.
@@ -73,21 +90,50 @@ def simulate(
     if plant is not None and plant not in PLANTS:
         raise typer.BadParameter(f"there is no {plant!r}; --plants lists them", param_hint="--plant")
     console = Console(stderr=True)
+    if history is not None and world != "clients":
+        raise typer.BadParameter("only the world of clients has one: --world clients", param_hint="--history")
+    seed = _resumed(resume, seed)
     tally = _Tally(options=list(option or []))
     try:
         with ExitStack() as stack:
             stack.enter_context(_quiet())
             if plant is not None:
                 stack.enter_context(planted(plant))
-            _search(tally, console, _pairs(seed, runs, minutes, world), profile)
+            _search(tally, console, _pairs(seed, runs, minutes, world, resume), profile)
     except KeyboardInterrupt:
+        _write(history, tally)
         _tell(tally, console, json, stopped=True)
         raise typer.Exit(130) from None
+    _write(history, tally)
     _tell(tally, console, json, stopped=False)
     raise typer.Exit(0 if tally.found is None else 1)
 
 
-def _pairs(seed: int | None, runs: int | None, minutes: float | None, world: str) -> Iterator[tuple[Simulation, int]]:
+def _resumed(resume: Path | None, seed: int | None) -> int | None:
+    """The seed to begin with: the given one, unless a search has come further."""
+    if resume is None or not resume.exists():
+        return seed if resume is None else seed or 1
+    text = resume.read_text().strip()
+    if not text.isdecimal():
+        raise typer.BadParameter(f"{resume} holds no seed, but {text[:40]!r}", param_hint="--resume")
+    return int(text)
+
+
+def _write(path: Path | None, tally: _Tally) -> None:
+    """The history of the run that is shown, in the format of `fencepost check`."""
+    from fencepost.check.history.file import lines_of
+
+    run: Run | None = tally.shrunk or tally.last
+    if path is None or run is None or run.history is None:
+        return
+    with path.open("w") as file:
+        file.writelines(f"{line}\n" for line in lines_of(run.history.operations()))
+    sys.stderr.write(f"{path} is the history of seed {run.seed}; fencepost check {path} --html {path}.html draws it\n")
+
+
+def _pairs(
+    seed: int | None, runs: int | None, minutes: float | None, world: str, resume: Path | None
+) -> Iterator[tuple[Simulation, int]]:
     """Each world with each seed, until enough of them."""
     from fencepost.check.simulations import SIMULATIONS
 
@@ -105,6 +151,8 @@ def _pairs(seed: int | None, runs: int | None, minutes: float | None, world: str
                 return
             yield simulation, number
         number += 1
+        if resume is not None:
+            resume.write_text(f"{number}\n")
 
 
 def _search(tally: _Tally, console: Console, pairs: Iterator[tuple[Simulation, int]], profile: str) -> None:
@@ -125,8 +173,9 @@ def _search(tally: _Tally, console: Console, pairs: Iterator[tuple[Simulation, i
                 options = simulation.changed(simulation.draw(seed, chosen), tally.options)
             except ValueError as error:
                 raise typer.BadParameter(str(error), param_hint="--option") from None
-            run = simulation.run(seed, options)
+            tally.last = run = simulation.run(seed, options)
             tally.runs += 1
+            tally.seeds = [*tally.seeds[:1], seed]
             tally.crashes += run.crashes
             tally.simulated_ms += run.simulated_ms
             tally.cpu_s = time.process_time() - began
@@ -164,14 +213,18 @@ def _tell(tally: _Tally, console: Console, json: bool, *, stopped: bool) -> None
         return
     words = "stopped after " if stopped else ""
     _say(
-        f"{words}{tally.runs} runs, {tally.simulated_ms / 60_000:.1f} simulated minutes, {tally.crashes} crashes, "
-        f"{tally.cpu_s:.1f} s of CPU: {'an anomaly' if tally.found else 'no anomaly'}"
+        f"{words}{tally.runs} runs{_seeds(tally)}, {tally.simulated_ms / 60_000:.1f} simulated minutes, "
+        f"{tally.crashes} crashes, {tally.cpu_s:.1f} s of CPU: {'an anomaly' if tally.found else 'no anomaly'}"
     )
     if tally.found is not None:
         _show("found", tally.found)
         if tally.shrunk is not None:
             _show("smaller, with the same complaint", tally.shrunk)
             _history(tally.shrunk)
+
+
+def _seeds(tally: _Tally) -> str:
+    return f" (seeds {tally.seeds[0]} to {tally.seeds[-1]})" if tally.seeds else ""
 
 
 def _say(line: str) -> None:
