@@ -275,10 +275,15 @@ def test_reassignments(desk: Desk, tmp_path: Path) -> None:
 
 def test_users_of_scram(desk: Desk) -> None:
     user = ("--entity-type", "users", "--entity-name", "carol")
-    desk.ask(CONFIGS, "--alter", *user, "--add-config", "SCRAM-SHA-256=[iterations=8192,password=secret]")
-    assert "SCRAM-SHA-256=iterations=8192" in desk.ask(CONFIGS, "--describe", *user)
-    desk.ask(CONFIGS, "--alter", *user, "--delete-config", "SCRAM-SHA-256")
-    assert "iterations" not in desk.ask(CONFIGS, "--describe", *user)
+    with fencepost.Admin(desk.servers) as admin:
+        desk.ask(CONFIGS, "--alter", *user, "--add-config", "SCRAM-SHA-256=[iterations=8192,password=secret]")
+        (carol,) = admin.describe_user_scram_credentials(["carol"])
+        assert (carol.mechanism.sasl_name, carol.iterations) == ("SCRAM-SHA-256", 8192)
+        desk.ask(CONFIGS, "--alter", *user, "--delete-config", "SCRAM-SHA-256")
+        assert admin.describe_user_scram_credentials(["carol"]) == []
+    # The tool shows users' quotas first, and of these there are none here.
+    refused = desk.tell(CONFIGS, "--describe", *user)
+    assert "does not support DESCRIBE_CLIENT_QUOTAS" in refused.output
 
 
 def test_the_logs_on_disk(desk: Desk) -> None:
