@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Final
 
 from fencepost.arguments import WHOLE_NUMBER, checked
 from fencepost.errors import ConfigurationError, PreparedTransactionLostError
 from fencepost.protocol.messages.describe_transactions import TransactionState
+
+COMMITTED_STATES: Final = ("PrepareCommit", "CompleteCommit")
+"""Kafka's names, as DescribeTransactions tells them."""
 
 _TEXT = re.compile(r"([0-9]{1,19}):([0-9]{1,5})")
 
@@ -48,7 +52,7 @@ def was_committed(transactional_id: str, prepared: PreparedTransaction, found: T
         raise PreparedTransactionLostError(f"{what}, and the coordinator was not asked, or cannot tell, how it ended")
     # With transaction version 2 a commit raises the epoch.
     same = found.producer_id == prepared.producer_id and found.producer_epoch in (prepared.epoch, prepared.epoch + 1)
-    if same and found.transaction_state in ("PrepareCommit", "CompleteCommit"):
+    if same and found.transaction_state in COMMITTED_STATES:
         return True
     raise PreparedTransactionLostError(
         f"{what} and cannot be shown to be committed: the last one of this id, "

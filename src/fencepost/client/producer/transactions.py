@@ -26,7 +26,7 @@ from fencepost.client.net.transaction_calls import (
     offsets_code,
     txn_offset_commit,
 )
-from fencepost.client.prepared import PreparedTransaction, was_committed
+from fencepost.client.prepared import COMMITTED_STATES, PreparedTransaction, was_committed
 from fencepost.client.producer.delivery_reports import made_anew
 from fencepost.client.producer.sender import Sender
 from fencepost.client.producer.transaction_answers import abortable, add_code, is_fatal
@@ -88,6 +88,7 @@ class Transactions:
         self._loss: DataLossError | None = None  # what the failure means if the transaction had not ended before
         self._ended_by_time: bool | None = None  # what the coordinator said when it was first asked about the failure
         self._commit_unanswered = False
+        self._took_effect = False  # the commit that was not answered: its abort was refused for that
         self._enlisted = False  # the coordinator may know of this transaction
         self._added: set[tuple[str, int]] = set()
         self._wanted: set[tuple[str, int]] = set()
@@ -162,14 +163,14 @@ class Transactions:
     async def init(self, keep_prepared: bool) -> PreparedTransaction | None:
         """Claim the transactional id. What was open is aborted, unless it is kept as prepared."""
         self._advance(TxnEvent.INIT)
-        self._found = None
         again = self._sender.producer_id >= 0
         try:
             await self._sender.discard(_STATE_OVER, self._deadline())
             if keep_prepared:
-                self._found = (
-                    await self._describe()
-                )  # the new epoch makes the coordinator forget how the last one ended
+                # The new epoch makes the coordinator forget how the last one ended, though nobody be told of the epoch.
+                found = await self._describe()
+                if self._found is None or self._found.transaction_state not in COMMITTED_STATES:
+                    self._found = found
             reply = await self._init_producer_id(keep_prepared, current=again)
         except KafkaError as error:
             self.state = step(self.state, TxnEvent.FATAL if is_fatal(error) else TxnEvent.INIT_FAILED)
@@ -221,7 +222,7 @@ class Transactions:
 
     def _start_afresh(self, producer_id: int, epoch: int) -> None:
         """No transaction is open; go on with this identity (-1: the one we have)."""
-        self._suspicious = self._commit_unanswered = self._enlisted = False
+        self._suspicious = self._commit_unanswered = self._took_effect = self._enlisted = False
         self._loss = self._ended_by_time = None
         self._added.clear()
         self._wanted.clear()
@@ -244,6 +245,7 @@ class Transactions:
                 f"begin is not possible now: the transaction failed, abort it: {self.error}"
             ) from self.error
         self._advance(TxnEvent.BEGIN)
+        self._found = None
 
     def check_sending(self) -> None:
         """Raise unless records may be sent now."""
@@ -362,8 +364,9 @@ class Transactions:
             self.error = refusal
             return
         cause, state, loss, ended_by_time = self.error, self.state, self._loss, self._ended_by_time
+        took_effect = self._took_effect
         self._start_afresh(reply.producer_id, reply.producer_epoch)
-        self.state, self.error = state, cause
+        self.state, self.error, self._took_effect = state, cause, took_effect
         if ended_by_time:
             self._sender.metrics.transaction_timed_out_total += 1
             self.error = TransactionTimedOutError(
@@ -416,8 +419,11 @@ class Transactions:
             self._raise_fatal()
         elif self._enlisted:
             await self._abort_enlisted()
+        took_effect = self._took_effect
         self._start_afresh(-1, -1)
         self._advance(TxnEvent.ENDED)
+        if took_effect:
+            raise TransactionCommittedError(f"the unanswered commit of {self._id!r} had taken effect")
 
     async def _abort_enlisted(self) -> None:
         try:
@@ -433,18 +439,15 @@ class Transactions:
             else:
                 self._start_afresh(reply.producer_id, reply.producer_epoch)
             return
-        committed = self._commit_unanswered and reply.error_code == E.INVALID_TXN_STATE
-        if committed:
+        # Kept: what is asked now may not be answered, and then it is the next abort that tells.
+        self._took_effect = self._commit_unanswered and reply.error_code == E.INVALID_TXN_STATE
+        if self._took_effect:
             self._completed = self._prepared or self._completed
         self._end_refused(reply.error_code, "abort")
         self._raise_fatal()
         if self._suspicious:
             await self._ask()
             self._raise_fatal()
-        if committed:
-            self._start_afresh(-1, -1)
-            self._advance(TxnEvent.ENDED)
-            raise TransactionCommittedError(f"the unanswered commit of {self._id!r} had taken effect")
 
     async def _bump_after_abort(self) -> None:
         """v1 keeps the epoch, and dropped batches left gaps in the sequences: a new epoch starts them at 0."""

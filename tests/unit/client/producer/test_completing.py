@@ -98,6 +98,22 @@ def test_a_commit_that_a_restart_found_prepared_is_completed_again(broker: fence
     first.close(0)
 
 
+def test_what_an_unanswered_restart_found_out_is_not_forgotten(broker: fencepost.Broker) -> None:
+    """Its InitProducerId took effect, and made the coordinator forget how the transaction ended."""
+    first, stored = prepared(broker)
+    assert first.complete_transaction(stored) is True
+    second = fencepost.Producer(
+        broker.bootstrap_servers, transactional_id="x", max_block_ms=2000, request_timeout_ms=200
+    )
+    with second:
+        with broker.faults.drop_reply("InitProducerId", times=None) as lost, pytest.raises(KafkaTimeoutError):
+            second.init_transactions(keep_prepared=True)
+        assert lost.hits > 0
+        assert second.init_transactions(keep_prepared=True) is None
+        assert second.complete_transaction(stored) is True
+    first.close(0)
+
+
 def test_an_unanswered_completion_may_be_finished_by_a_commit_or_told_by_an_abort(broker: fencepost.Broker) -> None:
     producer, stored = prepared(broker)
     with producer:

@@ -24,7 +24,6 @@ from fencepost.errors import (
     ProducerFencedError,
     TransactionAbortableError,
     TransactionalIdAuthorizationError,
-    TransactionCommittedError,
     TransactionTimedOutError,
     UnsupportedVersionError,
     UsageError,
@@ -36,7 +35,7 @@ from fencepost.protocol.messages.add_partitions_to_txn import (
 )
 from fencepost.protocol.messages.end_txn import EndTxnResponse
 from fencepost.protocol.messages.init_producer_id import InitProducerIdResponse
-from tests.unit.client.scripted import CutConnection, ScriptedBroker, World, run, topic_id
+from tests.unit.client.scripted import ScriptedBroker, World, run, topic_id
 
 INIT, ADD_PARTITIONS, ADD_OFFSETS, END, OFFSETS = 22, 24, 25, 26, 28
 
@@ -227,48 +226,6 @@ def test_what_comes_back_from_the_wire_is_not_sent_in_the_next_transaction() -> 
         await producer.commit_transaction()
         assert len(world.broker.batches) == before + 1
         assert [one.topic_id for one in world.broker.asked(0)[-1].partitions] == [topic_id("t")]
-        await producer.close()
-
-    run(body)
-
-
-def test_an_unanswered_commit_can_be_repeated() -> None:
-    def cut(version: int, request: Any) -> Any:
-        raise CutConnection
-
-    async def body(world: World) -> None:
-        producer = await started(world, max_block_ms=2000)
-        producer.begin_transaction()
-        await world.fate(producer.append("t", b"v"))
-        world.broker.scripts[END] += [cut] * 200
-        with pytest.raises(CommitFailedError) as raised:
-            await producer.commit_transaction()
-        assert raised.value.outcome_unknown
-        assert isinstance(raised.value.__cause__, KafkaTimeoutError)
-        world.broker.scripts[END].clear()
-        await producer.commit_transaction()
-        await producer.close()
-
-    assert {(one.producer_epoch, one.committed) for one in run(body).asked(END)} == {(0, True)}
-
-
-def test_an_abort_that_finds_the_unanswered_commit_says_so() -> None:
-    def cut(version: int, request: Any) -> Any:
-        raise CutConnection
-
-    async def body(world: World) -> None:
-        producer = await started(world, max_block_ms=2000)
-        producer.begin_transaction()
-        await world.fate(producer.append("t", b"v"))
-        world.broker.scripts[END] += [cut] * 200
-        with pytest.raises(CommitFailedError):
-            await producer.commit_transaction()
-        world.broker.scripts[END].clear()
-        refuse_end(world.broker, 48)  # what Kafka says to the opposite result
-        with pytest.raises(TransactionCommittedError):
-            await producer.abort_transaction()
-        producer.begin_transaction()
-        await producer.commit_transaction()
         await producer.close()
 
     run(body)
