@@ -528,12 +528,10 @@ class Transactions:
                 TransactionAbortableError("send_offsets_to_transaction() was cancelled, the offsets may be missing")
             )
             raise
-        if self.state is TxnState.ABORTABLE_ERROR:
-            if self._suspicious:
-                await self._ask()
-            self._raise_fatal()
-            if self.error is not None:
-                raise self.error.with_traceback(None)
+        if self.state is TxnState.ABORTABLE_ERROR and self._suspicious:
+            await self._ask()
+        if self.state in (TxnState.ABORTABLE_ERROR, TxnState.FATAL_ERROR) and self.error is not None:
+            raise self.error.with_traceback(None)
 
     async def _add_offsets(self, group: GroupMetadata) -> None:
         self._enlisted = True

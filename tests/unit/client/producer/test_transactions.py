@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -28,6 +29,7 @@ from fencepost.errors import (
     UnsupportedVersionError,
     UsageError,
 )
+from fencepost.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
 from fencepost.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnResponse,
@@ -281,6 +283,35 @@ def test_a_stale_group_member_cannot_commit_offsets(code: int) -> None:
 
     (asked,) = run(body).asked(OFFSETS)
     assert (asked.group_id, asked.generation_id, asked.member_id) == ("g", 3, "m")
+
+
+@pytest.mark.parametrize(
+    ("transaction_version", "api_key", "refusal"),
+    [
+        (2, OFFSETS, lambda world, request: world.broker.offsets_committed(request, 53)),
+        (1, ADD_OFFSETS, lambda world, request: AddOffsetsToTxnResponse(error_code=53)),
+        (1, OFFSETS, lambda world, request: world.broker.offsets_committed(request, 53)),
+    ],
+)
+def test_a_fatal_refusal_of_offsets_is_raised_at_once(
+    transaction_version: int, api_key: int, refusal: Callable[[World, Any], Any]
+) -> None:
+    """And nothing is committed without them: what they cover would come again."""
+
+    async def body(world: World) -> None:
+        producer = await started(world)
+        producer.begin_transaction()
+        producer.append("t", b"v")
+        world.broker.scripts[api_key].append(lambda _, request: refusal(world, request))
+        with pytest.raises(TransactionalIdAuthorizationError):
+            await producer.send_offsets_to_transaction({TopicPartition("in", 0): 5}, "g")
+        with pytest.raises(TransactionalIdAuthorizationError):
+            await producer.commit_transaction()
+        await producer.close(0)
+
+    broker = run(body, ScriptedBroker(transaction_version=transaction_version))
+    assert len(broker.asked(api_key)) == 1
+    assert not [one for one in broker.asked(END) if one.committed]
 
 
 def test_a_member_is_not_hidden_from_a_broker_that_cannot_check_it() -> None:
