@@ -7,7 +7,12 @@ from typing import Any
 
 import pytest
 
-from fencepost.errors import KafkaTimeoutError, PreparedTransactionLostError, TransactionalIdAuthorizationError
+from fencepost.errors import (
+    ConfigurationError,
+    KafkaTimeoutError,
+    PreparedTransactionLostError,
+    TransactionalIdAuthorizationError,
+)
 from fencepost.spark.errors import (
     BatchChangedError,
     BatchTimedOutError,
@@ -137,6 +142,24 @@ def test_aborting_what_is_gone_is_fine(code: int) -> None:
 def test_other_refusals_are_not_taken_for_done() -> None:
     with pytest.raises(TransactionalIdAuthorizationError):
         play(plan.open_sink(SINK, Level.RESUME), [(), CLAIM, (DECIDED,), (53,)])
+    listed = (plan_steps.Listed(task(2), Pair(102, 3), "Ongoing"),)
+    with pytest.raises(TransactionalIdAuthorizationError):
+        play(plan.open_sink(SINK, Level.RESUME), [listed, CLAIM, (), (53,)])
+
+
+def test_what_somebody_keeps_again_and_again_is_given_up_and_neither_lost_nor_settled() -> None:
+    kept = (plan_steps.Listed(task(1), Pair(101, 2), "Ongoing"),)
+    with pytest.raises(KafkaTimeoutError, match="somebody else changes"):
+        play(plan.open_sink(SINK, Level.KEEP_PREPARED), [(), CLAIM, (DECIDED,), *[(90,), kept, 0] * plan.ROUNDS])
+    with pytest.raises(KafkaTimeoutError, match="somebody else changes"):
+        play(plan.settle_lost(SINK, "q", again=False), [CLAIM, (DECIDED,), (90,), kept, 0, (0,)] * plan.ROUNDS)
+
+
+def test_a_query_without_a_decision_is_told_which_have_one() -> None:
+    with pytest.raises(ConfigurationError, match=r"no decision of query 'p'; it has: q$"):
+        plan.decision_of(SINK, "p", [DECIDED])
+    with pytest.raises(ConfigurationError, match=r"it has: none$"):
+        plan.decision_of(SINK, "p", [])
 
 
 CAME = Content(3, 21)

@@ -197,6 +197,28 @@ def test_a_start_after_a_kill_reads_few_records_of_ids_that_are_done(monkeypatch
         assert described(driver, names) == before
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_snapshot_waits_for_the_sync_of_its_log(monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+    monkeypatch.setattr("fencepost.broker.coordinator.txn_snapshots._RECORDS", 4)
+    driver = BrokerDriver(CONFIG)
+    create(driver)
+    for number in range(4):
+        init(driver, f"id-{number}")
+    driver.auto_sync = False
+    driver.send(InitProducerIdRequest(transactional_id="the fifth", transaction_timeout_ms=1000), 4)
+    assert driver.syncs
+    assert snapshots(driver.disk) == {}
+    if not fails:
+        driver.sync()
+        assert snapshots(driver.disk)
+        return
+    driver.disk.fail_next_sync()
+    with pytest.raises(OSError, match="could not be synced"):
+        driver.sync()
+    driver.core.close()  # where snapshots are written as well
+    assert snapshots(driver.disk) == {}
+
+
 @pytest.mark.parametrize("damage", ["missing", "empty", "flipped", "older"])
 def test_without_its_snapshot_the_log_says_the_same(damage: str) -> None:
     driver = BrokerDriver(CONFIG)

@@ -53,6 +53,22 @@ def test_a_lost_answer_sends_the_same_sequence_again() -> None:
     assert broker.connections >= 2
 
 
+def test_keys_decide_also_beside_records_without_one() -> None:
+    """The hashes are those of Kafka's own UtilsTest.testMurmur2."""
+    hashes = {b"21": -973932308, b"foobar": -790332482, b"abc": 479470107}
+    keys = [b"21", None, b"foobar", None, b"abc"]
+
+    async def body(world: World) -> None:
+        producer = world.producer()
+        sent = [producer.append("t", b"v", key) for key in keys]
+        chosen = [(await world.fate(one)).partition for one in sent]
+        for key, partition in zip(keys, chosen, strict=True):
+            assert partition in ([0, 1, 2] if key is None else [(hashes[key] & 0x7FFFFFFF) % 3])
+        await producer.close()
+
+    run(body, ScriptedBroker(partitions=3))
+
+
 @pytest.mark.parametrize("code", [3, 5, 6, 7, 19, 20, 56])
 def test_retriable_codes_are_retried_with_new_metadata(code: int) -> None:
     async def body(world: World) -> None:

@@ -325,8 +325,10 @@ def test_a_record_that_found_no_room_is_missing_from_its_transaction() -> None:
         producer.begin_transaction()
         world.broker.scripts[0].append(lambda _, __: None)
         producer.append("t", b"fills it")
+        began_ms = world.runtime.now_ms()
         with pytest.raises(BufferFullError):
             await producer.wait_for_room()
+        assert world.runtime.now_ms() - began_ms == 500
         with pytest.raises(CommitFailedError) as raised:
             await producer.commit_transaction()
         assert isinstance(raised.value.__cause__, BufferFullError)

@@ -105,8 +105,14 @@ def test_an_ordinary_end_is_neither(broker: Broker, client: RawClient) -> None:
     assert client.end_transaction(NAME, me, commit=False, version=3).error_code == 0
     broker.settle()
     me = begin(client)
-    assert client.end_transaction(NAME, me, commit=True, version=5).error_code == 0
+    ended = client.end_transaction(NAME, me, commit=True, version=5)
+    assert ended.error_code == 0
     broker.settle()
+    me = Producer(ended.producer_id, ended.producer_epoch)
+    for _ in range(2):  # KIP-360: whoever names its pair is no other
+        given = client.init_producer_id(NAME, version=5, producer=me)
+        assert given.error_code == 0
+        me = Producer(given.producer_id, given.producer_epoch)
     counters = broker.metrics().counters
     names = ("transactions_timed_out", "fenced_transactions", "fenced_requests", "timeouts_reclaimed")
     assert {name: counters[name] for name in names} == dict.fromkeys(names, 0)

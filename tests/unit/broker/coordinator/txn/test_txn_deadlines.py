@@ -5,7 +5,9 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+from fencepost.broker.clock import Jumps
 from fencepost.broker.coordinator.deadlines import Deadlines
+from fencepost.broker.coordinator.txn.coordinator import TransactionCoordinator
 from fencepost.broker.coordinator.txn.model import ProducerPair, TransactionRecord
 from fencepost.broker.coordinator.txn.states import TxnState
 from tests.unit.broker.coordinator.txn.txn_harness import A0, Harness
@@ -121,3 +123,16 @@ def test_a_longer_expiry_is_honoured_for_ids_already_idle() -> None:
     assert broker.pass_time(4_999) == 0
     assert broker.core.next_deadline_ms() == broker.now_ms + 1
     assert broker.pass_time(1) == 1
+
+
+def test_after_a_jump_of_the_clock_a_transaction_is_next_looked_at_when_it_is_due() -> None:
+    """Not every second until then: there may be thousands."""
+    jumps = Jumps()
+    broker = Harness()
+    broker.core = TransactionCoordinator(broker.config, lambda: 1, jumps)
+    broker.open(timeout_ms=60_000)
+    due_ms = broker.now_ms + 60_000
+    jumps.add(broker.now_ms + 100_000, by_ms=100_000)
+    assert broker.pass_time(100_000) == 0
+    assert broker.core.next_deadline_ms() == due_ms + 100_000
+    assert broker.pass_time(60_000) == 1

@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from fencepost.broker.coordinator.txn.states import IDLE, PREPARED, STATE_NAMES, TABLE, Event, TxnState
+from dataclasses import replace
+
+import pytest
+
+from fencepost.broker.coordinator.txn.model import TransactionRecord
+from fencepost.broker.coordinator.txn.states import (
+    IDLE,
+    PREPARED,
+    STATE_NAMES,
+    TABLE,
+    Event,
+    IllegalTransition,
+    TxnState,
+)
+from tests.unit.broker.coordinator.txn.txn_harness import TXN, Harness
 
 
 def test_numbers_and_names_are_those_of_kafka() -> None:
@@ -34,3 +48,13 @@ def test_only_an_idle_id_is_forgotten_or_initialised() -> None:
 def test_every_state_but_the_fencing_one_is_reached() -> None:
     reached = {after for _, _, after in TABLE}
     assert reached == set(TxnState) - {TxnState.PREPARE_EPOCH_FENCE}
+
+
+@pytest.mark.parametrize("state", [TxnState.COMPLETE_ABORT, TxnState.DEAD, TxnState.PREPARE_EPOCH_FENCE])
+def test_a_record_that_cannot_follow_is_refused_and_changes_nothing(state: TxnState) -> None:
+    broker = Harness()
+    broker.end(broker.open())
+    before = broker.at()
+    with pytest.raises(IllegalTransition):
+        broker.core.replay(TransactionRecord(TXN, replace(before, state=state)))
+    assert broker.at() == before

@@ -137,3 +137,22 @@ def test_a_kept_transaction_is_found_by_either_producer_id_and_described_by_the_
     assert (described.producer_id, described.producer_epoch) == (1001, 0)
     assert (described.ongoing_producer_id, described.ongoing_producer_epoch) == (1000, 32_766)
     assert broker.end_code((described.producer_id, described.producer_epoch)) == 0
+
+
+def test_who_owns_a_producer_id_also_one_that_is_its_next() -> None:
+    broker = Harness()
+    last = at_epoch(broker, 32_766)
+    broker.produce(last)
+    following = broker.end(last)
+    other = broker.init_pair("other")
+    assert broker.core.owners() == {last.producer_id: TXN, following.producer_id: TXN, other.producer_id: "other"}
+    assert set(broker.core.owned_producer_ids()) >= set(broker.core.owners())
+
+
+def test_nothing_is_adopted_while_markers_pend() -> None:
+    broker = Harness()
+    broker.end(broker.open())
+    assert broker.core.adopt(broker.now_ms, TXN, A1).records == ()
+    assert broker.core.adopt(broker.now_ms, "nobody", A1).records == ()
+    broker.write_markers()
+    assert len(broker.core.adopt(broker.now_ms, TXN, A1).records) == 1

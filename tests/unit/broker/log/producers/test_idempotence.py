@@ -86,6 +86,12 @@ def test_nothing_that_was_not_seen_is_called_a_duplicate() -> None:
     assert code(state, facts(0, 9)) == 45
 
 
+def test_a_part_of_a_batch_is_no_repeat_of_it() -> None:
+    """R2: its records are there, but under other offsets than a repeat's answer would say."""
+    for first, last in ((95, 99), (90, 98)):
+        assert code(appended(*TEN), facts(first, last)) == ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+
+
 def test_an_unknown_producer_must_begin_at_zero() -> None:
     assert code(None, facts(0, 4)) == 0
     plain = check_batch(None, facts(7, 7))

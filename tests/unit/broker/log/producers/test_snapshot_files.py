@@ -1,0 +1,30 @@
+"""Which producer snapshots are on disk, and when."""
+
+from __future__ import annotations
+
+from fencepost.broker.log.producers.snapshot_files import SnapshotKeeper
+from fencepost.check.disk import MemoryDisk
+
+
+def kept(disk: MemoryDisk) -> list[int]:
+    return [int(name.removesuffix(".snapshot")) for name in disk.listdir("t-0")]
+
+
+def test_what_compaction_overtakes_is_not_written_any_more() -> None:
+    """It would point into segments that are no longer there."""
+    disk = MemoryDisk()
+    disk.makedirs("t-0")
+    keeper = SnapshotKeeper(disk, "t-0", [])
+    keeper.prepare(4, b"four", [])
+    keeper.offer()
+    assert keeper.write(4)
+    keeper.prepare(6, b"six", [])
+    keeper.prepare(8, b"eight", [])
+    keeper.keep_from(7)
+    assert kept(disk) == []
+    keeper.offer()
+    assert not keeper.write(7)
+    keeper.keep_from(8)
+    assert keeper.write(8)
+    assert kept(disk) == keeper.offsets == [8]
+    assert not keeper.waiting
