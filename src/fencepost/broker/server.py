@@ -29,6 +29,7 @@ from fencepost.broker.metrics.counters import Snapshot
 from fencepost.broker.metrics.log_rate_limit import Pace
 from fencepost.broker.network.admission import Admission, connections_for
 from fencepost.broker.network.backpressure import Answers
+from fencepost.broker.network.receiver import common_buffer
 from fencepost.broker.network.sockets import ClientSocket, listening_sockets
 from fencepost.broker.security.listeners import Listener, listeners_of
 from fencepost.broker.settings.values import BrokerConfig
@@ -89,6 +90,7 @@ class BrokerServer:
         self.clock = system_clock() if clock is None else clock
         self._faults = faults
         self._clients: dict[int, ClientSocket] = {}
+        self.input = common_buffer()
         self._admission = Admission(
             min(config.number("max.connections"), connections_for(descriptor_limit(), default_max_open())),
             config.number("max.connections.per.ip"),

@@ -1,5 +1,6 @@
-"""Cuts a stream into frames with at most one copy: small ones out of a common buffer, large ones received in place.
-The memory of a large one is taken page by page as its bytes come, whatever size it was announced with.
+"""Cuts a stream into frames with at most one copy: whole ones out of a common buffer, the others received in place.
+A connection has memory of its own only for the frame that it is in the middle of, and that is taken page by page as the
+bytes come, whatever size was announced.
 
 `protocol.frame.FrameReader` does the same for callers that are given bytes; this one hands out the memory to receive
 into.
@@ -13,28 +14,32 @@ import numpy as np
 
 from fencepost.protocol.errors import FrameTooLarge, MalformedMessage
 
-__all__ = ["Receiver"]
+__all__ = ["Receiver", "common_buffer"]
 
 _SIZE = struct.Struct(">i")
-_COMMON_BYTES = 64 * 1024
+
+
+def common_buffer(size_bytes: int = 64 * 1024) -> memoryview:
+    """What all connections of an event loop receive into, one after the other."""
+    return memoryview(bytearray(size_bytes))
 
 
 class Receiver:
-    """Receive into `space()`, then tell `received(count)`. A frame given out shares no memory with later input."""
+    """Receive into `space()`, then tell `received(count)` before `common` is used for another connection. A frame given
+    out shares no memory with later input."""
 
-    __slots__ = ("_common", "_filled", "_large", "_view", "max_frame_bytes")
+    __slots__ = ("_begun", "_common", "_filled", "_frame", "max_frame_bytes")
 
-    def __init__(self, max_frame_bytes: int, common_bytes: int = _COMMON_BYTES) -> None:
+    def __init__(self, max_frame_bytes: int, common: memoryview) -> None:
         self.max_frame_bytes = max_frame_bytes
-        self._common = bytearray(common_bytes)
-        self._view = memoryview(self._common)
-        self._large: memoryview | None = None
+        self._common = common
+        self._begun = b""  # of a size prefix
+        self._frame: memoryview | None = None  # of which so much has come:
         self._filled = 0
 
     def space(self) -> memoryview:
         """Where the next bytes belong; never empty."""
-        target = self._view if self._large is None else self._large
-        return target[self._filled :]
+        return self._common[len(self._begun) :] if self._frame is None else self._frame[self._filled :]
 
     def received(self, count: int) -> list[memoryview]:
         """`count` bytes were written to `space()`; the frames (without size prefix) that are whole now.
@@ -42,42 +47,37 @@ class Receiver:
         Raises FrameTooLarge or MalformedMessage for a size that no honest peer sends; the connection must then be
         closed.
         """
+        frame = self._frame
+        if frame is None:
+            return self._cut(count)
         self._filled += count
-        large = self._large
-        if large is None:
-            return self._cut()
-        if self._filled < len(large):
+        if self._filled < len(frame):
             return []
-        self._large = None
-        self._filled = 0
-        return [large]
+        self._frame = None
+        return [frame]
 
-    def _cut(self) -> list[memoryview]:
+    def _cut(self, count: int) -> list[memoryview]:
+        common = self._common
         frames: list[memoryview] = []
-        position, filled = 0, self._filled
+        position, filled = 0, len(self._begun) + count
+        common[: len(self._begun)] = self._begun
         while filled - position >= _SIZE.size:
-            (size,) = _SIZE.unpack_from(self._common, position)
+            (size,) = _SIZE.unpack_from(common, position)
             if size < 0:
                 raise MalformedMessage(f"frame size {size}")
             if size > self.max_frame_bytes:
                 raise FrameTooLarge(f"frame of {size} bytes, at most {self.max_frame_bytes} are accepted")
             start = position + _SIZE.size
-            if start + size > filled:
-                if size + _SIZE.size > len(self._common):
-                    self._begin_large(start, size)
-                    return frames
-                break
-            frames.append(memoryview(bytes(self._view[start : start + size])))
             position = start + size
-        if position:
-            rest = filled - position
-            self._common[:rest] = self._common[position:filled]
-            self._filled = rest
+            if position > filled:
+                self._begin(size, common[start:filled])
+                return frames
+            frames.append(memoryview(bytes(common[start:position])))
+        self._begun = bytes(common[position:filled])
         return frames
 
-    def _begin_large(self, start: int, size: int) -> None:
+    def _begin(self, size: int, first: memoryview) -> None:
         frame = np.empty(size, np.uint8).data  # memory that is not touched yet is not taken yet
-        have = self._filled - start
-        frame[:have] = self._view[start : self._filled]
-        self._large = frame
-        self._filled = have
+        frame[: len(first)] = first
+        self._frame, self._filled = frame, len(first)
+        self._begun = b""

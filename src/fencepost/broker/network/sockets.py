@@ -33,6 +33,7 @@ class Server(Protocol):
     core: BrokerCore
     listeners: list[Listener]
     failed: asyncio.Future[None]
+    input: memoryview
 
     def now_ms(self) -> int: ...
     def enter(self, client: ClientSocket, host: str) -> int: ...
@@ -72,7 +73,7 @@ class ClientSocket(asyncio.BufferedProtocol):
         config = server.core.config
         # Of somebody unknown only as much is taken as it takes to become known.
         limit = "socket.request.max.bytes" if self._is_known else "sasl.server.max.receive.size"
-        self._receiver = Receiver(config.number(limit))
+        self._receiver = Receiver(config.number(limit), server.input)
         self._transport: asyncio.Transport
         self._connection_id = 0
         self._frames: deque[memoryview] = deque()

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import socket
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from fencepost.broker.embedded import Broker
+from tests.support.memory import resident
 from tests.support.raw_client import RawClient
 
 
@@ -42,6 +44,21 @@ def test_silent_connections_give_way_to_new_ones() -> None:
         assert working.produce("t", [b"x"]).error_code == 0
         with RawClient(address) as another:
             assert another.produce("t", [b"y"]).error_code == 0
+
+
+def test_a_connection_that_says_next_to_nothing_takes_next_to_no_memory() -> None:
+    """Half a size, the size of a small request, the beginning of a request: 400 connections of each."""
+    sayings = (bytes(2), struct.pack(">i", 100), struct.pack(">i", 30_000) + bytes(9))
+    with Broker() as broker, contextlib.ExitStack() as stack:
+        address = broker.bootstrap_servers
+        working = stack.enter_context(RawClient(address))
+        working.create_topic("t")
+        before = resident()
+        for number in range(400 * len(sayings)):
+            stack.enter_context(connect(address)).sendall(sayings[number % len(sayings)])
+        while broker.metrics().gauges["connections"] <= 400 * len(sayings):
+            assert working.produce("t", [b"x"]).error_code == 0
+        assert resident() - before < 30 << 20
 
 
 def test_those_who_work_are_not_displaced() -> None:
@@ -87,6 +104,7 @@ def test_no_descriptor_is_no_failed_sync(number: int) -> None:
 
 FLOOD = """
 import resource, socket, sys
+from tests.support.memory import resident
 from tests.support.raw_client import RawClient
 address = sys.argv[1]
 host, _, port = address.rpartition(":")

@@ -9,7 +9,7 @@ import pytest
 
 from fencepost import Admin, Broker, Consumer, GroupMetadata, Producer, TopicPartition
 from fencepost.broker.api.apis import SERVED
-from fencepost.broker.network.receiver import Receiver
+from fencepost.broker.network.receiver import common_buffer
 from fencepost.protocol.codec import decode_response, encode_request
 from fencepost.protocol.frame import encode_request_frame, is_flexible
 from fencepost.protocol.messages.describe_transactions import DescribeTransactionsRequest
@@ -21,7 +21,7 @@ from fencepost.protocol.varint import write_unsigned_varint
 from tests.support.broker_driver import plain_request
 from tests.support.raw_client import RawClient
 
-COMMON_BYTES = len(Receiver(1 << 20).space())
+COMMON_BYTES = len(common_buffer())
 WIDE = 5_000
 
 

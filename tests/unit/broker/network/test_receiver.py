@@ -7,12 +7,14 @@ import struct
 
 import pytest
 
-from fencepost.broker.network.receiver import Receiver
+from fencepost.broker.network.receiver import Receiver, common_buffer
 from fencepost.protocol.errors import FrameTooLarge, MalformedMessage
 
 
-def feed(receiver: Receiver, data: bytes, pieces: random.Random) -> list[bytes]:
-    """Give the data in pieces of random sizes; frames as they were when they came out."""
+def feed(common: memoryview, data: bytes, pieces: random.Random) -> list[bytes]:
+    """Give the data in pieces of random sizes, with others using the common buffer in between; frames as they were when
+    they came out."""
+    receiver = Receiver(10_000, common)
     frames, views, position = [], [], 0
     while position < len(data):
         space = receiver.space()
@@ -23,6 +25,7 @@ def feed(receiver: Receiver, data: bytes, pieces: random.Random) -> list[bytes]:
         for view in receiver.received(count):
             frames.append(bytes(view))
             views.append(view)
+        common[:] = pieces.randbytes(1) * len(common)
     assert [bytes(view) for view in views] == frames, "a frame changed after it was given out"
     return frames
 
@@ -32,15 +35,15 @@ def test_any_frames_in_any_pieces(seed: int) -> None:
     numbers = random.Random(seed)
     wanted = [numbers.randbytes(numbers.choice((0, 1, 5, 60, 63, 64, 65, 200, 5000))) for _ in range(60)]
     stream = b"".join(struct.pack(">i", len(frame)) + frame for frame in wanted)
-    assert feed(Receiver(10_000, common_bytes=64), stream, numbers) == wanted
-    assert feed(Receiver(10_000), stream, numbers) == wanted
+    assert feed(common_buffer(64), stream, numbers) == wanted
+    assert feed(common_buffer(), stream, numbers) == wanted
 
 
 @pytest.mark.parametrize(
     ("size", "error"), [(-1, MalformedMessage), (10_001, FrameTooLarge), (2**31 - 1, FrameTooLarge)]
 )
 def test_sizes_that_no_honest_peer_sends(size: int, error: type[Exception]) -> None:
-    receiver = Receiver(10_000)
+    receiver = Receiver(10_000, common_buffer())
     receiver.space()[:4] = struct.pack(">i", size)
     with pytest.raises(error):
         receiver.received(4)
