@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fencepost.client.types import TimestampType, TopicPartition
 from fencepost.protocol.cursor import Buffer
-from fencepost.protocol.records.batch import HEADER_BYTES, parse_header
+from fencepost.protocol.records.batch import HEADER_BYTES, says_log_append_time
 from fencepost.protocol.records.columns import Columns
 
 if TYPE_CHECKING:
@@ -81,10 +81,7 @@ def to_records(fetched: Fetched) -> Iterator[Record]:
 
 def timestamp_type_of(records: Buffer) -> TimestampType:
     """That of the first batch; a partition has one type unless its topic was reconfigured in between."""
-    if len(records) < HEADER_BYTES:
-        return TimestampType.CREATE_TIME
-    by_broker = parse_header(records).timestamp_type == "log_append_time"
-    return TimestampType.LOG_APPEND_TIME if by_broker else TimestampType.CREATE_TIME
+    return TimestampType.LOG_APPEND_TIME if says_log_append_time(records) else TimestampType.CREATE_TIME
 
 
 def epochs_of(records: Buffer) -> list[tuple[int, int]]:

@@ -19,6 +19,7 @@ from fencepost.client.admin.placement import AdminPlacement
 from fencepost.client.admin.scram import AdminScram
 from fencepost.client.admin.transactions import AdminTransactions
 from fencepost.client.net import list_offsets as offsets
+from fencepost.client.net.answers import only
 from fencepost.client.net.cluster import AnyNode, Controller, Leader
 from fencepost.client.net.tasks import first_error, gather
 from fencepost.client.net.topology import Node, Partition
@@ -140,10 +141,10 @@ class AdminCore(AdminGroups, AdminAcls, AdminScram, AdminPlacement, AdminTransac
             ct.CreateTopicsRequest(topics=[topic], timeout_ms=left),
             (4, 7),
             deadline_ms=deadline_ms,
-            code_of=lambda answer: int(answer.topics[0].error_code),
+            code_of=lambda answer: int(only(answer.topics).error_code),
             what=f"create topic {name!r}",
         )
-        result = reply.topics[0]
+        result = only(reply.topics)
         if result.error_code != 0 and not (exist_ok and result.error_code == E.TOPIC_ALREADY_EXISTS):
             raise error_for(result.error_code, f"create topic {name!r}", result.error_message)
         await self._wait_for_leaders(name, deadline_ms)
@@ -176,12 +177,12 @@ class AdminCore(AdminGroups, AdminAcls, AdminScram, AdminPlacement, AdminTransac
             # 3 is final here: waiting for a topic to appear, to delete it, is not what was asked.
             code_of=lambda answer: (
                 0
-                if answer.responses[0].error_code == E.UNKNOWN_TOPIC_OR_PARTITION
-                else int(answer.responses[0].error_code)
+                if only(answer.responses).error_code == E.UNKNOWN_TOPIC_OR_PARTITION
+                else int(only(answer.responses).error_code)
             ),
             what=f"delete topic {name!r}",
         )
-        result = reply.responses[0]
+        result = only(reply.responses)
         if result.error_code != 0 and not (missing_ok and result.error_code == E.UNKNOWN_TOPIC_OR_PARTITION):
             raise error_for(result.error_code, f"delete topic {name!r}", result.error_message)
         self.cluster.topics.pop(name, None)
@@ -196,10 +197,11 @@ class AdminCore(AdminGroups, AdminAcls, AdminScram, AdminPlacement, AdminTransac
             cp.CreatePartitionsRequest(topics=[topic], timeout_ms=left),
             (0, 3),
             deadline_ms=deadline_ms,
-            code_of=lambda answer: int(answer.results[0].error_code),
+            code_of=lambda answer: int(only(answer.results).error_code),
         )
-        if reply.results[0].error_code != 0:
-            raise error_for(reply.results[0].error_code, f"partitions of {name!r}", reply.results[0].error_message)
+        result = only(reply.results)
+        if result.error_code != 0:
+            raise error_for(result.error_code, f"partitions of {name!r}", result.error_message)
         await self._wait_for_leaders(name, deadline_ms)
 
     async def list_topics(self, *, internal: bool = False, api_timeout_ms: int | None = None) -> list[str]:
@@ -281,9 +283,9 @@ class AdminCore(AdminGroups, AdminAcls, AdminScram, AdminPlacement, AdminTransac
             ),
             (0, 2),
             deadline_ms=deadline_ms,
-            code_of=lambda answer: int(answer.topics[0].partitions[0].error_code),
+            code_of=lambda answer: int(only(only(answer.topics).partitions).error_code),
         )
-        result = reply.topics[0].partitions[0]
+        result = only(only(reply.topics).partitions)
         if result.error_code != 0:
             raise error_for(result.error_code, f"delete records of {place.topic}-{place.partition}")
         return int(result.low_watermark)
@@ -316,9 +318,9 @@ class AdminCore(AdminGroups, AdminAcls, AdminScram, AdminPlacement, AdminTransac
             dc.DescribeConfigsRequest(resources=[resource], include_documentation=documentation),
             (3 if documentation else 1, 4),
             deadline_ms=self._deadline(api_timeout_ms),
-            code_of=lambda answer: _unless_missing(answer.results[0].error_code),
+            code_of=lambda answer: _unless_missing(only(answer.results).error_code),
         )
-        result = reply.results[0]
+        result = only(reply.results)
         if result.error_code != 0:
             raise error_for(result.error_code, f"settings of {name!r}", result.error_message)
         return {
@@ -352,9 +354,9 @@ class AdminCore(AdminGroups, AdminAcls, AdminScram, AdminPlacement, AdminTransac
             ic.IncrementalAlterConfigsRequest(resources=[resource]),
             (0, 1),
             deadline_ms=self._deadline(api_timeout_ms),
-            code_of=lambda answer: _unless_missing(answer.responses[0].error_code),
+            code_of=lambda answer: _unless_missing(only(answer.responses).error_code),
         )
-        result = reply.responses[0]
+        result = only(reply.responses)
         if result.error_code != 0:
             raise error_for(result.error_code, f"settings of {name!r}", result.error_message)
 

@@ -10,6 +10,7 @@ from fencepost.client.admin.transactions import AdminBase
 from fencepost.client.group.assignors_wire import decode_assignment, decode_subscription
 from fencepost.client.group.committed_offsets import commit, fetch_committed
 from fencepost.client.net import list_offsets as offsets
+from fencepost.client.net.answers import only
 from fencepost.client.net.cluster import Coordinator, CoordinatorKind
 from fencepost.client.net.tasks import gather
 from fencepost.client.types import GroupMetadata, Isolation, K, OffsetAndMetadata, TopicPartition
@@ -111,9 +112,9 @@ class AdminGroups(AdminBase):
             cg.ConsumerGroupDescribeRequest(group_ids=[group_id]),
             (0, 1),
             deadline_ms=deadline_ms,
-            code_of=lambda answer: int(answer.groups[0].error_code),
+            code_of=lambda answer: int(only(answer.groups).error_code),
         )
-        group = reply.groups[0]
+        group = only(reply.groups)
         if group.error_code in (E.GROUP_ID_NOT_FOUND, E.UNSUPPORTED_VERSION):
             return None
         if group.error_code != 0:
@@ -150,9 +151,9 @@ class AdminGroups(AdminBase):
             gd.DescribeGroupsRequest(groups=[group_id]),
             (0, 6),
             deadline_ms=deadline_ms,
-            code_of=lambda answer: int(answer.groups[0].error_code),
+            code_of=lambda answer: int(only(answer.groups).error_code),
         )
-        group = reply.groups[0]
+        group = only(reply.groups)
         if group.error_code == E.GROUP_ID_NOT_FOUND:
             return GroupDescription(group_id, "Dead", "", "", ())
         if group.error_code != 0:
@@ -183,10 +184,10 @@ class AdminGroups(AdminBase):
             dg.DeleteGroupsRequest(groups_names=[group_id]),
             (0, 2),
             deadline_ms=self._deadline(api_timeout_ms),
-            code_of=lambda answer: int(answer.results[0].error_code),
+            code_of=lambda answer: int(only(answer.results).error_code),
         )
-        if reply.results[0].error_code != 0:
-            raise error_for(reply.results[0].error_code, f"delete group {group_id!r}")
+        if only(reply.results).error_code != 0:
+            raise error_for(only(reply.results).error_code, f"delete group {group_id!r}")
 
     # --- committed offsets ---
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from fencepost.arguments import OrMinusOne
+from fencepost.client.net.answers import only
 from fencepost.client.net.cluster import Cluster, Coordinator, CoordinatorKind, Leader
 from fencepost.client.net.retry import OFFSET_FETCH, TXN_OFFSET_COMMIT
 from fencepost.client.net.tasks import first_error, gather
@@ -389,9 +390,9 @@ class AdminTransactions(AdminBase):
             ),
             (0, 0),
             deadline_ms=deadline_ms,
-            code_of=lambda answer: int(answer.topics[0].partitions[0].error_code),
+            code_of=lambda answer: int(only(only(answer.topics).partitions).error_code),
         )
-        described = reply.topics[0].partitions[0]
+        described = only(only(reply.topics).partitions)
         if described.error_code != 0:
             raise error_for(
                 described.error_code, f"producers of {partition.topic}-{partition.partition}", described.error_message
@@ -428,9 +429,9 @@ class AdminTransactions(AdminBase):
             WriteTxnMarkersRequest(markers=[marker]),
             (0, 1),
             deadline_ms=self._deadline(api_timeout_ms),
-            code_of=lambda answer: int(answer.markers[0].topics[0].partitions[0].error_code),
+            code_of=lambda answer: int(only(only(only(answer.markers).topics).partitions).error_code),
         )
-        code = reply.markers[0].topics[0].partitions[0].error_code
+        code = only(only(only(reply.markers).topics).partitions).error_code
         if code != 0:
             raise error_for(code, f"abort marker for {topic}-{number}")
 

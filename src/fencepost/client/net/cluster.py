@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from fencepost.client.net import retry
+from fencepost.client.net.answers import only
 from fencepost.client.net.connection import Connection, api_name
 from fencepost.client.net.lasting_errors import LastingErrors
 from fencepost.client.net.links import Links
@@ -364,7 +365,7 @@ class Cluster:
         request = FindCoordinatorRequest(key_type=int(target.kind), key=target.key, coordinator_keys=[target.key])
         left = deadline_ms - self.runtime.now_ms()
         reply = await connection.request(request, version, timeout_ms=left)
-        found = reply.coordinators[0] if version >= 4 else reply
+        found = only(reply.coordinators) if version >= 4 else reply
         if found.error_code != 0:
             raise error_for(found.error_code, f"coordinator of {target.key!r}", found.error_message)
         self.nodes[found.node_id] = Node(found.node_id, found.host, found.port)

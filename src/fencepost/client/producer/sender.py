@@ -40,6 +40,7 @@ from fencepost.errors import (
     KafkaTimeoutError,
     ProtocolError,
     RecordRejectedError,
+    UnsupportedVersionError,
     error_for,
 )
 from fencepost.protocol.codes import ErrorCode as E
@@ -364,7 +365,12 @@ class Sender:
                 elif connection.throttled_until_ms > now_ms:
                     self._quiet_until_ms = min(self._quiet_until_ms or math.inf, connection.throttled_until_ms)
                 else:
-                    sent = self._send(node, connection, queues) or sent
+                    try:
+                        self._send(node, connection, queues)
+                    except UnsupportedVersionError as error:
+                        self.fail_for_good(error)
+                        return
+                    sent = True
             if not sent:
                 return
 
@@ -428,8 +434,8 @@ class Sender:
             highest = IMPLICIT_ENLIST_VERSION - 1
         return connection.version(retry.PRODUCE, 3, highest)
 
-    def _send(self, node: int, connection: Connection, queues: Sequence[PartitionQueue]) -> bool:
-        """One request with at most one batch of each partition."""
+    def _send(self, node: int, connection: Connection, queues: Sequence[PartitionQueue]) -> None:
+        """One request with at most one batch of each partition. Raises UnsupportedVersionError."""
         version = self._versions(connection, {queue.topic for queue in queues})
         partitions: list[ProducePartition] = []
         taken: list[tuple[PartitionQueue, Batch]] = []
@@ -458,7 +464,6 @@ class Sender:
                 await self._exchange(node, connection, version, request, taken)
 
         self._runtime.spawn(run())
-        return True
 
     async def _exchange(
         self,

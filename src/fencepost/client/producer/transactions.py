@@ -17,6 +17,7 @@ from typing import Final, TypeVar
 from uuid import UUID
 
 from fencepost.client.net import retry
+from fencepost.client.net.answers import only
 from fencepost.client.net.cluster import Cluster, Coordinator, CoordinatorKind
 from fencepost.client.net.retry import Action
 from fencepost.client.net.transaction_calls import (
@@ -380,18 +381,17 @@ class Transactions:
 
     async def _describe(self) -> TransactionState | None:
         """What the coordinator says of this id; None when it cannot or may not tell."""
-        request = DescribeTransactionsRequest(transactional_ids=[self._id])
         try:
             reply: DescribeTransactionsResponse = await self._cluster.call(
                 self._target,
-                request,
+                DescribeTransactionsRequest(transactional_ids=[self._id]),
                 (0, 0),
                 deadline_ms=self._deadline(),
-                code_of=lambda answer: int(answer.transaction_states[0].error_code),
+                code_of=lambda answer: int(only(answer.transaction_states).error_code),
             )
         except (UnsupportedVersionError, AuthorizationError):
             return None
-        return reply.transaction_states[0]
+        return only(reply.transaction_states)
 
     async def _has_ended(self) -> bool:
         """Whether the coordinator says that it aborted our transaction under a newer epoch."""

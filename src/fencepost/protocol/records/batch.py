@@ -53,6 +53,7 @@ __all__ = [
     "pack_header",
     "pack_place",
     "parse_header",
+    "says_log_append_time",
     "says_transactional",
     "seal",
     "seal_in_place",
@@ -273,6 +274,11 @@ def seal_in_place(batch: bytearray | memoryview, **fields: Unpack[HeaderFields])
     )
     if fields.get("sealed", True):
         _stamp_crc(batch)
+
+
+def says_log_append_time(batch: Buffer) -> bool:
+    """Whether the header's bit is set, of whatever came as a batch."""
+    return len(batch) > _ATTRIBUTES_AT + 1 and bool(batch[_ATTRIBUTES_AT + 1] & LOG_APPEND_TIME)
 
 
 def says_transactional(batch: Buffer) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import struct
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from fencepost.client.net.list_offsets import EARLIEST, LATEST, OffsetReset
 from fencepost.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from fencepost.errors import (
     ConfigurationError,
+    CorruptRecordError,
     GroupFencedError,
     KafkaError,
     LogTruncationError,
@@ -89,6 +91,29 @@ def test_a_new_place_is_read_from_in_growing_pieces() -> None:
             asked.setdefault(wanted.fetch_offset, []).append(wanted.max_bytes)
     assert [asked[offset][0] for offset in range(4)] == [131_072, 524_288, 1_000_000, 1_000_000]
     assert asked[1][-1] == 131_072
+
+
+def test_a_message_set_from_before_kafka_0_11_is_told_with_its_place() -> None:
+    broker = broker_with((0, 0, [b"a"]))
+    value = bytes(60)
+    message = bytes(4) + bytes([1, 0]) + bytes(8) + b"\xff" * 4 + struct.pack(">i", len(value)) + value  # magic 1
+    old = bytes(8) + struct.pack(">i", len(message)) + message
+
+    def old_records(version: int, request: Any) -> FetchResponse:
+        result = FetchPartitionResult(0, 0, 1, 1, 0, None, old)
+        return FetchResponse([FetchTopicResult(TOPIC, topic_id(TOPIC), [result])])
+
+    async def body(world: World) -> None:
+        broker.scripts[1].append(old_records)
+        core = consumer_of(world)
+        await core.assign([PLACE])
+        core.seek(PLACE, 0)
+        with pytest.raises(CorruptRecordError, match="before Kafka") as caught:
+            await core.poll(10_000)
+        assert (caught.value.topic, caught.value.partition, caught.value.offset) == (TOPIC, 0, 0)
+        await core.close()
+
+    run(body, broker)
 
 
 def test_an_offset_that_nobody_asked_for_is_passed_over() -> None:

@@ -14,6 +14,7 @@ from fencepost.errors import (
     KafkaTimeoutError,
     ProduceFailedError,
     RecordRejectedError,
+    UnsupportedVersionError,
 )
 from fencepost.protocol.records.batch import add_sequence
 from tests.unit.client.scripted import CutConnection, ScriptedBroker, World, run
@@ -94,6 +95,21 @@ def test_a_sequence_that_is_always_refused_is_tried_with_pauses_and_told(code: i
         await producer.close()
 
     assert 3 <= len(run(body).batches) <= 20
+
+
+def test_a_broker_that_is_too_old_to_be_sent_to_is_told_as_that() -> None:
+    async def body(world: World) -> None:
+        world.broker.offered[0] = (0, 2)
+        producer = world.producer(enable_idempotence=False)
+        sent = [producer.append(topic, b"v") for topic in ("t", "t", "u")]
+        errors = [await world.fate(one) for one in sent]
+        assert [type(error.__cause__) for error in errors] == [UnsupportedVersionError] * 3
+        assert "offers Produce in 0-2, needed are 3-13" in str(errors[0])
+        with pytest.raises(UnsupportedVersionError):
+            producer.append("t", b"v")
+        await producer.close()
+
+    assert run(body).batches == []
 
 
 def test_a_defect_of_the_client_is_told_of_every_record(monkeypatch: pytest.MonkeyPatch) -> None:

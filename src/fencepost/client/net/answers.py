@@ -1,0 +1,19 @@
+"""What a broker lists in an answer, when one thing was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from fencepost.errors import ProtocolError
+
+__all__ = ["only"]
+
+T = TypeVar("T")
+
+
+def only(listed: Sequence[T]) -> T:
+    """The one thing that an answer lists. Raises ProtocolError when it lists nothing."""
+    if not listed:
+        raise ProtocolError("the broker answered, but not what it was asked")
+    return listed[0]
