@@ -1,0 +1,29 @@
+"""Our clients with a broker that lies to them: they end with a KafkaError or without one, and do nobody harm.
+
+Long runs: `python -m tests.support.fuzz clients --seed 1 --minutes 15`.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from fencepost.client.admin import core, groups
+from tests.support.fuzz.client_side import administer
+from tests.support.fuzz.runs import lie_to_clients
+
+
+@pytest.mark.slow
+def test_no_lie_does_harm() -> None:
+    report = lie_to_clients(1, applications=30)
+    told = [what for what in report.happened if what.endswith(("Error", "done"))]
+    assert len(told) > 5
+    lies = {"damaged", "twisted", "made up", "in another version", "of another request", "of another size", "never"}
+    assert lies <= report.happened.keys()
+    assert report.transactions > 20
+
+
+def test_an_answer_that_is_believed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (core, groups):
+        monkeypatch.setattr(module, "only", lambda listed: listed[0])
+    with pytest.raises(AssertionError, match="IndexError"):
+        lie_to_clients(2, applications=30, only=[administer])
