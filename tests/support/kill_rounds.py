@@ -119,13 +119,15 @@ class Actor(threading.Thread):
 
 class OurTransactions(Actor):
     def live(self) -> None:
-        with fencepost.Producer(
-            self.bootstrap, transactional_id=self.name, delivery_timeout_ms=60_000, max_block_ms=PATIENCE_MS
-        ) as producer:
+        with (
+            contextlib.suppress(KafkaError),  # a new client goes on, and ends what this one left, or could not close
+            fencepost.Producer(
+                self.bootstrap, transactional_id=self.name, delivery_timeout_ms=60_000, max_block_ms=PATIENCE_MS
+            ) as producer,
+        ):
             producer.init_transactions()
-            with contextlib.suppress(KafkaError):  # a new client goes on, and ends what this one left
-                while not self.stopping.is_set():
-                    self.one(producer)
+            while not self.stopping.is_set():
+                self.one(producer)
 
     def one(self, producer: fencepost.Producer) -> None:
         record = self.new_transaction()
