@@ -14,11 +14,12 @@ from fencepost.client.net import retry
 from fencepost.client.net.cluster import Cluster, Coordinator, CoordinatorKind
 from fencepost.client.net.retry import Action
 from fencepost.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
-from fencepost.errors import error_for
+from fencepost.errors import ProtocolError, error_for
 from fencepost.protocol.codes import ErrorCode as E
 from fencepost.protocol.messages import offset_commit as oc
 from fencepost.protocol.messages import offset_fetch as of
 
+_MOST_NAMED: Final = 5
 GROUP_LANE: Final = "group"  # a group's calls do not wait behind fetches to the same broker
 
 
@@ -62,7 +63,11 @@ async def fetch_committed(
     deadline_ms: int,
     lane: str = "",
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """The committed offsets (None: all of the group). Partitions without one are left out. Raises KafkaError."""
+    """The committed offsets (None: all of the group). Partitions without one are left out. Raises KafkaError.
+
+    A broker tells of each partition that it is asked for, with offset -1 where nothing was committed: one that leaves
+    some out has not answered, and to take that for "nothing" would begin them anew. That raises ProtocolError.
+    """
     if partitions is not None and not partitions:
         return {}
     reply: of.OffsetFetchResponse = await cluster.call(
@@ -78,14 +83,18 @@ async def fetch_committed(
     if code != 0:
         raise error_for(code, f"committed offsets of group {group_id!r}")
     shape = reply.groups[0] if reply.groups else reply
-    return {
+    told = {
         TopicPartition(topic.name, partition.partition_index): OffsetAndMetadata(
             partition.committed_offset, partition.metadata or "", partition.committed_leader_epoch
         )
         for topic in shape.topics
         for partition in topic.partitions
-        if partition.committed_offset >= 0
     }
+    untold = [partition for partition in partitions or () if partition not in told]
+    if untold:
+        names = ", ".join(f"{partition.topic}-{partition.partition}" for partition in untold[:_MOST_NAMED])
+        raise ProtocolError(f"committed offsets of group {group_id!r}: the coordinator's answer leaves out {names}")
+    return {partition: position for partition, position in told.items() if position.offset >= 0}
 
 
 async def commit(

@@ -19,10 +19,12 @@ from fencepost.errors import (
     KafkaError,
     LogTruncationError,
     OffsetOutOfRangeError,
+    ProtocolError,
     UsageError,
 )
 from fencepost.protocol.fetch_wire import FetchPartitionResult, FetchResponse, FetchTopicResult
 from fencepost.protocol.messages.heartbeat import HeartbeatResponse
+from fencepost.protocol.messages.offset_fetch import OffsetFetchResponse
 from tests.unit.client.scripted import World, run, topic_id
 from tests.unit.client.scripted_consumer import (
     PLACE,
@@ -303,6 +305,21 @@ def test_a_committed_position_is_checked_before_it_is_read_from() -> None:
         await core.assign([PLACE])
         with pytest.raises(LogTruncationError):
             await values_of(core, 1)
+
+    run(body, broker)
+
+
+def test_an_answer_that_leaves_a_partition_out_is_not_taken_for_a_group_without_commits() -> None:
+    broker = broker_with((0, 0, [b"A", b"B"]))
+    broker.committed = {0: (1, 0)}
+    broker.scripts[9] += [lambda version, request: OffsetFetchResponse(groups=[])]
+
+    async def body(world: World) -> None:
+        core = consumer_of(world, **GROUP, auto_offset_reset="earliest")
+        await core.assign([PLACE])
+        with pytest.raises(ProtocolError, match=r"leaves out t-0"):
+            await values_of(core, 1)
+        assert await values_of(core, 1) == [b"B"]
 
     run(body, broker)
 
