@@ -281,9 +281,16 @@ def test_users_of_scram(desk: Desk) -> None:
         assert (carol.mechanism.sasl_name, carol.iterations) == ("SCRAM-SHA-256", 8192)
         desk.ask(CONFIGS, "--alter", *user, "--delete-config", "SCRAM-SHA-256")
         assert admin.describe_user_scram_credentials(["carol"]) == []
-    # The tool shows users' quotas first, and of these there are none here.
-    refused = desk.tell(CONFIGS, "--describe", *user)
-    assert "does not support DESCRIBE_CLIENT_QUOTAS" in refused.output
+
+
+def test_quotas_of_clients(desk: Desk) -> None:
+    client = ("--entity-type", "clients", "--entity-name", "shop")
+    desk.ask(CONFIGS, "--alter", *client, "--add-config", "producer_byte_rate=1024,consumer_byte_rate=2048")
+    told = desk.ask(CONFIGS, "--describe", *client)
+    assert "producer_byte_rate=1024.0" in told
+    assert "consumer_byte_rate=2048.0" in told
+    desk.ask(CONFIGS, "--alter", *client, "--delete-config", "producer_byte_rate")
+    assert "producer_byte_rate" not in desk.ask(CONFIGS, "--describe", *client)
 
 
 def test_the_logs_on_disk(desk: Desk) -> None:

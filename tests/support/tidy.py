@@ -74,7 +74,7 @@ ROOMS: dict[str, dict[str, frozenset[str]]] = {
         "clock disk metrics timers",
         "effects faults log settings",
         "security topics",
-        "coordinator fetch_sessions",
+        "coordinator fetch_sessions throttling",
         "share",
         "parts",
         "connection",

@@ -120,8 +120,12 @@ class Core(BrokerParts, ABC):
         """Encode the response of a call and send it when its turn has come."""
 
     @abstractmethod
-    def flush(self, connection: Connection, *, unanswered: bool = False) -> None:
-        """Send the answers whose turn has come; `unanswered`: a request that has none is done."""
+    def flush(self, connection: Connection) -> None:
+        """Send the answers whose turn has come."""
+
+    @abstractmethod
+    def unanswered(self, call: Call) -> None:
+        """A request that has no answer is done."""
 
     @abstractmethod
     def address(self, connection: Connection) -> tuple[str, int]:
@@ -217,4 +221,4 @@ class Call:
         if not self.connection.closed:
             self.connection.calls.remove(self)
             self.connection.unanswered_bytes -= self.size
-            self.core.flush(self.connection, unanswered=True)
+            self.core.unanswered(self)

@@ -25,11 +25,14 @@ from fencepost.broker.effects import Close, Effect, GoOn, Reply
 from fencepost.broker.faults.table import FaultTable
 from fencepost.broker.security.login import Login, LoginState
 from fencepost.broker.security.mechanisms import LoginFailed
+from fencepost.broker.settings.client_quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.protocol import fetch_wire, produce_wire
 from fencepost.protocol.codec import decode_request, encode_response
 from fencepost.protocol.errors import MalformedMessage
+from fencepost.protocol.fetch_wire import FetchResponse
 from fencepost.protocol.frame import decode_request_header, encode_response_frame, encode_response_head
+from fencepost.protocol.produce_wire import ProduceResponse
 
 __all__ = ["BrokerCore"]
 
@@ -190,6 +193,8 @@ class BrokerCore(Core):
         key, version = call.api_key, call.version
         if call.finish is not None:
             response = call.finish(response)
+        if self.settings.quotas and key in _HOT:
+            response.throttle_ms = self._taken(call, response)
         if key in _HOT:
             buffers = _encode_hot(key, response, version)
             size = sum(len(buffer) for buffer in buffers)
@@ -201,10 +206,32 @@ class BrokerCore(Core):
         call.connection.made(call.answer)
         call.connection.flush(self._effects)
 
-    def flush(self, connection: Connection, *, unanswered: bool = False) -> None:
-        """Send the answers whose turn has come; `unanswered`: a request that has none is done."""
-        if unanswered:
-            self._effects.append(GoOn(connection.connection_id))
+    def unanswered(self, call: Call) -> None:
+        """A request that has no answer is done."""
+        if self.settings.quotas:
+            self._taken(call, None)
+        self._effects.append(GoOn(call.connection.connection_id))
+        call.connection.flush(self._effects)
+
+    def _taken(self, call: Call, response: ProduceResponse | FetchResponse | None) -> int:
+        """Count what the client takes. If that is too much, what it sends is held back for some time (KIP-219): returns
+        how many milliseconds it is to be told."""
+        connection = call.connection
+        if isinstance(response, FetchResponse):
+            kind = CONSUMER_BYTE_RATE
+            size = sum(len(result.records) for topic in response.topics for result in topic.partitions)
+        else:
+            kind, size = PRODUCER_BYTE_RATE, call.size
+        user = connection.principal.partition(":")[2]
+        wait_ms = self.throttling.record(self.now.ms, self.settings.quotas, kind, user, call.client_id, size)
+        if wait_ms > 0:
+            self.metrics.count("throttled_requests")
+            connection.hold()
+            self.after(wait_ms, lambda: None if connection.closed else self.release(connection))
+        return wait_ms
+
+    def flush(self, connection: Connection) -> None:
+        """Send the answers whose turn has come."""
         connection.flush(self._effects)
 
     def drop(self, now_ms: int, connection: Connection) -> None:

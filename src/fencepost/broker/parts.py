@@ -27,6 +27,7 @@ from fencepost.broker.security.rights import Rights
 from fencepost.broker.settings.dynamic import DynamicSettings
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.broker.share.share_partitions import SharePartitions
+from fencepost.broker.throttling import Throttling
 from fencepost.broker.timers import Timer, Timers
 from fencepost.broker.topics.catalogue import (
     CONSUMER_OFFSETS,
@@ -79,6 +80,7 @@ class BrokerParts:
         self.credentials = Credentials(files, new_uuid)
         self.meta = Meta(files)
         self.settings = DynamicSettings(files, config)
+        self.throttling = Throttling()
         self.durability = Durability(config.waits_for_fsync, self.advanced)
         self.refused_topics = Refusals(self.metrics, "refused_topics", logging.getLogger("fencepost.broker"))
         self.topics = TopicCatalogue(files, config, new_uuid, self.now, self._log_opened)

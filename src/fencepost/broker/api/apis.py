@@ -147,6 +147,8 @@ _TABLE = (
         Rule((_DESCRIBE_CLUSTER,)), refusal=Likeness({"topics": ()})),
     Api(47, "offset_delete", "groups", 0, 0,
         Rule((_DELETE_GROUP,), each=Each(Operation.READ, _TOPIC, "topics", "topics")), log_failure=_NOT_COORDINATOR),
+    Api(48, "describe_client_quotas", "cluster", 0, 1, Rule((needs(_CLUSTER, Operation.DESCRIBE_CONFIGS),))),
+    Api(49, "alter_client_quotas", "cluster", 0, 1, Rule((needs(_CLUSTER, Operation.ALTER_CONFIGS),))),
     Api(50, "describe_user_scram_credentials", "security", 0, 0,
         Rule((_DESCRIBE_CLUSTER,)), refusal=Likeness({"results": ("users",), "user": ("name",)})),
     Api(51, "alter_user_scram_credentials", "security", 0, 0,

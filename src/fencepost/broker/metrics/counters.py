@@ -40,6 +40,7 @@ COUNTERS: Final[Mapping[str, str]] = {
     "evicted_fetch_sessions": "Fetch sessions given up to make room for another.",
     "denials": "Times that a client asked for what it may not.",
     "failed_logins": "Clients that were not let in.",
+    "throttled_requests": "Requests after which a client had to wait for its quota.",
     "time_jumps": "Times that the system's clock went forward by a second or more.",
     "refused_connections": "Connections that were closed at once because there were too many.",
     "displaced_connections": "Connections that asked nothing and gave way to new ones because there were too many.",

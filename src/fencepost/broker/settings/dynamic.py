@@ -1,9 +1,10 @@
-"""Settings that were changed while the broker ran: of this broker, of all brokers, of groups; levels of features.
+"""Settings that were changed while the broker ran: of this broker, of all brokers, of groups; quotas of clients;
+levels of features.
 
 On disk, `settings.fencepost` is one small file that is kept twice and replaced as a whole before a change is answered:
 see `two_copies`, magic "FPSE". Version 1 payload: {"brokers": {"1" or "": {key: value}}, "groups": {group id: {...}},
-"features": {"epoch": how often they were changed, "levels": {name: level as text}}}. Topics' settings are kept with the
-topics.
+"features": {"epoch": how often they were changed, "levels": {name: level as text}}, "quotas": [[[[type, name or null],
+...], {kind: limit}], ...]}. Topics' settings are kept with the topics.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterable, Mapping
 
 from fencepost.broker.disk.files import Files
 from fencepost.broker.disk.two_copies import SealedFile, UnusableDirectory
+from fencepost.broker.settings.client_quotas import Entity
 from fencepost.broker.settings.features import METADATA_VERSION, SUPPORTED, TRANSACTION_VERSION
 from fencepost.broker.settings.values import BrokerConfig, GroupSettings
 
@@ -29,6 +31,8 @@ class DynamicSettings:
         self._file = SealedFile(files, _FILE, _MAGIC, _VERSION)
         self._config = config
         self._groups: dict[str, dict[str, str]] = {}
+        self.quotas: dict[Entity, dict[str, float]] = {}
+        """Of clients: what they may take, by entity and kind."""
         self.features_epoch = 1
         """Grows with every change of a level: clients believe the answer with the highest."""
 
@@ -37,11 +41,14 @@ class DynamicSettings:
 
         Raises OSError, UnusableDirectory."""
         brokers: dict[str, dict[str, str]] = {}
-        self._groups = {}
+        self._groups, self.quotas = {}, {}
         self.features_epoch, self._config.features = 1, {}
         stored = self._file.load()
         if stored is not None:
             brokers, self._groups = stored["brokers"], stored["groups"]
+            self.quotas = {
+                tuple((kind, name) for kind, name in entity): values for entity, values in stored.get("quotas", ())
+            }
             self.features_epoch, self._config.features = stored["features"]["epoch"], stored["features"]["levels"]
         elif expected:
             raise UnusableDirectory(
@@ -83,6 +90,18 @@ class DynamicSettings:
         self._save(self._config.changed, self._config.changed_default, groups)
         self._groups = groups
 
+    def set_quotas(self, changed: Mapping[Entity, Mapping[str, float]]) -> None:
+        """Make these the entities' quotas, none for none. Raises OSError, and then nothing has changed."""
+        before = self.quotas
+        after = {entity: values for entity, values in before.items() if entity not in changed}
+        after.update({entity: dict(values) for entity, values in changed.items() if values})
+        self.quotas = after
+        try:
+            self._save(self._config.changed, self._config.changed_default, self._groups)
+        except OSError:
+            self.quotas = before
+            raise
+
     def feature_levels(self) -> dict[str, int]:
         """The level of each feature that is in force."""
         return {
@@ -108,5 +127,6 @@ class DynamicSettings:
             "brokers": {ALL_BROKERS: changed_default, "1": changed},
             "groups": groups,
             "features": {"epoch": self.features_epoch, "levels": self._config.features},
+            "quotas": [[list(entity), values] for entity, values in self.quotas.items()],
         }
         self._file.save(stored)

@@ -129,7 +129,7 @@ _REFUSED = (
     (("sasl.",), "of SASL the broker has PLAIN and SCRAM"),
     (("security.providers",), "the broker runs no Java"),
     (("principal.builder.class",), "principals are User:name"),
-    (("client.quota.", "quota.", "replication.quota."), "the broker has no quotas"),
+    (("client.quota.", "quota.", "replication.quota."), "no Java class can be run; quotas are set with kafka-configs"),
     (("remote.log.",), "the broker has no tiered storage"),
     (("create.topic.policy.", "alter.config.policy."), "no Java policy can be run"),
     (("delegation.token.",), "the broker has no delegation tokens"),

@@ -1,0 +1,66 @@
+"""AlterClientQuotas, v0-1 (KIP-546): set and remove quotas; each entity by itself, answered when it is on disk.
+
+Byte rates count at once, for connections that are open too. The others are kept and told, and a warning says that they
+change nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from fencepost.broker.api.handler import Handler
+from fencepost.broker.connection import Call
+from fencepost.broker.settings.client_quotas import UNENFORCED, Entity, InvalidQuota, check_entity, check_value
+from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    EntryData,
+    ResponseEntityData,
+    ResponseEntryData,
+)
+
+__all__ = ["HANDLER"]
+
+_log = logging.getLogger("fencepost.broker.quotas")
+
+
+def _handle(call: Call, now_ms: int, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
+    """Change what can be changed."""
+    changed: dict[Entity, Mapping[str, float]] = {}
+    entries = [_one(call, entry, changed) for entry in request.entries]
+    if changed and not request.validate_only:
+        call.core.settings.set_quotas(changed)
+        for entity, values in changed.items():
+            kept = sorted(UNENFORCED & values.keys())
+            if kept:
+                _log.warning("quotas of %s are kept, but not enforced by this broker: %s", entity, ", ".join(kept))
+    return AlterClientQuotasResponse(entries=entries)
+
+
+def _one(call: Call, entry: EntryData, changed: dict[Entity, Mapping[str, float]]) -> ResponseEntryData:
+    parts = [(part.entity_type, part.entity_name) for part in entry.entity]
+    code, message = ErrorCode.NONE, None
+    try:
+        entity = check_entity(parts)
+        if entity in changed:
+            raise InvalidQuota(f"Ignoring duplicate entity {dict(entity)}")
+        values = dict(call.core.settings.quotas.get(entity, {}))
+        for op in entry.ops:
+            if op.remove:
+                values.pop(op.key, None)
+            else:
+                check_value(entity, op.key, op.value)
+                values[op.key] = op.value
+        changed[entity] = values
+    except InvalidQuota as error:
+        code, message = ErrorCode.INVALID_REQUEST, str(error)
+    return ResponseEntryData(
+        error_code=code,
+        error_message=message,
+        entity=[ResponseEntityData(entity_type=kind, entity_name=name) for kind, name in parts],
+    )
+
+
+HANDLER = Handler(_handle)

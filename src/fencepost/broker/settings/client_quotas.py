@@ -1,0 +1,146 @@
+"""Client quotas (KIP-13, KIP-257, KIP-546): of whom there may be some, which there are, and which counts for a client.
+
+Pure. An entity is one or two of (type, name), the name None for whoever has no quota of his own; words are Kafka's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+__all__ = [
+    "CONSUMER_BYTE_RATE",
+    "ENTITY_TYPES",
+    "PRODUCER_BYTE_RATE",
+    "UNENFORCED",
+    "Bucket",
+    "ClientQuota",
+    "Entity",
+    "Filter",
+    "InvalidQuota",
+    "MatchType",
+    "bucket_of",
+    "check_entity",
+    "check_filters",
+    "check_value",
+    "matches",
+]
+
+USER, CLIENT_ID, IP = "user", "client-id", "ip"
+ENTITY_TYPES: Final = (USER, CLIENT_ID, IP)
+PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE = "producer_byte_rate", "consumer_byte_rate"
+_CONNECTIONS = "connection_creation_rate"
+_OF_CLIENTS: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, "request_percentage", "controller_mutation_rate")
+_WHOLE: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, _CONNECTIONS)
+UNENFORCED: Final = frozenset({"request_percentage", "controller_mutation_rate", _CONNECTIONS})
+"""These are kept and told, and change nothing."""
+
+Entity = tuple[tuple[str, str | None], ...]
+"""By type, in their order."""
+Bucket = tuple[str | None, str | None]
+"""(user, client id) whose bytes are counted together; None: not asked for."""
+
+
+class ClientQuota(NamedTuple):
+    """The quota that counts for a client, and with whom it shares it."""
+
+    limit: float
+    bucket: Bucket
+
+
+class MatchType:
+    """Of a filter; numbers of the wire."""
+
+    EXACT, DEFAULT, ANY = 0, 1, 2
+
+
+class Filter(NamedTuple):
+    """One component of a description's filter."""
+
+    entity_type: str
+    match_type: int
+    match: str | None
+
+
+class InvalidQuota(ValueError):
+    """There can be no such entity, quota, or filter."""
+
+
+def check_entity(parts: Sequence[tuple[str, str | None]]) -> Entity:
+    """The entity of these parts. Raises InvalidQuota."""
+    entity = dict(parts)
+    if not entity:
+        raise InvalidQuota("Invalid empty client quota entity")
+    for kind, name in entity.items():
+        if kind not in ENTITY_TYPES:
+            raise InvalidQuota(f"Unhandled client quota entity type: {kind}")
+        if name == "":
+            raise InvalidQuota(f"Empty {kind} not supported")
+    if IP in entity and len(entity) > 1:
+        raise InvalidQuota("Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId")
+    return tuple(sorted(entity.items()))
+
+
+def check_value(entity: Entity, key: str, value: float) -> None:
+    """Whether that entity may have that quota. Raises InvalidQuota."""
+    known = (_CONNECTIONS,) if entity[0][0] == IP else _OF_CLIENTS
+    if key not in known:
+        raise InvalidQuota(f"Invalid configuration key {key}")
+    if not value > 0:
+        raise InvalidQuota(f"Quota {key} must be greater than 0")
+    if key in _WHOLE:
+        if value >= 2**63 or math.isinf(value):
+            raise InvalidQuota(f"Proposed value for {key} is too large for a LONG.")
+        if value != int(value):
+            raise InvalidQuota(f"{key} cannot be a fractional value.")
+
+
+def check_filters(filters: Sequence[Filter]) -> None:
+    """Whether the filters make sense together. Raises InvalidQuota."""
+    kinds = [wanted.entity_type for wanted in filters]
+    if any(not kind for kind in kinds):
+        raise InvalidQuota("Unexpected empty filter component entity type")
+    if len(set(kinds)) < len(kinds):
+        raise InvalidQuota("Duplicate filter component entity type")
+    if any(wanted.match_type not in (MatchType.EXACT, MatchType.DEFAULT, MatchType.ANY) for wanted in filters):
+        raise InvalidQuota("Unexpected match type")
+    if IP in kinds and len(kinds) > 1:
+        raise InvalidQuota(
+            "Invalid entity filter component combination, IP filter component should not be used with "
+            "user or clientId filter component."
+        )
+
+
+def matches(entity: Entity, filters: Sequence[Filter], *, strict: bool) -> bool:
+    """Whether the filters let the entity through; `strict`: one with other types besides is not."""
+    parts = dict(entity)
+    if strict and len(parts) != len(filters):
+        return False
+    for wanted in filters:
+        if wanted.entity_type not in parts:
+            return False
+        name = parts[wanted.entity_type]
+        if wanted.match_type == MatchType.EXACT and name != wanted.match:
+            return False
+        if wanted.match_type == MatchType.DEFAULT and name is not None:
+            return False
+    return True
+
+
+def _candidates(user: str, client_id: str) -> Iterator[tuple[Entity, Bucket]]:
+    """The entities whose quota may count for the client, the one that counts first; and who shares it."""
+    for user_name in (user, None):
+        for client_name in (client_id, None):
+            yield ((CLIENT_ID, client_name), (USER, user_name)), (user, client_id)
+        yield ((USER, user_name),), (user, None)
+    for client_name in (client_id, None):
+        yield ((CLIENT_ID, client_name),), (None, client_id)
+
+
+def bucket_of(quotas: Mapping[Entity, Mapping[str, float]], key: str, user: str, client_id: str) -> ClientQuota | None:
+    """The quota of that kind that counts for a client; None for none."""
+    found: Iterable[tuple[float | None, Bucket]] = (
+        (quotas.get(entity, {}).get(key), bucket) for entity, bucket in _candidates(user, client_id)
+    )
+    return next((ClientQuota(limit, bucket) for limit, bucket in found if limit is not None), None)
