@@ -34,7 +34,7 @@ class Configured:
 def configured_by(
     config: Callable[P, Config],
 ) -> Callable[[Callable[[S, Config], None]], Callable[Concatenate[S, P], None]]:
-    """Makes an `__init__` that takes a configuration into one that takes its settings, typed and shown as they are."""
+    """Lets an `__init__` that takes a configuration take its settings instead, typed and shown as they are."""
     config_type = cast("type[Config]", config)
     self = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
     parameters = [

@@ -55,7 +55,7 @@ class ProducerInterceptors:
         return bool(self._all)
 
     def send(self, record: OutgoingRecord) -> OutgoingRecord:
-        """The record as the interceptors want it. Raises RecordRejectedError when one of them fails."""
+        """The record as the interceptors want it. Raises RecordRejectedError when an interceptor fails."""
         for interceptor in self._all:
             name = f"{type(interceptor).__name__}.on_send"
             try:

@@ -55,6 +55,6 @@ def was_committed(transactional_id: str, prepared: PreparedTransaction, found: T
     if same and found.transaction_state in COMMITTED_STATES:
         return True
     raise PreparedTransactionLostError(
-        f"{what} and cannot be shown to be committed: the last one of this id, "
+        f"{what} and cannot be shown to be committed: the last transaction of this id, "
         f"{found.producer_id}:{found.producer_epoch}, was in state {found.transaction_state}"
     )

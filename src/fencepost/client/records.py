@@ -74,18 +74,18 @@ def to_records(fetched: Fetched) -> Iterator[Record]:
         columns.values(),
         headers,
         repeat(fetched.timestamp_type),
-        strict=False,  # the repeated ones have no end
+        strict=False,  # the repeated columns have no end
     )
     return map(_make, rows)
 
 
 def timestamp_type_of(records: Buffer) -> TimestampType:
-    """That of the first batch; a partition has one type unless its topic was reconfigured in between."""
+    """The timestamp type of the first batch; a partition has one type unless its topic was reconfigured in between."""
     return TimestampType.LOG_APPEND_TIME if says_log_append_time(records) else TimestampType.CREATE_TIME
 
 
 def epochs_of(records: Buffer) -> list[tuple[int, int]]:
-    """(base offset, leader epoch) of the first batch and of every one whose epoch differs from that before it."""
+    """(base offset, leader epoch) of the first batch and of every batch whose epoch differs from that before it."""
     found: list[tuple[int, int]] = []
     at, last = 0, None
     while at + HEADER_BYTES <= len(records):

@@ -1,6 +1,6 @@
 """SASL mechanisms as pure conversations: generators that yield what the client says and are sent what the server says.
 
-A generator that returns is satisfied with the server; one that is not raises AuthenticationError. PLAIN is RFC 4616,
+A generator that is satisfied with the server returns, otherwise it raises AuthenticationError. PLAIN is RFC 4616,
 SCRAM is RFC 5802 and 7677 (the server has to prove that it knows the password, too), OAUTHBEARER is RFC 7628 with
 Kafka's extensions (KIP-342). Names and passwords are UTF-8 as they are: Kafka does not apply SASLprep either.
 """
@@ -84,7 +84,7 @@ def oauthbearer(token: OAuthToken) -> Conversation:
         if key == "auth" or not re.fullmatch(r"[A-Za-z]+", key) or not re.fullmatch(r"[\x20-\x7e\t\r\n]*", value):
             raise ConfigurationError(f"OAUTHBEARER: {key!r} cannot be an extension's name, or its value not its value")
     if not re.fullmatch(r"[\x21-\x7e]+", token.value):
-        raise ConfigurationError("OAUTHBEARER: the token provider gave no token, or one with blanks in it")
+        raise ConfigurationError("OAUTHBEARER: the token provider gave no token, or a token with blanks in it")
     pairs = [f"auth=Bearer {token.value}", *(f"{key}={value}" for key, value in token.extensions.items())]
     challenge = yield ("n,," + "".join(f"{OAUTH_SEPARATOR}{pair}" for pair in pairs) + OAUTH_SEPARATOR * 2).encode()
     if not challenge:

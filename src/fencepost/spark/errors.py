@@ -15,7 +15,7 @@
         |-- LevelUnavailableError  the brokers do not offer the guarantee level that was required
         `-- UnfinishedSinkError    what was begun exactly once under another name, or before, is not finished
 
-`PreparedTransactionLostError` (fencepost.errors) is the loud one: a decided transaction is not there any more.
+`PreparedTransactionLostError` (fencepost.errors) tells of a loss: a decided transaction is not there any more.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ MOST_SHOWN: Final = 1000
 
 
 class SupersededError(ApplicationRecoverableError):
-    """A newer run claimed this sink. This one stops and leaves everything to it."""
+    """A newer run claimed this sink. This run stops and leaves everything to it."""
 
 
 class BatchTimedOutError(ApplicationRecoverableError):
@@ -97,7 +97,7 @@ class SinkContradictionError(FatalError):
 
 
 class CheckpointRolledBackError(FatalError):
-    """Spark runs a batch below the last one that was written: its checkpoint is an older one. Nothing was written."""
+    """Spark runs a batch below the last that was written: its checkpoint is older. Nothing was written."""
 
 
 class BatchChangedError(FatalError):

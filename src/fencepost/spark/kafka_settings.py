@@ -1,7 +1,7 @@
 """`kafka.*` settings that change nothing here, and why: accepted, and told once per process.
 
 Three kinds: settings of Java's client alone, which cannot matter here; the producer's that the sink does otherwise; the
-consumer's that the source does otherwise. Settings that would matter are refused in options.py, and unknown ones by
+consumer's that the source does otherwise. Settings that would matter are refused in options.py, and unknown settings by
 the client's own configuration.
 """
 

@@ -72,7 +72,7 @@ SINK_OPTIONS: Final = (
     "queryname",
     "path",
 )
-TYPO: Final = 0.8  # how like one of them an unknown name has to be to be refused
+TYPO: Final = 0.8  # how like a known name an unknown name has to be to be refused
 _AS_IT_IS: Final[Mapping[str, tuple[str, ...]]] = {"enable.idempotence": ("true",), "acks": ("all", "-1")}
 
 Settings = tuple[tuple[str, str], ...]  # Kafka's dotted names, sorted; hashable and picklable
@@ -95,7 +95,7 @@ class ClientSettings:
 
 
 def client_settings(options: Mapping[str, str], kind: type[ProducerConfig | ConsumerConfig]) -> ClientSettings:
-    """The kafka.* options. Raises ConfigurationError for unknown ones and those the connector decides itself."""
+    """The kafka.* options. Raises ConfigurationError for unknown settings and those the connector decides itself."""
     given = {key[len("kafka.") :]: value for key, value in options.items() if key.lower().startswith("kafka.")}
     for name, why in NOT_YOURS.items():
         if name in given and given[name].strip().lower() not in _AS_IT_IS.get(name, ()):
@@ -193,7 +193,7 @@ class SinkOptions:
     sink: str
     required: plan_steps.Level | None
     steps: SinkConfig
-    query_is_copy: bool  # of another one, which goes on under the same query id and another sink's name
+    query_is_copy: bool  # of another query, which goes on under the same query id and another sink's name
     former: str | None  # the checkpoint's location as it is written: what earlier versions called the sink
     same: plan_steps.SameBatch = plan_steps.SameBatch.ROWS
     checkpoint: str | None = None

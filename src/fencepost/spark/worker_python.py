@@ -1,4 +1,4 @@
-"""Which Python Spark starts for its workers: the one that runs this, unless somebody has said otherwise."""
+"""Which Python Spark starts for its workers: what runs this, unless somebody has said otherwise."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ VARIABLES = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 
 
 def ensure(environ: MutableMapping[str, str] | None = None, running: str = sys.executable) -> None:
-    """Set PYSPARK_PYTHON where it is unset and `python3` in PATH is another one than this.
+    """Set PYSPARK_PYTHON where it is unset and `python3` in PATH is another Python than this.
 
-    Spark would start that one and not find the data source there. A session that is made already keeps what it has.
+    Spark would start that Python and not find the data source there. A session that is made already keeps what it has.
     """
     surroundings = os.environ if environ is None else environ
     if any(surroundings.get(name) for name in VARIABLES) or not running:

@@ -44,7 +44,7 @@ class AdminAcls(AdminBase):
     """The ACL part of `AdminCore`. Calls raise SecurityDisabled's code (54) where the broker has no authorizer."""
 
     async def create_acls(self, acls: Iterable[Acl], *, api_timeout_ms: int | None = None) -> None:
-        """Add rules; one that exists is left as it is. Raises ClusterAuthorizationError, BrokerError."""
+        """Add rules; a rule that exists is left as it is. Raises ClusterAuthorizationError, BrokerError."""
         wanted = list(acls)
         creations = [
             ca.AclCreation(

@@ -58,7 +58,7 @@ class ClusterDescription(NamedTuple):
 
 
 class LogDirReplica(NamedTuple):
-    """A partition's log in a directory: its size, how far it is behind, whether it moves in from another one."""
+    """A partition's log in a directory: its size, how far it is behind, whether it moves in from another directory."""
 
     size_bytes: int
     offset_lag: int
@@ -205,7 +205,7 @@ class AdminCore(AdminGroups, AdminAcls, AdminScram, AdminPlacement, AdminTransac
         await self._wait_for_leaders(name, deadline_ms)
 
     async def list_topics(self, *, internal: bool = False, api_timeout_ms: int | None = None) -> list[str]:
-        """The names of all topics one may see, sorted."""
+        """The names of all topics that this client may see, sorted."""
         deadline_ms = self._deadline(api_timeout_ms)
         reply = await self.cluster.fetch_metadata(None, deadline_ms, create=False)
         return sorted(

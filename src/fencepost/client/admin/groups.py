@@ -56,7 +56,7 @@ class GroupMember(NamedTuple):
 
 
 class GroupDescription(NamedTuple):
-    """A group. One nobody knows has state "Dead". `protocol` is the assignor's name.
+    """A group. A group that nobody knows has state "Dead". `protocol` is the assignor's name.
 
     `group_type` is "classic" or "consumer" (KIP-848; only these have epochs).
     """
@@ -199,7 +199,7 @@ class AdminGroups(AdminBase):
         require_stable: bool = True,
         api_timeout_ms: int | None = None,
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Committed offsets (None: all); a partition without one is left out.
+        """Committed offsets (None: all); a partition without an offset is left out.
 
         With `require_stable`, offsets pending in a transaction are waited for.
         """

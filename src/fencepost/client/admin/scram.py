@@ -28,7 +28,7 @@ class ScramCredential(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ScramUpsertion:
-    """Give the user this password, or another one than before. It is salted here; the broker never gets it.
+    """Give the user this password, in place of any before. It is salted here; the broker never gets it.
 
     Brokers take 4096 to 16384 iterations.
     """
@@ -112,7 +112,7 @@ class AdminScram(AdminBase):
 
 def _salted(change: ScramUpsertion, salt: bytes) -> au.ScramCredentialUpsertion:
     algorithm = SCRAM_HASHES[change.mechanism.sasl_name]
-    # The broker judges the number; here it only must be one that can be salted with.
+    # The broker judges the number; here it only has to be a number that can be salted with.
     rounds = max(1, change.iterations)
     return au.ScramCredentialUpsertion(
         name=change.user,

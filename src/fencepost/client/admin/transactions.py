@@ -1,4 +1,4 @@
-"""Admin calls about transactions: the ones a resolver needs, without a producer (KIP-664, KIP-939).
+"""Admin calls about transactions: those that a resolver needs, without a producer (KIP-664, KIP-939).
 
 `init_producer_id` and `end_transaction` are the wire calls themselves, retried where that is safe; nothing ties a
 transaction to a connection: transactional id, producer id and epoch are enough.
@@ -248,7 +248,8 @@ class AdminTransactions(AdminBase):
         """All transactional ids of the cluster that pass the filters.
 
         `pattern` must match the whole id (RE2 at the broker from v2, else `re` here); `duration_ms` keeps those begun
-        at least that long ago (v1; ids that never began one pass). Raises UnsupportedVersionError, KafkaTimeoutError.
+        at least that long ago (v1; ids that never began anything pass). Raises UnsupportedVersionError,
+        KafkaTimeoutError.
         """
         deadline_ms = self._deadline(api_timeout_ms)
         await self.cluster.refresh([], deadline_ms)
@@ -436,7 +437,7 @@ class AdminTransactions(AdminBase):
             raise error_for(code, f"abort marker for {topic}-{number}")
 
     async def features(self, *, api_timeout_ms: int | None = None) -> dict[str, int]:
-        """The finalized feature levels, e.g. {"transaction.version": 2}. An absent one is at level 0."""
+        """The finalized feature levels, e.g. {"transaction.version": 2}. An absent feature is at level 0."""
         await self.cluster.any_connection(self._deadline(api_timeout_ms))
         return dict(self.cluster.features)
 

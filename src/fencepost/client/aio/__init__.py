@@ -1,6 +1,6 @@
 """The clients for asyncio: `AsyncProducer`, `AsyncConsumer`, `AsyncAdmin`.
 
-Make them inside a running event loop, and use them there: another one is refused.
+Make them inside a running event loop, and use them there: another loop is refused.
 """
 
 from fencepost.client.aio.admin import AsyncAdmin as AsyncAdmin

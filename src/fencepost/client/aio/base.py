@@ -44,7 +44,7 @@ class AsyncClient(Configured, Generic[C_co]):
         at_exit(Turn.CLIENTS, _end)
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
-        raise TypeError(f"a {type(self).__name__} cannot be copied or pickled; make one where it is used")
+        raise TypeError(f"a {type(self).__name__} cannot be copied or pickled; make it where it is used")
 
     def __del__(self) -> None:
         if not hasattr(self, "_pid") or self._closed or os.getpid() != self._pid:
@@ -73,11 +73,11 @@ class AsyncClient(Configured, Generic[C_co]):
     def _refusal(self) -> UsageError:
         name = type(self).__name__
         if os.getpid() != self._pid:
-            return ForkedError(f"this {name} was made before fork(); make a new one in this process")
+            return ForkedError(f"this {name} was made before fork(); make a new {name} in this process")
         if self._closed:
             return ClosedError(f"this {name} is closed")
         return UsageError(
-            f"this {name} belongs to the event loop it was made in, and is used in another one (or in none); "
+            f"this {name} belongs to the event loop it was made in, and is used in another loop (or in none); "
             "make one in each loop"
         )
 

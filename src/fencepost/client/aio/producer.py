@@ -1,6 +1,6 @@
 """The clients for asyncio: `AsyncProducer`, `AsyncConsumer`, `AsyncAdmin`.
 
-Make them inside a running event loop, and use them there: another one is refused.
+Make them inside a running event loop, and use them there: another loop is refused.
 """
 
 from __future__ import annotations
@@ -157,12 +157,12 @@ class AsyncProducer(AsyncClient[ProducerCore]):
 
     @property
     def producer_id(self) -> int:
-        """The current producer id, -1 before there is one."""
+        """The current producer id, -1 before the first."""
         return self._core.producer_id
 
     @property
     def producer_epoch(self) -> int:
-        """The current producer epoch, -1 before there is one."""
+        """The current producer epoch, -1 before the first."""
         return self._core.producer_epoch
 
     @checked

@@ -1,4 +1,4 @@
-"""The blocking clients: `Producer`, `Consumer`, `Admin`. All of a process share one I/O thread."""
+"""The blocking clients: `Producer`, `Consumer`, `Admin`. All clients of a process share one I/O thread."""
 
 from fencepost.client.blocking.admin import Admin as Admin
 from fencepost.client.blocking.consumer import Consumer as Consumer

@@ -38,7 +38,7 @@ class BlockingClient(Configured, Generic[C_co]):
         tell_when_forked(self)
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
-        raise TypeError(f"a {type(self).__name__} cannot be copied or pickled; make one where it is used")
+        raise TypeError(f"a {type(self).__name__} cannot be copied or pickled; make it where it is used")
 
     def __del__(self) -> None:
         if not hasattr(self, "_core") or self._closed or not self._io.is_this_process():

@@ -173,7 +173,7 @@ def _changing(method: Callable[Concatenate[ConsumerCore, P], R]) -> Callable[Con
 
 
 def _plain(method: Callable[Concatenate[ConsumerCore, P], R]) -> Callable[Concatenate[Consumer, P], R]:
-    """The twin of a core's plain method: run in the I/O thread, between other things. From any thread."""
+    """The twin of a core's plain method: run in the I/O thread, between other calls. From any thread."""
     method = checked(method)
 
     def call(self: Consumer, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -237,8 +237,8 @@ class Consumer(BlockingClient[ConsumerCore]):
     ) -> None:
         """Read what the group assigns of these topics, or of all that match `pattern` whole.
 
-        `listener`, or None: the one that was set before, is told of rebalances inside poll. Raises ConfigurationError,
-        UsageError.
+        `listener`, or None: the listener that was set before, is told of rebalances inside poll. Raises
+        ConfigurationError, UsageError.
         """
         with self._mine():
             if listener is not None:
@@ -261,7 +261,7 @@ class Consumer(BlockingClient[ConsumerCore]):
     ) -> Iterator[Fetched]:
         """All visible records of [start, end) of one partition as columns, whatever is assigned.
 
-        The next piece is fetched while the caller works on the one before. Raises as `fetch_requests.fetch_range`.
+        The next piece is fetched while the caller works on the piece before. Raises as `fetch_requests.fetch_range`.
         """
         self._check()
         pieces = self._core.fetch_range(topic, partition, start, end, timeout_ms=timeout_ms)
@@ -309,7 +309,7 @@ class Consumer(BlockingClient[ConsumerCore]):
         return self._core
 
     def wakeup(self) -> None:
-        """Make the poll that runs now, or the next one, raise WakeupError. From any thread."""
+        """Make the poll that runs now, or the next poll, raise WakeupError. From any thread."""
         self._check()
         self._io.call_soon(self._core.wakeup)
 

@@ -1,4 +1,4 @@
-"""The blocking clients: `Producer`, `Consumer`, `Admin`. All of a process share one I/O thread."""
+"""The blocking clients: `Producer`, `Consumer`, `Admin`. All clients of a process share one I/O thread."""
 
 from __future__ import annotations
 
@@ -138,11 +138,12 @@ class Producer(BlockingClient[ProducerCore]):
     ) -> Delivery:
         """Send one record; `value=None` is a tombstone. Waits only when buffer_memory is full.
 
-        Without a partition, the key decides as in Java's client, else a sticky one. `on_delivery(error, metadata)` runs
-        in the I/O thread. Nobody has to look at either: what failed unseen is raised by flush(), close() and the end of
-        `with`, in a transaction by the next transactional call. Raises BufferFullError, RecordRejectedError (too large,
-        or an interceptor failed), which a transaction can only be aborted after, TransactionAbortableError (abort),
-        UsageError, TypeError, ConfigurationError (a value that cannot be), fatal errors.
+        Without a partition, the key decides as in Java's client, else the partition is sticky. `on_delivery(error,
+        metadata)` runs in the I/O thread. Nobody has to look at either: what failed unseen is raised by flush(),
+        close() and the end of `with`, in a transaction by the next transactional call. Raises BufferFullError,
+        RecordRejectedError (too large, or an interceptor failed), which a transaction can only be aborted after,
+        TransactionAbortableError (abort), UsageError, TypeError, ConfigurationError (a value that cannot be), fatal
+        errors.
         """
         if self._accumulator.slow:
             self._before_send()
@@ -199,7 +200,7 @@ class Producer(BlockingClient[ProducerCore]):
         back to what its group has committed (where that is nothing: to where it began to read), and records polled
         before must not be used any more: poll again. What went wrong is raised: after an AbortableError or a
         RetriableError the next block may begin on the same producer, also when the abort was not answered yet; after
-        an ApplicationRecoverableError on a new one; after a FatalError a person has to look. A rebalance that took
+        an ApplicationRecoverableError on a new producer; after a FatalError a person has to look. A rebalance that took
         partitions away raises GroupFencedError instead of committing. Raises ConfigurationError for a consumer with
         enable_auto_commit.
         """
@@ -209,12 +210,12 @@ class Producer(BlockingClient[ProducerCore]):
 
     @property
     def producer_id(self) -> int:
-        """The current producer id, -1 before there is one."""
+        """The current producer id, -1 before the first."""
         return self._core.producer_id
 
     @property
     def producer_epoch(self) -> int:
-        """The current producer epoch, -1 before there is one."""
+        """The current producer epoch, -1 before the first."""
         return self._core.producer_epoch
 
     @checked

@@ -1,7 +1,7 @@
 """Committing: one commit after the other in the order they were asked for, waited for or not.
 
-A commit that nobody waits for is tried again like any other: no later one overtakes it, so an older position never
-ends up on top of a newer one.
+A commit that nobody waits for is tried again like any other: no later commit overtakes it, so an older position never
+ends up on top of a newer position.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class Commits:
         self._working, self._current = False, None
 
     async def _send(self, order: _Order) -> None:
-        """One commit. A stale member epoch (KIP-848) is tried again with the one that the next heartbeat brings."""
+        """One commit. A stale member epoch (KIP-848) is tried again with the epoch that the next heartbeat brings."""
         while True:
             group = self._identity()
             try:

@@ -129,7 +129,7 @@ class ConsumerCore:
     ) -> None:
         """Read what the group assigns of these topics, or of all that match `pattern` whole; the next poll joins.
 
-        A new subscription takes the place of the one before. Raises ConfigurationError, UsageError.
+        A new subscription takes the place of the last. Raises ConfigurationError, UsageError.
         """
         self._check()
         if self.config.group_id is None:
@@ -329,7 +329,7 @@ class ConsumerCore:
         return positions
 
     def forget_positions(self) -> None:
-        """First thing when a transaction failed: the next poll goes back to what is committed. No I/O, cannot fail."""
+        """Called first when a transaction failed: the next poll goes back to what is committed. No I/O, cannot fail."""
         self._reading.transactional = True
         self._reading.forget()
         self._arrived.set()
@@ -515,7 +515,7 @@ class ConsumerCore:
     async def committed(
         self, partitions: Iterable[tuple[str, int]], timeout_ms: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """The group's committed positions; partitions without one are left out."""
+        """The group's committed positions; partitions without a position are left out."""
         self._check()
         group_id = self.group_metadata().group_id
         wanted = [TopicPartition(*partition) for partition in partitions]
@@ -549,7 +549,7 @@ class ConsumerCore:
         return self._metrics.snapshot() | assigned
 
     def wakeup(self) -> None:
-        """Make the poll that runs now, or the next one, raise WakeupError."""
+        """Make the poll that runs now, or the next poll, raise WakeupError."""
         self._woken = True
         self._arrived.set()
 

@@ -125,7 +125,7 @@ async def fetch(
 ) -> Reply:
     """Fetch from each partition's offset. Raises DisconnectedError, KafkaTimeoutError, ProtocolError.
 
-    `room_bytes`: how much may be made of what comes, one batch excepted (None: as much as of one batch). The caller
+    `room_bytes`: how much may be made of what comes, a single batch excepted (None: as much as of a batch). The caller
     tells the session when nothing came (`lost`).
     """
     deadline_ms = cluster.runtime.now_ms() + settings.request_timeout_ms
@@ -160,7 +160,7 @@ async def fetch(
 
 
 async def close_session(cluster: Cluster, node: int, session: FetchSession, settings: FetchSettings) -> None:
-    """Give a session back to its broker, if there is one and the connection lives. Raises KafkaError."""
+    """Give a session back to its broker, if it is open there and the connection lives. Raises KafkaError."""
     plan = session.close()
     connection = cluster.live(node)
     if plan is None or connection is None:

@@ -4,7 +4,7 @@ FULL         the next request names every partition; the broker may open a sessi
 INCREMENTAL  the broker keeps the list; requests carry what is new, changed or gone
 CLOSED       nothing more will be asked
 
-A broker without room for sessions answers with session id 0: every request is then a full one. When it has forgotten
+A broker without room for sessions answers with session id 0: every request is then full. When it has forgotten
 the session (70), lost count (71) or cannot match topic ids (106), the next request is full again.
 """
 
@@ -117,7 +117,7 @@ class FetchSession:
             raise UsageError("the fetch session is closed")
         if self.state is SessionState.FULL:
             self._known = dict(wanted)
-            # A known id with epoch 0 closes the old session and opens a new one.
+            # A known id with epoch 0 closes the old session and opens a new session.
             return Plan(self._id, FIRST_EPOCH, dict(wanted), [])
         changed = {partition: ask for partition, ask in wanted.items() if self._known.get(partition) != ask}
         gone = [partition for partition in self._known if partition not in wanted]
@@ -140,7 +140,7 @@ class FetchSession:
         return True
 
     def lost(self) -> None:
-        """No answer came, or one that could not be read."""
+        """No answer came, or an answer that could not be read."""
         self._restart(SessionEvent.LOST, self._id)
 
     def forget(self, partition: TopicPartition) -> None:

@@ -1,4 +1,4 @@
-"""The fetch loop: one request on its way to each broker that leads something wanted, answers kept until handed out.
+"""The fetch loop: one request on its way to each broker that leads a wanted partition, answers kept until handed out.
 
 While the application works on what one poll gave it, the next fetch of each partition is on its way (one round ahead).
 """
@@ -30,7 +30,7 @@ OutOfRange = Callable[[TopicPartition], Awaitable[None]]
 
 
 class Fetcher:
-    """Fills the places of a `Reading`. `arrived` is set whenever something happened."""
+    """Fills the places of a `Reading`. `arrived` is set whenever a poll may find more than before."""
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class Fetcher:
             self._arrived.set()
 
     def _room_bytes(self) -> int:
-        """How much may be made of what comes: what waits to be handed out counts. One batch always may."""
+        """How much may be made of what comes: what waits to be handed out counts. A single batch always may."""
         waiting = sum(fetched.columns.size_bytes for place in self._reading.places.values() for fetched in place.ready)
         return max(self._settings.decompressed_bytes - waiting, 1)
 

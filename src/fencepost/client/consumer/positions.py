@@ -62,7 +62,7 @@ class Positions:
         self._finding = False
         self._checking = False
         self._not_before_ms = 0
-        self._tries = 0  # looks in a row that left something missing
+        self._tries = 0  # looks in a row that left a position missing
 
     # --- in the background ---
 
@@ -87,7 +87,7 @@ class Positions:
         return left if left > 0 else 1_000.0
 
     def pause_ms(self, tries: int) -> int:
-        """How long to wait after so many failures in a row before this one."""
+        """How long to wait after so many failures in a row before this try."""
         first_ms, most_ms = self._config.retry_backoff_ms, self._config.retry_backoff_max_ms
         return round(retry.backoff_ms(tries, self._runtime.random(), first_ms=first_ms, most_ms=most_ms))
 
@@ -134,7 +134,7 @@ class Positions:
             )
             for partition in missing:
                 self._go_back(partition, versions[partition], committed.get(partition))
-            # Of one that was given up and came back meanwhile, nobody knows yet what is committed.
+            # Of a partition that was given up and came back meanwhile, nobody knows yet what is committed.
             still = set(self._reading.missing())
             missing = [
                 partition

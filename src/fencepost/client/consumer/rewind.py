@@ -12,7 +12,7 @@ class RewindPoint:
     """The place behind which nothing is known to be committed, and the group's commit as last heard.
 
     They differ where reading began elsewhere than the commit says: by auto_offset_reset, or by a seek. Going back then
-    means going to that place, unless something was committed since.
+    means going to that place, unless a position was committed since.
     """
 
     __slots__ = ("attempted", "committed", "elsewhere", "epoch", "handed_out", "offset")

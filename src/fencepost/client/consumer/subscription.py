@@ -16,10 +16,10 @@ from fencepost.client.records import Fetched, Record
 from fencepost.client.types import Isolation, K, OffsetAndMetadata, TopicPartition
 from fencepost.errors import UsageError
 
-ROUNDS_AHEAD: Final = 2  # fetched answers of one partition that may wait: the one being handed out, and the next
+ROUNDS_AHEAD: Final = 2  # fetched answers of one partition that may wait: what is being handed out, and the next
 
 
-# The first fetch from a new place asks for this much of a partition, each next one for four times as much, up to the
+# The first fetch from a new place asks for this much of a partition, each next fetch for four times as much, up to the
 # setting. An application that goes back often, because its transactions fail, would fetch and decode megabytes each
 # time to use some records, and under load do nothing else.
 FIRST_FETCH_BYTES = 131_072
@@ -73,8 +73,8 @@ class Place:
         self.paused = False
         self.revoking = False  # about to be given up: nothing more is handed out
         self.resetting = False  # its position comes from auto_offset_reset, not from the group's commits
-        # A new one whenever reading goes elsewhere, so that what was asked for before is known to be of before. No two
-        # places share one: a partition that was given up and came back is read from where its group is now.
+        # New whenever reading goes elsewhere, so that what was asked for before is known to be of before. No two
+        # places share a version: a partition that was given up and came back is read from where its group is now.
         self.versions = versions
         self.version = next(versions)
         self.error: Exception | None = None  # raised when what is ready was handed out
@@ -101,7 +101,7 @@ class Place:
         self.tries = self.not_before_ms = 0
 
     def end_offset(self, isolation: Isolation) -> int:
-        """Behind the last record that this reader may see, as the last fetch told; -1 before there was one."""
+        """Behind the last record that this reader may see, as the last fetch told; -1 before the first fetch."""
         return self.last_stable_offset if isolation is Isolation.READ_COMMITTED else self.high_watermark
 
     @property
@@ -118,7 +118,7 @@ class Place:
 
 
 class _Before(NamedTuple):
-    """Where reading of a place stood before something was handed out."""
+    """Where reading of a place stood before records were handed out."""
 
     place: Place
     version: int
@@ -134,7 +134,7 @@ class Reading:
         self._versions = count(1)
         self._turn: deque[TopicPartition] = deque()  # who is served next
         self._paused_before: set[TopicPartition] = set()
-        self._handed: list[tuple[_Before, list[Fetched]]] = []  # by the poll that is going on, or the last one
+        self._handed: list[tuple[_Before, list[Fetched]]] = []  # by the poll that is going on, or the last poll
         self.unread: deque[Record] = deque()  # polled by an iterator and not given to the application yet
         self.transactional = False  # positions are committed in transactions: where nothing is, anchors count
         self.uncommitted_gone = False  # a rebalance took what was handed out and not committed
@@ -284,7 +284,7 @@ class Reading:
         ]
 
     def versions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """What tells later whether something has happened to these since now (see `unchanged`)."""
+        """What tells later whether these were moved since now (see `unchanged`)."""
         return {partition: self.places[partition].version for partition in partitions if partition in self.places}
 
     def unchanged(self, partition: TopicPartition, versions: Mapping[TopicPartition, int]) -> bool:
@@ -293,7 +293,7 @@ class Reading:
         return place is not None and place.version == versions.get(partition)
 
     def found(self, partition: TopicPartition, version: int, offset: int, epoch: int = -1) -> None:
-        """Take a position that was looked for at `version`, unless the partition is gone or something was faster."""
+        """Take a position that was looked for at `version`, unless the partition is gone or was moved meanwhile."""
         place = self.places.get(partition)
         if place is not None and place.position is None and place.version == version:
             place.go_to(offset, epoch)
@@ -305,7 +305,7 @@ class Reading:
         return None if end < 0 or place.position is None else max(end - place.position, 0)
 
     def hand_out(self, most: int) -> list[Fetched]:
-        """Up to `most` records, partitions in turn. Raises the error of a partition when it is that one's turn."""
+        """Up to `most` records, partitions in turn. Raises the error of a partition when its turn comes."""
         got: list[Fetched] = []
         self._handed = []
         for _ in range(len(self._turn)):

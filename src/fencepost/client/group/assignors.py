@@ -1,7 +1,7 @@
 """The assignors that a group's leader runs: range, roundrobin, sticky, cooperative-sticky, by Kafka's protocol names.
 
 Range and round robin give exactly what Java's do (a member that leads next, in whatever language, changes nothing).
-The sticky ones give what Java's promise: balance first, then as few moves as possible.
+The sticky assignors give what Java's promise: balance first, then as few moves as possible.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def assignor(name: str) -> Assignor:
 def user_data(name: str, held: list[TopicPartition], generation: int) -> bytes | None:
     """What a member tells the leader's assignor beyond its subscription, as Java's assignor of that name does.
 
-    `held` is the last assignment, also one that was given up already.
+    `held` is the last assignment, also when it was given up already.
     """
     if name == "sticky":
         return encode_sticky_data(held, generation) if generation >= 0 else None

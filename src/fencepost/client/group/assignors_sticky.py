@@ -32,7 +32,7 @@ def assign_sticky(
     loads = dict.fromkeys(sorted(members), 0)
     for member in owners.values():
         loads[member] += 1
-    # Those with the fewest possible takers first: later ones can still go elsewhere.
+    # Those with the fewest possible takers first: later partitions can still go elsewhere.
     topics = sorted(subscribers, key=lambda topic: (len(subscribers[topic]), topic))
     for topic in topics:
         for number in range(partitions[topic]):
@@ -98,9 +98,9 @@ def _balance(
 def _best_move(
     belongings: Mapping[str, list[TopicPartition]], loads: Mapping[str, int], subscribers: Mapping[str, list[str]]
 ) -> tuple[TopicPartition, str, str] | None:
-    """(partition, from, to): from the most loaded member that can give to one with at least two less.
+    """(partition, from, to): from the most loaded member that can give to a member with at least two less.
 
-    One at a time from the top, so that nobody gives away what comes back to it later.
+    One move at a time from the top, so that nobody gives away what comes back to it later.
     """
     for giver in sorted(loads, key=lambda member: (-loads[member], member)):
         if loads[giver] < 2:

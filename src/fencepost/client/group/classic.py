@@ -1,6 +1,6 @@
 """Membership by the classic protocol: join, sync, heartbeat, leave; the group's leader assigns.
 
-Eager (range, roundrobin, sticky): a rebalance gives up all partitions first and hands out new ones after it.
+Eager (range, roundrobin, sticky): a rebalance gives up all partitions first and hands out new partitions after it.
 Cooperative (cooperative-sticky, KIP-429): members keep what they own; what moves is given up after the sync, and a
 second rebalance hands it on. Heartbeats run in a task of their own; a consumer that does not poll for
 max_poll_interval_ms leaves the group, so that its partitions go on.

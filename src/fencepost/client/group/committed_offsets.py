@@ -31,7 +31,7 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 
 def _fetch_request(group_id: str, partitions: Sequence[TopicPartition] | None, stable: bool) -> of.OffsetFetchRequest:
-    """One request for both shapes: v8+ has a list of groups, older ones a single group."""
+    """One request for both shapes: v8+ has a list of groups, older versions a single group."""
     new: list[of.OffsetFetchRequestTopics] | None = None
     old: list[of.OffsetFetchRequestTopic] | None = None
     if partitions is not None:
@@ -63,7 +63,7 @@ async def fetch_committed(
     deadline_ms: int,
     lane: str = "",
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """The committed offsets (None: all of the group). Partitions without one are left out. Raises KafkaError.
+    """The committed offsets (None: all of the group). Partitions without an offset are left out. Raises KafkaError.
 
     A broker tells of each partition that it is asked for, with offset -1 where nothing was committed: one that leaves
     some out has not answered, and to take that for "nothing" would begin them anew. That raises ProtocolError.
@@ -147,7 +147,7 @@ async def commit(
 
 
 def _commit_code(reply: oc.OffsetCommitResponse) -> int:
-    """The code that decides what to do next: a final one before a retriable one."""
+    """The code that decides what to do next: a final code before a retriable code."""
     codes = [
         partition.error_code
         for topic in reply.topics

@@ -74,10 +74,10 @@ class ConsumerProtocolMember(Member):
         self._ids: dict[TopicPartition, UUID] = {}  # of what is owned
         self._regex: bool | None = None  # whether the broker matches the pattern; None: not known yet
         self._known: Subscribed | None = None  # what the coordinator has; None: the next heartbeat says everything
-        self._has_regex = False  # whether the coordinator may have one
+        self._has_regex = False  # whether the coordinator may have a pattern
         self._interval_ms = config.heartbeat_interval_ms
         self._wake = self._runtime.event()  # beat now
-        self._moved = self._runtime.event()  # a heartbeat brought something
+        self._moved = self._runtime.event()  # the state changed, or heartbeats ended
         self._unreleased_since_ms: int | None = None
 
     def describe(self) -> str:
@@ -268,7 +268,7 @@ class ConsumerProtocolMember(Member):
         return 0 if self.state is _S.ACKNOWLEDGING else self._interval_ms
 
     async def _choose_regex(self, version: int, deadline_ms: int) -> None:
-        """Whether the broker matches the pattern. One with flags is matched here: they do not travel."""
+        """Whether the broker matches the pattern. A pattern with flags is matched here: flags do not travel."""
         while (pattern := self.topics.pattern) is not None and self._regex is None:
             plain = pattern.flags & ~32 == 0  # re.UNICODE is always on
             self._regex = version >= REGEX_VERSION and plain

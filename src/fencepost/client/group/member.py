@@ -21,7 +21,7 @@ from fencepost.errors import ConfigurationError, DisconnectedError, KafkaError, 
 log = logging.getLogger("fencepost.client.group")
 
 MISSING_TOPIC_CHECK_MS: Final = 1_000  # how often to look for a subscribed topic that does not exist yet
-LOOK_PATIENCE_MS: Final = 5_000  # for one look at metadata; the next one follows
+LOOK_PATIENCE_MS: Final = 5_000  # for one look at metadata; the next look follows
 
 # kind ("revoked", "assigned", "lost") and the partitions; awaited before the rebalance goes on
 Listener = Callable[[str, list[TopicPartition]], Awaitable[None]]

@@ -1,4 +1,4 @@
-"""What a broker lists in an answer, when one thing was asked for."""
+"""What a broker lists in an answer, when a single item was asked for."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def only(listed: Sequence[T]) -> T:
-    """The one thing that an answer lists. Raises ProtocolError when it lists nothing."""
+    """The single item that an answer lists. Raises ProtocolError when it lists nothing."""
     if not listed:
         raise ProtocolError("the broker answered, but not what it was asked")
     return listed[0]

@@ -121,12 +121,12 @@ class Cluster:
             raise DisconnectedError(str(error)) from error
 
     def live(self, node_id: int) -> Connection | None:
-        """The open connection to the node, if there is one."""
+        """The open connection to the node, or None."""
         node = self.nodes.get(node_id)
         return None if node is None else self.links.link((node.host, node.port)).live
 
     async def any_connection(self, deadline_ms: int) -> Connection:
-        """A live connection to any broker: an open one, else the address that failed longest ago.
+        """A live connection to any broker: an open connection, else the address that failed longest ago.
 
         Raises DisconnectedError, KafkaTimeoutError; ClusterChangedError when all addresses lead to another cluster.
         """
@@ -153,7 +153,7 @@ class Cluster:
         raise error or DisconnectedError("no broker can be reached")
 
     async def _open(self, address: Address) -> Connection:
-        """A new connection. Where the last one to this address was lost, another cluster's broker may listen by now."""
+        """A new connection. Where the last was lost, another cluster's broker may listen at this address by now."""
         lost = address in self._met and not self.links.is_live(address)
         connection = await Connection.connect(self.runtime, *address, self.config, self._login)
         self._met.add(address)
@@ -170,7 +170,7 @@ class Cluster:
         return connection
 
     def _check_cluster(self, cluster_id: str | None) -> None:
-        """Raise ClusterChangedError if it is another one than before."""
+        """Raise ClusterChangedError if it is another cluster than before."""
         if cluster_id is not None and self.cluster_id not in (None, cluster_id):
             raise ClusterChangedError(
                 f"this client has worked with cluster {self.cluster_id!r}, and its addresses lead to cluster "
@@ -287,7 +287,7 @@ class Cluster:
     async def topic(self, name: str, deadline_ms: int) -> Topic:
         """The topic with its partitions, waiting until the deadline for it to be usable.
 
-        One that no broker has heard of is waited for `topic_metadata_propagation_max_ms`: it may just have been
+        A topic that no broker has heard of is waited for `topic_metadata_propagation_max_ms`: it may just have been
         created. Raises UnknownTopicOrPartitionError then, KafkaTimeoutError, or what the broker says about the topic
         for good (authorization, invalid name).
         """
@@ -441,7 +441,7 @@ class Cluster:
     ) -> Any:
         """Send, and again while `code_of(reply)` or the connection says that it may help, until the deadline.
 
-        `again` makes the message of each further attempt, where the broker may have taken the one before.
+        `again` makes the message of each further attempt, where the broker may have taken the attempt before.
 
         Returns the reply, with a code that is 0 or not retriable: judging that is the caller's. Raises
         KafkaTimeoutError with the last error as cause (`outcome_unknown` when a request was sent and not answered),

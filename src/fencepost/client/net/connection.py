@@ -108,7 +108,7 @@ class Connection:
             if not negotiated:
                 connection.close()
         if not negotiated and connection._closed is not None:
-            raise connection._closed  # the reason itself, which is the other one's cause
+            raise connection._closed  # the reason itself, which is the other error's cause
         return connection
 
     @property

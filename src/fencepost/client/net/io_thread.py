@@ -1,8 +1,8 @@
 """The one background thread of a process that runs the event loop of all blocking clients.
 
 It is a daemon, started with the first client. A forked child does not have it: a client made before the fork raises
-ForkedError there, a new one starts the child's own thread. At the end of the program clients that are still open get a
-few seconds to deliver what was sent and to leave their groups (`fencepost.at_exit`).
+ForkedError there, a new client starts the child's own thread. At the end of the program clients that are still open
+get a few seconds to deliver what was sent and to leave their groups (`fencepost.at_exit`).
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class IoThread:
     def check_process(self) -> None:
         """Raise ForkedError in a forked child."""
         if not self.is_this_process():
-            raise ForkedError("this client was made before fork(); make a new one in this process")
+            raise ForkedError("this client was made before fork(); make a new client in this process")
 
     def is_current(self) -> bool:
         """Whether the caller runs in the I/O thread itself (a callback), where blocking would deadlock."""
@@ -133,7 +133,7 @@ class IoThread:
             raise
 
     def run_through(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """As `run`; but what is interrupted puts its things right before the KeyboardInterrupt is raised here."""
+        """As `run`; but what is interrupted cleans up before the KeyboardInterrupt is raised here."""
         self._refuse_here(coroutine)
         tasks: list[asyncio.Task[T]] = []
         ended = threading.Event()

@@ -12,7 +12,7 @@ from fencepost.errors import DisconnectedError, KafkaError, KafkaTimeoutError
 log = logging.getLogger("fencepost.client")
 
 LOG_EVERY_MS: Final = 10_000
-MOST: Final = 10_000  # different things; of more than that the oldest are forgotten, and told as new if they come again
+MOST: Final = 10_000  # subjects; beyond that the oldest are forgotten, and told as new if they come again
 USUAL_MS: Final = 1_000  # brokers refuse for a moment when topics are made, leaders move and transactions end
 
 
@@ -25,7 +25,7 @@ class _Trouble:
 
 
 class LastingErrors:
-    """Of one client, by what was tried. No connection is told at once, a refusal when it lasts."""
+    """The errors of one client, by what was tried. No connection is told at once, a refusal when it lasts."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms

@@ -53,7 +53,7 @@ class Links:
         return len(self._links)
 
     def close(self) -> None:
-        """For good: requests in flight fail with DisconnectedError, further ones with ClosedError."""
+        """For good: requests in flight fail with DisconnectedError, further requests with ClosedError."""
         self._closed = True
         for link in self._links.values():
             if link.connection is not None:
@@ -72,7 +72,7 @@ class Links:
         return any(link.live for (other, _), link in self._links.items() if other == address)
 
     async def connect(self, address: Address, deadline_ms: int, lane: str = "") -> Connection:
-        """The open connection, or a new one. Raises ClosedError, KafkaTimeoutError, and what opening raises."""
+        """The open connection, or a new connection. Raises ClosedError, KafkaTimeoutError, and what opening raises."""
         link = self.link(address, lane)
         while True:
             if self._closed:

@@ -29,7 +29,7 @@ TXN_OFFSET_COMMIT: Final = 28
 class Action(IntEnum):
     """What the client does next."""
 
-    OK = 0  # no error, or one that says the work is done
+    OK = 0  # no error, or a code that says the work is done
     RETRY = 1  # the same broker, after a back-off
     REFRESH_LEADER = 2  # new metadata, then again
     REFRESH_COORDINATOR = 3  # FindCoordinator, then again
@@ -86,7 +86,7 @@ SPECIFIC: Final[dict[int, dict[int, Action]]] = {
         E.UNKNOWN_PRODUCER_ID: Action.SEQUENCE,
         E.MESSAGE_TOO_LARGE: Action.SPLIT,
         E.INVALID_PRODUCER_EPOCH: Action.PROBE,
-        E.PRODUCER_FENCED: Action.PROBE,  # an old partition leader says this where a new one says 47
+        E.PRODUCER_FENCED: Action.PROBE,  # an old partition leader says this where a new leader says 47
         E.INVALID_TXN_STATE: Action.PROBE,
         E.TRANSACTION_ABORTABLE: Action.PROBE,
         E.INVALID_PRODUCER_ID_MAPPING: Action.PROBE,

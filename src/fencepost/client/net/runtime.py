@@ -1,7 +1,7 @@
 """What the client cores need from the world: a clock, timers, tasks, events, byte streams and a source of jitter.
 
 Core modules of this package are `async def` over this protocol and import no asyncio; `asyncio_runtime.AsyncioRuntime`
-is the real one, the simulator has its own with a virtual clock. All times are milliseconds; `now_ms` never goes back.
+is the real runtime, the simulator's has a virtual clock. All times are milliseconds; `now_ms` never goes back.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Event(Protocol):
 
 
 class TaskHandle(Protocol):
-    """A task started by `Runtime.spawn`. Cores catch their own errors; one that escapes is the runtime's to report."""
+    """A task started by `Runtime.spawn`. Cores catch their own errors; what escapes is the runtime's to report."""
 
     def cancel(self) -> object:
         """Stop the task at its next suspension."""

@@ -25,7 +25,7 @@ TOKEN_USABLE: Final = 0.8  # a token is asked for anew after this part of its li
 
 @dataclass(slots=True)
 class Login:
-    """Who we are. One for all connections of a client, so that they share a token while it lives."""
+    """Who we are. All connections of a client have the same object, and share a token while it lives."""
 
     mechanism: str
     username: str = ""

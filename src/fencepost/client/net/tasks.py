@@ -1,4 +1,4 @@
-"""Waiting for several things, over any Runtime."""
+"""Waiting for coroutines, in time or several at once, over any Runtime."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def _load_identity(context: ssl.SSLContext, config: CommonConfig) -> None:
 
 @contextlib.contextmanager
 def _as_file(text: str) -> Iterator[str]:
-    """OpenSSL reads a certificate chain only from a file; this one is readable by us alone and soon gone."""
+    """OpenSSL reads a certificate chain only from a file; this file is readable by us alone and soon gone."""
     handle, path = tempfile.mkstemp(suffix=".pem")
     try:
         with os.fdopen(handle, "w") as file:
@@ -121,7 +121,7 @@ def refusal(error: BaseException | None) -> str | None:
     if reason in {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG"}:
         return "the port does not speak TLS; is it a plaintext listener (security_protocol)?"
     if "CERTIFICATE" in reason or reason == "TLSV1_ALERT_UNKNOWN_CA":
-        return f"the broker does not accept our certificate, or wants one ({reason})"
+        return f"the broker does not accept our certificate, or wants a certificate ({reason})"
     if "ALERT" in reason or "CIPHER" in reason or "PROTOCOL" in reason or "VERSION" in reason:
         return f"the broker refused the TLS handshake ({reason}); see ssl_enabled_protocols and ssl_cipher_suites"
     return None

@@ -1,4 +1,4 @@
-"""InitProducerId, TxnOffsetCommit and EndTxn as calls: of a producer, or of a resolver without one."""
+"""InitProducerId, TxnOffsetCommit and EndTxn as calls: of a producer, or of a resolver that has no producer."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ RECORD_OVERHEAD = 21  # the most that lengths, deltas and attributes of a record
 
 
 class Accumulator:
-    """The open chunks by topic, and the closed ones in order. Thread-safe through the lock handed in."""
+    """The open chunks by topic, and the closed chunks in order. Thread-safe through the lock handed in."""
 
     def __init__(
         self,

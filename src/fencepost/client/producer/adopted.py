@@ -1,6 +1,7 @@
-"""A producer under an identity that somebody else obtained. It neither opens nor ends the transaction it writes to.
+"""A producer under an identity that was obtained elsewhere. It neither opens nor ends the transaction it writes to.
 
-A task of the Spark sink is one: its transaction was begun by a step of the sink's protocol, and is decided elsewhere.
+A task of the Spark sink has such a producer: its transaction was begun by a step of the sink's protocol, and is decided
+elsewhere.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ __all__ = ["AdoptedProducer"]
 
 
 class _OpenTransaction:
-    """What the sender asks and tells: everything may go out until something fails, for good."""
+    """What the sender asks and tells: everything may go out until a batch fails, for good."""
 
     implicit = True  # a batch enlists its partition itself (KIP-890); nobody here could do it
 
@@ -76,7 +77,7 @@ class AdoptedProducer:
     ) -> None:
         """`config.transactional_id`: of the open transaction; None: idempotent only.
 
-        `limits`: what earlier producers of the cluster have learned, and what this one learns.
+        `limits`: what earlier producers of the cluster have learned, and what this producer learns.
         """
         self._accumulator = Accumulator.of(config, cluster.runtime, lock=nullcontext(), wake=self._wake)
         self._accumulator.unhandled.enabled = config.transactional_id is None
@@ -100,7 +101,7 @@ class AdoptedProducer:
             self._accumulator.append_table(name, piece, piece.nbytes)
 
     async def flush(self) -> None:
-        """Wait until everything is acknowledged. Raises KafkaError: why something is not."""
+        """Wait until everything is acknowledged. Raises KafkaError: why a record is not."""
         self._check()
         await self._sender.flush()
         self._check()

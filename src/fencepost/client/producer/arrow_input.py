@@ -27,7 +27,7 @@ FRAMING_BYTES: Final = 6  # of a record on the wire, beyond Arrow's own offsets:
 
 
 class Target(NamedTuple):
-    """Where the rows go: a topic, its number of partitions, those with a leader; the time of rows without one."""
+    """Where the rows go: a topic, its number of partitions, those with a leader; the time of rows that have none."""
 
     topic: str
     partitions: int
@@ -131,7 +131,7 @@ def _encode(table: pa.Table, target: Target, config: ProducerConfig) -> list[byt
 
 
 def _even_share(table: pa.Table, most: int) -> int:
-    """A limit that makes batches about equally large, instead of full ones and a small rest."""
+    """A limit that makes batches about equally large, instead of full batches and a small rest."""
     size = table.nbytes + FRAMING_BYTES * len(table)
     batches = -(-size // most)
     return min(most, int(size // batches * 1.02) + HEADER_BYTES + RECORD_OVERHEAD)

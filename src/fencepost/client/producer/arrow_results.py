@@ -30,7 +30,7 @@ def bulk_result(chunks: list[Chunk]) -> list[Appended]:
 
 
 def release_undone(chunks: list[Chunk]) -> None:
-    """Nobody waits for these any more; the fate of those without one is nobody's again."""
+    """Nobody waits for these any more; failures of chunks that are not done count as unhandled again."""
     for chunk in chunks:
         if not chunk.done:
             chunk.unhandled.release(chunk, EVERY_ROW)

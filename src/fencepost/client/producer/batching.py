@@ -37,7 +37,7 @@ class BatchLimits:
         self._most[batch.topic] = min(len(batch.data) // 2, self._most.get(batch.topic, len(batch.data)))
 
     def parts(self, batch: Batch) -> int:
-        """In how many the batch is to be cut before it is sent. One that holds a single record cannot be."""
+        """In how many the batch is to be cut before it is sent. A batch of a single record cannot be cut."""
         most = self._most.get(batch.topic)
         return 1 if most is None else min(-(-len(batch.data) // most), batch.count)
 
@@ -51,7 +51,7 @@ class Router:
         self._limits = limits
 
     def route(self, chunk: Chunk, partitions: int, available: Sequence[int], deadline_ms: int) -> None:
-        """Fill `chunk.batches`. `available` are the partitions with a leader (all of them when none has one).
+        """Fill `chunk.batches`. `available` are the partitions with a leader (all of them when none has a leader).
 
         A record whose partition does not exist gets a batch of its own with an `error`. Sets `chunk.error` instead when
         the chunk cannot be encoded.

@@ -12,7 +12,7 @@ from fencepost.protocol.records.headers import Header
 Headers = Sequence[Header] | Mapping[str, bytes | None]
 OnDelivery = Callable[[KafkaError | None, RecordMetadata | None], object]
 
-EVERY_ROW: Final = -1  # as a row: all of the chunk's (Arrow data has one delivery for all)
+EVERY_ROW: Final = -1  # as a row: all of the chunk's (Arrow data has a single delivery for all)
 UNACKNOWLEDGED: Final = "; sent without an acknowledgement: may be in the log"
 
 
@@ -178,7 +178,7 @@ class Chunk:
         return self.left == 0
 
     def index_batches(self) -> None:
-        """After its batches are made, or one was split. Where each record is gets worked out when somebody asks."""
+        """After its batches are made, or a batch was split. Where each record is gets worked out when somebody asks."""
         self.left = sum(not batch.done for batch in self.batches)
         self.slots = None
 

@@ -329,10 +329,10 @@ class ProducerCore:
 
     @property
     def producer_id(self) -> int:
-        """The current producer id, -1 before there is one."""
+        """The current producer id, -1 before the first."""
         return self.sender.producer_id
 
     @property
     def producer_epoch(self) -> int:
-        """The current producer epoch, -1 before there is one."""
+        """The current producer epoch, -1 before the first."""
         return self.sender.epoch

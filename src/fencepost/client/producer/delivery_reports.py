@@ -53,10 +53,10 @@ class TransactionHooks(Protocol):
 
 
 def made_anew(written: Mapping[str, UUID], topic: str, topic_id: UUID | None) -> TransactionAbortableError | None:
-    """Why nothing more can go to a topic that is not the one that records were `written` to; None where it can."""
+    """Why nothing more can go to a topic that is not the topic that records were `written` to; None where it can."""
     if topic_id is None or written.get(topic, topic_id) == topic_id:
         return None
-    words = "was deleted and made anew: records of this transaction may be gone with the old one"
+    words = "was deleted and made anew: records of this transaction may be gone with the old topic"
     return TransactionAbortableError(f"topic {topic!r} {words}")
 
 

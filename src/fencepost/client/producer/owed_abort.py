@@ -42,7 +42,7 @@ class TransactionalConsumer(Protocol):
 
 
 class OwedAbort:
-    """An abort that was not answered, tried again until it is. One per producer."""
+    """An abort that was not answered, tried again until it is. A producer has one of these."""
 
     def __init__(self, runtime: Runtime, transactions: Transactions) -> None:
         self.consumer: TransactionalConsumer | None = None  # of the block that owes it

@@ -58,7 +58,7 @@ class PartitionQueue:
         """The next batch, if it may go out now. With `only_retries`: only if it may have been appended already.
 
         The first batch of a producer id goes alone: Apache Kafka takes any sequence from an id that a partition does
-        not know. Were the first one refused (the leader is not ready yet) and the second taken, the first could never
+        not know. Were the first batch refused (the leader is not ready yet) and the second taken, the first could never
         follow.
         """
         most = MOST_IN_FLIGHT if self.introduced else 1
@@ -76,7 +76,7 @@ class PartitionQueue:
         return batch
 
     def _close_gap(self) -> None:
-        """Number again what was not appended, unless something may have been: that is asked again as it is first."""
+        """Number again what was not appended, unless a batch may have been: that goes out first, again as it is."""
         if any(batch.maybe_appended for batch in self.pending):
             return
         self.gap = False
@@ -131,13 +131,13 @@ class PartitionQueue:
         return any(_before(other.sequence, batch.sequence) for other in unresolved)
 
     def was_made_anew(self, topic_id: UUID | None) -> bool:
-        """Whether this is another topic than the one that was sent to before."""
+        """Whether this is another topic than what was sent to before."""
         return topic_id is not None and self.topic_id not in (None, topic_id)
 
     def belongs_to(self, topic_id: UUID | None) -> None:
-        """Take note of the topic's id. If it is another one, nothing that was acknowledged can be missing there.
+        """Take note of the topic's id. If it is another topic now, nothing that was acknowledged can be missing there.
 
-        Sequences do not begin again: where topics are named, not numbered, the new one may have some of ours already.
+        Sequences do not begin again: where topics are named, not numbered, the new topic may have some of ours already.
         """
         if topic_id is None or topic_id == self.topic_id:
             return
@@ -170,7 +170,7 @@ class PartitionQueue:
         )
 
     def doubts(self, metadata_ms: int) -> bool:
-        """Whether the topic has to be looked at before anything is sent: something looked like a loss here."""
+        """Whether the topic has to be looked at before anything is sent: an answer looked like a loss here."""
         return self.doubted_ms is not None and metadata_ms <= self.doubted_ms
 
     def restart(self, *, same_id: bool) -> None:

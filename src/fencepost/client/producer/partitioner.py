@@ -57,7 +57,7 @@ def librdkafka_partition_for_key(key: bytes | bytearray | memoryview, partitions
 
 
 def librdkafka_partitions(keys: Sequence[bytes], partitions: int) -> npt.NDArray[np.int32]:
-    """What librdkafka's default gives each key: UNDECIDED for an empty one, which counts as none there."""
+    """What librdkafka's default gives each key: UNDECIDED for an empty key, which counts as none there."""
     chosen = [librdkafka_partition_for_key(key, partitions) if key else UNDECIDED for key in keys]
     return np.array(chosen, np.int32)
 
@@ -114,7 +114,7 @@ def partitions_for_keys(keys: Sequence[bytes], partitions: int) -> npt.NDArray[n
 def partitions_for_blob(
     blob: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64], partitions: int
 ) -> npt.NDArray[np.int32]:
-    """`partition_for_key` of keys that lie one behind the other in `blob`, each up to its entry of `ends`."""
+    """`partition_for_key` of keys that follow each other in `blob`, each up to its entry of `ends`."""
     out = np.empty(len(ends), np.int32)
     _kernel()(blob, np.ascontiguousarray(ends), partitions, out)
     return out

@@ -117,7 +117,7 @@ class ProduceAnswers:
         self._reports.finish(batch)
 
     async def _find_end(self, queue: PartitionQueue) -> None:
-        """Below which offset a duplicate is that was acknowledged without one: retention may remove it (see `loss`)."""
+        """Below which offset a duplicate is that was acknowledged without any: retention may remove it (see `loss`)."""
         partition = TopicPartition(queue.topic, queue.partition)
         while queue.acked_at_unknown_offset:
             acknowledged = queue.last_acked_sequence

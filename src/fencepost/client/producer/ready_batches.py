@@ -25,7 +25,7 @@ StartHelper = Callable[[str, Callable[[], Awaitable[None]]], None]
 
 
 class ReadyBatches:
-    """Owns the partitions' queues: all of them (`queues`), and those with something in them (`active`)."""
+    """Owns the partitions' queues: all of them (`queues`), and those with batches in them (`active`)."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """The producer's sender: one task that turns chunks into batches and batches into Produce requests.
 
 Per partition, batches go out in order, at most five at a time, the first of a producer id alone. After a retriable
-failure everything in flight of that partition comes back first; then the failed ones are sent again, one at a time,
+failure everything in flight of that partition comes back first; then what failed is sent again, one at a time,
 with their sequences. A batch whose fate is unknown when its time is up makes the producer id unusable (a gap would
 follow): it is replaced once everything else that may have been appended has its answer.
 """
@@ -63,7 +63,7 @@ IMPLICIT_ENLIST_VERSION: Final = 12  # from here on Produce adds its partition t
 
 
 class Sender:
-    """See the module's text. `producer_id` is -1 until there is one, and always without idempotence."""
+    """See the module's text. `producer_id` is -1 before the first, and always without idempotence."""
 
     def __init__(
         self, cluster: Cluster, config: ProducerConfig, accumulator: Accumulator, limits: BatchLimits | None = None
@@ -108,7 +108,7 @@ class Sender:
         self._task = self._runtime.spawn(self._run())
 
     def wake(self) -> None:
-        """There is something to do."""
+        """There is work for the task."""
         self._wake.set()
 
     @property
@@ -288,7 +288,7 @@ class Sender:
                     times.append(queue.not_before_ms)
         return max(min(times) - now_ms, 1) if times else None
 
-    # --- the producer id of an idempotent producer (a transactional one gets it from init_transactions) ---
+    # --- the producer id of an idempotent producer (a transactional producer gets it from init_transactions) ---
 
     @property
     def _idempotent(self) -> bool:

@@ -111,7 +111,7 @@ class TransactionBlock:
             self._consumer.transaction_ended(self._positions)
 
     def _forget(self) -> None:
-        """The first thing to be done when the block failed. No I/O, and cannot fail."""
+        """To be done first when the block failed. No I/O, and cannot fail."""
         if self._consumer is not None:
             self._consumer.forget_positions()
 

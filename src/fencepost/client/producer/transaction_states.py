@@ -1,4 +1,4 @@
-"""The producer's transaction states: `step` is the only way from one to another. FATAL_ERROR is terminal.
+"""The producer's transaction states: `step` is the only way from state to state. FATAL_ERROR is terminal.
 
 UNINITIALIZED    no producer id yet
 INITIALIZING     InitProducerId is on its way

@@ -3,7 +3,7 @@
 Protocol v2 (KIP-890: implicit enlistment, a new epoch after each transaction) is used where the finalized feature
 transaction.version is 2 or more, v1 (AddPartitionsToTxn, AddOffsetsToTxn) elsewhere.
 
-After an answer that may mean a timeout (47, 48, 59, 90, 120) the producer asks two things. DescribeTransactions: has
+After an answer that may mean a timeout (47, 48, 59, 90, 120) the producer asks two questions. DescribeTransactions: has
 the coordinator aborted the transaction under a newer epoch? InitProducerId(producer id, epoch), which hands out the
 next epoch: a refusal means that another producer took over, ProducerFencedError. If nobody did, and the coordinator
 has aborted: TransactionTimedOutError, abort and go on. Else what was met with first stands. (KIP-588, KIP-360.)
@@ -168,7 +168,7 @@ class Transactions:
         try:
             await self._sender.discard(_STATE_OVER, self._deadline())
             if keep_prepared:
-                # The new epoch makes the coordinator forget how the last one ended, though nobody be told of the epoch.
+                # The new epoch makes the coordinator forget how the last transaction ended, also if the answer is lost.
                 found = await self._describe()
                 if self._found is None or self._found.transaction_state not in COMMITTED_STATES:
                     self._found = found
@@ -222,7 +222,7 @@ class Transactions:
         return error_for(code, f"InitProducerId of {self._id!r}")
 
     def _start_afresh(self, producer_id: int, epoch: int) -> None:
-        """No transaction is open; go on with this identity (-1: the one we have)."""
+        """No transaction is open; go on with this identity, or with ours (-1)."""
         self._suspicious = self._commit_unanswered = self._took_effect = self._enlisted = False
         self._loss = self._ended_by_time = None
         self._added.clear()
@@ -292,7 +292,7 @@ class Transactions:
         """Raises CommitFailedError (abort, then go on) or a fatal error."""
         await self._raise_failure()
         self._advance(TxnEvent.COMMIT)
-        # Also when a commit is repeated: the one before may have been cancelled while it flushed.
+        # Also when a commit is repeated: the first try may have been cancelled while it flushed.
         await self._sender.flush()
         await self._raise_failure()
         if not self._enlisted:
@@ -574,7 +574,7 @@ class Transactions:
             self._refused(retry.TXN_OFFSET_COMMIT, code, f"offsets of group {group.group_id!r} in the transaction")
 
     async def exclusively(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Run one transactional call; a second one at the same time is refused."""
+        """Run one transactional call; a second call at the same time is refused."""
         if self._busy:
             raise UsageError("another transactional call of this producer has not finished")
         self._busy = True

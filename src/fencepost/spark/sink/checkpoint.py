@@ -75,7 +75,7 @@ def save(folder: Path, query_id: str, batch_id: int, planned: int | None) -> Sou
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A file of the checkpoint that is to say something else. `was` None: it is not there."""
+    """A file of the checkpoint whose text is to change. `was` None: it is not there."""
 
     path: Path
     was: str | None

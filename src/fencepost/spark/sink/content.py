@@ -58,7 +58,7 @@ def _column(column: pa.Array) -> Hashes:
 
 
 def _headers(column: pa.ListArray) -> Hashes:
-    """Of each row's headers in their order. A row without headers and one whose list is null are the same record."""
+    """Of each row's headers in their order. A row without headers and a row whose list is null are the same record."""
     keys, values = column.values.flatten()
     pairs = np.stack([_column(keys), _column(values)], axis=1)
     bounds = np.asarray(column.offsets).astype(np.int64) * 16
@@ -71,7 +71,7 @@ def _headers(column: pa.ListArray) -> Hashes:
 
 
 def hash_cells(blob: npt.NDArray[np.uint8], bounds: npt.NDArray[np.int64]) -> Hashes:
-    """XXH64 (seed 0) of each span of `blob`; `bounds` has one entry more than there are spans."""
+    """XXH64 (seed 0) of each span of `blob`; `bounds` has an entry more than there are spans."""
     out = np.empty(len(bounds) - 1, np.uint64)
     if len(out) and (bounds[0] < 0 or bounds[-1] > len(blob) or bool((np.diff(bounds) < 0).any())):
         raise ValueError("spans lie outside their blob")

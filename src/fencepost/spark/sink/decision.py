@@ -1,8 +1,8 @@
 """The decision record: the one durable fact that a micro-batch's transactions are to be committed.
 
 A decision is there or it is not; it has no other states. It is written by one transaction on the sink's own id S, under
-a key made of sink and query id, so that a compacted topic keeps the last decision of each query. Before a later one
-replaces it, Open has finished it, so the last one is enough.
+a key made of sink and query id, so that a compacted topic keeps the last decision of each query. Before a later
+decision replaces it, Open has finished it, so the last is enough.
 
 Value (big endian)::
 
@@ -15,7 +15,7 @@ Version 2 goes on with what the batch was::
 
 The sink's name is in every winner's transactional id, so a winner is 26 bytes and 30,000 fit in Kafka's default 1 MiB.
 Key: magic "FPK" | 1 | sink | query id. The key never changes form: compaction compares its bytes.
-A new version adds its reader to `_READERS` and keeps the older ones.
+A new version adds its reader to `_READERS` and keeps the older readers.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ NO_ROWS: Final = Content(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class SourceOffsets:
-    """Spark's offset log for a batch, each as its file's text: where the batch ends, and where the one before did."""
+    """Spark's offset log for a batch, each as its file's text: where the batch ends, and where the batch before did."""
 
     batch: str
     before: str | None
@@ -209,7 +209,7 @@ def decode_value(value: bytes) -> Decision:
     reader = _READERS.get(version)
     if reader is None:
         raise CorruptDecisionError(
-            f"a decision of version {version} was written by a newer release; this one reads up to {VERSION}"
+            f"a decision of version {version} was written by a newer release; this release reads up to {VERSION}"
         )
     body = value[_HEAD.size :]
     if crc32c.crc32c(body) != checksum:

@@ -57,7 +57,7 @@ class _Written:
             if self._last.get(key) == batch:
                 raise UsageError(
                     f"sink {sink!r} was given a second frame of batch {batch.batch_id}: a sink takes one frame of each "
-                    "batch, and would skip this one as written before; give each exactly_once() a sink.id of its own"
+                    "batch, and would skip this frame as written before; give each exactly_once() a sink.id of its own"
                 )
             self._last[key] = batch
         try:
@@ -89,7 +89,7 @@ def exactly_once(options: Mapping[str, str], *, query_id: str | None = None) -> 
     return write_batch
 
 
-# Not inside the function above: Spark Connect pickles that one with all that it names, and _written stays here.
+# Not inside the function above: Spark Connect pickles that function with all that it names, and _written stays here.
 def _write_once(options: dict[str, str], sink: str, query_id: str | None, frame: DataFrame, batch_id: int) -> None:
     batch = _Batch(query_id or _query_id(frame), _run_id(frame), batch_id)
     with _written.once(options["kafka.bootstrap.servers"], sink, batch):
@@ -104,7 +104,7 @@ def _query_id(frame: DataFrame) -> str:
 
 
 def _run_id(frame: DataFrame) -> str:
-    """Another one whenever the query is started, with whatever says so."""
+    """Another id whenever the query is started, from whatever says so."""
     from pyspark.sql.utils import is_remote
 
     session: Any = frame.sparkSession

@@ -7,7 +7,7 @@ A sink has one id of its own, S, whose owner may decide, and one for each task a
 
 Escaping leaves A-Z a-z 0-9 . _ - as they are and writes every other UTF-8 byte as %XX, so "/" can only be a separator.
 `parse` accepts exactly what the two functions here write. Never test a prefix instead: the ids of the sink "orders"
-would then seem to include those of "orders/eu" and one sink would abort what another has prepared.
+would then seem to include those of "orders/eu" and a sink would abort what another has prepared.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class TaskId:
 
 
 def sink_id(sink: str) -> str:
-    """S of the sink named `sink`. ConfigurationError for a name that cannot be one (empty, too long, not UTF-8)."""
+    """S of the sink named `sink`. ConfigurationError for a name that no sink can have (empty, too long, not UTF-8)."""
     return _PREFIX + _escape(sink)
 
 
@@ -89,7 +89,7 @@ def listing_pattern(sink: str) -> str:
 
 
 def of_location(checkpoint: str) -> str:
-    """A checkpoint's location as a sink's name: `/cp`, `/cp/`, `file:/cp` and `file:///cp` are one."""
+    """A checkpoint's location as a sink's name: `/cp`, `/cp/`, `file:/cp` and `file:///cp` are the same."""
     match = _LOCATION.fullmatch(checkpoint)
     if match is None:
         return checkpoint
@@ -105,7 +105,7 @@ def _escape(sink: str) -> str:
     except UnicodeEncodeError as error:
         raise ConfigurationError(f"sink id {sink!r} is not encodable as UTF-8") from error
     if not 1 <= len(raw) <= MAX_SINK_BYTES:
-        raise ConfigurationError(f"a sink id has 1 to {MAX_SINK_BYTES} bytes, this one has {len(raw)}")
+        raise ConfigurationError(f"a sink id has 1 to {MAX_SINK_BYTES} bytes, this id has {len(raw)}")
     return "".join(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in raw)
 
 

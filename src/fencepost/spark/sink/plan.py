@@ -159,7 +159,7 @@ def _is_task_of(sink: str, listed: Listed) -> bool:
 def write_task(opened: Opened, query_id: str, batch_id: int) -> Plan[Message]:
     """Write one task attempt's rows in a transaction of its own and leave it open.
 
-    Raises CheckpointRolledBackError for a batch below the last decided one.
+    Raises CheckpointRolledBackError for a batch below the last that was decided.
     """
     # By Open's record and not by reading again: all tasks of a batch have to come to the same answer.
     last = opened.last(query_id)
@@ -168,7 +168,7 @@ def write_task(opened: Opened, query_id: str, batch_id: int) -> Plan[Message]:
             f"Spark runs batch {batch_id} of query {query_id}, but sink {opened.sink!r} has written batch "
             f"{last.batch_id} of it. Either the checkpoint was restored from a copy or lost files, and what it plans "
             "now is not what was written under these numbers (`fencepost spark repair` puts the offsets of the last "
-            "written batch back); or another driver on the same checkpoint is ahead of this one"
+            "written batch back); or another driver on the same checkpoint is ahead of this driver"
         )
     if last is not None and batch_id == last.batch_id:
         content: Content = yield Drain()
@@ -467,7 +467,7 @@ def _complete(sink: str, claim: Pair, winners: tuple[Winner, ...]) -> Plan[bool]
         gone, ends = _judged(contradicted, (yield from _shown(contradicted)))
         lost += gone
         if gone or ends:
-            # After the look: what was shown then is not a newer run's, which may use the id of a complete one again.
+            # After the look: what was shown is not a newer run's, which may use ids of complete transactions again.
             is_used_up = yield from _still_owned(sink, claim)
         if not ends:
             break
@@ -516,7 +516,7 @@ def _judged(contradicted: dict[End, int], shown: dict[str, Listed]) -> tuple[lis
 
 
 def _still_owned(sink: str, claim: Pair) -> Plan[bool]:
-    """Returns True: the claim is used up by the question. Raises SupersededError when a newer one is there."""
+    """Returns True: the claim is used up by the question. Raises SupersededError when a newer claim is there."""
     answer: int = yield AskOwner(sink, claim)
     if answer in _SUPERSEDED:
         raise SupersededError(f"a newer run of sink {sink!r} took over; it finishes what is decided", code=answer)
@@ -527,9 +527,9 @@ def _still_owned(sink: str, claim: Pair) -> Plan[bool]:
 
 
 def _abort(ends: tuple[End, ...]) -> Plan[bool]:
-    """EndTxn(abort) for each. Gone or ended is as good as aborted. Returns whether one may be open with another pair.
+    """EndTxn(abort) for each. Gone or ended is as good as aborted. Returns whether any may be open with another pair.
 
-    Whoever goes on with such ones has to list them, and to ask whose the sink is after that: a newer run may use the
+    Whoever goes on with these has to list them, and to ask whose the sink is after that: a newer run may use the
     ids again.
     """
     if not ends:

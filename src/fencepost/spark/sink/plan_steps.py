@@ -48,11 +48,11 @@ __all__ = [
 
 
 class Level(Enum):
-    """What a broker's transactions can promise about a decided batch (design, "Two-phase commit")."""
+    """What a broker's transactions can promise about a decided batch (docs/spark.md)."""
 
     KEEP_PREPARED = "keep-prepared"  # a prepared transaction waits for ever; an attempt that died writing expires
     TWO_PHASE = "two-phase"  # a transaction waits for ever from its beginning on
-    RESUME = "resume"  # it waits for transaction.timeout.ms; a decided one can be lost, loudly
+    RESUME = "resume"  # it waits for transaction.timeout.ms; a decided transaction can be lost, loudly
 
     @property
     def rank(self) -> int:
@@ -184,7 +184,7 @@ class BrokerOffer:
 
 
 class SameBatch(Enum):
-    """When a batch that comes with a decided number is taken for the one that was decided."""
+    """When a batch that comes with a decided number is taken for the batch that was decided."""
 
     ROWS = "rows"  # its rows are the same: count and checksum
     COUNT = "count"  # it has as many rows
@@ -291,7 +291,7 @@ class HasRows:
 
 @dataclass(frozen=True, slots=True)
 class TakeId:
-    """-> str: a task id of the sink: one of its pool that is free (task_ids.py), or a new one."""
+    """-> str: a task id of the sink: from its pool if it is free (task_ids.py), or a new id."""
 
     opened: Opened
 
@@ -310,7 +310,7 @@ class BeginTask:
 
 @dataclass(frozen=True, slots=True)
 class WriteRows:
-    """-> Content: produce all rows in a transaction of the id, and flush: every one is acknowledged."""
+    """-> Content: produce all rows in a transaction of the id, and flush: every row is acknowledged."""
 
     transactional_id: str
     pair: Pair

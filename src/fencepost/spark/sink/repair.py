@@ -23,7 +23,7 @@ class WinnerState(Enum):
     EXPIRED = "expired"  # it ended so long ago that the brokers do not know how
 
 
-# By Kafka's names. While a decision is its query's last one, no other transaction uses the ids that it names.
+# By Kafka's names. While a decision is its query's last, no other transaction uses the ids that it names.
 _STATES = {
     "Ongoing": WinnerState.OPEN,
     "PrepareCommit": WinnerState.COMMITTED,
@@ -64,7 +64,7 @@ def states_of(link: SinkLink, decision: Decision) -> dict[Winner, WinnerState]:
     if last.get(decision.query_id, -1) > decision.batch_id:
         # A run that is alive has decided more: before that it has completed this, and may use the ids again.
         return dict.fromkeys(decision.winners, WinnerState.COMMITTED)
-    # One that is open with another pair was kept by somebody: whoever commits it finds the pair.
+    # A transaction that is open with another pair was kept by somebody: whoever commits it finds the pair.
     return {
         winner: _STATES.get(known.get(winner.transactional_id, ""), WinnerState.EXPIRED) for winner in decision.winners
     }

@@ -80,7 +80,7 @@ class RowSource:
 
 
 def chunks(batches: Iterable[pa.RecordBatch], most_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Few large batches out of many small ones."""
+    """Few large batches out of many small batches."""
     waiting: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:

@@ -234,7 +234,7 @@ class SinkLink:
         self._link.looked_for.add(("query", sink, query_id))
 
     def check_not_written_again(self, sink: str) -> None:
-        """Raises UnfinishedSinkError when another sink has decided what this one would still commit."""
+        """Raises UnfinishedSinkError when another sink has decided what this sink would still commit."""
         listed = self._link.io.run(self._steps.perform(plan_steps.ListTransactions(sink)))
         still_open = {txn.transactional_id for txn in listed}
         for decision in self._link.io.run(self._steps.perform(plan_steps.ReadDecisions(sink))) if still_open else ():

@@ -60,7 +60,7 @@ class SinkConfig:
 
 
 class StepRunner:
-    """One sink's hands in one process. `unique` gives 16 bytes that were never given before, to no process.
+    """The hands of a sink in a process. `unique` gives 16 bytes that were never given before, to no process.
 
     `pool`: where task ids lie between their uses.
     """

@@ -4,7 +4,7 @@ Its transactional ids are `{prefix}-{subtask}-{checkpoint}` (FLIP-319). What was
 job is restored from, or was stopped with, is to be committed; what is of later checkpoints is to be aborted.
 
 That is Flink's naming by checkpoints (TransactionNamingStrategy.INCREMENTING, the default). With POOLING the last
-number is the smallest one that was free: it says nothing of a checkpoint, only the savepoint's state knows what to
+number is the smallest that was free: it says nothing of a checkpoint, only the savepoint's state knows what to
 commit, and only Flink reads that. `doubt` says when the numbers look like that, or could; POOLED what to do then.
 """
 

@@ -1,18 +1,18 @@
-"""Which transactional ids a task may be given: those that are free again, of those that lie in a pool; or a new one.
+"""Which transactional ids a task may be given: those that are free again, of those that lie in a pool; or a new id.
 
-A coordinator remembers an id for days, so a stream must not need a new one per task. An id is free once the decision of
-a later batch was read with the claim at hand. From that follow both things that have to be true:
+A coordinator remembers an id for days, so a stream must not need a new id per task. An id is free once the decision of
+a later batch was read with the claim at hand. From that follows both that has to be true:
 
 * Every earlier use was under an older claim. A use for batch b had found batches below b decided, so a later batch's
   decision came with a newer claim, and who has read that has claimed later still. A late copy of an old task, which
   comes with what an old Open read, finds nothing free that a newer run uses.
-* No decision that an Open may yet complete names the id. A batch's decision is the only one that names ids used for it,
-  and it was complete, and replaced, before the later one could be written.
+* No decision that an Open may yet complete names the id. Only a batch's decision names ids used for the batch,
+  and it was complete, and replaced, before the later decision could be written.
 
 Whoever was busy with the earlier use (a task, a commit worker, a planner, a request on its way) has its pair; an
 InitProducerId moves the id on from that. Only InitProducerId itself names no pair, so an id is out of the pool before
 its InitProducerId is sent, and comes back when that is answered: what was never answered, or whose process was killed
-in between, is never taken again. Who takes an id names the use that he has judged: another one, meanwhile, has had it.
+in between, is never taken again. Who takes an id names the use that he has judged: after another use it is not his.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class IdPool(Protocol):
 
 
 class OwnPool:
-    """One process's."""
+    """The pool of a single process."""
 
     def __init__(self) -> None:
         self._used: dict[str, Use] = {}  # in the order of use
@@ -76,7 +76,7 @@ class TaskIds:
         self.pool = pool
 
     def take(self, opened: Opened) -> str:
-        """A free id, or a new one. It is nobody else's until `begun`."""
+        """A free id, or a new id. It is nobody else's until `begun`."""
         for transactional_id, last in self.pool.idle(opened):
             if is_free(last, opened) and self.pool.take(transactional_id, last):
                 return transactional_id

@@ -1,4 +1,4 @@
-"""What waits under another name than the one a query has now.
+"""What waits under another name than a query has now.
 
 A sink's name finds its transactions and decisions again. Under another name, or without transactions, nobody would
 finish them: their rows stay hidden, hold back every later record of their partitions, and come twice when somebody
@@ -23,7 +23,7 @@ DESCRIBED_MOST: Final = 500
 
 
 class Strays(NamedTuple):
-    """Open transactions of another sink on a topic; the oldest one's age in ms."""
+    """Open transactions of another sink on a topic; the oldest transaction's age in ms."""
 
     sink: str
     transactions: int
@@ -70,7 +70,7 @@ def begun_exactly_once(sink: str, open_count: int) -> str:
     return (
         f"delivery=at-least-once, but sink {sink!r} has {open_count} open transactions of a run that wrote exactly "
         "once: nobody would finish them, and readers of committed records would wait for them. Stop that run, then "
-        f"{resolve(sink)}, then start this one"
+        f"{resolve(sink)}, then start this query"
     )
 
 

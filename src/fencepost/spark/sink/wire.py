@@ -1,6 +1,6 @@
 """Three wire conversations the sink needs and a plain client does not offer: with an identity that is handed in.
 
-`init_once`: InitProducerId that is never repeated after its answer was lost. `produce_batch`: the one sealed batch of a
+`init_once`: InitProducerId that is never repeated after its answer was lost. `produce_batch`: the sealed batch of a
 decision, with the identity and sequence it was sealed with; its refusal is a step's answer, not an error.
 `committed_batches`: what is committed in a partition up to an offset, as it is: the client's own fetching decodes into
 columns, for which every planning process would have to load numba.
@@ -110,7 +110,7 @@ async def produce_batch(
 async def _fetch_some(
     cluster: Cluster, topic: str, partition: int, position: int, deadline_ms: int
 ) -> FetchPartitionResult:
-    """Fetch until there is something committed from `position` on. Raises OffsetOutOfRangeError, KafkaTimeoutError."""
+    """Fetch until a committed record is there from `position` on. Raises OffsetOutOfRangeError, KafkaTimeoutError."""
     what = f"read {topic}-{partition} at {position}"
     leader = Leader(topic, partition)
     ask = partial(_fetch, cluster, leader, position, deadline_ms)

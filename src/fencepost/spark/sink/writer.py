@@ -1,8 +1,8 @@
 """`df.writeStream.format("fencepost")` and `df.write.format("fencepost")`: glue between PySpark and plan.py.
 
 How PySpark calls a Python sink (observed on 4.3.0): for every micro-batch the writer is made twice, in two processes on
-the driver's host. In the planning process it is pickled into the tasks; there, once, the sink is opened. The other one
-only ever commits or aborts, knows nothing but the tasks' messages, and may be a zombie of a dead run: it never claims.
+the driver's host. In the planning process it is pickled into the tasks; there, once, the sink is opened. The other only
+ever commits or aborts, knows nothing but the tasks' messages, and may be a zombie of a dead run: it never claims.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class TaskMessage(WriterCommitMessage):
 
 
 class SinkWriter:
-    """What all doors to the sink share. Pickling it opens the sink, once; an unpickled one has been opened."""
+    """What all doors to the sink share. Pickling it opens the sink, once; an unpickled door has been opened."""
 
     def __init__(self, options: Mapping[str, str], columns: Sequence[tuple[str, str]]) -> None:
         self._options = dict(options)

@@ -37,7 +37,7 @@ def _mixed(lane: Any, value: Any) -> Any:
 
 @kernel("bytes", "int64s", "uint64s out")
 def hash_spans(blob: Any, bounds: Any, out: Any) -> None:
-    """The hash of each span of `blob`; `bounds` has one entry more than there are spans. The caller checks them."""
+    """The hash of each span of `blob`; `bounds` has an entry more than there are spans. The caller checks them."""
     for row in range(len(out)):
         at, end = bounds[row], bounds[row + 1]
         length = end - at

@@ -49,7 +49,7 @@ class Behind(NamedTuple):
 
 
 def behind_latest(progress: Any) -> list[Behind]:
-    """One for each fencepost source of the query. `progress`: `query.lastProgress`, or one a listener was given.
+    """For each fencepost source of the query. `progress`: `query.lastProgress`, or what a listener was given.
 
     Transaction markers count as offsets, so a source that has read everything may be a few behind. Raises UsageError
     for what is not a progress.

@@ -91,7 +91,7 @@ def high_watermarks(offsets: Mapping[str, Mapping[str, int]]) -> Offsets:
 
 
 def made_again(before: Mapping[str, str], after: Mapping[str, str]) -> set[str]:
-    """The topics whose id is another one than before."""
+    """The topics whose id is another than before."""
     return {topic for topic, topic_id in before.items() if after.get(topic, topic_id) != topic_id}
 
 

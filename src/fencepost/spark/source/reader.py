@@ -121,7 +121,7 @@ class _Source:
         return found
 
     def _report_made_again(self, before: Mapping[str, str], after: Mapping[str, str]) -> set[str]:
-        """The topics that are others than before, each a loss: what was not read of the old one is gone."""
+        """The topics that are others than before, each a loss: what was not read of the old topic is gone."""
         topics = ranges.made_again(before, after)
         for name in sorted(topics):
             self._report_loss(f"topic {name} was deleted and made again: what was not read of it is gone", name)
@@ -156,7 +156,7 @@ class _Source:
         return (self._found(wanted, committed=True) if self._options.committed else high), high
 
     def _tell_what_is_old(self, ends: Offsets, high: Offsets) -> None:
-        """Where reading ends for good: warn of what is hidden from it by a transaction that is not a young one."""
+        """Where reading ends for good: warn of what is hidden from it by a transaction that is not young."""
         above = ((partition, at, high.get(partition, at)) for partition, at in sorted(ends.items()))
         held = [StandsStill(partition, at, end - at, 0) for partition, at, end in above if end > at]
         for still, holder in self._holders(held, logging.INFO).items():
@@ -262,7 +262,7 @@ class _Source:
         self._check_topic(wanted)  # the same before and after: the same in between
 
     def _check_topic(self, wanted: Range) -> None:
-        """Report a loss unless the topic is the one that the range is of."""
+        """Report a loss unless the topic is still that of the range."""
         cluster = self._link().admin.cluster
         deadline_ms = cluster.runtime.now_ms() + self._options.poll_timeout_ms
         found = self._link().io.run(cluster.topic(wanted.topic, deadline_ms)).topic_id
@@ -406,7 +406,7 @@ class StreamReader(_Source, DataSourceStreamReader, SupportsAvailableNow):
         """The same offsets give the same split, also after a restart (while the options stay)."""
         begin, stop = ranges.from_json(start), ranges.from_json(end)
         planned = ranges.topic_ids(end)
-        # Planned under another id than the one before: the new topic is read from its beginning.
+        # Planned under another id than before: the new topic is read from its beginning.
         fresh = self._report_made_again(ranges.topic_ids(start), planned)
         # Planned under another id than there is now: nothing of it can be read any more.
         self._describe({partition.topic for partition in stop} if planned else ())

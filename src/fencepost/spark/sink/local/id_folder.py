@@ -2,11 +2,11 @@
 
 Spark ends workers that are idle for a minute, kills them with their tasks, or starts one for each task: ids that stayed
 with them would pile up at the coordinator. Each id that lies there is an empty file, whose name is the id and its last
-use. To take it is to remove that file, which one process can, and only while the use is that one; a process that is
+use. To take it is to remove that file, which one process can, and only while its last use is that; a process that is
 killed in between has taken the id along, and nobody has it. Nothing is written that could be torn or damaged.
 
 Files that came back after a loss of power, or with a copy of a folder, would be a second hand on an id. So the folder
-is one that no process finds again once its executor has ended: place.py.
+is a place that no process finds again once its executor has ended: place.py.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NAME: Final = re.compile(r"([0-9a-f]{32})-(\d+)-(\d+)-(\d+)-([0-9a-f]{32})", re
 class IdFolder:
     """An IdPool. `cluster` and `decision_topic`: whose decisions the uses are compared with.
 
-    Where Spark names no folder, or it cannot be used, ids stay with this process: a new worker makes new ones.
+    Where Spark names no folder, or it cannot be used, ids stay with this process: a new worker makes new ids.
     """
 
     def __init__(self, environment: Mapping[str, str], cluster: str, decision_topic: str) -> None:
