@@ -198,6 +198,17 @@ def test_a_share_group_commits_no_offsets_and_takes_no_consumers(broker: Broker)
             consumer.poll(2_000)
 
 
+def test_nothing_is_kept_for_a_group_that_nobody_joined(broker: Broker) -> None:
+    produce(broker, "a")
+    with Member(broker, "m") as member, RawClient(broker.bootstrap_servers) as client:
+        partition = FetchTopic(topic_id=member.topic_id, partitions=[FetchPartition(partition_index=0)])
+        request = ShareFetchRequest(group_id="nobody", member_id="m", max_records=1, max_wait_ms=0, topics=[partition])
+        (topic,) = client.call(request, 2).responses
+        assert topic.partitions[0].error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        asked = DescribeShareGroupOffsetsRequestGroup(group_id="nobody", topics=None)
+        assert client.call(DescribeShareGroupOffsetsRequest(groups=[asked]), 1).groups[0].topics == []
+
+
 def test_a_deleted_topic_is_forgotten(broker: Broker) -> None:
     produce(broker, "a")
     with Member(broker, "m") as member, RawClient(broker.bootstrap_servers) as client:

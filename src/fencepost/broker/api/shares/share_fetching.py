@@ -136,6 +136,8 @@ class ParkedShareFetch:
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         if partition is None:
             return code
+        if core.groups.coordinator.share_group(self._group_id) is None:
+            return ErrorCode.GROUP_ID_NOT_FOUND  # nothing is kept for names that nobody joined under
         log = open_log(partition, core.metrics)
         if log is None:
             return ErrorCode.KAFKA_STORAGE_ERROR
