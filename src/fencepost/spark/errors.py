@@ -1,19 +1,5 @@
-"""What can go wrong in the sink beyond `fencepost.errors`.
-
-    ApplicationRecoverableError
-    |-- SupersededError          a newer run of the sink took over; nothing was touched, a restart heals
-    |-- BatchTimedOutError       the batch took longer than its transactions may; it was aborted, a restart repeats it
-    |   `-- TaskTimedOutError      and a task noticed it while it was writing
-    |-- DecisionRefusedError     the decision was refused; nothing was touched, a restart heals
-    `-- DecisionUnknownError     no answer says whether the decision took effect; a restart finds out
-    FatalError
-    |-- CorruptDecisionError     a decision record cannot be read
-    |-- SinkContradictionError   what Spark or the broker says cannot be true by the protocol
-    |-- CheckpointRolledBackError  Spark's checkpoint is older than what was written
-    |-- BatchChangedError        a batch that was written comes again with other rows
-    `-- ConfigurationError
-        |-- LevelUnavailableError  the brokers do not offer the guarantee level that was required
-        `-- UnfinishedSinkError    what was begun exactly once under another name, or before, is not finished
+"""What can go wrong in the sink beyond `fencepost.errors`, whose bases say what to do: a restart heals an
+ApplicationRecoverableError, a FatalError needs a person (docs/spark.md, "When something is wrong").
 
 `PreparedTransactionLostError` (fencepost.errors) tells of a loss: a decided transaction is not there any more.
 """
@@ -81,7 +67,7 @@ class TaskTimedOutError(BatchTimedOutError):
 
 
 class DecisionRefusedError(ApplicationRecoverableError):
-    """The broker refused the decision (the claim's transaction timed out, say). The batch is not decided."""
+    """The broker refused the decision (a timeout, say). The batch is not decided, nothing was aborted."""
 
 
 class DecisionUnknownError(ApplicationRecoverableError):

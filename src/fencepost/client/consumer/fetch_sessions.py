@@ -4,8 +4,8 @@ FULL         the next request names every partition; the broker may open a sessi
 INCREMENTAL  the broker keeps the list; requests carry what is new, changed or gone
 CLOSED       nothing more will be asked
 
-A broker without room for sessions answers with session id 0: every request is then full. When it has forgotten
-the session (70), lost count (71) or cannot match topic ids (106), the next request is full again.
+A broker without room for sessions answers with session id 0. Then, and when it has forgotten the session (70), lost
+count (71) or cannot match topic ids (106), the next request is full.
 """
 
 from __future__ import annotations

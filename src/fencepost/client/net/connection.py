@@ -180,7 +180,7 @@ class Connection:
         """Send a request body; return the body of the reply (empty when `answered` is False: acks=0).
 
         `timeout_ms` is the caller's patience: after it KafkaTimeoutError, the connection lives. `server_ms` is how
-        long the broker may hold the request by design (long poll, join) beyond the connection's request timeout, after
+        long the broker may hold the request on purpose (long poll, join) beyond the connection's request timeout, after
         which the connection is closed. `ahead`: not held back (logging in). Raises DisconnectedError; `sent` says
         whether the request had been written.
         """

@@ -1,8 +1,7 @@
 """The decision record: the one durable fact that a micro-batch's transactions are to be committed.
 
-A decision is there or it is not; it has no other states. It is written by one transaction on the sink's own id S, under
-a key made of sink and query id, so that a compacted topic keeps the last decision of each query. Before a later
-decision replaces it, Open has finished it, so the last is enough.
+It is written by one transaction on the sink's own id S, under a key made of sink and query id: a compacted topic keeps
+the last decision of each query. That is enough: Open has finished it before a later decision replaces it.
 
 Value (big endian)::
 

@@ -3,10 +3,8 @@
     query = frame.writeStream.foreachBatch(exactly_once(
         {"kafka.bootstrap.servers": "localhost:9092", "topic": "out", "sink.id": "out"})).start()
 
-It runs in the driver's own Python process, which opens, decides and completes; the tasks write. Spark replays a batch
-with the same number after a failure, and what was decided is then skipped, as with format("fencepost").
-
-A batch is known by its query and number, so one sink takes one frame of it. Each further frame needs a sink of its own.
+It runs in the driver's own Python process, which opens, decides and completes; the tasks write. A batch is known by its
+query and number: when Spark replays it, it is skipped if it was decided, and a sink takes only one frame of it.
 """
 
 from __future__ import annotations

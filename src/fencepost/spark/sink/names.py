@@ -5,9 +5,8 @@ A sink has one id of its own, S, whose owner may decide, and one for each task a
     fencepost-sink/<escaped sink id>                  S
     fencepost-sink/<escaped sink id>/<32 hex digits>  a task's
 
-Escaping leaves A-Z a-z 0-9 . _ - as they are and writes every other UTF-8 byte as %XX, so "/" can only be a separator.
-`parse` accepts exactly what the two functions here write. Never test a prefix instead: the ids of the sink "orders"
-would then seem to include those of "orders/eu" and a sink would abort what another has prepared.
+Escaping leaves A-Z a-z 0-9 . _ - as they are and writes every other UTF-8 byte as %XX. Never test a prefix instead of
+using `parse`: the ids of the sink "orders" would seem to include those of "orders/eu", and be aborted with them.
 """
 
 from __future__ import annotations

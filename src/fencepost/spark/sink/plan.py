@@ -1,7 +1,7 @@
 """The sink's protocol, pure: steps out, observations in. It knows neither Spark nor a client nor a clock.
 
-Each function here is a generator. It yields a step, is sent what the step's docstring promises, and returns its result
-or raises. Whoever runs it (runner.py with a real client, a simulated world in the tests) does the steps in order.
+Each function here is a generator: it yields a step and is sent what the step's docstring promises. runner.py runs it
+with a real client, the tests with a simulated world.
 
 S is the sink's own transactional id; a *claim* is the pair that one InitProducerId(S) returned. The order of the steps
 was model-checked and each has its reason; tests/unit/spark/test_plan_model.py plants the known mistakes and finds them.
@@ -348,7 +348,7 @@ def _end_strays(sink: str, claim: Pair, winners: tuple[Winner, ...]) -> Plan[Non
             return
         # Listed before this question: were a newer run's among them, it would own the sink.
         answer: int = yield AskOwner(sink, claim)
-        if answer != _OTHER_WAY:  # the claim's own decision is not the last thing that happened to S
+        if answer != _OTHER_WAY:  # the claim's own decision is not the last that happened to S
             return
         if not (yield from _abort(strays)):
             return

@@ -3,9 +3,8 @@
 Its transactional ids are `{prefix}-{subtask}-{checkpoint}` (FLIP-319). What was prepared up to the checkpoint that the
 job is restored from, or was stopped with, is to be committed; what is of later checkpoints is to be aborted.
 
-That is Flink's naming by checkpoints (TransactionNamingStrategy.INCREMENTING, the default). With POOLING the last
-number is the smallest that was free: it says nothing of a checkpoint, only the savepoint's state knows what to
-commit, and only Flink reads that. `doubt` says when the numbers look like that, or could; POOLED what to do then.
+That is TransactionNamingStrategy.INCREMENTING, Flink's default. With POOLING the last number is the smallest that was
+free, and only the savepoint's state, which only Flink reads, knows what to commit: see `doubt` and POOLED.
 """
 
 from __future__ import annotations

@@ -76,8 +76,8 @@ def write(driver: BrokerDriver, pair: tuple[int, int], version: int, sequence: i
 
 
 # (InitProducerId, AddPartitionsToTxn or None, Produce, EndTxn) versions of a client, and what it is answered after its
-# transaction has timed out: (AddPartitions, Produce and its log start offset, EndTxn commit, EndTxn abort). The table
-# of the design: generations A (Java before 2.5), B (Java 2.5), L (librdkafka), C (Java 2.7-3.9), D (Java 4, KIP-890).
+# transaction has timed out: (AddPartitions, Produce and its log start offset, EndTxn commit, EndTxn abort). The
+# generations: A (Java before 2.5), B (Java 2.5), L (librdkafka), C (Java 2.7-3.9), D (Java 4, KIP-890).
 GENERATIONS = {
     "A": ((1, 1, 6, 1), (47, (47, -1), 47, 47)),
     "B": ((3, 1, 8, 1), (59, (120, -1), 59, 0)),
