@@ -89,7 +89,7 @@ Decision = Use | Wrap | Install | Refuse
 def decide(candidates: Sequence[Candidate], *, may_install: bool) -> Decision:
     """Take the first candidate that Spark runs on as it is, else the first that it runs on without the vector module.
 
-    `candidates` are in order of preference. Without any: install one when that is allowed, or say what is missing.
+    `candidates` are in order of preference. Without any: install Java when that is allowed, or say what is missing.
     """
     good = [found for found in candidates if found.version is not None and found.version >= MINIMUM_VERSION]
     complete = [found for found in good if found.has_vector_module]

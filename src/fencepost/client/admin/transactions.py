@@ -444,8 +444,8 @@ class AdminTransactions(AdminBase):
     async def fences_by_group(self, *, api_timeout_ms: int | None = None) -> bool:
         """Whether one transactional producer per thread is safe here (KIP-447): offsets are fenced by the generation.
 
-        Every broker must check members (TxnOffsetCommit v3) and hold back pending offsets (OffsetFetch v7); where one
-        cannot, each input partition needs a producer of its own.
+        Every broker must check members (TxnOffsetCommit v3) and hold back pending offsets (OffsetFetch v7); where
+        a broker cannot, each input partition needs a producer of its own.
         """
         deadline_ms = self._deadline(api_timeout_ms)
         await self.cluster.refresh([], deadline_ms)

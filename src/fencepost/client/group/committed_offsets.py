@@ -65,8 +65,9 @@ async def fetch_committed(
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     """The committed offsets (None: all of the group). Partitions without an offset are left out. Raises KafkaError.
 
-    A broker tells of each partition that it is asked for, with offset -1 where nothing was committed: one that leaves
-    some out has not answered, and to take that for "nothing" would begin them anew. That raises ProtocolError.
+    A broker tells of each partition that it is asked for, with offset -1 where nothing was committed: a broker
+    that leaves some out has not answered, and to take that for "nothing" would begin them anew. That raises
+    ProtocolError.
     """
     if partitions is not None and not partitions:
         return {}

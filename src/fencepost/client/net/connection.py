@@ -56,7 +56,7 @@ class _Pending:
 
 
 class Connection:
-    """A negotiated connection. Make one with `Connection.connect`."""
+    """A negotiated connection, made by `Connection.connect`."""
 
     def __init__(self, runtime: Runtime, stream: Stream, config: CommonConfig, login: Login | None, name: str) -> None:
         self.name = name

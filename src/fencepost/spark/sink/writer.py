@@ -58,7 +58,7 @@ _ENDED: Final = frozenset(
         ErrorCode.TRANSACTION_ABORTABLE,
     }
 )
-BATCH_QUERY: Final = "batch"  # batch writes of a sink are one query whose batches count on
+BATCH_QUERY: Final = "batch"  # the query that all batch writes of a sink belong to; its batches count on
 
 
 @dataclass

@@ -47,7 +47,7 @@ READ: Final[tuple[str, ...]] = (
     "kafka.group.id",
 )
 WITHOUT_EFFECT: Final[Mapping[str, str]] = {
-    "groupIdPrefix": "no consumer group is joined; kafka.group.id names the one that commitOffsets tells",
+    "groupIdPrefix": "no consumer group is joined; kafka.group.id names the group that commitOffsets tells",
 }
 _OTHERS: Final = frozenset({"path", "checkpointlocation"})  # Spark hands these to every source
 _FETCH_BYTES: Final = 8 * 1024 * 1024
