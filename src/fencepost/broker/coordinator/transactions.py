@@ -207,8 +207,13 @@ class Transactions:
         return (owner is None and bool(self._doubts)) or has_gap(partition.log, first_offset)
 
     def _settle_again(self, partition: Partition, now_ms: int) -> None:
-        if partition.opened is not None:
+        if partition.opened is None:
+            return
+        try:
             self.settle(now_ms, partition)
+        except OSError as error:
+            _log.error("%s: it will be tried again: %s", partition.directory, error)
+            self._runtime.again(now_ms, partial(self._settle_again, partition))
 
     @staticmethod
     def _is_open(current: Transaction | None, pair: ProducerPair, name: TopicPartition) -> bool:

@@ -52,8 +52,9 @@ class Durability:
 
     def when_durable(self, now_ms: int, action: Callable[[int], None]) -> None:
         """Call `action(now_ms)` when all that has been appended so far is durable or never will be, at once where
-        nothing is to be waited for."""
-        if not self._waits or self._synced == self._appended:
+        nothing is to be waited for. Who waits already comes first: an action that waits again for what another one is
+        about to do would else come before it, again and again."""
+        if not self._waits or (self._synced == self._appended and not self._waiting):
             action(now_ms)
         else:
             self._waiting.append((self._appended, action))

@@ -63,7 +63,7 @@ def _begin(call: Call, request: ProduceRequest, now_ms: int, *, may_wait: bool) 
         refusals, concurrent = _enlist(call, now_ms, request, rest)
         if concurrent and may_wait and not placed:
             again = partial(_begin, call, request, may_wait=False)
-            when_markers_are_written(call, now_ms, request.transactional_id or "", again)
+            when_markers_are_written(call, now_ms, request, request.transactional_id or "", again)
             return None
         until_ms = call.core.steady_ms() + TURN_MS
         for place in rest:

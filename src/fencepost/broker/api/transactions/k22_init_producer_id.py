@@ -61,7 +61,7 @@ def _handle(call: Call, now_ms: int, request: InitProducerIdRequest) -> InitProd
         )
         return reply.error_code, lambda _: call.reply(response)
 
-    decide_and_reply(call, now_ms, transactional_id or "", decide)
+    decide_and_reply(call, now_ms, request, transactional_id or "", decide)
     return None
 
 

@@ -62,7 +62,7 @@ def _add_one(call: Call, now_ms: int, request: AddPartitionsToTxnRequest) -> Non
         code = errors if isinstance(errors, int) else ErrorCode.NONE
         return code, lambda _: call.reply(response)
 
-    decide_and_reply(call, now_ms, transaction.transactional_id, decide)
+    decide_and_reply(call, now_ms, request, transaction.transactional_id, decide)
 
 
 def _errors(call: Call, now_ms: int, transaction: AddPartitionsToTxnTransaction) -> Errors | int:

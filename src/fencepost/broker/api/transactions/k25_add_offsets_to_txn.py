@@ -31,7 +31,7 @@ def _handle(call: Call, now_ms: int, request: AddOffsetsToTxnRequest) -> None:
         code = result.reply.error_code
         return code, lambda _: call.reply(AddOffsetsToTxnResponse(error_code=code))
 
-    decide_and_reply(call, now_ms, request.transactional_id, decide)
+    decide_and_reply(call, now_ms, request, request.transactional_id, decide)
 
 
 HANDLER = Handler(_handle)

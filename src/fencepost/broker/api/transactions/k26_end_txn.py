@@ -31,7 +31,7 @@ def _handle(call: Call, now_ms: int, request: EndTxnRequest) -> None:
         reply = result.reply
         if reply.error_code == ErrorCode.CONCURRENT_TRANSACTIONS and may_wait and not result.records:
             again = partial(attempt, may_wait=False)
-            when_markers_are_written(call, now_ms, request.transactional_id, again)
+            when_markers_are_written(call, now_ms, request, request.transactional_id, again)
             return
         note_refusal(call.core.metrics, "end_txn", reply.error_code, request.transactional_id)
         response = EndTxnResponse(

@@ -61,7 +61,7 @@ def _attempt(
     verdict = enlisted.reply
     if verdict.error_code == ErrorCode.CONCURRENT_TRANSACTIONS and may_wait:
         again = partial(_attempt, call, request, missing, may_wait=False)
-        when_markers_are_written(call, now_ms, request.transactional_id, again)
+        when_markers_are_written(call, now_ms, request, request.transactional_id, again)
         return
     core.transactions.apply(now_ms, enlisted)
     note_refusal(core.metrics, "txn_offset_commit", verdict.error_code, request.transactional_id)

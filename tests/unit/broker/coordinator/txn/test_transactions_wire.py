@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from fencepost.protocol.codes import ErrorCode
@@ -354,3 +356,56 @@ def test_a_group_without_a_name_is_a_group_to_the_transaction(driver: BrokerDriv
     pair = init(driver)
     request = AddOffsetsToTxnRequest(transactional_id=ID, producer_id=pair[0], producer_epoch=pair[1], group_id="")
     assert driver.ask(request, 3).error_code == ErrorCode.NONE  # as Apache Kafka answers; TxnOffsetCommit refuses it
+
+
+def test_what_the_disk_refuses_a_waiting_request_does_not_undo_the_completion_that_it_waits_for(
+    driver: BrokerDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = init(driver, timeout_ms=60_000)
+    write(driver, pair, 12)
+    driver.auto_sync = False
+    ended = send_end(driver, pair, 5)
+    driver.sync()  # the decision; the marker is appended now
+    answer = driver.answer(ended)
+    following = (answer.producer_id, answer.producer_epoch)
+    waiting = send_write(driver, following, 12)
+    to_disk = driver.disk.write
+
+    def second_time(node: Any, position: int, data: bytes, path: str) -> None:
+        to_disk(node, position, data, path)
+        if path.startswith("__transaction_state") and path.endswith(".log"):
+            driver.disk.fail_next_write(within="__transaction_state")
+
+    monkeypatch.setattr(driver.disk, "write", second_time)
+    driver.auto_sync = True
+    driver.sync()  # the marker: its completion is written, and the next transaction's beginning is not
+    monkeypatch.undo()
+    assert driver.answer(waiting).partitions[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    driver.pass_time(2500)
+    assert write(driver, following, 12).error_code == ErrorCode.NONE
+    listed = driver.ask(ListTransactionsRequest(), 0).transaction_states
+    assert [entry.transaction_state for entry in listed] == ["Ongoing"]
+
+
+def test_who_waits_for_a_marker_leaves_the_marker_before_him(driver: BrokerDriver) -> None:
+    """A group's position is asked for while another transaction's marker is written, and then its own one is."""
+    pair = init(driver, timeout_ms=60_000)
+    send_offset(driver, pair)
+    other = driver.ask(InitProducerIdRequest(transactional_id="other", transaction_timeout_ms=60_000), 4)
+    records = batch(producer_id=other.producer_id, epoch=other.producer_epoch, sequence=0, transactional=True)
+    assert driver.ask(produce("t", records, transactional_id="other"), 12).partitions[0].error_code == ErrorCode.NONE
+    driver.auto_sync = False
+    end = EndTxnRequest(
+        transactional_id="other", producer_id=other.producer_id, producer_epoch=other.producer_epoch, committed=True
+    )
+    driver.send(end, 5)
+    send_end(driver, pair, 5)
+    driver.sync()  # the other's decision: its marker is under way
+    driver.send(produce("t", batch(), partition=1), 12, 2)  # so that the question waits for one sync more
+    topics = [OffsetFetchRequestTopic(name="t", partition_indexes=[0])]
+    asked = driver.send(OffsetFetchRequest(group_id="g", topics=topics, require_stable=True), 7)
+    assert driver.answer(asked) is None
+    while driver.syncs:
+        driver.sync()
+    partition = driver.answer(asked).topics[0].partitions[0]
+    assert (partition.error_code, partition.committed_offset) == (ErrorCode.NONE, 7)
