@@ -177,7 +177,7 @@ def test_settings_of_kafka_that_cannot_matter_are_taken_with_a_word(caplog: pyte
     [
         ("log.dirs", "--data-dir"),
         ("ssl.keystore.location", "no TLS"),
-        ("client.quota.callback.class", "no quotas"),
+        ("client.quota.callback.class", "no Java class"),
         ("remote.log.storage.system.enable", "no tiered storage"),
         ("listener.name.client.ssl.keystore.location", "no TLS"),
         ("config.providers", "as they are written"),
