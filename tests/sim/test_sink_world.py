@@ -100,12 +100,12 @@ def test_the_output_is_the_input_when_checkpoints_lose_batches_and_are_repaired(
 
 @pytest.mark.parametrize("level", [Level.KEEP_PREPARED, Level.RESUME])
 def test_a_batch_that_took_longer_than_its_transactions_may_is_repeated(level: Level) -> None:
-    ends: set[str] = set()
-    for seed in range(3, 9):
+    for seed in range(3, 40):
         report = run_sink_world(seed, rows=ROWS, faults=storm(level, transaction_timeout_ms=3_000))
         check_whole(report)
-        ends |= report.ends.keys()
-    assert "BatchTimedOutError" in ends
+        if "BatchTimedOutError" in report.ends:
+            return
+    pytest.fail("no batch took that long")
 
 
 def test_a_decided_transaction_that_timed_out_is_lost_aloud() -> None:
@@ -114,10 +114,12 @@ def test_a_decided_transaction_that_timed_out_is_lost_aloud() -> None:
     commits_do_not_look(patches)  # so that it happens often enough
     lost = 0
     try:
-        for seed in range(1, 13):
+        for seed in range(1, 80):
             report = run_sink_world(seed, rows=ROWS, faults=storm(Level.RESUME, transaction_timeout_ms=3_000))
             assert report.anomalies == []
             lost += bool(report.history.lost)
+            if lost:
+                break
     finally:
         patches.undo()
     assert lost > 0

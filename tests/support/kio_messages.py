@@ -156,6 +156,10 @@ def one_value(kind: str, element: Any, our_element: Any, numbers: random.Random,
         case "datetime_i64":
             plain = numbers.randrange(2**42)
             return EPOCH + datetime.timedelta(milliseconds=plain), plain
+        case "float64":
+            plain = numbers.choice((0.0, 1.5, -1e300, numbers.random()))
+        case "uint16":
+            plain = numbers.choice((0, 1, 2**15, 2**16 - 1, numbers.getrandbits(16)))
         case _:
             plain = integer(BITS[kind], numbers)
     return plain, plain

@@ -7,6 +7,7 @@ and the same seed gives the same order of everything.
 from __future__ import annotations
 
 import heapq
+import inspect
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Generic, TypeVar
 
@@ -114,8 +115,11 @@ class SimTask:
                 self.error = error
 
     def _deliver_cancellation(self) -> None:
-        """Go on, unless the cancellation was thrown by a resumption that came first."""
-        if self._cancelled:
+        """Go on, unless the cancellation was thrown by a resumption that came first. What has not begun is cancelled at
+        its first suspension: whoever waits for it could not be told otherwise."""
+        if self._cancelled and inspect.getcoroutinestate(self._coroutine) == inspect.CORO_CREATED:
+            self._cancelled, self._cancel_at = False, 1
+        elif self._cancelled:
             self._step()
 
     def _step(self) -> None:

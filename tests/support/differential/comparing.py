@@ -26,6 +26,10 @@ LEFT_OUT = frozenset(
         17, 36,  # SASL is not spoken on these listeners; tests/conformance/test_client_security.py
         14,  # SyncGroup of a follower waits for the leader, on the connection that all share
         27,  # WriteTxnMarkers writes over what the coordinator thinks; tests/conformance/test_transactions_admin.py
+        64,  # UnregisterBroker: the one node would be gone for all later tests; tests/conformance/test_one_node.py
+        38, 39, 40, 41, 45, 46, 55, 74,  # tests/conformance/test_one_node.py
+        48, 49, 50, 51,  # tests/conformance/test_client_quotas.py, test_scram.py
+        76, 77, 78, 79, 90, 91, 92,  # need members and sessions; tests/conformance/test_java_shares.py
     }
 )  # fmt: skip
 TRANSACTIONAL = (22, 22, 24, 25, 26, 26, 28, PRODUCE, PRODUCE, PRODUCE, PRODUCE, FETCH, FETCH, 65, 61)

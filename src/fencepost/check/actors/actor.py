@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Coroutine
 from contextlib import nullcontext
 from random import Random
@@ -199,7 +200,11 @@ async def cut_short(process: Process, work: Coroutine[Any, Any, T], arrange: Cal
 
     task = process.clock.spawn(run())
     arrange(task)
-    return await ended
+    try:
+        return await ended
+    finally:
+        if inspect.getcoroutinestate(work) == inspect.CORO_CREATED:  # the process died before the work began
+            work.close()
 
 
 def producer_in(process: Process, config: ProducerConfig) -> ProducerCore:

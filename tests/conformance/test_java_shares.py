@@ -13,7 +13,7 @@ from tests.support.brokers import BrokerUnderTest
 
 pytestmark = pytest.mark.java
 
-SOURCE = Path(__file__).with_name("java_shares") / "Shares.java"
+SOURCE = Path(__file__).parent.parent / "compat" / "java_shares" / "Shares.java"
 EXPECTED = {
     "implicit": str(dict.fromkeys(range(20), 1)),
     "first-deliveries": "true",
