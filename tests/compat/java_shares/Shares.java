@@ -118,7 +118,7 @@ public class Shares {
         topic(named("explicit"), 1);
         configure(named("explicit"), "share.auto.offset.reset", "earliest");
         produce(named("explicit"), 0, 6);
-        try (KafkaShareConsumer<String, String> consumer = consumer(named("explicit"), named("explicit"), "share.acknowledgement.mode", named("explicit"))) {
+        try (KafkaShareConsumer<String, String> consumer = consumer(named("explicit"), named("explicit"), "share.acknowledgement.mode", "explicit")) {
             for (ConsumerRecord<String, String> record : poll(consumer, 6)) {
                 int number = Integer.parseInt(record.value().substring(1));
                 AcknowledgeType[] types = {AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT};
@@ -140,7 +140,7 @@ public class Shares {
         configure(named("exhausted"), "share.auto.offset.reset", "earliest");
         produce(named("exhausted"), 0, 1);
         int deliveries = 0;
-        try (KafkaShareConsumer<String, String> consumer = consumer(named("exhausted"), named("exhausted"), "share.acknowledgement.mode", named("explicit"))) {
+        try (KafkaShareConsumer<String, String> consumer = consumer(named("exhausted"), named("exhausted"), "share.acknowledgement.mode", "explicit")) {
             while (true) {
                 int count = 0;
                 long end = System.currentTimeMillis() + (deliveries == 0 ? 20_000 : 3_000);
@@ -188,7 +188,7 @@ public class Shares {
         topic(named("abandoned"), 1);
         configure(named("abandoned"), "share.auto.offset.reset", "earliest");
         produce(named("abandoned"), 0, 4);
-        KafkaShareConsumer<String, String> first = consumer(named("abandoned"), named("abandoned"), "share.acknowledgement.mode", named("explicit"));
+        KafkaShareConsumer<String, String> first = consumer(named("abandoned"), named("abandoned"), "share.acknowledgement.mode", "explicit");
         say("taken", values(poll(first, 4)));
         first.close();
         try (KafkaShareConsumer<String, String> second = consumer(named("abandoned"), named("abandoned"))) {
