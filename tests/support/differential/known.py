@@ -25,6 +25,13 @@ def an_old_end_after_a_new_one(difference: Difference) -> bool:
     return asked.api_key == END_TXN and asked.version < 5 and _code(difference.ours) == 48
 
 
+def an_end_in_no_epoch(difference: Difference) -> bool:
+    """EndTxn with epoch -1 is fenced; Kafka takes it for the repetition of an end in the epoch before 0."""
+    asked = difference.question
+    named = getattr(asked.request, "producer_epoch", None)
+    return asked.api_key == END_TXN and named == -1 and _code(difference.ours) == 90 and _code(difference.kafka) == 48
+
+
 def a_gap_in_a_transaction(difference: Difference) -> bool:
     """45 inside a transaction comes without a log start offset."""
     return difference.question.api_key == PRODUCE and all(
@@ -58,6 +65,7 @@ def _code(answer: Any) -> Any:
 KNOWN: tuple[Callable[[Difference], bool], ...] = (
     kafka_stumbles,
     an_old_end_after_a_new_one,
+    an_end_in_no_epoch,
     a_gap_in_a_transaction,
     a_stale_pair_aborts_nothing,
     a_group_of_pending_offsets,
