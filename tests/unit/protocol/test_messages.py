@@ -100,6 +100,18 @@ def test_a_message_cut_short_anywhere_is_malformed() -> None:
     assert cuts > 10_000
 
 
+def room_taken(api_key: int, version: int, side: Side, body: bytes) -> tuple[int, bool]:
+    """Bytes at the peak of decoding `body`, and whether it was refused."""
+    before, _ = tracemalloc.get_traced_memory()
+    tracemalloc.reset_peak()
+    try:
+        decoded(api_key, version, side, body)
+        refused = False
+    except MalformedMessage:
+        refused = True
+    return tracemalloc.get_traced_memory()[1] - before, refused
+
+
 @pytest.mark.parametrize("claim", [b"\xff\xff\xff\xff\x0f", b"\x7f\xff\xff\xff"])
 def test_no_claimed_length_makes_room_for_more_than_there_is(claim: bytes) -> None:
     """A length that lies, at every place of every message: refused, or read as something small."""
@@ -111,14 +123,12 @@ def test_no_claimed_length_makes_room_for_more_than_there_is(claim: bytes) -> No
             _, message = kio_messages.pair(theirs, ours, numbers_for(api_key, version, side), most=1)
             body = encoded(message, version, side)[:120]
             for place in range(len(body)):
-                before, _ = tracemalloc.get_traced_memory()
-                tracemalloc.reset_peak()
-                try:
-                    decoded(api_key, version, side, body[:place] + claim + body[place + len(claim) :])
-                except MalformedMessage:
-                    refused += 1
-                _, peak = tracemalloc.get_traced_memory()
-                assert peak - before < 200_000, (api_key, version, side, place)
+                lying = body[:place] + claim + body[place + len(claim) :]
+                taken, was_refused = room_taken(api_key, version, side, lying)
+                if taken >= 200_000:  # a thread that another test left may have: what the decoder takes, it takes again
+                    taken, _ = room_taken(api_key, version, side, lying)
+                assert taken < 200_000, (api_key, version, side, place)
+                refused += was_refused
     finally:
         tracemalloc.stop()
     assert refused > 10_000

@@ -11,6 +11,7 @@ from fencepost.broker.parts import BROKER_ID, BrokerParts
 from fencepost.broker.security.acls import CLUSTER_NAME, Operation, ResourceType
 from fencepost.broker.topics.catalogue import Partition, Topic, invalid_topic_name
 from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.logs.consumer_group_log import TopicIdPartition
 
 __all__ = [
     "BROKER_ID",
@@ -21,9 +22,11 @@ __all__ = [
     "leader_epoch_error",
     "may_see",
     "partition_error",
+    "partition_key",
     "wrong_replicas",
 ]
 
+_NO_TOPIC = UUID(int=0)
 MOST_PARTITIONS = 10_000
 """That one request may make, as in Kafka."""
 
@@ -66,6 +69,11 @@ def partition_error(topic: Topic | None, index: int, *, by_id: bool = False) -> 
     if topic is None or topic.partition(index) is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return ErrorCode.NONE
+
+
+def partition_key(topic_id: UUID | None, index: int) -> TopicIdPartition:
+    """A partition as a request names it; no topic has the id that stands for none."""
+    return TopicIdPartition(topic_id or _NO_TOPIC, index)
 
 
 def leader_epoch_error(current_leader_epoch: int) -> int:

@@ -60,12 +60,9 @@ _WITHOUT_EFFECT_BEGINNINGS = (
     *("quota.window.", "replication.quota.window."),
     *("group.share.assign", "group.share.initialize.", "group.share.persister.", "group.share.min."),
     *(f"group.share.max.{name}." for name in "assignment delivery heartbeat partition record session".split()),
-    *(
-        f"share.coordinator.{name}."
-        for name in "append cached cold load snapshot write state.topic.prune state.topic.segment".split()
-    ),
-    *("share.coordinator.threads", "share.coordinator.state.topic.compression."),
-    *("group.streams.", "streams."),
+    *(f"share.coordinator.{name}." for name in "append cached cold load snapshot write".split()),
+    *(f"share.coordinator.state.topic.{name}." for name in "compression prune segment".split()),
+    *("share.coordinator.threads", "group.streams.", "streams."),
     *("kafka.metrics.", "telemetry."),
 )
 _PURGATORY = ".purgatory.purge.interval.requests"

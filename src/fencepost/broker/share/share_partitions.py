@@ -70,8 +70,10 @@ class SharePartitions:
 
     def load(self) -> None:
         """Read what was written. Raises OSError."""
+        last: dict[ShareStateKey, ShareSnapshot] = {}
         for partition in self._runtime.stored():
-            self._runtime.load(partition, partition.log.log_start_offset, self._replay)
+            self._runtime.load(partition, partition.log.log_start_offset, partial(_replay, last))
+        self._partitions = {key: SharePartition(snapshot) for key, snapshot in last.items()}
 
     def find(self, key: ShareStateKey) -> SharePartition | None:
         """The partition if the group has begun to read it."""
@@ -86,15 +88,11 @@ class SharePartitions:
             settings = self._settings.of_group(group_id)
             start = settings.text("share.auto.offset.reset")
             offset = first_offset(start, partition.log, now_ms, committed=reads_committed(settings))
-            self._write(now_ms, key, ShareSnapshot(0, offset, written_ms=now_ms))
-            known = self._partitions[key] = SharePartition(ShareSnapshot(0, offset))
-        if known.move_start(partition.log.log_start_offset):
-            self._watch(key, known)
+            snapshot = ShareSnapshot(0, offset, written_ms=now_ms)
+            self._write(now_ms, key, snapshot)
+            known = self._partitions[key] = SharePartition(snapshot)
+        known.move_start(partition.log.log_start_offset)
         return known
-
-    def watch(self, key: ShareStateKey) -> None:
-        """Records were handed out: end their locks in time."""
-        self._watch(key, self._partitions[key])
 
     def acknowledge(
         self, now_ms: int, key: ShareStateKey, member_id: str, said: Sequence[Acknowledgement]
@@ -178,19 +176,21 @@ class SharePartitions:
             changes = known.decide_expiry(now_ms, limits)
             self._apply(now_ms, key, known, changes, limits)
             known.forget_locks(now_ms)
-            self._watch(key, known)
+            self.watch(key)
 
     def _apply(self, now_ms: int, key: ShareStateKey, known: SharePartition, changes: Changes, limits: Limits) -> None:
         if changes:
             self._write(now_ms, key, known.snapshot(changes, now_ms))
             known.apply(changes, now_ms + limits.lock_ms)
-        self._watch(key, known)
+        self.watch(key)
         topic = self._topics.by_id(key.topic_id)
-        if topic is not None and key.partition < len(topic.partitions):
-            self._wake(topic.partitions[key.partition])
+        partition = None if topic is None else topic.partition(key.partition)
+        if partition is not None:
+            self._wake(partition)
 
-    def _watch(self, key: ShareStateKey, known: SharePartition) -> None:
-        self._expiries.set(key, known.next_expiry_ms())
+    def watch(self, key: ShareStateKey) -> None:
+        """What was handed out of the partition has changed: end the locks in time."""
+        self._expiries.set(key, self._partitions[key].next_expiry_ms())
 
     def _write(self, now_ms: int, key: ShareStateKey, snapshot: ShareSnapshot | None) -> None:
         value = None if snapshot is None else encode_share_snapshot(snapshot)
@@ -199,14 +199,16 @@ class SharePartitions:
         if isinstance(appended, Rejected):
             raise OSError(f"the state of {name} cannot be written: {appended.message}")
 
-    def _replay(self, header: BatchHeader, batch: memoryview) -> None:
-        if header.is_control:
-            return
-        for _, key_bytes, value in pairs_of(header, batch):
-            key = decode_share_state_key(key_bytes)
-            if key is None:
-                continue
-            if value is None:
-                self._partitions.pop(key, None)
-            else:
-                self._partitions[key] = SharePartition(decode_share_snapshot(value))
+
+def _replay(last: dict[ShareStateKey, ShareSnapshot], header: BatchHeader, batch: memoryview) -> None:
+    """Keep the newest snapshot of each partition."""
+    if header.is_control:
+        return
+    for _, key_bytes, value in pairs_of(header, batch):
+        key = decode_share_state_key(key_bytes)
+        if key is None:
+            continue
+        if value is None:
+            last.pop(key, None)
+        else:
+            last[key] = decode_share_snapshot(value)

@@ -30,6 +30,14 @@ class ShareSession:
     touched: set[TopicIdPartition] = field(default_factory=set)
     """All it has ever read: what was handed out comes from these, forgotten ones included."""
 
+    def update(self, named: Iterable[TopicIdPartition], forgotten: Iterable[TopicIdPartition]) -> None:
+        """Take in what a request names and let go what it forgets."""
+        for partition in named:
+            self.partitions.setdefault(partition)
+            self.touched.add(partition)
+        for partition in forgotten:
+            self.partitions.pop(partition, None)
+
     def next_turn(self) -> list[TopicIdPartition]:
         """The partitions; the next answer begins with the next of them, so that none starves."""
         partitions = list(self.partitions)
@@ -75,16 +83,6 @@ class ShareSessions:
                 return ErrorCode.INVALID_SHARE_SESSION_EPOCH
             session.epoch = 1 if session.epoch == _MOST else session.epoch + 1
         return session
-
-    def update(
-        self, session: ShareSession, named: Iterable[TopicIdPartition], forgotten: Iterable[TopicIdPartition]
-    ) -> None:
-        """Take in what a request names and let go what it forgets."""
-        for partition in named:
-            session.partitions.setdefault(partition)
-            session.touched.add(partition)
-        for partition in forgotten:
-            session.partitions.pop(partition, None)
 
     def end(self, session: ShareSession) -> None:
         """The session is over."""

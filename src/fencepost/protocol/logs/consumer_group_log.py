@@ -38,6 +38,8 @@ __all__ = [
     "decode_consumer_group_value",
     "encode_consumer_group_key",
     "encode_consumer_group_value",
+    "read_partitions",
+    "write_partitions",
 ]
 
 _METADATA_HASH_TAG = 0
@@ -233,13 +235,13 @@ def encode_consumer_group_value(value: ConsumerGroupLogValue) -> bytes:
         if value.timestamp_ms:
             tags.append((_TIMESTAMP_TAG, value.timestamp_ms.to_bytes(8, "big", signed=True)))
     elif isinstance(value, TargetMemberValue):
-        _write_partitions(writer, value.partitions, None)
+        write_partitions(writer, value.partitions, None)
     elif isinstance(value, CurrentAssignmentValue):
         writer.int32(value.member_epoch)
         writer.int32(value.previous_member_epoch)
         writer.int8(value.state)
-        _write_partitions(writer, value.assigned, value.assigned)
-        _write_partitions(writer, value.revoking, value.revoking)
+        write_partitions(writer, value.assigned, value.assigned)
+        write_partitions(writer, value.revoking, value.revoking)
     else:
         writer.strings(value.topics)
         writer.int64(value.version)
@@ -272,10 +274,10 @@ def _read_part(
     reader: Reader, key: TargetMemberKey | CurrentAssignmentKey | RegexKey
 ) -> TargetMemberValue | CurrentAssignmentValue | RegexValue:
     if isinstance(key, TargetMemberKey):
-        return TargetMemberValue(frozenset(_read_partitions(reader)))
+        return TargetMemberValue(frozenset(read_partitions(reader)))
     if isinstance(key, CurrentAssignmentKey):
         epoch, previous, state = reader.int32(), reader.int32(), reader.int8()
-        return CurrentAssignmentValue(epoch, previous, state, _read_partitions(reader), _read_partitions(reader))
+        return CurrentAssignmentValue(epoch, previous, state, read_partitions(reader), read_partitions(reader))
     return RegexValue(tuple(reader.strings()), reader.int64(), reader.int64())
 
 
@@ -332,9 +334,10 @@ def _write_member(writer: Writer, value: MemberValue) -> None:
     writer.string(value.server_assignor)
 
 
-def _write_partitions(
+def write_partitions(
     writer: Writer, partitions: Iterable[TopicIdPartition], epochs: Mapping[TopicIdPartition, int] | None
 ) -> None:
+    """By topic id; `epochs`: those at which they were assigned, None where the record has none."""
     by_topic: dict[UUID, list[int]] = {}
     for topic_id, partition in sorted(partitions):
         by_topic.setdefault(topic_id, []).append(partition)
@@ -350,7 +353,7 @@ def _write_partitions(
         writer.tags(tags)
 
 
-def _read_partitions(reader: Reader) -> dict[TopicIdPartition, int]:
+def read_partitions(reader: Reader) -> dict[TopicIdPartition, int]:
     """Partitions with their epochs; logs of Kafka before 4.3 have none, and 0 then lets every commit through."""
     found: dict[TopicIdPartition, int] = {}
     for _ in range(reader.count()):

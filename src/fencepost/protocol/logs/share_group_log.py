@@ -9,10 +9,9 @@ the topics, and which partitions' state is initialized (15), which the share sta
 from __future__ import annotations
 
 from dataclasses import dataclass
-from uuid import UUID
 
 from fencepost.protocol.cursor import Reader, Writer
-from fencepost.protocol.logs.consumer_group_log import TopicIdPartition
+from fencepost.protocol.logs.consumer_group_log import TopicIdPartition, read_partitions, write_partitions
 
 __all__ = [
     "ShareCurrentKey",
@@ -132,7 +131,7 @@ def encode_share_group_value(value: ShareGroupLogValue) -> bytes:
         writer.int32(value.epoch)
         writer.int32(value.previous_epoch)
         writer.int8(_STABLE)
-        _write_partitions(writer, value.assigned)
+        write_partitions(writer, value.assigned, None)
     writer.tags()
     return writer.joined()
 
@@ -148,27 +147,7 @@ def decode_share_group_value(key: ShareGroupLogKey, data: bytes | memoryview) ->
         value = ShareMemberValue(reader.nullable_string(), reader.string(), reader.string(), tuple(reader.strings()))
     else:
         epoch, previous_epoch, _ = reader.int32(), reader.int32(), reader.int8()
-        value = ShareCurrentValue(epoch, previous_epoch, _read_partitions(reader))
+        value = ShareCurrentValue(epoch, previous_epoch, frozenset(read_partitions(reader)))
     reader.skip_tags()
     reader.end()
     return value
-
-
-def _write_partitions(writer: Writer, partitions: frozenset[TopicIdPartition]) -> None:
-    by_topic: dict[UUID, list[int]] = {}
-    for topic_id, index in sorted(partitions):
-        by_topic.setdefault(topic_id, []).append(index)
-    writer.array_length(len(by_topic))
-    for topic_id, indexes in by_topic.items():
-        writer.uuid(topic_id)
-        writer.int32s(indexes)
-        writer.tags()
-
-
-def _read_partitions(reader: Reader) -> frozenset[TopicIdPartition]:
-    found: list[TopicIdPartition] = []
-    for _ in range(reader.count()):
-        topic_id = UUID(bytes=bytes(reader.take(16)))
-        found += [TopicIdPartition(topic_id, index) for index in reader.int32s()]
-        reader.skip_tags()
-    return frozenset(found)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from uuid import UUID
 
+from fencepost.broker.api.common import partition_key
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
 from fencepost.broker.coordinator.group.requests import ConsumerHeartbeat, ConsumerHeartbeatReply
@@ -24,8 +25,6 @@ from fencepost.protocol.messages.consumer_group_heartbeat import (
 )
 
 __all__ = ["HANDLER"]
-
-_ZERO = UUID(int=0)
 
 
 def _handle(call: Call, now_ms: int, request: ConsumerGroupHeartbeatRequest) -> None:
@@ -57,7 +56,7 @@ def _handle(call: Call, now_ms: int, request: ConsumerGroupHeartbeatRequest) -> 
 def _owned(topics: Sequence[TopicPartitions] | None) -> frozenset[TopicIdPartition] | None:
     if topics is None:
         return None
-    return frozenset(TopicIdPartition(topic.topic_id or _ZERO, index) for topic in topics for index in topic.partitions)
+    return frozenset(partition_key(topic.topic_id, index) for topic in topics for index in topic.partitions)
 
 
 def _response(reply: ConsumerHeartbeatReply) -> ConsumerGroupHeartbeatResponse:

@@ -50,13 +50,18 @@ def _handle(call: Call, now_ms: int, request: AlterUserScramCredentialsRequest) 
         else:
             refused[change.name] = why
             taken.pop(change.name, None)
-    removed = [(name, one.mechanism) for name, one in taken.items() if isinstance(one, ScramCredentialDeletion)]
+    removed = [
+        (change.name, change.mechanism) for change in taken.values() if isinstance(change, ScramCredentialDeletion)
+    ]
     added = {
-        (name, one.mechanism): scram_credential(
-            ScramMechanism(one.mechanism).sasl_name, bytes(one.salted_password), bytes(one.salt), one.iterations
+        (change.name, change.mechanism): scram_credential(
+            ScramMechanism(change.mechanism).sasl_name,
+            bytes(change.salted_password),
+            bytes(change.salt),
+            change.iterations,
         )
-        for name, one in taken.items()
-        if isinstance(one, ScramCredentialUpsertion)
+        for change in taken.values()
+        if isinstance(change, ScramCredentialUpsertion)
     }
     if taken:
         credentials.alter(removed, added)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
-from fencepost.broker.api.common import find_partition
+from fencepost.broker.api.common import find_partition, partition_key
 from fencepost.broker.connection import Call
 from fencepost.broker.security.acls import Operation, ResourceType
 from fencepost.broker.share.share_partition import Acknowledgement
@@ -18,7 +18,6 @@ __all__ = ["Said", "acknowledge", "member_error"]
 
 _RENEW = 4
 _FIRST_WITH_RENEWAL = 2
-_ZERO = UUID(int=0)
 _LONGEST_MEMBER_ID = 36
 
 
@@ -40,7 +39,7 @@ class Said(NamedTuple):
     @property
     def key(self) -> TopicIdPartition:
         """The partition."""
-        return TopicIdPartition(self.topic_id or _ZERO, self.partition)
+        return partition_key(self.topic_id, self.partition)
 
 
 def member_error(group_id: str | None, member_id: str | None) -> str | None:

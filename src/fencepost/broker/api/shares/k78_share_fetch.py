@@ -6,8 +6,7 @@ Epoch 0 begins a session, which is then named by group and member; -1 ends it, a
 
 from __future__ import annotations
 
-from uuid import UUID
-
+from fencepost.broker.api.common import partition_key
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.api.shares.acknowledging import Said, acknowledge, member_error
 from fencepost.broker.api.shares.share_fetching import ParkedShareFetch
@@ -20,7 +19,6 @@ from fencepost.protocol.messages.share_fetch import ShareFetchRequest, ShareFetc
 
 __all__ = ["HANDLER"]
 
-_ZERO = UUID(int=0)
 _FETCHES_NOTHING = {
     "max_bytes": "maxBytes",
     "min_bytes": "minBytes",
@@ -59,7 +57,7 @@ def _handle(call: Call, now_ms: int, request: ShareFetchRequest) -> ShareFetchRe
         return ShareFetchResponse(error_code=session)
     partitions: list[TopicIdPartition] = []
     if epoch != FINAL_EPOCH:
-        sessions.update(session, _named(request), _forgotten(request))
+        session.update(_named(request), _forgotten(request))
         partitions = [] if request.is_renew_ack else session.next_turn()
     codes = acknowledge(call, now_ms, group_id, member_id, said, renews=request.is_renew_ack)
     if epoch == FINAL_EPOCH:
@@ -70,17 +68,13 @@ def _handle(call: Call, now_ms: int, request: ShareFetchRequest) -> ShareFetchRe
 
 def _named(request: ShareFetchRequest) -> list[TopicIdPartition]:
     return [
-        TopicIdPartition(topic.topic_id or _ZERO, each.partition_index)
-        for topic in request.topics
-        for each in topic.partitions
+        partition_key(topic.topic_id, each.partition_index) for topic in request.topics for each in topic.partitions
     ]
 
 
 def _forgotten(request: ShareFetchRequest) -> list[TopicIdPartition]:
     return [
-        TopicIdPartition(topic.topic_id or _ZERO, index)
-        for topic in request.forgotten_topics_data
-        for index in topic.partitions
+        partition_key(topic.topic_id, index) for topic in request.forgotten_topics_data for index in topic.partitions
     ]
 
 

@@ -5,8 +5,6 @@ What a group has not begun to read, or does not exist, has the offset -1: no err
 
 from __future__ import annotations
 
-from uuid import UUID
-
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
 from fencepost.broker.security.acls import Operation, ResourceType
@@ -27,8 +25,6 @@ from fencepost.protocol.messages.describe_share_group_offsets import (
 )
 
 __all__ = ["HANDLER"]
-
-_ZERO = UUID(int=0)
 
 
 def _handle(call: Call, now_ms: int, request: DescribeShareGroupOffsetsRequest) -> DescribeShareGroupOffsetsResponse:
@@ -67,7 +63,7 @@ def _of_topic(
         code = ErrorCode.NONE
     return DescribeShareGroupOffsetsResponseTopic(
         topic_name=asked.topic_name,
-        topic_id=_ZERO if topic is None else topic.topic_id,
+        topic_id=None if topic is None else topic.topic_id,
         partitions=[_of_partition(call, group_id, topic, index, code) for index in asked.partitions],
     )
 
@@ -76,7 +72,7 @@ def _of_partition(
     call: Call, group_id: str, topic: Topic | None, index: int, code: int
 ) -> DescribeShareGroupOffsetsResponsePartition:
     shared = None if topic is None else call.core.shares.find(ShareStateKey(group_id, topic.topic_id, index))
-    if topic is None or shared is None or not 0 <= index < len(topic.partitions):
+    if topic is None or shared is None or topic.partition(index) is None:
         return DescribeShareGroupOffsetsResponsePartition(
             partition_index=index, start_offset=-1, lag=-1, error_code=code
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fencepost.broker.api.common import partition_error
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
 from fencepost.broker.security.acls import Operation, ResourceType
@@ -42,15 +43,12 @@ def _set_topic(
     allowed = call.may(Operation.READ, ResourceType.TOPIC, asked.topic_name)
 
     def set_offset(wanted: AlterShareGroupOffsetsRequestPartition) -> AlterShareGroupOffsetsResponsePartition:
-        code = ErrorCode.NONE
-        if not allowed:
-            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        elif topic is None or not 0 <= wanted.partition_index < len(topic.partitions):
-            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        else:
-            key = ShareStateKey(group_id, topic.topic_id, wanted.partition_index)
+        index = wanted.partition_index
+        code = partition_error(topic, index) if allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        if topic is not None and not code:
+            key = ShareStateKey(group_id, topic.topic_id, index)
             call.core.shares.set_offset(now_ms, key, wanted.start_offset)
-        return AlterShareGroupOffsetsResponsePartition(partition_index=wanted.partition_index, error_code=code)
+        return AlterShareGroupOffsetsResponsePartition(partition_index=index, error_code=code)
 
     return AlterShareGroupOffsetsResponseTopic(
         topic_name=asked.topic_name,
