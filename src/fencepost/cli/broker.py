@@ -8,11 +8,9 @@ import shutil
 import signal
 import sys
 import tempfile
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from fencepost.broker.disk.system_files import raise_descriptor_limit
 from fencepost.broker.disk.two_copies import UnusableDirectory
@@ -32,6 +30,10 @@ _METRICS_PATIENCE_S = 30
 _LARGEST_PORT = 65535
 
 
+class _UnusableArgument(Exception):
+    """The text says which, and why."""
+
+
 class _OneLine(logging.Formatter):
     """Escapes line breaks and other control characters in messages: they may hold names that clients have chosen, and
     none is to look like a line of the broker's own."""
@@ -43,71 +45,98 @@ class _OneLine(logging.Formatter):
         return super().formatMessage(record)
 
 
-def broker(
-    listen: Annotated[
-        str,
-        typer.Option(
-            metavar="HOST:PORT",
-            help="Where to listen; port 0 takes a free one. The setting `listeners` goes before it.",
-        ),
-    ] = "127.0.0.1:9092",
-    data_dir: Annotated[
-        str,
-        typer.Option(metavar="DIR", help="Where the data is; without it log.dirs, or a directory removed at the end."),
-    ] = "",
-    fsync: Annotated[
-        str,
-        typer.Option(
-            help="commit: an answer that promises durability waits for an fsync, so that it survives power loss. "
-            "interval: fsync every fsync.interval.ms; a power loss may take what was answered since the last one. "
-            "never: the system decides when; survives the death of the process, not of the machine."
-        ),
-    ] = "commit",
-    config: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="A broker setting by Kafka's name; may be given several times."),
-    ] = None,
-    config_file: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            exists=True,
-            dir_okay=False,
-            help="Settings as lines KEY=VALUE, for what is not to be seen in the list of processes, as passwords. "
-            "--config goes before it.",
-        ),
-    ] = None,
-    metrics_port: Annotated[
-        int | None,
-        typer.Option(help="Answer GET /metrics (Prometheus) on this port of the same host; 0 takes a free one."),
-    ] = None,
-    verbose: Annotated[bool, typer.Option(help="Log every request.")] = False,
-) -> None:
-    """Run a broker.
+_DESCRIPTION = """\
+Run a broker.
 
-    Prints "listening on HOST:PORT" when it answers, with more than one listener a line for each, those after the first
-    with their names; logs to stderr; SIGTERM, SIGINT and SIGHUP end it cleanly.
-    """
+Prints "listening on HOST:PORT" when it answers, with more than one listener a line for each, those after the first
+with their names; logs to stderr; SIGTERM, SIGINT and SIGHUP end it cleanly.
+"""
+
+
+def _parser() -> ArgumentParser:
+    """With argparse, not typer, which takes a fifth of the time that a broker takes to start."""
+    parser = ArgumentParser(
+        "fencepost broker", description=_DESCRIPTION, formatter_class=RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        default="127.0.0.1:9092",
+        help="Where to listen; port 0 takes a free one. The setting `listeners` goes before it. [%(default)s]",
+    )
+    parser.add_argument(
+        "--data-dir",
+        metavar="DIR",
+        default="",
+        help="Where the data is; without it log.dirs, or a directory removed at the end.",
+    )
+    parser.add_argument(
+        "--fsync",
+        metavar="WHEN",
+        default="commit",
+        help="commit: an answer that promises durability waits for an fsync, so that it survives power loss. "
+        "interval: fsync every fsync.interval.ms; a power loss may take what was answered since the last one. "
+        "never: the system decides when; survives the death of the process, not of the machine. [%(default)s]",
+    )
+    parser.add_argument(
+        "--config",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="A broker setting by Kafka's name; may be given several times.",
+    )
+    parser.add_argument(
+        "--config-file",
+        metavar="FILE",
+        help="Settings as lines KEY=VALUE, for what is not to be seen in the list of processes, as passwords. "
+        "--config goes before it.",
+    )
+    parser.add_argument(
+        "--metrics-port",
+        metavar="PORT",
+        type=int,
+        help="Answer GET /metrics (Prometheus) on this port of the same host; 0 takes a free one.",
+    )
+    parser.add_argument("--verbose", action="store_true", help="Log every request.")
+    return parser
+
+
+class _Options(Namespace):
+    """What the command line says."""
+
+    listen: str
+    data_dir: str
+    fsync: str
+    config: list[str]
+    config_file: str | None
+    metrics_port: int | None
+    verbose: bool
+
+
+def broker(arguments: list[str]) -> None:
+    """Run a broker until it is told to end; exits with status 1 when it cannot, 2 for arguments that cannot be."""
+    parser = _parser()
+    options = parser.parse_args(arguments, _Options())
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_OneLine("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(handlers=[handler], level=logging.DEBUG if verbose else logging.INFO)
-    host, separator, port = listen.rpartition(":")
+    logging.basicConfig(handlers=[handler], level=logging.DEBUG if options.verbose else logging.INFO)
+    host, separator, port = options.listen.rpartition(":")
     if not separator or not port.isdecimal() or int(port) > _LARGEST_PORT:
-        raise typer.BadParameter(f"{listen!r} is not HOST:PORT with a port from 0 to 65535", param_hint="--listen")
+        parser.error(f"--listen: {options.listen!r} is not HOST:PORT with a port from 0 to 65535")
     try:
-        pairs = {"fsync": fsync, **_of_file(config_file), **_pairs(config or [])}
-        data_dir = _data_directory(pairs, data_dir)
+        pairs = {"fsync": options.fsync, **_of_file(options.config_file), **_pairs(options.config)}
+        data_dir = _data_directory(pairs, options.data_dir)
         settings = BrokerConfig(pairs)
         listeners_of(settings, host.strip("[]"), int(port))
-    except InvalidSetting as error:
-        raise typer.BadParameter(str(error)) from error
+    except (_UnusableArgument, InvalidSetting) as error:
+        parser.error(str(error))
     raise_descriptor_limit()
     directory = data_dir or tempfile.mkdtemp(prefix="fencepost-")
     if not data_dir:
         logging.getLogger("fencepost.broker").info("the data is in %s and will be removed at the end", directory)
     try:
         server = BrokerServer(settings, directory, host.strip("[]"), int(port))
-        _run(server, host.strip("[]"), metrics_port)
+        _run(server, host.strip("[]"), options.metrics_port)
     finally:
         if not data_dir:
             shutil.rmtree(directory, ignore_errors=True)
@@ -119,7 +148,7 @@ def _run(server: BrokerServer, host: str, metrics_port: int | None) -> None:
         loop.run_until_complete(_serve(server, host, metrics_port))
     except (OSError, DirectoryInUse, UnusableDirectory, ImportError) as error:
         logging.getLogger("fencepost.broker").critical("%s", error)
-        raise typer.Exit(1) from error
+        raise SystemExit(1) from error
     finally:
         loop.close()
 
@@ -178,18 +207,20 @@ def _data_directory(pairs: dict[str, str], data_dir: str) -> str:
     return data_dir or named
 
 
-def _of_file(file: Path | None) -> dict[str, str]:
+def _of_file(file: str | None) -> dict[str, str]:
+    """Raises _UnusableArgument."""
     try:
-        return {} if file is None else read_properties(file)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--config-file") from error
+        return {} if file is None else read_properties(Path(file))
+    except (OSError, ValueError) as error:
+        raise _UnusableArgument(f"--config-file: {error}") from error
 
 
 def _pairs(texts: list[str]) -> dict[str, str]:
+    """Raises _UnusableArgument."""
     pairs = {}
     for text in texts:
         key, separator, value = text.partition("=")
         if not separator:
-            raise typer.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="--config")
+            raise _UnusableArgument(f"--config: {text!r} is not KEY=VALUE")
         pairs[key.strip()] = value.strip()
     return pairs

@@ -1,6 +1,7 @@
 """The `fencepost` command: a table of commands, of which only the one that is used is imported.
 
-A command is a module with a `typer.Typer` app or a plain function; "module:name" says which.
+A command is a module with a `typer.Typer` app or a function that typer asks for its options; "module:name" says which.
+One that is to start fast takes the arguments itself, and typer is not imported.
 """
 
 from __future__ import annotations
@@ -21,10 +22,16 @@ class Command(NamedTuple):
 
     target: str
     summary: str
+    takes_arguments: bool = False
+    """Whether the target is a function of the list of arguments."""
 
 
 COMMANDS: Mapping[str, Command] = {
-    "broker": Command("fencepost.cli.broker:broker", "Run a broker: Kafka's protocol on one port, from one directory."),
+    "broker": Command(
+        "fencepost.cli.broker:broker",
+        "Run a broker: Kafka's protocol on one port, from one directory.",
+        takes_arguments=True,
+    ),
     "repair": Command("fencepost.cli.repair:repair", "Find damage in a stopped broker's directory, and accept it."),
     "check": Command("fencepost.cli.check:check", "Judge a history of what clients asked for and were told."),
     "demo": Command("fencepost.cli.demo:demo", "Show exactly once at work, with crashes."),
@@ -56,7 +63,11 @@ def _command(given: list[str]) -> None:
         sys.stderr.write(f"fencepost: there is no command {given[0]!r}\n\n{_overview()}")
         raise SystemExit(2)
     module, _, name = command.target.partition(":")
-    _run(given[0], getattr(import_module(module), name), given[1:])
+    target = getattr(import_module(module), name)
+    if command.takes_arguments:
+        target(given[1:])
+    else:
+        _run(given[0], target, given[1:])
 
 
 def _occupy_standard_descriptors() -> None:

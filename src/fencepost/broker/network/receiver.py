@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import struct
 
-import numpy as np
-
 from fencepost.protocol.errors import FrameTooLarge, MalformedMessage
 
 __all__ = ["Receiver", "common_buffer"]
@@ -77,6 +75,8 @@ class Receiver:
         return frames
 
     def _begin(self, size: int, first: memoryview) -> None:
+        import numpy as np  # with the first frame that is not in the buffer as a whole: a broker starts without it
+
         frame = np.empty(size, np.uint8).data  # memory that is not touched yet is not taken yet
         frame[: len(first)] = first
         self._frame, self._filled = frame, len(first)
