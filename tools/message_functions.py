@@ -159,21 +159,26 @@ class Functions:
         return [*lines, "else:", f"    {self._read_by_call(field, run, flexible=True)}"]
 
     def _read_tags(self, layout: WireClass) -> list[str]:
+        """A message's own tagged fields: there are mostly none, and what has not come keeps its default."""
         lines = [
-            f"tags, at = {self._use('read_unsigned_varint')}(data, at)",
-            "for _ in range(tags):",
-            f"    tag, end, at = {self._use('read_tag')}(data, at)",
+            "if data[at] == 0:",
+            "    at += 1",
+            "else:",
+            f"    tags, at = {self._use('read_unsigned_varint')}(data, at)",
+            "    for _ in range(tags):",
+            f"        tag, end, at = {self._use('read_tag')}(data, at)",
         ]
         for number, field in enumerate(layout.tagged):
-            lines.append(f"    {'elif' if number else 'if'} tag == {field.tag}:")
+            lines.append(f"        {'elif' if number else 'if'} tag == {field.tag}:")
             if field.kind in FIXED and not field.is_array:
                 unpack = f"{self._struct(FIXED[field.kind])}.unpack_from"
-                lines.append(f"        (value.{field.name},) = {unpack}(data, at)")
-                lines.append(f"        at += {struct.calcsize('>' + FIXED[field.kind])}")
+                lines.append(f"            (value.{field.name},) = {unpack}(data, at)")
+                lines.append(f"            at += {struct.calcsize('>' + FIXED[field.kind])}")
             else:
                 function, arguments = self._field_call("read", field, layout.flexible)
-                lines.append(f"        value.{field.name}, at = {function}({', '.join(['data', 'at', *arguments])})")
-        return [*lines, "    else:", "        at = end", f"    {self._use('check_end')}(at, end)"]
+                given = ", ".join(["data", "at", *arguments])
+                lines.append(f"            value.{field.name}, at = {function}({given})")
+        return [*lines, "        else:", "            at = end", f"        {self._use('check_end')}(at, end)"]
 
     def _writer(self, layout: WireClass, name: str) -> str:
         argument = "value" if layout.fields else "_"

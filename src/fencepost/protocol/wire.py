@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from struct import Struct
+from struct import Struct, unpack_from
 from typing import TypeVar
 from uuid import UUID
 
@@ -314,7 +314,7 @@ def write_compact_nullable_array(out: bytearray, values: Sequence[T] | None, wri
 
 def _int32s(data: bytes, at: int, count: int) -> tuple[tuple[int, ...], int]:
     _check_count(data, at, count, 4)
-    return Struct(f">{count}i").unpack_from(data, at), at + 4 * count
+    return unpack_from(f">{count}i", data, at), at + 4 * count
 
 
 def read_int32s(data: bytes, at: int) -> tuple[tuple[int, ...], int]:
@@ -333,13 +333,13 @@ def read_compact_nullable_int32s(data: bytes, at: int) -> tuple[tuple[int, ...] 
 def read_compact_int8s(data: bytes, at: int) -> tuple[tuple[int, ...], int]:
     count, at = _compact_length(data, at)
     _check_count(data, at, count, 1)
-    return Struct(f">{count}b").unpack_from(data, at), at + count
+    return unpack_from(f">{count}b", data, at), at + count
 
 
 def read_compact_int64s(data: bytes, at: int) -> tuple[tuple[int, ...], int]:
     count, at = _compact_length(data, at)
     _check_count(data, at, count, 8)
-    return Struct(f">{count}q").unpack_from(data, at), at + 8 * count
+    return unpack_from(f">{count}q", data, at), at + 8 * count
 
 
 def write_int32s(out: bytearray, values: Sequence[int]) -> None:
@@ -391,8 +391,12 @@ def write_nullable(out: bytearray, value: T | None, write: Write[T]) -> None:
 
 def read_tag(data: bytes, at: int) -> tuple[int, int, int]:
     """(tag, where its value ends, where it begins)."""
-    tag, at = read_unsigned_varint(data, at)
-    size, at = read_unsigned_varint(data, at)
+    tag, size = data[at], data[at + 1]
+    if tag < 0x80 and size < 0x80:  # nearly always
+        at += 2
+    else:
+        tag, at = read_unsigned_varint(data, at)
+        size, at = read_unsigned_varint(data, at)
     if size > len(data) - at:
         raise MalformedMessage(f"a tagged field of {size} bytes in {len(data) - at}")
     return tag, at + size, at

@@ -258,22 +258,25 @@ def _read_api_versions_response_v3(data: bytes, at: int) -> tuple[ApiVersionsRes
     value.finalized_features = ()
     value.zk_migration_ready = False
     at += 4
-    tags, at = read_unsigned_varint(data, at)
-    for _ in range(tags):
-        tag, end, at = read_tag(data, at)
-        if tag == 0:
-            value.supported_features, at = read_compact_array(data, at, _read_many_supported_feature_key_v3, 6)
-        elif tag == 1:
-            (value.finalized_features_epoch,) = _Q.unpack_from(data, at)
-            at += 8
-        elif tag == 2:
-            value.finalized_features, at = read_compact_array(data, at, _read_many_finalized_feature_key_v3, 6)
-        elif tag == 3:
-            (value.zk_migration_ready,) = _T.unpack_from(data, at)
-            at += 1
-        else:
-            at = end
-        check_end(at, end)
+    if data[at] == 0:
+        at += 1
+    else:
+        tags, at = read_unsigned_varint(data, at)
+        for _ in range(tags):
+            tag, end, at = read_tag(data, at)
+            if tag == 0:
+                value.supported_features, at = read_compact_array(data, at, _read_many_supported_feature_key_v3, 6)
+            elif tag == 1:
+                (value.finalized_features_epoch,) = _Q.unpack_from(data, at)
+                at += 8
+            elif tag == 2:
+                value.finalized_features, at = read_compact_array(data, at, _read_many_finalized_feature_key_v3, 6)
+            elif tag == 3:
+                (value.zk_migration_ready,) = _T.unpack_from(data, at)
+                at += 1
+            else:
+                at = end
+            check_end(at, end)
     return value, at
 
 

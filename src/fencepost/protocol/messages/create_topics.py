@@ -398,15 +398,18 @@ def _read_many_creatable_topic_result_v5(data: bytes, at: int, count: int) -> tu
             value.configs, at = read_compact_nullable_array(data, at + 6, _read_many_creatable_topic_configs_v5, 6)
         value.topic_id = None
         value.topic_config_error_code = 0
-        tags, at = read_unsigned_varint(data, at)
-        for _ in range(tags):
-            tag, end, at = read_tag(data, at)
-            if tag == 0:
-                (value.topic_config_error_code,) = _H.unpack_from(data, at)
-                at += 2
-            else:
-                at = end
-            check_end(at, end)
+        if data[at] == 0:
+            at += 1
+        else:
+            tags, at = read_unsigned_varint(data, at)
+            for _ in range(tags):
+                tag, end, at = read_tag(data, at)
+                if tag == 0:
+                    (value.topic_config_error_code,) = _H.unpack_from(data, at)
+                    at += 2
+                else:
+                    at = end
+                check_end(at, end)
         values.append(value)
     return values, at
 
@@ -473,15 +476,18 @@ def _read_many_creatable_topic_result_v7(data: bytes, at: int, count: int) -> tu
         else:
             value.configs, at = read_compact_nullable_array(data, at + 6, _read_many_creatable_topic_configs_v5, 6)
         value.topic_config_error_code = 0
-        tags, at = read_unsigned_varint(data, at)
-        for _ in range(tags):
-            tag, end, at = read_tag(data, at)
-            if tag == 0:
-                (value.topic_config_error_code,) = _H.unpack_from(data, at)
-                at += 2
-            else:
-                at = end
-            check_end(at, end)
+        if data[at] == 0:
+            at += 1
+        else:
+            tags, at = read_unsigned_varint(data, at)
+            for _ in range(tags):
+                tag, end, at = read_tag(data, at)
+                if tag == 0:
+                    (value.topic_config_error_code,) = _H.unpack_from(data, at)
+                    at += 2
+                else:
+                    at = end
+                check_end(at, end)
         values.append(value)
     return values, at
 
