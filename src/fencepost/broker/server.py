@@ -33,6 +33,7 @@ from fencepost.broker.network.receiver import common_buffer
 from fencepost.broker.network.sockets import ClientSocket, listening_sockets
 from fencepost.broker.security.listeners import Listener, listeners_of
 from fencepost.broker.settings.values import BrokerConfig
+from fencepost.protocol.cursor import Buffer
 
 __all__ = ["BrokerServer", "DirectoryInUse", "lock_directory", "new_event_loop", "system_clock"]
 
@@ -192,12 +193,10 @@ class BrokerServer:
     def pump(self) -> None:
         """Carry out what the core wants done, and come back when it wants to be called."""
         clients = self._clients
+        replies: dict[int, list[Buffer]] = {}
         for effect in self.core.take_effects():
             if isinstance(effect, Reply):
-                client = clients.get(effect.connection_id)
-                if client is not None:
-                    client.send(effect.buffers)
-                    self._admission.used(_steady_ms(), effect.connection_id, asked=False)
+                replies.setdefault(effect.connection_id, []).extend(effect.buffers)
             elif isinstance(effect, GoOn):
                 client = clients.get(effect.connection_id)
                 if client is not None:
@@ -205,13 +204,23 @@ class BrokerServer:
             elif isinstance(effect, Sync):
                 self._syncing = self._loop.create_task(self._sync(effect))
             elif isinstance(effect, Close):
+                self._send(effect.connection_id, replies.pop(effect.connection_id, ()))
                 client = clients.get(effect.connection_id)
                 if client is not None:
                     client.abort() if effect.reset else client.close()
+        for connection_id, buffers in replies.items():
+            self._send(connection_id, buffers)
         # While time stands still nothing is due but what clients wait for.
         due = (None if self.clock.frozen else self.core.next_deadline_ms(), self.core.next_wait_ms())
         if due != self._timer_due and not self._stopping:
             self._set_timer(*due)
+
+    def _send(self, connection_id: int, buffers: Sequence[Buffer]) -> None:
+        """Answers of one connection, all that there are now, in one write."""
+        client = self._clients.get(connection_id)
+        if client is not None and buffers:
+            client.send(buffers)
+            self._admission.used(_steady_ms(), connection_id, asked=False)
 
     async def advance(self, duration_ms: int) -> None:
         """Let time pass, and return when all that fell due meanwhile is done and durable.

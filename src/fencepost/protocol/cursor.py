@@ -105,9 +105,16 @@ class Reader:
 
     # --- arrays, strings, byte strings; a negative length is null ---
 
+    def _length(self, fixed: struct.Struct) -> int:
+        """One more than it is, as a varint; as it is, in that layout, where the encoding is not flexible."""
+        if not self.flexible:
+            return self._number(fixed)
+        length, self.position = read_unsigned_varint(self.data, self.position)
+        return length - 1
+
     def array_length(self) -> int:
         """The number of elements, -1 for null. More elements than bytes left is malformed: each takes one at least."""
-        length = self.unsigned_varint() - 1 if self.flexible else self._number(_INT32)
+        length = self._length(_INT32)
         if length > len(self.data) - self.position:
             raise MalformedMessage(f"a count of {length} elements in {self.left} bytes")
         return length
@@ -126,7 +133,7 @@ class Reader:
         return list(self.unpack(struct.Struct(f">{self.count()}i")))
 
     def nullable_string(self) -> str | None:
-        length = self.unsigned_varint() - 1 if self.flexible else self._number(_INT16)
+        length = self._length(_INT16)
         if length < 0:
             return None
         try:
@@ -142,7 +149,7 @@ class Reader:
 
     def nullable_bytes(self) -> memoryview | None:
         """A slice of the input, not a copy."""
-        length = self.unsigned_varint() - 1 if self.flexible else self._number(_INT32)
+        length = self._length(_INT32)
         return None if length < 0 else self.take(length)
 
     def byte_string(self) -> bytes:

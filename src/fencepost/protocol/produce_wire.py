@@ -8,7 +8,7 @@ v13 topic ids instead of names.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple, TypeVar
@@ -187,13 +187,15 @@ def _read_topics(reader: Reader, version: int) -> Iterator[tuple[str | None, UUI
 _Entry = TypeVar("_Entry", ProducePartition, ProducePartitionResult)
 
 
-def _write_topics(writer: Writer, version: int, partitions: Iterable[_Entry]) -> Iterator[_Entry]:
+def _topic_of(partition: ProducePartition | ProducePartitionResult) -> tuple[str | None, UUID | None]:
+    return partition.topic, partition.topic_id
+
+
+def _write_topics(writer: Writer, version: int, partitions: Sequence[_Entry]) -> Iterator[_Entry]:
     """Write topic entries around the partitions that the caller writes one by one."""
-    topics = [
-        (key, list(group)) for key, group in groupby(partitions, key=lambda p: p.topic_id if version >= 13 else p.topic)
-    ]
+    topics = [partitions] if len(partitions) == 1 else [list(group) for _, group in groupby(partitions, _topic_of)]
     writer.array_length(len(topics))
-    for _, members in topics:
+    for members in topics:
         if version >= 13:
             writer.uuid(members[0].topic_id)
         else:

@@ -81,6 +81,8 @@ def encode_varint(value: int) -> bytes:
 def skip_tagged_fields(data: bytes | memoryview, position: int) -> int:
     """The position behind a tagged-fields section whose fields nobody here needs. Raises MalformedMessage."""
     count, position = read_unsigned_varint(data, position)
+    if not count:  # nearly always
+        return position
     for _ in range(count):
         _, position = read_unsigned_varint(data, position)
         size, position = read_unsigned_varint(data, position)

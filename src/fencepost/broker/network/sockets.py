@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from fencepost.broker.api.pieces import TURN_MS
 from fencepost.broker.network.backpressure import UNTAKEN_BYTES, may_begin
 from fencepost.broker.network.receiver import Receiver
+from fencepost.protocol.cursor import Buffer
 from fencepost.protocol.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["ClientSocket", "listening_sockets"]
 
 _BACKLOG = 1024
+_JOINED_BYTES = 64 * 1024  # so many are sooner copied than written piece by piece
 _WAITING_BYTES, _WAITING_FRAMES = 256 * 1024, 1000
 
 _log = logging.getLogger("fencepost.broker")
@@ -185,11 +187,15 @@ class ClientSocket(asyncio.BufferedProtocol):
         """Tell how much of the answers is not taken yet."""
         self._server.untaken(self._connection_id, self._transport.get_write_buffer_size())
 
-    def send(self, buffers: Sequence[bytes | bytearray | memoryview]) -> None:
-        """Write one frame."""
+    def send(self, buffers: Sequence[Buffer]) -> None:
+        """Write whole frames."""
         if not self._transport.is_closing():
-            self._transport.writelines(buffers)
-            self._handed_bytes += sum(map(len, buffers))
+            size = sum(map(len, buffers))
+            if size <= _JOINED_BYTES:
+                self._transport.write(b"".join(buffers))
+            else:
+                self._transport.writelines(buffers)
+            self._handed_bytes += size
             self.go_on()
 
     def close(self) -> None:

@@ -65,14 +65,14 @@ def _begin(call: Call, request: ProduceRequest, now_ms: int, *, may_wait: bool) 
             again = partial(_begin, call, request, may_wait=False)
             when_markers_are_written(call, now_ms, request, request.transactional_id or "", again)
             return None
-        until_ms = call.core.steady_ms() + TURN_MS
+        until_ms = call.core.steady_ms() + TURN_MS if len(rest) > 1 else 0
         for place in rest:
             try:
                 _append(call, now_ms, place, refusals)
             except PutOff:
                 return call.core.large.wait
             placed.append(place)
-            if call.core.steady_ms() >= until_ms:
+            if len(rest) > 1 and call.core.steady_ms() >= until_ms:
                 break
         if len(placed) < len(request.partitions):
             return call.core.soon
@@ -169,6 +169,8 @@ def _enlist(
             wanted[ProducerPair(header.producer_id, header.producer_epoch)].append(
                 (partition.topic.name, partition.index)
             )
+    if not wanted:
+        return {}, False
     refusals: dict[ProducerPair, tuple[int, int]] = {}
     transactions = call.core.transactions
     for pair, partitions in wanted.items():
