@@ -10,7 +10,7 @@ from uuid import UUID
 
 from fencepost.broker.api.apis import SERVED
 from fencepost.broker.core import BrokerCore
-from fencepost.broker.effects import Close, Reply, Sync
+from fencepost.broker.effects import Close, Failed, Reply, Sync
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.check.disk import MemoryDisk
 from fencepost.protocol import fetch_wire, produce_wire
@@ -33,6 +33,8 @@ class BrokerDriver:
         self.auto_sync = True
         self.syncs: list[Sync] = []
         self.closed: set[int] = set()
+        self.failed: dict[int, Exception] | None = None
+        """What requests raised, by connection; while it is None, that is raised here."""
         self._uuids = itertools.count(1)
         self.start()
 
@@ -108,6 +110,10 @@ class BrokerDriver:
                 self.syncs.append(effect)
             elif isinstance(effect, Close):
                 self.closed.add(effect.connection_id)
+            elif isinstance(effect, Failed):
+                if self.failed is None:
+                    raise effect.error
+                self.failed[effect.connection_id] = effect.error
         if self.auto_sync and self.syncs:
             self.sync()
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fencepost.broker.security.acls import Operation, ResourceType
     from fencepost.broker.security.listeners import Listener
     from fencepost.broker.security.login import Login
+    from fencepost.broker.timers import Timer
 
 __all__ = ["Call", "Connection", "Core"]
 
@@ -147,6 +148,10 @@ class Core(BrokerParts, ABC):
     def storage_failed(self, now_ms: int, call: Call, request: Any, error: OSError) -> None:
         """Nothing may be promised; where there is a place for it, the answer says why."""
 
+    @abstractmethod
+    def request_failed(self, connection: Connection, error: Exception) -> None:
+        """A request raised what it must not, at once or after it had waited: it costs its own connection."""
+
 
 class Call:
     """One request that is being handled. A handler returns its response, or returns None and calls `reply` later."""
@@ -191,22 +196,39 @@ class Call:
 
     def reply(self, response: Any) -> None:
         """Answer the request. An answer to a connection that is gone is dropped."""
-        if not self.connection.closed:
-            self.core.answer(self, response)
+        self.go_on(None, lambda _: self.core.answer(self, response), self.core.now.ms)
+
+    def go_on(self, request: object, action: Callable[[int], object], now_ms: int) -> None:
+        """Do `action(now_ms)`, for which the request has waited, unless its client has gone meanwhile.
+
+        Who calls this has work of its own before it, and others': what is raised is the failure of this request alone.
+        """
+        if self.connection.closed:
+            return
+        try:
+            try:
+                action(now_ms)
+            except OSError as error:
+                self.core.storage_failed(now_ms, self, request, error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is told
+            self.core.request_failed(self.connection, error)
 
     def reply_when_durable(self, now_ms: int, response: Any) -> None:
         """Answer once all that has been appended so far is durable."""
         self.core.durability.when_durable(now_ms, lambda _: self.reply(response))
 
-    def reply_and_close(self, now_ms: int, response: Any) -> None:
+    def after(self, wait_ms: int, action: Callable[[int], object]) -> Timer:
+        """Do `action(now_ms)` once the client has waited that long."""
+        return self.core.after(wait_ms, lambda: self.go_on(None, action, self.core.now.ms))
+
+    def reply_and_close(self, response: Any) -> None:
         """Tell a client that it is not let in, after a pause that makes guessing slow, and close the connection."""
 
-        def tell() -> None:
-            if not self.connection.closed:
-                self.reply(response)
-                self.core.drop(now_ms, self.connection)
+        def tell(now_ms: int) -> None:
+            self.reply(response)
+            self.core.drop(now_ms, self.connection)
 
-        self.core.after(self.core.config.number("connection.failed.authentication.delay.ms"), tell)
+        self.after(self.core.config.number("connection.failed.authentication.delay.ms"), tell)
 
     def may(self, operation: Operation, resource_type: ResourceType, name: str, *, quiet: bool = False) -> bool:
         """Whether the client may do that. A refusal is logged unless `quiet`."""

@@ -21,7 +21,7 @@ from fencepost.broker.api.gate import enter
 from fencepost.broker.api.request_faults import RequestFaults
 from fencepost.broker.connection import Call, Connection, Core
 from fencepost.broker.disk.files import File, Files
-from fencepost.broker.effects import Close, Effect, GoOn, Reply
+from fencepost.broker.effects import Close, Effect, Failed, GoOn, Reply
 from fencepost.broker.faults.table import FaultTable
 from fencepost.broker.security.login import Login, LoginState
 from fencepost.broker.security.mechanisms import LoginFailed
@@ -120,6 +120,8 @@ class BrokerCore(Core):
         except MalformedMessage as error:
             _log.warning("closing connection %s: %s", connection, error)
             self.drop(now_ms, connection)
+        except Exception as error:  # noqa: BLE001 - one request's failure is not to end the others' connections
+            self.request_failed(connection, error)
 
     def release(self, connection: Connection, *, spared: bool = False) -> None:
         """Handle the frames that were held back; `spared`: the first of them whatever the faults say."""
@@ -299,6 +301,12 @@ class BrokerCore(Core):
             self.drop(now_ms, call.connection)
         else:
             self.answer(call, refusal(request, SERVED[call.api_key].log_failure))
+
+    def request_failed(self, connection: Connection, error: Exception) -> None:
+        """A request raised what it must not, at once or after it had waited: it costs its own connection."""
+        self.metrics.count("failed_requests")
+        self._effects.append(Failed(connection.connection_id, error))
+        self.disconnected(self.now.ms, connection.connection_id)
 
     def _expect_login(self, connection: Connection, login: Login) -> None:
         """Somebody who does not say who it is must not occupy a connection for ever."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from fencepost.broker.disk.files import File
 
-__all__ = ["Close", "Effect", "GoOn", "Reply", "Sync"]
+__all__ = ["Close", "Effect", "Failed", "GoOn", "Reply", "Sync"]
 
 
 @dataclass(slots=True, frozen=True)
@@ -40,6 +40,14 @@ class Close:
 
 
 @dataclass(slots=True, frozen=True)
+class Failed:
+    """A request raised what it must not. Tell of it and close its connection; the others' requests are served on."""
+
+    connection_id: int
+    error: Exception
+
+
+@dataclass(slots=True, frozen=True)
 class Sync:
     """Sync these files, then call `BrokerCore.synced` with the token.
 
@@ -50,4 +58,4 @@ class Sync:
     files: Sequence[File]
 
 
-Effect = Reply | GoOn | Close | Sync
+Effect = Reply | GoOn | Close | Failed | Sync

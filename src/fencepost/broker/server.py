@@ -21,7 +21,7 @@ from fencepost.broker.clock import Clock, SystemTime
 from fencepost.broker.core import BrokerCore
 from fencepost.broker.disk.files import File, Files
 from fencepost.broker.disk.system_files import SystemFiles, default_max_open, descriptor_limit
-from fencepost.broker.effects import Close, GoOn, Reply, Sync
+from fencepost.broker.effects import Close, Failed, GoOn, Reply, Sync
 from fencepost.broker.faults.files import FaultyFiles
 from fencepost.broker.faults.table import FaultTable
 from fencepost.broker.gauges import take_snapshot
@@ -203,11 +203,14 @@ class BrokerServer:
                     client.go_on()
             elif isinstance(effect, Sync):
                 self._syncing = self._loop.create_task(self._sync(effect))
-            elif isinstance(effect, Close):
+            else:
+                if isinstance(effect, Failed):
+                    _log.error("closing connection %s: a request failed", effect.connection_id, exc_info=effect.error)
                 self._send(effect.connection_id, replies.pop(effect.connection_id, ()))
                 client = clients.get(effect.connection_id)
                 if client is not None:
-                    client.abort() if effect.reset else client.close()
+                    is_reset = isinstance(effect, Close) and effect.reset
+                    client.abort() if is_reset else client.close()
         for connection_id, buffers in replies.items():
             self._send(connection_id, buffers)
         # While time stands still nothing is due but what clients wait for.

@@ -10,7 +10,7 @@ from uuid import UUID
 from fencepost.broker.clock import Clock, SystemTime
 from fencepost.broker.core import BrokerCore
 from fencepost.broker.disk.files import File
-from fencepost.broker.effects import Close, Reply, Sync
+from fencepost.broker.effects import Close, Failed, Reply, Sync
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.check.disk import MemoryDisk, PowerCut
 from fencepost.check.net import Network, ServerConnection
@@ -107,7 +107,7 @@ class BrokerHost:
         if core is None or reader is None:
             return
         for frame in reader.feed(data):
-            self._do(core, partial(self._handle, core, connection, frame))
+            self._do(core, partial(core.handle_frame, connection_id=connection.number, frame=frame))
 
     def lost(self, connection: ServerConnection) -> None:
         self._readers.pop(connection.number, None)
@@ -125,13 +125,6 @@ class BrokerHost:
             core.time_jumped(now_ms, jump_ms)
         return now_ms
 
-    def _handle(self, core: BrokerCore, connection: ServerConnection, frame: memoryview, now_ms: int) -> None:
-        try:
-            core.handle_frame(now_ms, connection.number, frame)
-        except Exception as error:  # noqa: BLE001 (as the server: one request's failure costs its connection)
-            self._tell("a request failed", error)
-            connection.reset()
-
     def _tell(self, what: str, error: Exception) -> None:
         if isinstance(error, OSError):
             self._trace(f"{what}: {error}")
@@ -146,6 +139,11 @@ class BrokerHost:
                     if connection is not None:
                         connection.send(b"".join(buffers))
                 case Close(connection_id):
+                    connection = self._connections.get(connection_id)
+                    if connection is not None:
+                        connection.reset()
+                case Failed(connection_id, error):
+                    self._tell("a request failed", error)
                     connection = self._connections.get(connection_id)
                     if connection is not None:
                         connection.reset()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
@@ -15,8 +14,6 @@ TURN_MS: Final = 20
 """Work that took so long gives way to that of others."""
 
 _PIECE = 1000
-
-_log = logging.getLogger("fencepost.broker.api")
 
 Item = TypeVar("Item")
 
@@ -39,20 +36,17 @@ def in_turns(call: Call, now_ms: int, request: object, turn: Callable[[int], Res
     connection.hold()
 
     def go_on() -> None:
-        if connection.closed:
-            return
-        now_ms = core.now.ms
-        try:
-            resume = turn(now_ms)
-            if resume is not None:
-                resume(go_on)
-                return
-        except OSError as error:
-            core.storage_failed(now_ms, call, request, error)
-        except Exception:  # noqa: BLE001 - nobody else would learn of it, and it is not to end the others' connections
-            _log.exception("closing connection %s: a request failed", connection)
-            core.drop(now_ms, connection)
-        core.release(connection)
+        after: Resume | None = None
+
+        def next_turn(now_ms: int) -> None:
+            nonlocal after
+            after = turn(now_ms)
+
+        call.go_on(request, next_turn, core.now.ms)
+        if after is not None:
+            after(go_on)
+        elif not connection.closed:
+            core.release(connection)
 
     resume(go_on)
 

@@ -53,13 +53,13 @@ class RequestFaults:
             call.core.reset(call.connection)
             return
         answer, call.answer = call.answer, None
-        call.core.after(fault.delay_ms, partial(self._deliver, call, answer))
+        call.after(fault.delay_ms, partial(self._deliver, call, answer))
 
-    def _deliver(self, call: Call, answer: Any) -> None:
-        if not call.connection.closed:
-            call.answer = answer
-            call.connection.made(answer)
-            call.core.flush(call.connection)
+    @staticmethod
+    def _deliver(call: Call, answer: Any, _now_ms: int) -> None:
+        call.answer = answer
+        call.connection.made(answer)
+        call.core.flush(call.connection)
 
     def _fail(self, call: Call, request: Any, code: int) -> None:
         if getattr(request, "acks", -1) == 0:

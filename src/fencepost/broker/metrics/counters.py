@@ -13,6 +13,7 @@ __all__ = ["COUNTERS", "GAUGES", "Metrics", "Snapshot"]
 COUNTERS: Final[Mapping[str, str]] = {
     "corrupt_reads": "Reads that met damaged bytes and were refused.",
     "storage_errors": "Requests for one partition that the disk made fail.",
+    "failed_requests": "Requests that met a mistake of the broker's own: each cost its connection, and is in the log.",
     "failed_syncs": "Logs that became read-only because an fsync failed.",
     "recovered_logs": "Logs whose end had to be scanned when they were opened.",
     "cut_bytes": "Bytes cut off at the ends of logs when they were opened: torn writes that nobody was promised.",

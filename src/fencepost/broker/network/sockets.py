@@ -137,12 +137,7 @@ class ClientSocket(asyncio.BufferedProtocol):
                 break
             frame = frames.popleft()
             self._waiting_bytes -= len(frame)
-            try:
-                core.handle_frame(now_ms, self._connection_id, frame)
-            except Exception:  # noqa: BLE001 - one request's failure is not to end the others' connections
-                _log.exception("closing connection %s: a request failed", self._connection_id)
-                self._transport.close()
-                break
+            core.handle_frame(now_ms, self._connection_id, frame)
         if not self._is_known and core.is_known(self._connection_id):
             self._is_known = True
             self._receiver.max_frame_bytes = core.config.number("socket.request.max.bytes")

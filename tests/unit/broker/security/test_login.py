@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from fencepost.broker.core import BrokerCore
-from fencepost.broker.effects import Reply
+from fencepost.broker.effects import Failed, Reply
 from fencepost.broker.security.credentials import Credentials
 from fencepost.broker.security.listeners import Listener
 from fencepost.broker.security.login import Login
@@ -213,7 +213,9 @@ def test_no_way_without_the_password_leads_in() -> None:
             before = len(core.take_effects())
             core.handle_frame(driver.now_ms, number, memoryview(FRAMES[name]))
             core.on_time(driver.now_ms)
-            if any(isinstance(effect, Reply) for effect in core.take_effects()):
+            effects = {type(effect) for effect in core.take_effects()}
+            assert Failed not in effects
+            if Reply in effects:
                 answered.add(name)
             assert before == 0
             assert number not in core._connections or principal(core, number) == "User:ANONYMOUS"

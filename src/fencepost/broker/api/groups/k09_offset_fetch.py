@@ -8,6 +8,7 @@ partitions.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from fencepost.broker.api.handler import Handler
@@ -45,7 +46,7 @@ def _handle(call: Call, now_ms: int, request: OffsetFetchRequest) -> None:
     def attempt(now_ms: int) -> None:
         unstable, response = _answer(call, request)
         if unstable and core.transactions.writes_markers:
-            core.durability.when_durable(now_ms, attempt)
+            core.durability.when_durable(now_ms, partial(call.go_on, request, attempt))
         else:
             call.reply_when_durable(now_ms, response)
 

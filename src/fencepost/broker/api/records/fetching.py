@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -77,17 +78,20 @@ class ParkedFetch:
             if reader.partition is not None:
                 self._sizes.setdefault(reader.partition, {}).setdefault(reader, 0)
                 reader.partition.waiting[self] = None
-        self._timer = self._call.core.after(max_wait_ms, self._expire)
+        self._timer = self._call.after(max_wait_ms, self._expire)
         self._call.on_closed = self._leave
 
     def look(self, partition: Partition) -> None:
         """The partition has changed: answer when there is enough now."""
+        self._call.go_on(None, partial(self._look, partition), self._call.core.now.ms)
+
+    def _look(self, partition: Partition, now_ms: int) -> None:
         readers = list(self._sizes.get(partition, ()))
         # A topic that was deleted and made anew meanwhile is another partition, which nobody would look at.
         if self._is_ready(readers) or any(reader.partition is not partition for reader in readers):
-            self._expire()
+            self._expire(now_ms)
 
-    def _expire(self) -> None:
+    def _expire(self, _now_ms: int) -> None:
         self._leave()
         self._answer(self._collect(self._asked()))
 

@@ -90,7 +90,8 @@ def _finish(call: Call, now_ms: int, request: ProduceRequest, placed: list[_Plac
         else:
             call.no_reply()
     else:
-        call.core.durability.when_durable(now_ms, lambda _: _answer(call, placed, response))
+        answer = partial(call.go_on, request, lambda _: _answer(call, placed, response))
+        call.core.durability.when_durable(now_ms, answer)
 
 
 def _answer(call: Call, placed: list[_Place], response: ProduceResponse) -> None:

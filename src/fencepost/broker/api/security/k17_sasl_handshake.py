@@ -25,7 +25,7 @@ def _handle(call: Call, now_ms: int, request: SaslHandshakeRequest) -> SaslHands
     if login.choose(request.mechanism, raw=raw):
         return SaslHandshakeResponse(mechanisms=mechanisms)
     refused = SaslHandshakeResponse(error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=mechanisms)
-    call.reply_and_close(now_ms, refused)
+    call.reply_and_close(refused)
     return None
 
 

@@ -31,7 +31,7 @@ def _handle(call: Call, now_ms: int, request: SaslAuthenticateRequest) -> SaslAu
         call.core.metrics.count("failed_logins")
         _log.info("%s was not let in: %s", call.connection, failed)
         refused = SaslAuthenticateResponse(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=str(failed))
-        call.reply_and_close(now_ms, refused)
+        call.reply_and_close(refused)
         return None
     if answer.principal:
         call.connection.principal = answer.principal

@@ -51,7 +51,7 @@ def _handle(call: Call, now_ms: int, request: ShareFetchRequest) -> ShareFetchRe
         session = sessions.go_on(group_id, member_id, epoch)
     if session is ErrorCode.SHARE_SESSION_LIMIT_REACHED:
         # A client that is refused asks again at once.
-        call.core.after(request.max_wait_ms, lambda: call.reply(ShareFetchResponse(error_code=session)))
+        call.after(request.max_wait_ms, lambda _: call.reply(ShareFetchResponse(error_code=session)))
         return None
     if isinstance(session, ErrorCode):
         return ShareFetchResponse(error_code=session)

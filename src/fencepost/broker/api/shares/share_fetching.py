@@ -89,15 +89,18 @@ class ParkedShareFetch:
             if partition is not None:
                 self._waits_at.append(partition)
                 partition.waiting[self] = None
-        self._timer = self._call.core.after(wait_ms, self._expire)
+        self._timer = self._call.after(wait_ms, self._expire)
         self._call.on_closed = self._leave
 
     def look(self, _partition: Partition) -> None:
         """A partition has changed: answer when there is enough now."""
-        if self._is_ready():
-            self._expire()
+        self._call.go_on(self._request, self._look, self._call.core.now.ms)
 
-    def _expire(self) -> None:
+    def _look(self, now_ms: int) -> None:
+        if self._is_ready():
+            self._expire(now_ms)
+
+    def _expire(self, _now_ms: int) -> None:
         self._leave()
         self._answer()
 

@@ -22,16 +22,7 @@ def when_markers_are_written(
     for a write or a sync. What the disk refuses then is the failure of this request, and not of the completion that it
     has waited for: that one is written, and must not be written again.
     """
-
-    def go_on(now_ms: int) -> None:
-        if call.connection.closed:
-            return
-        try:
-            again(now_ms)
-        except OSError as error:
-            call.core.storage_failed(now_ms, call, request, error)
-
-    call.core.transactions.when_idle(now_ms, transactional_id, go_on)
+    call.core.transactions.when_idle(now_ms, transactional_id, partial(call.go_on, request, again))
 
 
 def decide_and_reply(
@@ -52,6 +43,6 @@ def decide_and_reply(
             when_markers_are_written(call, now_ms, request, transactional_id, partial(attempt, may_wait=False))
             return
         note_refusal(call.core.metrics, SERVED[call.api_key].name, code, transactional_id)
-        call.core.durability.when_durable(now_ms, reply)
+        call.core.durability.when_durable(now_ms, partial(call.go_on, request, reply))
 
     attempt(now_ms, may_wait=True)
