@@ -15,15 +15,44 @@ from fencepost.check.history.file import operations_of
 from fencepost.check.history.model import History
 from fencepost.check.history.timeline import page
 from fencepost.check.history.verdict import judge, text_of
+from fencepost.torture.access import Access
 from fencepost.torture.supervisor import FAULTS, Options, Torture
+from fencepost.torture.two_phase import LEVELS
 from tests.support.apache_kafka import ApacheKafka
+from tests.support.certificates import Authority
+from tests.support.secure_kafka import USER, secure_kafka
 
 
-class Killable(ApacheKafka):
-    """Under the names that the torture knows."""
+class Killable:
+    """An Apache Kafka under the names that the torture knows."""
+
+    def __init__(self, kafka: ApacheKafka) -> None:
+        self._kafka = kafka
+
+    @property
+    def pid(self) -> int | None:
+        return self._kafka.pid
+
+    def start(self) -> None:
+        self._kafka.start()
 
     def kill(self) -> None:
-        self.kill9()
+        self._kafka.kill9()
+
+    def stop(self) -> None:
+        self._kafka.stop()
+
+
+def by_tls_and_scram(kafka: ApacheKafka, authority: Authority) -> Access:
+    """How a client gets at a Kafka of `secure_kafka`, in which the proxy speaks TLS on both sides."""
+    settings = {
+        "security.protocol": "SASL_SSL",
+        "ssl.truststore.location": str(authority.path),
+        "sasl.mechanism": "SCRAM-SHA-256",
+        "sasl.username": USER,
+        "sasl.password": "secret",
+    }
+    return Access(kafka.address_of("SASLTLS"), settings, str(authority.issue("proxy").keystore))
 
 
 def main() -> int:
@@ -32,6 +61,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--client", default="fencepost")
     parser.add_argument("--faults", nargs="*", default=FAULTS, choices=FAULTS)
+    parser.add_argument("--secure", action="store_true", help="TLS and SCRAM")
+    parser.add_argument("--two-phase", default="", choices=("", *LEVELS))
     parser.add_argument("--history", type=Path, default=Path("history.jsonl"))
     parser.add_argument("--html", type=Path)
     given = parser.parse_args()
@@ -40,19 +71,23 @@ def main() -> int:
     def say(line: str) -> None:
         print(f"{time.monotonic() - began:6.1f} s  {line}", flush=True)
 
-    with Killable() as kafka, tempfile.TemporaryDirectory(prefix="fencepost-torture-") as work:
-        options = Options(
-            bootstrap_servers=kafka.bootstrap_servers,
-            minutes=given.minutes,
-            seed=given.seed,
-            client=given.client,
-            prefix="torture-",
-            keep=False,
-            work=Path(work),
-            broker=kafka,
-            faults=tuple(given.faults),
-        )
-        Torture(options, say).run(given.history)
+    with tempfile.TemporaryDirectory(prefix="fencepost-torture-") as work:
+        authority = Authority(Path(work))
+        kafka = secure_kafka(Path(work) / "secure", authority) if given.secure else ApacheKafka()
+        with kafka:
+            options = Options(
+                access=by_tls_and_scram(kafka, authority) if given.secure else Access(kafka.bootstrap_servers),
+                minutes=given.minutes,
+                seed=given.seed,
+                client=given.client,
+                prefix="torture-",
+                keep=False,
+                work=Path(work),
+                broker=Killable(kafka),
+                faults=tuple(given.faults),
+                two_phase=given.two_phase,
+            )
+            Torture(options, say).run(given.history)
     with given.history.open(encoding="utf-8") as lines:
         verdict = judge(History(operations_of(lines)), 5)
     print(text_of(verdict))

@@ -8,52 +8,80 @@ import sys
 import tempfile
 import time
 import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fencepost.cli.cluster_settings import CommandConfig, client_settings
 from fencepost.cli.output import Json
-from fencepost.errors import KafkaError
+from fencepost.errors import ConfigurationError, KafkaError
+
+if TYPE_CHECKING:
+    from fencepost.config import AdminConfig
+    from fencepost.torture.broker_process import BrokerProcess, CommandBroker
+    from fencepost.torture.supervisor import Options
 
 __all__ = ["torture"]
 
 OURS = "fencepost"
 HISTORY = Path("history.jsonl")
+ProxyCertificate = Annotated[
+    str,
+    typer.Option(
+        metavar="FILE",
+        help="PEM, a key and its certificate for 127.0.0.1: the clients speak TLS to the proxy, too, and not only "
+        "the proxy to the Kafka.",
+    ),
+]
+Start = Annotated[
+    str,
+    typer.Option(
+        metavar="fencepost|COMMAND",
+        help="Start the Kafka, kill it with kill -9 now and then and start it again: `fencepost`, or a command "
+        "that runs it in the foreground on --bootstrap-servers, on data that outlives it.",
+    ),
+]
+Faults = Annotated[
+    str,
+    typer.Option(
+        metavar="NAMES",
+        help="Only these, with commas: kill-client, pause-client, cancel, cut, away, one-way, requests (lost, "
+        "swallowed, late), kill-broker, pause-broker.",
+    ),
+]
+TwoPhase = Annotated[
+    str,
+    typer.Option(
+        metavar="two-phase|keep-prepared",
+        help="Also transactions that are prepared, decided elsewhere and completed by the stored decision, whoever "
+        "was killed in between (KIP-939): by their pair, or by keeping what is prepared. The Kafka has to allow "
+        "two-phase commit.  [default: keep-prepared with --start fencepost, else none]",
+    ),
+]
 
 
 def torture(
     bootstrap_servers: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="The Kafka, reached without TLS and passwords.")
+        str, typer.Option("--bootstrap-servers", "-b", metavar="HOST:PORT", help="The Kafka.")
     ] = "",
-    start: Annotated[
-        str,
-        typer.Option(
-            metavar="fencepost|COMMAND",
-            help="Start the Kafka, kill it with kill -9 now and then and start it again: `fencepost`, or a command "
-            "that runs it in the foreground on --bootstrap-servers, on data that outlives it.",
-        ),
-    ] = "",
+    command_config: CommandConfig = None,
+    proxy_certificate: ProxyCertificate = "",
+    start: Start = "",
     broker_pid: Annotated[int | None, typer.Option(help="A local broker to hold up with SIGSTOP now and then.")] = None,
     minutes: Annotated[float, typer.Option(min=0.05, help="How long the faults last.")] = 5,
     seed: Annotated[int, typer.Option(help="Which faults strike when is drawn from this number.")] = 1,
     client: Annotated[
         str, typer.Option(help="fencepost, or confluent: librdkafka; pip install confluent-kafka.")
     ] = OURS,
-    history: Annotated[Path, typer.Option(metavar="FILE", help="Where the history is written.")] = Path(
-        "history.jsonl"
-    ),
+    history: Annotated[Path, typer.Option(metavar="FILE", help="Where the history is written.")] = HISTORY,
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a page with a timeline of each anomaly.")
     ] = None,
-    faults: Annotated[
-        str,
-        typer.Option(
-            metavar="NAMES",
-            help="Only these, with commas: kill-client, pause-client, cancel, cut, away, one-way, requests (lost, "
-            "swallowed, late), kill-broker, pause-broker.",
-        ),
-    ] = "",
+    faults: Faults = "",
+    two_phase: TwoPhase = "",
     topic_prefix: Annotated[str, typer.Option(help="Begins the names of topics, groups and ids; drawn if empty.")] = "",
     keep: Annotated[bool, typer.Option("--keep", help="Keep the topics and the clients' files.")] = False,
     as_json: Json = False,
@@ -66,70 +94,92 @@ def torture(
 
     Example: fencepost torture --start fencepost --minutes 2 --html torture.html
     """
+    from fencepost.torture.access import Access
     from fencepost.torture.clients import CLIENTS, needs
-    from fencepost.torture.supervisor import FAULTS
+    from fencepost.torture.supervisor import FAULTS, Options
+    from fencepost.torture.two_phase import KEEP_PREPARED, LEVELS
 
-    if client not in CLIENTS:
-        raise typer.BadParameter(f"{client!r} is not {' or '.join(CLIENTS)}", param_hint="--client")
+    chosen = tuple(name.strip() for name in faults.split(",")) if faults else FAULTS
+    _only("--client", (client,), CLIENTS)
+    _only("--faults", chosen, FAULTS)
+    _only("--two-phase", filter(None, (two_phase,)), LEVELS)
     if not bootstrap_servers and start != OURS:
         raise typer.BadParameter("is needed, unless --start fencepost", param_hint="--bootstrap-servers")
-    chosen = tuple(name.strip() for name in faults.split(",")) if faults else FAULTS
-    if not set(chosen) <= set(FAULTS):
-        raise typer.BadParameter(f"{faults!r} is not of {', '.join(FAULTS)}", param_hint="--faults")
+    if start == OURS:
+        two_phase = two_phase or KEEP_PREPARED
     missing = needs(client)
     if missing is not None:
         _refuse(missing)
-    work = Path(tempfile.mkdtemp(prefix="fencepost-torture-"))
-    try:
-        _run(bootstrap_servers, start, broker_pid, minutes, seed, client, history, chosen, topic_prefix, keep, work)
-    finally:
-        if keep:
-            _say(f"the clients' files are in {work}")
-        else:
-            shutil.rmtree(work, ignore_errors=True)
+    with _work_folder(keep) as work:
+        broker = _broker(start, bootstrap_servers, work)
+        try:
+            settings = client_settings(broker.bootstrap_servers if broker else bootstrap_servers, command_config)
+            access = Access(settings.pop("bootstrap.servers"), settings, proxy_certificate)
+            access.config()
+            prefix = topic_prefix or f"torture-{uuid.uuid4().hex[:8]}-"
+            options = Options(access, minutes, seed, client, prefix, keep, work, broker, broker_pid, chosen, two_phase)
+            _run(options, history)
+        except ConfigurationError as error:
+            _refuse(str(error))
     from fencepost.cli.check import check
 
     check(str(history), html, as_json=as_json)
 
 
-def _run(
-    bootstrap_servers: str,
-    start: str,
-    broker_pid: int | None,
-    minutes: float,
-    seed: int,
-    client: str,
-    history: Path,
-    faults: tuple[str, ...],
-    prefix: str,
-    keep: bool,
-    work: Path,
-) -> None:
-    from fencepost.torture.broker_process import BrokerProcess, CommandBroker, StartupError
-    from fencepost.torture.supervisor import Options, Torture, TortureError
+def _only(option: str, given: Iterable[str], allowed: Iterable[str]) -> None:
+    for name in given:
+        if name not in allowed:
+            raise typer.BadParameter(f"{name!r} is not of {', '.join(allowed)}", param_hint=option)
 
-    broker: BrokerProcess | CommandBroker | None = None
+
+@contextmanager
+def _work_folder(keep: bool) -> Iterator[Path]:
+    work = Path(tempfile.mkdtemp(prefix="fencepost-torture-"))
+    try:
+        yield work
+    finally:
+        if keep:
+            _say(f"the clients' files are in {work}")
+        else:
+            shutil.rmtree(work, ignore_errors=True)
+
+
+def _broker(start: str, bootstrap_servers: str, work: Path) -> BrokerProcess | CommandBroker | None:
+    from fencepost.torture.broker_process import BrokerProcess, CommandBroker
+
     if start == OURS:
-        broker = BrokerProcess(work / "broker", work / "broker.log")
-    elif start:
-        broker = CommandBroker(start, bootstrap_servers, work / "broker.log")
+        return BrokerProcess(work / "broker", work / "broker.log")
+    return CommandBroker(start, bootstrap_servers, work / "broker.log") if start else None
+
+
+def _broker_settings(config: AdminConfig) -> dict[str, str]:
+    """Of a broker of ours where these clients look for it, which lets their user in. Raises ConfigurationError."""
+    from fencepost.broker.security.listeners import with_users
+
+    if config.security_protocol == "PLAINTEXT":
+        return {}
+    if config.security_protocol != "SASL_PLAINTEXT" or config.sasl_mechanism == "OAUTHBEARER":
+        raise ConfigurationError(
+            f"Fencepost's broker serves SASL_PLAINTEXT with PLAIN and SCRAM, not {config.security_protocol} "
+            f"with {config.sasl_mechanism}"
+        )
+    host, _, port = str(config.bootstrap_servers).rpartition(":")
+    user, password = config.credentials()
+    return {name: str(value) for name, value in with_users({}, {user: password}, host, int(port)).items()}
+
+
+def _run(options: Options, history: Path) -> None:
+    from fencepost.torture.broker_process import BrokerProcess, StartupError
+    from fencepost.torture.supervisor import Torture, TortureError
+
+    broker = options.broker
     # A stop from outside must end the child processes as Ctrl-C does.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
+        if isinstance(broker, BrokerProcess):
+            broker.configure(_broker_settings(options.access.config()))
         if broker is not None:
             broker.start()
-        options = Options(
-            bootstrap_servers=broker.bootstrap_servers if broker is not None else bootstrap_servers,
-            minutes=minutes,
-            seed=seed,
-            client=client,
-            prefix=prefix or f"torture-{uuid.uuid4().hex[:8]}-",
-            keep=keep,
-            work=work,
-            broker=broker,
-            broker_pid=broker_pid,
-            faults=faults,
-        )
         Torture(options, _say).run(history)
     except (TortureError, StartupError, KafkaError, OSError) as error:
         _refuse(str(error))

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 __all__ = ["BrokerProcess", "CommandBroker", "StartupError", "free_port"]
@@ -37,11 +38,20 @@ class BrokerProcess:
         self.bootstrap_servers = f"127.0.0.1:{free_port()}"
         self._data_dir = data_dir
         self._log = log
+        self._settings_file: Path | None = None
         self._process: subprocess.Popen[str] | None = None
+
+    def configure(self, settings: Mapping[str, str]) -> None:
+        """Broker settings of the next start; in a file that others cannot read, for they may hold passwords."""
+        self._settings_file = self._log.with_suffix(".properties")
+        self._settings_file.touch(mode=0o600)
+        self._settings_file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
 
     def start(self) -> None:
         """Start it and wait until it answers. Raises StartupError."""
         arguments = ["broker", "--listen", self.bootstrap_servers, "--data-dir", str(self._data_dir)]
+        if self._settings_file is not None:
+            arguments += ["--config-file", str(self._settings_file)]
         with self._log.open("a") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "fencepost", *arguments],

@@ -14,8 +14,9 @@ from typing import Any, NoReturn, Protocol, TypeVar
 import fencepost
 from fencepost.check.history.operations import Batch, Position
 from fencepost.errors import AbortableError, CommitFailedError, KafkaError, ProduceFailedError
+from fencepost.torture.access import Access, librdkafka_settings
 
-__all__ = ["CLIENTS", "ClientFailed", "ConsumerFace", "MustAbort", "MustEnd", "ProducerFace", "Told", "needs"]
+__all__ = ["CLIENTS", "ClientFailed", "ConsumerFace", "MustAbort", "MustEnd", "ProducerFace", "Told", "needs", "ours"]
 
 PATIENCE_S = 20.0
 REQUEST_TIMEOUT_MS = 4_000
@@ -84,7 +85,7 @@ def needs(client: str) -> str | None:
 # This project's ------------------------------------------------------------------------------------------------------
 
 
-def _ours(call: Callable[[], T]) -> T:
+def ours(call: Callable[[], T]) -> T:
     try:
         return call()
     except (AbortableError, CommitFailedError) as error:
@@ -96,22 +97,23 @@ def _ours(call: Callable[[], T]) -> T:
 
 
 class OurProducer:
-    def __init__(self, bootstrap_servers: str, transactional_id: str | None) -> None:
-        self._producer = fencepost.Producer(
-            bootstrap_servers,
-            transactional_id=transactional_id,
-            transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
-            delivery_timeout_ms=round(PATIENCE_S * 1000),
-            request_timeout_ms=REQUEST_TIMEOUT_MS,
-            max_block_ms=round(PATIENCE_S * 1000),
-            linger_ms=2,
-        )
+    def __init__(self, access: Access, transactional_id: str | None, *, two_phase_commit: bool = False) -> None:
+        fixed = {
+            "transactional_id": transactional_id,
+            "two_phase_commit": two_phase_commit,
+            "transaction_timeout_ms": TRANSACTION_TIMEOUT_MS,
+            "delivery_timeout_ms": round(PATIENCE_S * 1000),
+            "request_timeout_ms": REQUEST_TIMEOUT_MS,
+            "max_block_ms": round(PATIENCE_S * 1000),
+            "linger_ms": 2,
+        }
+        self.producer = fencepost.Producer(**(access.options() | fixed))
 
     def init(self) -> None:
-        _ours(self._producer.init_transactions)
+        ours(self.producer.init_transactions)
 
     def begin(self) -> None:
-        _ours(self._producer.begin_transaction)
+        ours(self.producer.begin_transaction)
 
     def send(self, topic: str, partition: int, value: str, told: Told) -> None:
         def delivered(error: KafkaError | None, metadata: Any) -> None:
@@ -120,41 +122,41 @@ class OurProducer:
             else:
                 told(partition, -1, error, not error.may_have_taken_effect)
 
-        _ours(lambda: self._producer.send(topic, value.encode(), None, partition, on_delivery=delivered))
+        ours(lambda: self.producer.send(topic, value.encode(), None, partition, on_delivery=delivered))
 
     def flush(self) -> None:
         try:
-            _ours(self._producer.flush)
+            ours(self.producer.flush)
         except ClientFailed as failed:
             if not isinstance(failed.__cause__, ProduceFailedError):  # each record has told by itself
                 raise
 
     def send_offsets(self, offsets: list[Position], consumer: OurConsumer) -> None:
         positions = {fencepost.TopicPartition(topic, partition): offset for topic, partition, offset in offsets}
-        _ours(lambda: self._producer.send_offsets_to_transaction(positions, consumer.consumer.group_metadata()))
+        ours(lambda: self.producer.send_offsets_to_transaction(positions, consumer.consumer.group_metadata()))
 
     def commit(self) -> None:
-        _ours(self._producer.commit_transaction)
+        ours(self.producer.commit_transaction)
 
     def abort(self) -> None:
-        _ours(self._producer.abort_transaction)
+        ours(self.producer.abort_transaction)
 
     def close(self) -> None:
-        _ours(lambda: self._producer.close(5_000))
+        ours(lambda: self.producer.close(5_000))
 
 
 class OurConsumer:
-    def __init__(self, bootstrap_servers: str, group: str | None, isolation: str) -> None:
-        self.consumer = fencepost.Consumer(
-            bootstrap_servers,
-            group_id=group,
-            auto_offset_reset="earliest",
-            enable_auto_commit=False,
-            isolation_level=isolation,
-            session_timeout_ms=SESSION_TIMEOUT_MS,
-            request_timeout_ms=REQUEST_TIMEOUT_MS,
-            max_poll_records=MOST_RECORDS,
-        )
+    def __init__(self, access: Access, group: str | None, isolation: str) -> None:
+        fixed = {
+            "group_id": group,
+            "auto_offset_reset": "earliest",
+            "enable_auto_commit": False,
+            "isolation_level": isolation,
+            "session_timeout_ms": SESSION_TIMEOUT_MS,
+            "request_timeout_ms": REQUEST_TIMEOUT_MS,
+            "max_poll_records": MOST_RECORDS,
+        }
+        self.consumer = fencepost.Consumer(**(access.options() | fixed))
 
     def subscribe(self, topic: str, rebalanced: Callable[[], None]) -> None:
         class Listener(fencepost.RebalanceListener):
@@ -167,14 +169,14 @@ class OurConsumer:
             def on_partitions_lost(self, partitions: list[fencepost.TopicPartition]) -> None:
                 rebalanced()
 
-        _ours(lambda: self.consumer.subscribe([topic], Listener()))
+        ours(lambda: self.consumer.subscribe([topic], Listener()))
 
     def assign(self, places: Iterable[tuple[str, int]]) -> None:
-        _ours(lambda: self.consumer.assign(places))
+        ours(lambda: self.consumer.assign(places))
 
     def poll(self) -> list[Batch]:
         found: dict[tuple[str, int], Batch] = {}
-        for record in _ours(lambda: self.consumer.poll(500)):
+        for record in ours(lambda: self.consumer.poll(500)):
             batch = found.setdefault((record.topic, record.partition), Batch(record.topic, record.partition, [], []))
             batch.offsets.append(record.offset)
             batch.values.append((record.value or b"").decode())
@@ -190,7 +192,7 @@ class OurConsumer:
         self.consumer.forget_positions()
 
     def close(self) -> None:
-        _ours(self.consumer.close)
+        ours(self.consumer.close)
 
 
 # librdkafka's --------------------------------------------------------------------------------------------------------
@@ -218,11 +220,12 @@ def _raise_theirs(error: Exception, *, abortable: bool) -> NoReturn:
 
 
 class TheirProducer:
-    def __init__(self, bootstrap_servers: str, transactional_id: str | None) -> None:
+    def __init__(self, access: Access, transactional_id: str | None) -> None:
         from confluent_kafka import Producer
 
         settings: dict[str, Any] = {
-            "bootstrap.servers": bootstrap_servers,
+            "bootstrap.servers": access.bootstrap_servers,
+            **librdkafka_settings(access.config()),
             "enable.idempotence": True,
             "linger.ms": 2,
             "log_level": 0,
@@ -273,12 +276,13 @@ class TheirProducer:
 
 
 class TheirConsumer:
-    def __init__(self, bootstrap_servers: str, group: str | None, isolation: str) -> None:
+    def __init__(self, access: Access, group: str | None, isolation: str) -> None:
         from confluent_kafka import Consumer
 
         self.consumer = Consumer(
             {
-                "bootstrap.servers": bootstrap_servers,
+                "bootstrap.servers": access.bootstrap_servers,
+                **librdkafka_settings(access.config()),
                 "group.id": group or "nobody",
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
@@ -335,8 +339,8 @@ class TheirConsumer:
         _theirs(self.consumer.close)
 
 
-ProducerMaker = Callable[[str, str | None], ProducerFace]
-ConsumerMaker = Callable[[str, str | None, str], ConsumerFace]
+ProducerMaker = Callable[[Access, str | None], ProducerFace]
+ConsumerMaker = Callable[[Access, str | None, str], ConsumerFace]
 CLIENTS: dict[str, tuple[ProducerMaker, ConsumerMaker]] = {
     "fencepost": (OurProducer, OurConsumer),
     "confluent": (TheirProducer, TheirConsumer),

@@ -1,7 +1,8 @@
 """A TCP proxy before a Kafka that loses what a `Lottery` says: requests, answers, connections, time.
 
 It puts itself before every broker: where an answer names brokers, it names a port of the proxy for each. It runs in a
-thread with an event loop of its own, so that what it holds up does not hold up the clients. No TLS.
+thread with an event loop of its own, so that what it holds up does not hold up the clients. SASL passes through it; TLS
+begins anew in it, or ends there.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import random
 import struct
 import threading
 from collections import Counter
+from ssl import SSLContext
 from types import TracebackType
 from typing import Any, Self
 
@@ -22,7 +24,8 @@ __all__ = ["FaultProxy", "Lottery"]
 REQUEST_HEAD = struct.Struct(">hhi")  # api key, api version, correlation id
 TRANSACTIONAL = {22: "InitProducerId", 24: "AddPartitions", 25: "AddOffsets", 26: "EndTxn", 28: "TxnOffsetCommit"}
 OTHERS = {0: "Produce", 1: "Fetch", 3: "Metadata", 9: "OffsetFetch", 10: "FindCoordinator", 11: "JoinGroup"}
-NAMES = TRANSACTIONAL | OTHERS
+LOGIN = {17: "SaslHandshake", 36: "SaslAuthenticate"}
+NAMES = TRANSACTIONAL | OTHERS | LOGIN
 METADATA, FIND_COORDINATOR, DESCRIBE_CLUSTER = 3, 10, 60
 NAME_BROKERS = frozenset({METADATA, FIND_COORDINATOR, DESCRIBE_CLUSTER})
 HOST = "127.0.0.1"
@@ -49,12 +52,15 @@ class Lottery:
 
 class FaultProxy:
     """Listens on `port` of 127.0.0.1 for the Kafka at `upstream`. `cut` ends all connections, `away` refuses new ones,
-    `one_way` lets requests pass and holds all answers up.
+    `one_way` lets requests pass and holds all answers up. `tls`: towards the Kafka, and towards the clients.
     """
 
-    def __init__(self, upstream: Address, lottery: Lottery) -> None:
+    def __init__(
+        self, upstream: Address, lottery: Lottery, tls: tuple[SSLContext | None, SSLContext | None] = (None, None)
+    ) -> None:
         self._upstream = upstream
         self._lottery = lottery
+        self._tls_upstream, self._tls_of_clients = tls
         self._loop = asyncio.new_event_loop()
         self._writers: set[asyncio.StreamWriter] = set()
         self._ports: dict[Address, int] = {}
@@ -104,7 +110,7 @@ class FaultProxy:
             async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
                 await self._connected(upstream, reader, writer)
 
-            server = await asyncio.start_server(connected, HOST, 0)
+            server = await asyncio.start_server(connected, HOST, 0, ssl=self._tls_of_clients)
             self._servers.append(server)
             self._ports.setdefault(upstream, server.sockets[0].getsockname()[1])
         return self._ports[upstream]
@@ -113,7 +119,7 @@ class FaultProxy:
         try:
             if self.away:
                 raise ConnectionRefusedError
-            up_reader, up_writer = await asyncio.open_connection(*upstream)
+            up_reader, up_writer = await asyncio.open_connection(*upstream, ssl=self._tls_upstream)
         except OSError:
             writer.transport.abort()
             return

@@ -13,8 +13,8 @@ from fencepost.client.net.asyncio_runtime import runtime_for
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.list_offsets import LATEST
 from fencepost.client.types import Isolation, TopicPartition
-from fencepost.config import AdminConfig
 from fencepost.errors import KafkaError
+from fencepost.torture.access import Access
 
 __all__ = ["clean_up", "create_topics", "settle"]
 
@@ -22,17 +22,17 @@ JUDGES = ("judge-1", "judge-2")
 ANSWER_MS = 60_000
 
 
-def create_topics(bootstrap_servers: str, topics: Mapping[str, int]) -> None:
+def create_topics(access: Access, topics: Mapping[str, int]) -> None:
     """Raises KafkaError, also when one of them exists."""
 
     async def create(admin: AdminCore) -> None:
         for name, partitions in topics.items():
             await admin.create_topic(name, partitions, -1)
 
-    _with_admin(bootstrap_servers, create)
+    _with_admin(access, create)
 
 
-def clean_up(bootstrap_servers: str, topics: Iterable[str], groups: Iterable[str]) -> list[str]:
+def clean_up(access: Access, topics: Iterable[str], groups: Iterable[str]) -> list[str]:
     """Delete them; what could not be deleted, and why."""
     left = []
 
@@ -45,12 +45,12 @@ def clean_up(bootstrap_servers: str, topics: Iterable[str], groups: Iterable[str
             except KafkaError as error:
                 left.append(f"{what}: {error}")
 
-    _with_admin(bootstrap_servers, delete)
+    _with_admin(access, delete)
     return left
 
 
 def settle(
-    bootstrap_servers: str,
+    access: Access,
     recorder: Recorder,
     *,
     transactional_ids: Iterable[str],
@@ -86,7 +86,7 @@ def settle(
                 for number in range(count):
                     await _read(admin, recorder, judge, TopicPartition(topic, number), patience_ms)
 
-    _with_admin(bootstrap_servers, end)
+    _with_admin(access, end)
 
 
 async def _read(admin: AdminCore, recorder: Recorder, judge: str, place: TopicPartition, patience_ms: int) -> None:
@@ -105,9 +105,9 @@ async def _read(admin: AdminCore, recorder: Recorder, judge: str, place: TopicPa
         recorder.ok(read, records=[batch])
 
 
-def _with_admin(bootstrap_servers: str, use: Callable[[AdminCore], Awaitable[None]]) -> None:
+def _with_admin(access: Access, use: Callable[[AdminCore], Awaitable[None]]) -> None:
     async def run() -> None:
-        config = AdminConfig(bootstrap_servers=bootstrap_servers, default_api_timeout_ms=ANSWER_MS)
+        config = access.config(default_api_timeout_ms=ANSWER_MS)
         admin = AdminCore(Cluster(runtime_for(config), config))
         try:
             await use(admin)

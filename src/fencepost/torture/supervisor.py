@@ -9,7 +9,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
@@ -17,8 +17,11 @@ from typing import Protocol
 
 from fencepost.check.history.file import VERSION_LINE
 from fencepost.check.history.recorder import Recorder
+from fencepost.errors import KafkaError
+from fencepost.torture.access import Access
 from fencepost.torture.fault_proxy import FaultProxy, Lottery
 from fencepost.torture.settling import clean_up, create_topics, settle
+from fencepost.torture.two_phase import DecisionFile, carry_out
 from fencepost.torture.worker import Job
 
 __all__ = ["FAULTS", "Options", "Torture", "TortureError"]
@@ -42,13 +45,16 @@ class RestartableBroker(Protocol):
     def pid(self) -> int | None: ...
     def start(self) -> object: ...
     def kill(self) -> None: ...
+    def stop(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`work` is a folder for the workers' files. Without `broker` nobody kills it; `broker_pid` may be held up."""
+    """`work` is a folder for the workers' files. Without `broker` nobody kills it; `broker_pid` may be held up.
+    `two_phase`: how decided transactions are completed after a crash (torture/two_phase.py); without it there are none.
+    """
 
-    bootstrap_servers: str
+    access: Access
     minutes: float
     seed: int
     client: str
@@ -58,6 +64,7 @@ class Options:
     broker: RestartableBroker | None = None
     broker_pid: int | None = None
     faults: tuple[str, ...] = FAULTS
+    two_phase: str = ""
 
 
 @dataclass(slots=True)
@@ -90,16 +97,18 @@ class Torture:
     def run(self, history: Path) -> None:
         """The whole run; `history` is written however the storm ended. Raises TortureError, KafkaError."""
         options = self.options
-        create_topics(options.bootstrap_servers, self.topics)
-        self.say(f"topics {', '.join(self.topics)} on {options.bootstrap_servers}")
+        servers = options.access.bootstrap_servers
+        tls = options.access.tls_of_proxy()
+        create_topics(options.access, self.topics)
+        self.say(f"topics {', '.join(self.topics)} on {servers}")
         chance = Random(options.seed)
         lottery = Lottery(chance.randrange(2**32), one_in=40)
         lottery.enabled = "requests" in options.faults
-        host, _, port = options.bootstrap_servers.split(",")[0].rpartition(":")
+        host, _, port = servers.split(",")[0].rpartition(":")
         try:
-            with FaultProxy((host.strip("[]"), int(port)), lottery) as proxy:
+            with FaultProxy((host.strip("[]"), int(port)), lottery, tls) as proxy:
                 try:
-                    self._start_workers(f"127.0.0.1:{proxy.port}", chance)
+                    self._start_workers(options.access.proxied(f"127.0.0.1:{proxy.port}"), chance)
                     self._await_work()
                     self._storm(chance, proxy)
                 except KeyboardInterrupt:
@@ -113,7 +122,7 @@ class Torture:
         self._settle()
         self._write(history)
         if not options.keep:
-            for left in clean_up(options.bootstrap_servers, self.topics, self._inputs()):
+            for left in clean_up(options.access, self.topics, self._inputs()):
                 self.say(f"left behind: {left}")
 
     def processes(self) -> list[subprocess.Popen[bytes]]:
@@ -122,7 +131,7 @@ class Torture:
 
     # Workers ---------------------------------------------------------------------------------------------------------
 
-    def _jobs(self, proxied: str, chance: Random) -> Iterator[Job]:
+    def _jobs(self, proxied: Access, chance: Random) -> Iterator[Job]:
         prefix = self.options.prefix
         plain = {name: count for name, count in self.topics.items() if name in (f"{prefix}red", f"{prefix}blue")}
         read = {name: count for name, count in self.topics.items() if name != f"{prefix}in"}
@@ -132,7 +141,7 @@ class Torture:
                 role=role,
                 process=name,
                 name=f"{prefix}{name}",
-                bootstrap_servers=proxied,
+                access=proxied,
                 client=self.options.client,
                 seed=chance.randrange(2**32),
                 events=str(self.options.work / f"{name}.jsonl"),
@@ -144,11 +153,17 @@ class Torture:
             yield job(f"writer-{number}", "writer", plain)
             copied = {"source": f"{prefix}in", "group": f"{prefix}copy"}
             yield job(f"copier-{number}", "copier", {f"{prefix}out": 2}, **copied)
+            if self.options.two_phase:
+                decided = {"two_phase": self.options.two_phase, "decisions": str(self._decisions(number))}
+                yield job(f"decider-{number}", "decider", plain, **decided)
         yield job("feeder-0", "feeder", {f"{prefix}in": PARTITIONS})
         yield job("reader-0", "reader", read)
         yield job("reader-1", "reader", read, isolation="read_uncommitted")
 
-    def _start_workers(self, proxied: str, chance: Random) -> None:
+    def _decisions(self, number: int) -> Path:
+        return self.options.work / f"decider-{number}.decision"
+
+    def _start_workers(self, proxied: Access, chance: Random) -> None:
         for job in self._jobs(proxied, chance):
             self._workers.append(_Worker(job, self._launch(job)))
 
@@ -160,7 +175,7 @@ class Torture:
         waiting = {Path(worker.job.events): worker.job.role for worker in self._workers}
         while waiting:
             for path, role in list(waiting.items()):
-                wanted = b'"f": "commit"' if role == "writer" else b'"type": "ok"'
+                wanted = b'"f": "commit"' if role in ("writer", "decider") else b'"type": "ok"'
                 if path.exists() and wanted in path.read_bytes():
                     del waiting[path]
             self._tend(time.monotonic())
@@ -173,13 +188,17 @@ class Torture:
         self._started += 1
         started = replace(job, process=f"{job.process}/{self._started}", seed=job.seed + self._started)
         with (self.options.work / "workers.log").open("ab") as log:
-            return subprocess.Popen(
-                [sys.executable, "-m", "fencepost.torture.worker", started.to_json()],
-                stdin=subprocess.DEVNULL,
+            process = subprocess.Popen(
+                [sys.executable, "-m", "fencepost.torture.worker"],
+                stdin=subprocess.PIPE,  # not in the list of processes: the job may hold a password
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
             )
+        if process.stdin is not None:
+            with process.stdin as told, suppress(BrokenPipeError):  # its log says why it did not live to read it
+                told.write(started.to_json().encode())
+        return process
 
     def _tend(self, now: float) -> None:
         """Wake who has slept, start who was killed. Raises TortureError for a worker that ended by itself."""
@@ -307,17 +326,30 @@ class Torture:
         return {f"{self.options.prefix}copy": f"{self.options.prefix}in"}
 
     def _settle(self) -> None:
-        names = sorted({worker.job.name for worker in self._workers if worker.job.role in ("writer", "copier")})
-        with (self.options.work / "judge.jsonl").open("w", encoding="utf-8") as file:
+        options = self.options
+        jobs = {worker.job.name: worker.job for worker in self._workers}
+        names = sorted(name for name, job in jobs.items() if job.role in ("writer", "copier", "decider"))
+        with (options.work / "judge.jsonl").open("w", encoding="utf-8") as file:
             recorder = Recorder(lambda: time.monotonic_ns() / 1e6, lambda line: file.write(line + "\n"))
+            for name in names:
+                if jobs[name].role == "decider":
+                    self._carry_out(jobs[name], recorder)
             settle(
-                self.options.bootstrap_servers,
+                options.access,
                 recorder,
                 transactional_ids=names,
                 inputs=self._inputs(),
                 topics=self.topics,
                 patience_ms=STUCK_MS,
             )
+
+    def _carry_out(self, decider: Job, recorder: Recorder) -> None:
+        """What it has decided and not lived to do, before anybody else takes its id."""
+        decisions = DecisionFile(Path(decider.decisions))
+        try:
+            carry_out(decider.two_phase, decider.name, self.options.access, decisions, recorder, "judge-0")
+        except KafkaError as error:
+            self.say(f"what {decider.process} had decided could not be carried out: {error}")
 
     def _write(self, history: Path) -> None:
         """All events in the order of time. A line that a killed process has not finished was not sent either."""

@@ -1,4 +1,4 @@
-"""A client of the workload, in a process of its own: `python -m fencepost.torture.worker JOB`, JOB being JSON.
+"""A client of the workload, in a process of its own: `python -m fencepost.torture.worker`, its job on stdin as JSON.
 
 It works until SIGTERM, and writes down each operation before it is sent. SIGUSR1 raises Cancelled out of the call that
 it is in, as Ctrl-C would. When the process that started it is gone, it ends.
@@ -13,9 +13,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import Path
 from random import Random
 from typing import TypeVar
 
@@ -25,34 +26,40 @@ from fencepost.check.history.operations import (
     Batch,
     Begin,
     Commit,
+    Decide,
     Init,
     Operation,
     Poll,
     Position,
+    Prepare,
     Seek,
     Send,
     SendOffsets,
 )
 from fencepost.check.history.recorder import Recorder
+from fencepost.errors import KafkaError
+from fencepost.torture.access import Access
 from fencepost.torture.clients import CLIENTS, TRANSACTION_TIMEOUT_MS, ClientFailed, ConsumerFace, MustEnd, ProducerFace
+from fencepost.torture.two_phase import DecisionFile, Stored, TwoPhaseProducer, carry_out
 
 __all__ = ["Job"]
 
 READ_COMMITTED = "read_committed"
 
+P = TypeVar("P", bound=ProducerFace)
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a worker is to do. `role`: writer, copier, feeder, reader. `name`: its transactional id. `process` is unique
-    in the history; each new client in it adds a number.
+    """What a worker is to do. `role`: writer, copier, decider, feeder, reader. `name`: its transactional id. `process`
+    is unique in the history; each new client in it adds a number. A decider has `decisions`, a file, and a level.
     """
 
     role: str
     process: str
     name: str
-    bootstrap_servers: str
+    access: Access
     client: str
     seed: int
     events: str
@@ -60,9 +67,16 @@ class Job:
     source: str = ""
     group: str = ""
     isolation: str = READ_COMMITTED
+    decisions: str = ""
+    two_phase: str = ""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Job:
+        named = json.loads(text)
+        return cls(**{**named, "access": Access(**named["access"])})
 
 
 class Cancelled(BaseException):
@@ -91,7 +105,14 @@ class Worker:
 
     def run(self) -> None:
         """Until SIGTERM."""
-        work = {"writer": self._write, "copier": self._copy, "feeder": self._feed, "reader": self._read}[self._job.role]
+        roles = {
+            "writer": self._write,
+            "copier": self._copy,
+            "decider": self._decide,
+            "feeder": self._feed,
+            "reader": self._read,
+        }
+        work = roles[self._job.role]
         while not self._stopping:
             self._lives += 1
             self._process = f"{self._job.process}.{self._lives}"
@@ -124,6 +145,17 @@ class Worker:
                 if batches and not self._transaction(producer, partial(self._copies, producer, consumer, batches)):
                     self._told(Seek(process=self._process, positions=consumer.assigned()), consumer.go_back)
 
+    def _decide(self) -> None:
+        job = self._job
+        decisions = DecisionFile(Path(job.decisions))
+        try:
+            self._call(lambda: carry_out(job.two_phase, job.name, job.access, decisions, self._recorder, self._process))
+        except KafkaError as error:
+            raise MustEnd(error) from error
+        with self._initialised(TwoPhaseProducer(job.access, job.name), job.name) as producer:
+            while not self._stopping:
+                self._two_phases(producer, decisions)
+
     def _feed(self) -> None:
         with self._producer(None) as producer:
             while not self._stopping:
@@ -145,10 +177,7 @@ class Worker:
 
     def _transaction(self, producer: ProducerFace, fill: Callable[[str], None]) -> bool:
         """A transaction, committed or aborted as chance has it; whether it is committed for certain. Raises MustEnd."""
-        job = self._job
-        self._transactions += 1
-        name = f"{self._process}/{self._transactions}"
-        self._told(Begin(process=self._process, transaction=name, transactional_id=job.name), producer.begin)
+        name = self._begin(producer)
         try:
             fill(name)
             if self._chance.random() < 0.03:
@@ -163,6 +192,43 @@ class Worker:
             self._abort(name, producer)
             return False
         return True
+
+    def _begin(self, producer: ProducerFace) -> str:
+        self._transactions += 1
+        name = f"{self._process}/{self._transactions}"
+        self._told(Begin(process=self._process, transaction=name, transactional_id=self._job.name), producer.begin)
+        return name
+
+    def _two_phases(self, producer: TwoPhaseProducer, decisions: DecisionFile) -> None:
+        """A transaction that ends as it is decided, now or in a later life. Raises MustEnd."""
+        name = self._begin(producer)
+        try:
+            self._fill(producer, name)
+            token = self._told(Prepare(process=self._process, transaction=name), producer.prepare)
+        except MustEnd:
+            raise
+        except (ClientFailed, Cancelled):
+            self._abort(name, producer)
+            return
+        self._vanish_at_times("before the decision")
+        commit = self._chance.random() < 0.7
+        decide = Decide(process=self._process, transaction=name, decision="commit" if commit else "abort")
+        self._recorder.invoke(decide)
+        decisions.write(Stored(name, token, commit))
+        self._recorder.ok(decide)
+        self._vanish_at_times("after the decision")
+        try:
+            if commit:
+                self._told(Commit(process=self._process, transaction=name), producer.commit)
+            else:
+                self._told(Abort(process=self._process, transaction=name), producer.abort)
+        except (ClientFailed, Cancelled) as error:
+            raise MustEnd(error) from error
+        decisions.forget()
+
+    def _vanish_at_times(self, when: str) -> None:
+        if self._chance.random() < 0.1:
+            raise MustEnd(f"the application ends {when}")
 
     def _abort(self, name: str, producer: ProducerFace) -> None:
         """Raises MustEnd when the client can do no more, or the transaction turned out to be committed."""
@@ -251,11 +317,11 @@ class Worker:
     def _note_rebalance(self) -> None:
         self._rebalanced = True
 
-    def _told(self, operation: Operation, call: Callable[[], object]) -> None:
+    def _told(self, operation: Operation, call: Callable[[], T]) -> T:
         """Make a call as an operation. Raises what it raises."""
         self._recorder.invoke(operation)
         try:
-            self._call(call)
+            answer = self._call(call)
         except (ClientFailed, Cancelled) as error:
             if isinstance(error, ClientFailed) and error.certain:
                 self._recorder.fail(operation, error)
@@ -263,6 +329,7 @@ class Worker:
                 self._recorder.unknown(operation, repr(error))
             raise
         self._recorder.ok(operation)
+        return answer
 
     def _call(self, call: Callable[[], T]) -> T:
         self._in_call = True
@@ -271,9 +338,11 @@ class Worker:
         finally:
             self._in_call = False
 
+    def _producer(self, transactional_id: str | None) -> AbstractContextManager[ProducerFace]:
+        return self._initialised(self._make_producer(self._job.access, transactional_id), transactional_id)
+
     @contextmanager
-    def _producer(self, transactional_id: str | None) -> Iterator[ProducerFace]:
-        producer = self._make_producer(self._job.bootstrap_servers, transactional_id)
+    def _initialised(self, producer: P, transactional_id: str | None) -> Iterator[P]:
         try:
             if transactional_id is not None:
                 init = Init(process=self._process, transactional_id=transactional_id)
@@ -284,7 +353,7 @@ class Worker:
 
     @contextmanager
     def _consumer(self) -> Iterator[ConsumerFace]:
-        consumer = self._make_consumer(self._job.bootstrap_servers, self._job.group or None, self._job.isolation)
+        consumer = self._make_consumer(self._job.access, self._job.group or None, self._job.isolation)
         try:
             yield consumer
         finally:
@@ -309,9 +378,9 @@ def _end_with(parent: int) -> None:
 
 
 def main() -> None:
-    """Run the job of the command line."""
+    """Run the job."""
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
-    Worker(Job(**json.loads(sys.argv[1]))).run()
+    Worker(Job.from_json(sys.stdin.read())).run()
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from fencepost.check.history.model import History, Outcome
 from fencepost.check.history.verdict import judge
 from fencepost.cli.main import main
 from fencepost.torture import clients
+from fencepost.torture.access import Access
 from fencepost.torture.supervisor import Options, Torture
 
 
@@ -27,13 +28,20 @@ def loaded(path: Path) -> History:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("client", sorted(clients.CLIENTS))
-def test_a_storm_leaves_a_history_without_anomalies_and_nothing_else(client: str, tmp_path: Path) -> None:
-    with Broker(fsync="commit") as broker:
-        options = Options(broker.bootstrap_servers, 0.15, 7, client, "storm-", False, tmp_path)
+@pytest.mark.parametrize(
+    ("client", "mechanism", "level"),
+    [("fencepost", "SCRAM-SHA-512", "keep-prepared"), ("confluent", "PLAIN", "two-phase")],
+)
+def test_a_storm_leaves_a_history_without_anomalies_and_nothing_else(
+    client: str, mechanism: str, level: str, tmp_path: Path
+) -> None:
+    login = {"sasl.mechanism": mechanism, "sasl.username": "alice", "sasl.password": 'pass=word,"'}
+    with Broker(fsync="commit", users={"alice": 'pass=word,"'}) as broker:
+        access = Access(broker.bootstrap_servers, {"security.protocol": "SASL_PLAINTEXT", **login})
+        options = Options(access, 0.15, 7, client, "storm-", False, tmp_path, two_phase=level)
         torture = Torture(options, lambda line: None)
         torture.run(tmp_path / "history.json")
-        with Admin(broker.bootstrap_servers) as admin:
+        with Admin(**access.options()) as admin:
             assert [name for name in admin.list_topics() if name.startswith("storm-")] == []
             assert admin.list_transactions(states=["Ongoing", "PrepareCommit", "PrepareAbort"]) == []
     history = loaded(tmp_path / "history.json")
@@ -42,6 +50,7 @@ def test_a_storm_leaves_a_history_without_anomalies_and_nothing_else(client: str
     assert verdict.clean
     outcomes = Counter(transaction.outcome for transaction in history.transactions.values())
     assert outcomes[Outcome.COMMITTED] > 0
+    assert any(transaction.decisions for transaction in history.transactions.values())
     assert verdict.records_read > 0
     assert torture.happened.total() > 0
     assert not [worker for worker in torture.processes() if worker.poll() is None]
@@ -71,8 +80,9 @@ def test_a_client_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--client", "sarama"], "'sarama' is not"),
+        (["--client", "sarama"], "'sarama' is not of"),
         (["--faults", "kill-moon"], "'kill-moon' is not of"),
+        (["--two-phase", "three"], "'three' is not of two-phase"),
         ([], "is needed, unless"),
     ],
 )
@@ -90,7 +100,9 @@ def test_a_broker_that_hides_what_was_aborted_is_found(tmp_path: Path, monkeypat
         work = tmp_path / str(minutes)
         work.mkdir()
         with Broker() as broker:
-            options = Options(broker.bootstrap_servers, minutes, 8, "fencepost", "storm-", False, work, faults=("cut",))
+            options = Options(
+                Access(broker.bootstrap_servers), minutes, 8, "fencepost", "storm-", False, work, faults=("cut",)
+            )
             Torture(options, lambda line: None).run(tmp_path / "history.json")
         history = loaded(tmp_path / "history.json")
         aborted = [one for one in history.transactions.values() if one.outcome is Outcome.ABORTED]

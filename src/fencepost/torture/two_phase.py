@@ -1,0 +1,110 @@
+"""Transactions that are decided elsewhere (KIP-939): prepare, store the decision, complete, whoever dies in between.
+
+A worker that is killed leaves its decision in a file, as an application would in its database. Whoever comes next
+carries it out before anything else: by the transaction's pair alone ("two-phase", all that Apache Kafka 4.3.1 can),
+or by keeping what is prepared ("keep-prepared").
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import fencepost
+from fencepost.check.history.operations import Abort, Commit
+from fencepost.check.history.recorder import Recorder
+from fencepost.errors import PreparedTransactionLostError, TransactionCommittedError
+from fencepost.torture.access import Access
+from fencepost.torture.clients import OurProducer, ours
+
+__all__ = ["KEEP_PREPARED", "LEVELS", "DecisionFile", "Stored", "TwoPhaseProducer", "carry_out"]
+
+TWO_PHASE, KEEP_PREPARED = "two-phase", "keep-prepared"
+LEVELS = (TWO_PHASE, KEEP_PREPARED)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A decision. `token` is the prepared transaction's text. `looked`: somebody may have asked for what is prepared
+    since, after which the coordinator can no longer tell how a transaction ended that is not open.
+    """
+
+    transaction: str
+    token: str
+    commit: bool
+    looked: bool = False
+
+
+class DecisionFile:
+    """The decision that is not known to be carried out, or none."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self) -> Stored | None:
+        try:
+            return Stored(**json.loads(self._path.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return None
+
+    def write(self, stored: Stored) -> None:
+        """At once: a reader finds this or what was there before."""
+        unfinished = self._path.with_suffix(".unfinished")
+        unfinished.write_text(json.dumps(asdict(stored)), encoding="utf-8")
+        os.replace(unfinished, self._path)
+
+    def forget(self) -> None:
+        self._path.unlink(missing_ok=True)
+
+
+class TwoPhaseProducer(OurProducer):
+    """This project's; librdkafka has no second phase."""
+
+    def __init__(self, access: Access, transactional_id: str) -> None:
+        super().__init__(access, transactional_id, two_phase_commit=True)
+
+    def prepare(self) -> str:
+        """What to store with the decision."""
+        return str(ours(self.producer.prepare_transaction))
+
+
+def carry_out(level: str, name: str, access: Access, decisions: DecisionFile, recorder: Recorder, process: str) -> None:
+    """Do what is decided and not known to be done. Raises KafkaError when it is not known afterwards either."""
+    stored = decisions.read()
+    if stored is None:
+        return
+    operation = (Commit if stored.commit else Abort)(process=process, transaction=stored.transaction)
+    recorder.invoke(operation)
+    if level == KEEP_PREPARED:
+        decisions.write(replace(stored, looked=True))
+    end = _kept_and_ended if level == KEEP_PREPARED else _ended_by_its_pair
+    try:
+        end(access, name, stored)
+    except TransactionCommittedError as error:
+        recorder.fail(operation, error)
+        recorder.at_once(Commit(process=process, transaction=stored.transaction))
+    except PreparedTransactionLostError as error:
+        (recorder.unknown if stored.looked else recorder.fail)(operation, error)
+    except BaseException as error:
+        recorder.unknown(operation, repr(error))
+        raise
+    else:
+        recorder.ok(operation)
+    decisions.forget()
+
+
+def _ended_by_its_pair(access: Access, name: str, stored: Stored) -> None:
+    with fencepost.Admin(**access.options()) as admin:
+        admin.complete(name, fencepost.PreparedTransaction.parse(stored.token), commit=stored.commit)
+
+
+def _kept_and_ended(access: Access, name: str, stored: Stored) -> None:
+    with closing(TwoPhaseProducer(access, name).producer) as producer:
+        kept = producer.init_transactions(keep_prepared=True)
+        if stored.commit:
+            producer.complete_transaction(stored.token)
+        elif kept is not None:
+            producer.abort_transaction()

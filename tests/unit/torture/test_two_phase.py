@@ -1,0 +1,101 @@
+"""A decision outlives the client that took it: whoever comes next carries it out, and says what he could not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import fencepost
+import fencepost.testing
+from fencepost.check.history.model import History
+from fencepost.check.history.operations import Begin, Commit, Decide, Operation, Prepare, Result
+from fencepost.check.history.recorder import Recorder
+from fencepost.check.history.verdict import judge
+from fencepost.torture.access import Access
+from fencepost.torture.two_phase import KEEP_PREPARED, LEVELS, DecisionFile, Stored, TwoPhaseProducer, carry_out
+
+
+class Application:
+    """It has prepared a transaction and stored a decision about it, and is gone."""
+
+    def __init__(self, broker: fencepost.Broker, level: str, folder: Path, *, commit: bool) -> None:
+        self.access = Access(broker.bootstrap_servers)
+        self.recorder = Recorder(lambda: 0.0)
+        self.decisions = DecisionFile(folder / "decision")
+        self._level = level
+        self.recorder.at_once(Begin(process="p", transaction="t", transactional_id="id"))
+        producer = TwoPhaseProducer(self.access, "id")
+        producer.init()
+        producer.begin()
+        producer.send("orders", 0, "book", lambda partition, offset, error, certain: None)
+        self.stored = Stored("t", producer.prepare(), commit)
+        self.recorder.at_once(Prepare(process="p", transaction="t"))
+        self.recorder.at_once(Decide(process="p", transaction="t", decision="commit" if commit else "abort"))
+        self.decisions.write(self.stored)
+        producer.close()
+
+    def carry_out(self) -> list[Operation]:
+        """What it told."""
+        before = len(self.recorder.operations)
+        carry_out(self._level, "id", self.access, self.decisions, self.recorder, "q")
+        return self.recorder.operations[before:]
+
+    def anomalies(self) -> set[str]:
+        return set(judge(History(self.recorder.operations), 1).counts)
+
+
+def committed(broker: fencepost.Broker) -> list[bytes | None]:
+    return [record.value for record in fencepost.testing.read_all(broker, "orders")]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("commit", [True, False])
+def test_what_was_decided_is_carried_out_and_may_be_carried_out_again(
+    fencepost_broker: fencepost.Broker, level: str, commit: bool, tmp_path: Path
+) -> None:
+    application = Application(fencepost_broker, level, tmp_path, commit=commit)
+    (told,) = application.carry_out()
+    assert (told.F, told.result) == ("commit" if commit else "abort", Result.OK)
+    assert committed(fencepost_broker) == ([b"book"] if commit else [])
+    assert application.carry_out() == []
+
+    # Its successor died before it could forget it. A commit after a keep moved the pair on: nobody can tell any more.
+    application.decisions.write(replace(application.stored, looked=level == KEEP_PREPARED))
+    (told,) = application.carry_out()
+    assert told.result is (Result.UNKNOWN if commit and level == KEEP_PREPARED else Result.OK)
+    assert application.anomalies() == set()
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_prepared_transaction_that_is_lost_is_an_anomaly(
+    fencepost_broker: fencepost.Broker, level: str, tmp_path: Path
+) -> None:
+    application = Application(fencepost_broker, level, tmp_path, commit=True)
+    with fencepost.Admin(fencepost_broker.bootstrap_servers) as admin:
+        admin.init_producer_id("id")
+    (told,) = application.carry_out()
+    assert isinstance(told, Commit)
+    assert told.result is Result.FAIL
+    assert application.anomalies() == {"broken_decision"}
+
+
+def test_a_transaction_that_was_looked_for_before_may_have_been_committed_then(
+    fencepost_broker: fencepost.Broker, tmp_path: Path
+) -> None:
+    application = Application(fencepost_broker, KEEP_PREPARED, tmp_path, commit=True)
+    with fencepost.Admin(fencepost_broker.bootstrap_servers) as admin:
+        admin.init_producer_id("id")
+    application.decisions.write(replace(application.stored, looked=True))
+    (told,) = application.carry_out()
+    assert told.result is Result.UNKNOWN
+    assert application.anomalies() == set()
+
+
+def test_a_commit_in_spite_of_a_decided_abort_is_an_anomaly(fencepost_broker: fencepost.Broker, tmp_path: Path) -> None:
+    application = Application(fencepost_broker, "two-phase", tmp_path, commit=False)
+    with fencepost.Admin(fencepost_broker.bootstrap_servers) as admin:
+        admin.complete("id", fencepost.PreparedTransaction.parse(application.stored.token), commit=True)
+    assert [told.result for told in application.carry_out()] == [Result.FAIL, Result.OK]
+    assert "broken_decision" in application.anomalies()
