@@ -12,11 +12,17 @@ import pyarrow as pa
 import pytest
 
 from fencepost import Admin, AsyncAdmin, AsyncProducer, Broker, Consumer, Producer
+from fencepost.check.history.file import operations_of
+from fencepost.check.history.model import History
+from fencepost.check.history.verdict import judge
 from fencepost.client.sasl import OAuthToken
 from fencepost.errors import AuthenticationError, KafkaTimeoutError, ProtocolError
+from fencepost.torture.clients import CLIENTS
+from fencepost.torture.supervisor import FAULTS, Options, Torture
 from tests.support.apache_kafka import ApacheKafka
 from tests.support.certificates import Authority
 from tests.support.secure_kafka import PASSWORD, SESSION_MS, USER, secure_kafka, unsecured_token
+from tests.support.torture_kafka import by_tls_and_scram
 
 SCRAM_WORD = "secret"
 PATIENCE_MS = 4_000  # for what is expected to fail by running out of time
@@ -88,6 +94,23 @@ def test_tls_with_a_truststore_file_and_with_pem_text(kafka: ApacheKafka, author
         {"bootstrap.servers": address, "security.protocol": "ssl", "ssl.ca.location": str(authority.path)}
     ) as admin:
         assert admin.describe_cluster().brokers
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+@pytest.mark.parametrize("client", sorted(CLIENTS))
+def test_a_storm_behind_tls_and_scram(kafka: ApacheKafka, authority: Authority, client: str, tmp_path: Path) -> None:
+    """`fencepost torture` of a Kafka that has to be logged in to, decided transactions included."""
+    access = by_tls_and_scram(kafka, authority)
+    faults = tuple(fault for fault in FAULTS if fault != "pause-client")
+    options = Options(access, 0.1, 5, client, f"{client}-", False, tmp_path, faults=faults, two_phase="two-phase")
+    Torture(options, lambda line: None).run(tmp_path / "history.jsonl")
+    with (tmp_path / "history.jsonl").open() as lines:
+        history = History(operations_of(lines))
+    verdict = judge(history, 3)
+    assert verdict.kept == []
+    assert verdict.clean
+    assert any(transaction.decisions for transaction in history.transactions.values())
 
 
 @pytest.mark.kafka
