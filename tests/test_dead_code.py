@@ -34,7 +34,7 @@ FOR_USERS = {
     "faults for tests": "flip_bit",
     "what a simulated run tells": "syncs repairs",
     "keys of typed dictionaries": "log_append_time partition_leader_epoch",
-    "messages, whose fields the codecs read": "topic_config_error_code synonyms cluster_authorized_operations",
+    "messages, whose fields the codecs read": "topic_config_error_code synonyms",
 }
 
 

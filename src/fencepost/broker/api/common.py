@@ -17,6 +17,7 @@ __all__ = [
     "BROKER_ID",
     "MOST_PARTITIONS",
     "absent_topic",
+    "authorized_operations",
     "cluster_operations",
     "find_partition",
     "leader_epoch_error",
@@ -30,14 +31,21 @@ _NO_TOPIC = UUID(int=0)
 MOST_PARTITIONS = 10_000
 """That one request may make, as in Kafka."""
 
+_NOT_ASKED = -(2**31)  # for authorized operations, KIP-430
+
 _log = logging.getLogger("fencepost.broker.api")
 
 
-def cluster_operations(call: Call) -> int:
-    """The bits of what the client may do with the cluster; none for those who may not ask."""
-    if not call.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+def cluster_operations(call: Call, *, asked: bool) -> int:
+    """The bits of what the client may do with the cluster, if the request asked; none for those who may not know."""
+    if asked and not call.may(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
         return 0
-    return call.operations(ResourceType.CLUSTER, CLUSTER_NAME)
+    return authorized_operations(call, ResourceType.CLUSTER, CLUSTER_NAME, asked=asked)
+
+
+def authorized_operations(call: Call, resource: ResourceType, name: str, *, asked: bool) -> int:
+    """The bits of what the client may do with it, if the request asked for them."""
+    return call.operations(resource, name) if asked else _NOT_ASKED
 
 
 def may_see(call: Call, topic: str, *, quiet: bool = False) -> bool:

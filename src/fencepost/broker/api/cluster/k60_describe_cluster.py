@@ -30,14 +30,12 @@ def _handle(call: Call, now_ms: int, request: DescribeClusterRequest) -> Describ
             code = ErrorCode.MISMATCHED_ENDPOINT_TYPE
         return DescribeClusterResponse(error_code=code, error_message=message, endpoint_type=_BROKERS)
     host, port = call.core.address(call.connection)
-    response = DescribeClusterResponse(
+    return DescribeClusterResponse(
         cluster_id=call.core.meta.cluster_id,
         controller_id=BROKER_ID,
         brokers=(DescribeClusterBroker(broker_id=BROKER_ID, host=host, port=port),),
+        cluster_authorized_operations=cluster_operations(call, asked=request.include_cluster_authorized_operations),
     )
-    if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = cluster_operations(call)
-    return response
 
 
 HANDLER = Handler(_handle)

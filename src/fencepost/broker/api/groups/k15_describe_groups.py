@@ -5,6 +5,7 @@ v3 may ask for the operations allowed; v6 has an error for unknown groups.
 
 from __future__ import annotations
 
+from fencepost.broker.api.common import authorized_operations
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
 from fencepost.broker.security.acls import ResourceType
@@ -16,8 +17,6 @@ from fencepost.protocol.messages.describe_groups import (
 )
 
 __all__ = ["HANDLER"]
-
-_NOT_ASKED = -(2**31)
 
 
 def _handle(call: Call, now_ms: int, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
@@ -46,7 +45,7 @@ def _describe(call: Call, group_id: str, operations: bool) -> DescribedGroup:
             )
             for member in found.members
         ],
-        authorized_operations=call.operations(ResourceType.GROUP, group_id) if operations else _NOT_ASKED,
+        authorized_operations=authorized_operations(call, ResourceType.GROUP, group_id, asked=operations),
     )
 
 

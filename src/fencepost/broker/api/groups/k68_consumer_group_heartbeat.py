@@ -7,9 +7,9 @@ Answered when what the answer tells is durable.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from uuid import UUID
 
 from fencepost.broker.api.common import partition_key
+from fencepost.broker.api.groups.member_topics import by_topic, sees_all
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
 from fencepost.broker.coordinator.group.requests import ConsumerHeartbeat, ConsumerHeartbeatReply
@@ -71,17 +71,14 @@ def _response(reply: ConsumerHeartbeatReply) -> ConsumerGroupHeartbeatResponse:
 
 
 def _assignment(partitions: Iterable[TopicIdPartition]) -> Assignment:
-    by_topic: dict[UUID, ResponseTopicPartitions] = {}
-    for topic_id, index in sorted(partitions):
-        topic = by_topic.setdefault(topic_id, ResponseTopicPartitions(topic_id=topic_id, partitions=[]))
-        topic.partitions = [*topic.partitions, index]
-    return Assignment(topic_partitions=list(by_topic.values()))
+    listed = by_topic(partitions).items()
+    topics = [ResponseTopicPartitions(topic_id=topic_id, partitions=indexes) for topic_id, indexes in listed]
+    return Assignment(topic_partitions=topics)
 
 
 def _authorize(call: Call, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse | None:
     """Every topic that is named has to be visible."""
-    names = request.subscribed_topic_names or ()
-    if all(call.may(Operation.DESCRIBE, ResourceType.TOPIC, name) for name in names):
+    if sees_all(call, request.subscribed_topic_names or ()):
         return None
     return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from fencepost.broker.api.common import authorized_operations
+from fencepost.broker.api.groups.member_topics import by_topic_name, hide_unless_all_seen
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
 from fencepost.broker.coordinator.group.requests import DescribedConsumerMember
-from fencepost.broker.security.acls import Operation, ResourceType
+from fencepost.broker.security.acls import ResourceType
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.consumer_group_log import TopicIdPartition
 from fencepost.protocol.messages.consumer_group_describe import (
@@ -21,7 +23,6 @@ from fencepost.protocol.messages.consumer_group_describe import (
 
 __all__ = ["HANDLER"]
 
-_NOT_ASKED = -(2**31)
 _CLASSIC, _CONSUMER = 0, 1
 
 
@@ -46,9 +47,9 @@ def _describe(call: Call, group_id: str, operations: bool) -> DescribedGroup:
         assignment_epoch=found.assignment_epoch,
         assignor_name=found.assignor,
         members=[_member(call, described) for described in found.members],
-        authorized_operations=call.operations(ResourceType.GROUP, group_id)
-        if operations and not found.error_code
-        else _NOT_ASKED,
+        authorized_operations=authorized_operations(
+            call, ResourceType.GROUP, group_id, asked=operations and not found.error_code
+        ),
     )
 
 
@@ -70,27 +71,21 @@ def _member(call: Call, described: DescribedConsumerMember) -> Member:
 
 
 def _assignment(call: Call, partitions: Iterable[TopicIdPartition]) -> Assignment:
-    """By topic; topics that have been deleted since are left out."""
-    by_topic: dict[str, TopicPartitions] = {}
-    for topic_id, index in sorted(partitions):
-        topic = call.core.topics.by_id(topic_id)
-        if topic is not None:
-            shown = by_topic.setdefault(topic.name, TopicPartitions(topic_id=topic_id, topic_name=topic.name))
-            shown.partitions = [*shown.partitions, index]
-    return Assignment(topic_partitions=list(by_topic.values()))
+    return Assignment(
+        topic_partitions=[
+            TopicPartitions(topic_id=topic_id, topic_name=name, partitions=indexes)
+            for topic_id, name, indexes in by_topic_name(call, partitions)
+        ]
+    )
 
 
 def _hide_topics(call: Call, response: ConsumerGroupDescribeResponse) -> ConsumerGroupDescribeResponse:
-    """A group is shown as a whole, so not to those who may not see all of its topics."""
     for group in response.groups:
         names = {name for member in group.members for name in member.subscribed_topic_names}
         for member in group.members:
             for assigned in (member.assignment, member.target_assignment):
                 names.update(each.topic_name for each in (assigned.topic_partitions if assigned is not None else ()))
-        if not all(call.may(Operation.DESCRIBE, ResourceType.TOPIC, name) for name in sorted(names)):
-            group.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            group.error_message = "The group uses topics that the client may not describe."
-            group.members = ()
+        hide_unless_all_seen(call, group, names)
     return response
 
 

@@ -6,12 +6,11 @@ Answered when what the answer tells is durable. A member that leaves gives back 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from uuid import UUID
 
+from fencepost.broker.api.groups.member_topics import by_topic, sees_all
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
 from fencepost.broker.coordinator.group.requests import ShareHeartbeat
-from fencepost.broker.security.acls import Operation, ResourceType
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.consumer_group_log import TopicIdPartition
 from fencepost.protocol.messages.share_group_heartbeat import (
@@ -52,18 +51,15 @@ def _handle(call: Call, now_ms: int, request: ShareGroupHeartbeatRequest) -> Non
 
 
 def _assignment(partitions: Iterable[TopicIdPartition]) -> Assignment:
-    by_topic: dict[UUID, list[int]] = {}
-    for topic_id, index in sorted(partitions):
-        by_topic.setdefault(topic_id, []).append(index)
+    listed = by_topic(partitions).items()
     return Assignment(
-        topic_partitions=[TopicPartitions(topic_id=topic_id, partitions=found) for topic_id, found in by_topic.items()]
+        topic_partitions=[TopicPartitions(topic_id=topic_id, partitions=indexes) for topic_id, indexes in listed]
     )
 
 
 def _authorize(call: Call, request: ShareGroupHeartbeatRequest) -> ShareGroupHeartbeatResponse | None:
     """Every topic that is named has to be visible."""
-    names = request.subscribed_topic_names or ()
-    if all(call.may(Operation.DESCRIBE, ResourceType.TOPIC, name) for name in names):
+    if sees_all(call, request.subscribed_topic_names or ()):
         return None
     return ShareGroupHeartbeatResponse(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 

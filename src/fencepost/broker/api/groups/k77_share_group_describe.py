@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from fencepost.broker.api.common import authorized_operations
+from fencepost.broker.api.groups.member_topics import by_topic_name, hide_unless_all_seen
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
 from fencepost.broker.coordinator.group.share.assignor import ASSIGNOR_NAME
 from fencepost.broker.coordinator.group.share.group import ShareMember
-from fencepost.broker.security.acls import Operation, ResourceType
+from fencepost.broker.security.acls import ResourceType
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.share_group_describe import (
     Assignment,
@@ -18,8 +20,6 @@ from fencepost.protocol.messages.share_group_describe import (
 )
 
 __all__ = ["HANDLER"]
-
-_NOT_ASKED = -(2**31)
 
 
 def _handle(call: Call, now_ms: int, request: ShareGroupDescribeRequest) -> ShareGroupDescribeResponse:
@@ -41,19 +41,17 @@ def _describe(call: Call, group_id: str, operations: bool) -> DescribedGroup:
         assignment_epoch=found.epoch,
         assignor_name="" if found.error_code else ASSIGNOR_NAME,
         members=[_member(call, member) for member in found.members],
-        authorized_operations=call.operations(ResourceType.GROUP, group_id)
-        if operations and not found.error_code
-        else _NOT_ASKED,
+        authorized_operations=authorized_operations(
+            call, ResourceType.GROUP, group_id, asked=operations and not found.error_code
+        ),
     )
 
 
 def _member(call: Call, member: ShareMember) -> Member:
-    by_topic: dict[str, TopicPartitions] = {}
-    for topic_id, index in sorted(member.assigned):
-        topic = call.core.topics.by_id(topic_id)
-        if topic is not None:
-            shown = by_topic.setdefault(topic.name, TopicPartitions(topic_id=topic_id, topic_name=topic.name))
-            shown.partitions = [*shown.partitions, index]
+    assigned = [
+        TopicPartitions(topic_id=topic_id, topic_name=name, partitions=indexes)
+        for topic_id, name, indexes in by_topic_name(call, member.assigned)
+    ]
     return Member(
         member_id=member.member_id,
         rack_id=member.wants.rack_id,
@@ -61,18 +59,14 @@ def _member(call: Call, member: ShareMember) -> Member:
         client_id=member.wants.client_id,
         client_host=member.wants.client_host,
         subscribed_topic_names=member.wants.topic_names,
-        assignment=Assignment(topic_partitions=list(by_topic.values())),
+        assignment=Assignment(topic_partitions=assigned),
     )
 
 
 def _hide_topics(call: Call, response: ShareGroupDescribeResponse) -> ShareGroupDescribeResponse:
-    """A group is shown as a whole, so not to those who may not see all of its topics."""
     for group in response.groups:
         names = {name for member in group.members for name in member.subscribed_topic_names}
-        if not all(call.may(Operation.DESCRIBE, ResourceType.TOPIC, name) for name in sorted(names)):
-            group.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            group.error_message = "The group uses topics that the client may not describe."
-            group.members = ()
+        hide_unless_all_seen(call, group, names)
     return response
 
 

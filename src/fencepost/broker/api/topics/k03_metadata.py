@@ -10,7 +10,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
-from fencepost.broker.api.common import BROKER_ID, MOST_PARTITIONS, absent_topic, cluster_operations, may_see
+from fencepost.broker.api.common import (
+    BROKER_ID,
+    MOST_PARTITIONS,
+    absent_topic,
+    authorized_operations,
+    cluster_operations,
+    may_see,
+)
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
 from fencepost.broker.security.acls import CLUSTER_NAME, Operation, ResourceType
@@ -29,7 +36,6 @@ __all__ = ["HANDLER"]
 
 _log = logging.getLogger("fencepost.broker")
 
-_NOT_ASKED = -(2**31)
 _FIRST_BY_ID = 12
 
 
@@ -55,9 +61,7 @@ def _handle(call: Call, now_ms: int, request: MetadataRequest) -> MetadataRespon
         cluster_id=core.meta.cluster_id,
         controller_id=BROKER_ID,
         topics=topics,
-        cluster_authorized_operations=cluster_operations(call)
-        if request.include_cluster_authorized_operations
-        else _NOT_ASKED,
+        cluster_authorized_operations=cluster_operations(call, asked=request.include_cluster_authorized_operations),
     )
 
 
@@ -158,7 +162,7 @@ def _describe(call: Call, topic: Topic, operations: bool) -> MetadataResponseTop
             )
             for partition in topic.partitions
         ],
-        topic_authorized_operations=call.operations(ResourceType.TOPIC, topic.name) if operations else _NOT_ASKED,
+        topic_authorized_operations=authorized_operations(call, ResourceType.TOPIC, topic.name, asked=operations),
     )
 
 
