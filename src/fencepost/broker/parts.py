@@ -16,7 +16,7 @@ from fencepost.broker.coordinator.groups import Groups
 from fencepost.broker.coordinator.runtime import CoordinatorRuntime
 from fencepost.broker.coordinator.transactions import Transactions
 from fencepost.broker.disk.files import Files
-from fencepost.broker.disk.meta import Meta
+from fencepost.broker.disk.meta import MADE_UP_FROM, Meta
 from fencepost.broker.fetch_sessions import FetchSessions
 from fencepost.broker.log.large_batches import LargeBatches
 from fencepost.broker.metrics.counters import Metrics
@@ -209,13 +209,13 @@ class BrokerParts:
             for topic in self.topics:
                 for partition in topic.partitions:
                     if self.files.exists(partition.directory):
-                        highest = max(highest, partition.log.producers.highest_id)
+                        highest = max(highest, partition.log.producers.highest_id(MADE_UP_FROM))
         return highest
 
     def _log_opened(self, partition: Partition) -> None:
         note_recovery(partition, self.metrics)
         if partition.opened is not None and not self.meta.producer_ids_lost:
-            self.meta.start_above(partition.opened.producers.highest_id)
+            self.meta.start_above(partition.opened.producers.highest_id(MADE_UP_FROM))
         self.transactions.log_opened(self.now.ms, partition)
 
     def _apply_retention(self, now_ms: int) -> None:

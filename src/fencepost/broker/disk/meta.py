@@ -22,7 +22,7 @@ from fencepost.broker.disk.files import Files
 from fencepost.broker.disk.sealed_json import Damaged
 from fencepost.broker.disk.two_copies import COPY, UnusableDirectory, read_kept, write_kept
 
-__all__ = ["Meta"]
+__all__ = ["MADE_UP_FROM", "Meta"]
 
 _META = "meta.properties"
 _CLEAN = ".kafka_cleanshutdown"
@@ -32,7 +32,9 @@ _BLOCK = 1000
 _LOST_BLOCKS = 1000
 """So far above every producer id that can be seen do new ones start, once the file was lost: ids that wrote nothing
 cannot be seen."""
-_LARGEST_ID = 1 << 62
+MADE_UP_FROM = 1 << 40
+"""No broker lives to give out so many producer ids. Clients may write under ids that they made up, which Kafka does not
+keep them from either; in a log, ids from here on are such, and say nothing of those that were given out."""
 
 # What may lie in a directory that a broker is given for the first time.
 _HARMLESS = {".lock", "lost+found", ".DS_Store", "reserve.fencepost"}
@@ -110,15 +112,16 @@ class Meta:
 
     def start_above(self, producer_id: int) -> None:
         """This id is in use: give out none that is not higher. Raises OSError."""
-        if producer_id > _LARGEST_ID:
-            _log.warning("producer id %s was never given out here; it is no client's of this broker", producer_id)
-            return
         if self.producer_ids_lost:
             first = producer_id + 1 + _LOST_BLOCKS * _BLOCK
             _log.error("%s and its copy are lost: new producer ids start at %s", _PRODUCER_IDS, first)
         elif producer_id >= self._block_end:
             first = producer_id + 1
-            _log.error("%s is too old: producer id %s is in use; new ones start above it", _PRODUCER_IDS, producer_id)
+            _log.error(
+                "producer id %s is in use, and %s does not know it: the file is too old, or a client made the id up; "
+                "new ones start above it",
+                *(producer_id, _PRODUCER_IDS),
+            )
         else:
             return
         self._save_producer_ids(first)

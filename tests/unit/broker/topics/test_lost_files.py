@@ -185,6 +185,22 @@ def test_older_producer_ids_are_noticed(driver: BrokerDriver) -> None:
     assert second > first
 
 
+@pytest.mark.parametrize("lost", [(), PRODUCER_IDS], ids=["written down", "lost"])
+def test_ids_that_clients_made_up_are_not_taken_for_given_ones(driver: BrokerDriver, lost: tuple[str, ...]) -> None:
+    """Kafka 4.3.1 gives ids out by what its controller has recorded, whatever the logs hold."""
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=-1)
+    first = driver.ask(request, 4).producer_id
+    for made_up in (2**62, 2**63 - 1):
+        driver.ask(produce("a", batch(producer_id=made_up, epoch=0, sequence=0)), 9)
+    given = driver.ask(produce("a", batch(producer_id=first, epoch=0, sequence=0)), 9).partitions[0]
+    assert given.error_code == ErrorCode.NONE
+    for name in lost:
+        driver.disk.remove(name)
+    driver.start()
+    driver.ask(fetch("a"), 12)  # the log is open
+    assert first < driver.ask(request, 4).producer_id < 2**30
+
+
 @pytest.mark.parametrize("damage", ["missing", "flipped", "empty"])
 def test_the_identity_is_kept_twice(driver: BrokerDriver, damage: str) -> None:
     cluster_id = driver.core.meta.cluster_id

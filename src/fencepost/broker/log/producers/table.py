@@ -64,10 +64,9 @@ class ProducerTable:
             self._states[producer_id] = state
         return state
 
-    @property
-    def highest_id(self) -> int:
-        """Of all that have a state here; -1 when there is none."""
-        return max(chain(self._states, self._ended), default=-1)
+    def highest_id(self, below: int) -> int:
+        """Of all below that have a state here; -1 when there is none."""
+        return max((one for one in chain(self._states, self._ended) if one < below), default=-1)
 
     @property
     def open_transactions(self) -> Mapping[int, int]:
