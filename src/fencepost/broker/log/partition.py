@@ -499,15 +499,15 @@ class PartitionLog:
 
     # Timestamps
 
-    def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
+    def offset_for_timestamp(self, timestamp_ms: int, decompress: Decompress = section_of) -> tuple[int, int] | None:
         """(timestamp, offset) of the first record that is not older; None when there is none. Decodes one batch.
-        Raises OSError, CorruptSegment."""
-        return first_at_or_after(self.segments, timestamp_ms, self.log_start_offset, self._use_indexes)
+        Raises OSError, CorruptSegment, and what `decompress` raises."""
+        return first_at_or_after(self.segments, timestamp_ms, self.log_start_offset, self._use_indexes, decompress)
 
-    def offset_of_max_timestamp(self) -> tuple[int, int] | None:
+    def offset_of_max_timestamp(self, decompress: Decompress = section_of) -> tuple[int, int] | None:
         """(timestamp, offset) of the first record with the largest timestamp; None for a log without timestamps.
-        Raises OSError, CorruptSegment."""
-        return newest(self.segments, self.log_start_offset, self._use_indexes)
+        Raises OSError, CorruptSegment, and what `decompress` raises."""
+        return newest(self.segments, self.log_start_offset, self._use_indexes, decompress)
 
     # Removing
 

@@ -7,10 +7,12 @@ from typing import Final
 
 from fencepost.broker.log.results import CorruptSegment
 from fencepost.broker.log.segment import ANYWHERE, Segment, scan
+from fencepost.broker.log.validate import Decompress
+from fencepost.protocol.cursor import Buffer
 from fencepost.protocol.errors import CorruptBatch
 from fencepost.protocol.records.batch import BatchHeader
 from fencepost.protocol.records.check import FEW
-from fencepost.protocol.records.walk import records_of, section_of
+from fencepost.protocol.records.walk import walk
 
 __all__ = ["first_at_or_after", "newest"]
 
@@ -18,23 +20,31 @@ _LATEST: Final = 2**63 - 1
 
 
 def first_at_or_after(
-    segments: Sequence[Segment], timestamp: int, from_offset: int, use: Callable[[Segment], None]
+    segments: Sequence[Segment],
+    timestamp: int,
+    from_offset: int,
+    use: Callable[[Segment], None],
+    decompress: Decompress,
 ) -> tuple[int, int] | None:
     """(timestamp, offset) of the first record not older than `timestamp` at or behind `from_offset`. `use` is called
     before a segment's indexes are.
 
-    Raises OSError, CorruptSegment."""
+    Raises OSError, CorruptSegment, and what `decompress` raises."""
     for segment in segments:
         use(segment)
         if segment.size and segment.largest_timestamp() >= timestamp:
-            found = _first_in(segment, timestamp, from_offset)
+            found = _first_in(segment, timestamp, from_offset, decompress)
             if found is not None:
                 return found
     return None
 
 
-def newest(segments: Sequence[Segment], from_offset: int, use: Callable[[Segment], None]) -> tuple[int, int] | None:
-    """(timestamp, offset) of the first record with the largest timestamp of all. Raises OSError, CorruptSegment."""
+def newest(
+    segments: Sequence[Segment], from_offset: int, use: Callable[[Segment], None], decompress: Decompress
+) -> tuple[int, int] | None:
+    """(timestamp, offset) of the first record with the largest timestamp of all.
+
+    Raises OSError, CorruptSegment, and what `decompress` raises."""
     for segment in segments:
         use(segment)
         segment.largest_timestamp()
@@ -44,17 +54,19 @@ def newest(segments: Sequence[Segment], from_offset: int, use: Callable[[Segment
     position = segment.locate(segment.max_timestamp_offset)[0]
     for at, header, batch in _batches(segment, position):
         if header.max_timestamp == segment.max_timestamp:
-            found = _find(header, batch, segment, at, segment.max_timestamp, segment.max_timestamp, from_offset)
+            section = _section(header, batch, segment, at, decompress)
+            found = _find(header, section, segment, at, segment.max_timestamp, segment.max_timestamp, from_offset)
             if found is not None:
                 return found
     return None
 
 
-def _first_in(segment: Segment, timestamp: int, from_offset: int) -> tuple[int, int] | None:
+def _first_in(segment: Segment, timestamp: int, from_offset: int, decompress: Decompress) -> tuple[int, int] | None:
     position = segment.locate_time(timestamp, from_offset)
     for at, header, batch in _batches(segment, position):
         if header.max_timestamp >= timestamp and header.last_offset >= from_offset:
-            found = _find(header, batch, segment, at, timestamp, _LATEST, from_offset)
+            section = _section(header, batch, segment, at, decompress)
+            found = _find(header, section, segment, at, timestamp, _LATEST, from_offset)
             if found is not None:
                 return found
     return None
@@ -64,8 +76,15 @@ def _batches(segment: Segment, position: int) -> Iterator[tuple[int, BatchHeader
     return scan(segment.log, segment.path, position, segment.size, expected=-1, gaps_below=ANYWHERE)
 
 
+def _section(header: BatchHeader, batch: memoryview, segment: Segment, position: int, decompress: Decompress) -> Buffer:
+    try:
+        return decompress(header, batch)
+    except CorruptBatch as error:
+        raise CorruptSegment(segment.path, position, str(error)) from error
+
+
 def _find(
-    header: BatchHeader, batch: memoryview, segment: Segment, position: int, wanted: int, most: int, from_offset: int
+    header: BatchHeader, section: Buffer, segment: Segment, position: int, wanted: int, most: int, from_offset: int
 ) -> tuple[int, int] | None:
     """(timestamp, offset) of the first record from that offset on with wanted <= timestamp <= most."""
     base = header.base_offset
@@ -73,10 +92,10 @@ def _find(
         if header.timestamp_type == "create_time" and header.record_count > FEW:
             from fencepost.protocol.records.check_kernel import find_timestamp
 
-            section, delta = section_of(header, batch), from_offset - base
+            delta = from_offset - base
             found = find_timestamp(section, header.record_count, header.base_timestamp, wanted, most, delta)
             return found and (found[0], base + found[1])
-        for record in records_of(header, batch):
+        for record in walk(header, section):
             if wanted <= record.timestamp <= most and record.offset >= from_offset:
                 return record.timestamp, record.offset
     except CorruptBatch as error:

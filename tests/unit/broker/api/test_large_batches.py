@@ -7,6 +7,7 @@ import pytest
 
 from fencepost.broker.log.large_batches import LARGE_BYTES, TURN_BYTES
 from fencepost.protocol import produce_wire
+from fencepost.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from fencepost.protocol.records.batch import seal
 from fencepost.protocol.records.compression import MAX_DECOMPRESSED_BYTES, compress
 from tests.support.batches import records_section
@@ -93,6 +94,20 @@ def test_what_is_too_large_for_good_costs_a_turn_too(driver: BrokerDriver, large
     assert driver.answer(waiting, 4) is None
     turn(driver)
     assert driver.answer(waiting, 4).partitions[0].error_code == 0
+
+
+def test_questions_for_times_stand_in_the_same_line(driver: BrokerDriver, large: bytes) -> None:
+    """The time of a record lies in its batch, which was taken at some turn and is decompressed again."""
+    assert driver.ask(produce("t", large), 9).partitions[0].error_code == 0
+    turn(driver)
+    wanted = ListOffsetsPartition(partition_index=0, current_leader_epoch=-1, timestamp=NOW_MS)
+    question = ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=[wanted])])
+    sent = {connection: driver.send(question, 7, connection) for connection in BOMBERS}
+    for done in range(1, len(BOMBERS) + 1):
+        assert answered(driver, sent) == list(BOMBERS)[:done]
+        assert driver.ask(produce("t", batch()), 9).partitions[0].error_code == 0, "others are served in between"
+        turn(driver)
+    assert {driver.answer(sent[connection], connection).topics[0].partitions[0].offset for connection in BOMBERS} == {0}
 
 
 def test_who_is_gone_holds_up_nobody(driver: BrokerDriver, large: bytes) -> None:

@@ -14,8 +14,10 @@ from fencepost.broker.api.common import find_partition, leader_epoch_error
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.api.pieces import TURN_MS, Resume, in_turns
 from fencepost.broker.connection import Call
+from fencepost.broker.log.large_batches import PutOff
 from fencepost.broker.log.partition import PartitionLog
 from fencepost.broker.log.results import CorruptSegment
+from fencepost.broker.log.validate import Decompress
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -53,7 +55,11 @@ def _handle(call: Call, now_ms: int, request: ListOffsetsRequest) -> ListOffsets
             if times[name, index] > 1:
                 answer = ListOffsetsPartitionResponse(partition_index=index, error_code=ErrorCode.INVALID_REQUEST)
             else:
-                answer = _answer(call, name, wanted, committed)
+                try:
+                    answer = _answer(call, name, wanted, committed)
+                except PutOff:
+                    rest.appendleft((name, wanted))
+                    return call.core.large.wait
             answers.setdefault(name, {})[index] = answer
             if call.core.steady_ms() >= until_ms:
                 return call.core.soon
@@ -82,7 +88,7 @@ def _answer(call: Call, name: str, wanted: ListOffsetsPartition, committed: bool
     if partition is None or code:
         return ListOffsetsPartitionResponse(partition_index=index, error_code=code)
     try:
-        offset, timestamp = _find(partition.log, wanted.timestamp, committed)
+        offset, timestamp = _find(partition.log, wanted.timestamp, committed, call.core.large.section_of)
     except (CorruptSegment, OSError) as error:
         call.core.metrics.count("corrupt_reads" if isinstance(error, CorruptSegment) else "storage_errors")
         _log.error("cannot look up a time in %s: %s", partition.directory, error)
@@ -97,8 +103,8 @@ def _known(timestamp: int, version: int) -> bool:
     return timestamp in (_LATEST, _EARLIEST) or version >= _SINCE.get(timestamp, 2**15)
 
 
-def _find(log: PartitionLog, timestamp: int, committed: bool) -> tuple[int, int]:
-    """(offset, timestamp), -1 where there is none."""
+def _find(log: PartitionLog, timestamp: int, committed: bool, decompress: Decompress) -> tuple[int, int]:
+    """(offset, timestamp), -1 where there is none. Raises OSError, CorruptSegment, PutOff."""
     end = log.last_stable_offset if committed else log.high_watermark
     if timestamp == _LATEST:
         return end, -1
@@ -106,7 +112,10 @@ def _find(log: PartitionLog, timestamp: int, committed: bool) -> tuple[int, int]
         return log.log_start_offset, -1
     if timestamp in (_LATEST_TIERED, _EARLIEST_PENDING):
         return -1, -1
-    found = log.offset_of_max_timestamp() if timestamp == _MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
+    if timestamp == _MAX_TIMESTAMP:
+        found = log.offset_of_max_timestamp(decompress)
+    else:
+        found = log.offset_for_timestamp(timestamp, decompress)
     if found is None or found[1] >= end:
         return -1, -1
     found_timestamp, offset = found
