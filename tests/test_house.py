@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tests.support import tidy
@@ -24,6 +24,28 @@ MORE_LINES = {
     "src/fencepost/client/consumer/core.py": 600,
     "src/fencepost/client/producer/transactions.py": 590,
 }
+# Folders that import each other. A face gathers names from everywhere, a folder is put together of those within it.
+BOTH_WAYS = [
+    ". and broker",
+    ". and cli",
+    ". and client",
+    ". and client/aio",
+    ". and client/blocking",
+    ". and client/net",
+    "broker and broker/api",
+    "broker and broker/network",
+    "broker/coordinator/group and broker/coordinator/group/classic",
+    "broker/coordinator/group and broker/coordinator/group/consumer",
+    "broker/coordinator/group and broker/coordinator/group/share",
+    "broker/log and broker/log/cleaning",
+    "broker/log and broker/log/producers",
+    "check and check/actors",
+    "client and client/admin",
+    "protocol and protocol/messages",
+    "spark and spark/sink",
+    "spark and spark/source",
+    "spark/sink and spark/sink/local",
+]
 
 
 def grown(measured: dict[str, int], most: int, exceptions: dict[str, int]) -> list[str]:
@@ -60,6 +82,27 @@ def defined_twice(sources: Iterable[tuple[str, str]]) -> list[str]:
     return [f"{alias} in {', '.join(found)}" for alias, found in sorted(places.items()) if len(found) > 1]
 
 
+def both_ways(arrows: Iterable[tuple[str, str]]) -> list[str]:
+    """The pairs of places with arrows, from (importing) to (imported), in both directions."""
+    all_arrows = set(arrows)
+    return sorted(f"{here} and {there}" for here, there in all_arrows if here < there and (there, here) in all_arrows)
+
+
+def folder_arrows() -> Iterator[tuple[str, str]]:
+    """(importing, imported) folder of every import within the package, those for types only as well."""
+    package = ROOT / "src" / "fencepost"
+    folders = {
+        tidy.module_name(path): path.parent.relative_to(package).as_posix()
+        for path in tidy.python_files("src/fencepost")
+    }
+    for path in tidy.python_files("src/fencepost"):
+        module = tidy.module_name(path)
+        tree = ast.parse(path.read_text())
+        for _, name in tidy.imported_modules(tree, module, is_package=path.name == "__init__.py"):
+            if name in folders and folders[name] != folders[module]:
+                yield folders[module], folders[name]
+
+
 def in_the_project(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
@@ -90,6 +133,16 @@ def test_long_files_do_not_grow() -> None:
     }
     assert len(lines) > 200
     assert grown(lines, MANY_LINES, MORE_LINES) == []
+
+
+def test_a_way_back_is_found() -> None:
+    assert both_ways([("a", "b"), ("b", "c"), ("c", "b"), ("a", "b")]) == ["b and c"]
+
+
+def test_folders_that_import_each_other_become_fewer() -> None:
+    arrows = set(folder_arrows())
+    assert len(arrows) > 200
+    assert both_ways(arrows) == BOTH_WAYS
 
 
 def test_a_type_gets_its_name_once() -> None:

@@ -14,7 +14,7 @@ import pytest
 from fencepost import Admin, AsyncAdmin, AsyncProducer, Broker, Consumer, Producer
 from fencepost.check.history.file import operations_of
 from fencepost.check.history.model import History
-from fencepost.check.history.verdict import judge
+from fencepost.check.report.verdict import judge
 from fencepost.client.sasl import OAuthToken
 from fencepost.errors import AuthenticationError, KafkaTimeoutError, ProtocolError
 from fencepost.torture.clients import CLIENTS

@@ -13,8 +13,8 @@ import pytest
 from fencepost.broker.coordinator.group.consumer.group import ConsumerGroup
 from fencepost.broker.coordinator.group.records import GroupRecord
 from fencepost.broker.coordinator.group.replay import GroupStore
-from fencepost.broker.coordinator.partitioning import coordinator_partition
 from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.logs.partitioning import coordinator_partition
 from fencepost.protocol.messages.consumer_group_heartbeat import TopicPartitions
 from fencepost.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from fencepost.protocol.messages.delete_groups import DeleteGroupsRequest

@@ -10,7 +10,8 @@ from uuid import UUID
 
 from fencepost.broker.api.apis import SERVED
 from fencepost.broker.core import BrokerCore
-from fencepost.broker.effects import Close, Failed, Reply, Sync
+from fencepost.broker.disk.files import Sync
+from fencepost.broker.effects import Close, Failed, Reply
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.check.disk import MemoryDisk
 from fencepost.protocol import fetch_wire, produce_wire

@@ -71,7 +71,7 @@ ROOMS: dict[str, dict[str, frozenset[str]]] = {
         "consumer_interceptors": frozenset({""}),
     },
     "broker": _storeys(
-        "clock disk metrics timers",
+        "disk metrics timing",
         "effects faults log settings",
         "security topics",
         "coordinator fetch_sessions throttling",
@@ -87,7 +87,6 @@ ROOMS: dict[str, dict[str, frozenset[str]]] = {
     ),
     # The runtime knows neither of what it runs, and these not each other.
     "broker.coordinator": _storeys(
-        "deadlines partitioning re2",
         "damage",
         "runtime group txn",
         "txn_snapshots",

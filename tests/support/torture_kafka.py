@@ -13,8 +13,8 @@ from pathlib import Path
 
 from fencepost.check.history.file import operations_of
 from fencepost.check.history.model import History
-from fencepost.check.history.timeline import page
-from fencepost.check.history.verdict import judge, text_of
+from fencepost.check.report.timeline import page
+from fencepost.check.report.verdict import judge, text_of
 from fencepost.torture.access import Access
 from fencepost.torture.supervisor import FAULTS, Options, Torture
 from fencepost.torture.two_phase import LEVELS

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fencepost.broker.security.acls import Operation, ResourceType
     from fencepost.broker.security.listeners import Listener
     from fencepost.broker.security.login import Login
-    from fencepost.broker.timers import Timer
+    from fencepost.broker.timing.timers import Timer
 
 __all__ = ["Call", "Connection", "Core"]
 

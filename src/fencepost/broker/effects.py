@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fencepost.broker.disk.files import File
+from fencepost.broker.disk.files import Sync
 
-__all__ = ["Close", "Effect", "Failed", "GoOn", "Reply", "Sync"]
+__all__ = ["Close", "Effect", "Failed", "GoOn", "Reply"]
 
 
 @dataclass(slots=True, frozen=True)
@@ -45,17 +45,6 @@ class Failed:
 
     connection_id: int
     error: Exception
-
-
-@dataclass(slots=True, frozen=True)
-class Sync:
-    """Sync these files, then call `BrokerCore.synced` with the token.
-
-    A failure must end the broker, never be ignored.
-    """
-
-    token: int
-    files: Sequence[File]
 
 
 Effect = Reply | GoOn | Close | Failed | Sync

@@ -10,9 +10,9 @@ from typing import Protocol, Self, TypeVar
 
 from fencepost.arguments import checked
 from fencepost.broker.api.apis import SERVED
-from fencepost.broker.clock import Clock
 from fencepost.broker.faults.table import Action, DiskFault, DiskOperation, FaultTable, RequestFault
 from fencepost.broker.server import BrokerServer
+from fencepost.broker.timing.clock import Clock
 from fencepost.protocol.codes import ErrorCode
 
 __all__ = ["BrokerClock", "BrokerDisk", "BrokerFaults", "Fault"]

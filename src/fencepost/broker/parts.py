@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Final
 from uuid import UUID
 
-from fencepost.broker.clock import Jumps, Now
 from fencepost.broker.coordinator.damage import Doubts
 from fencepost.broker.coordinator.groups import Groups
 from fencepost.broker.coordinator.runtime import CoordinatorRuntime
@@ -28,7 +27,8 @@ from fencepost.broker.settings.dynamic import DynamicSettings
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.broker.share.share_partitions import SharePartitions
 from fencepost.broker.throttling import Throttling
-from fencepost.broker.timers import Timer, Timers
+from fencepost.broker.timing.clock import Jumps, Now
+from fencepost.broker.timing.timers import Timer, Timers
 from fencepost.broker.topics.catalogue import (
     CONSUMER_OFFSETS,
     SHARE_GROUP_STATE,

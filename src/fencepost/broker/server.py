@@ -17,11 +17,10 @@ import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from fencepost.broker.clock import Clock, SystemTime
 from fencepost.broker.core import BrokerCore
-from fencepost.broker.disk.files import File, Files
+from fencepost.broker.disk.files import File, Files, Sync
 from fencepost.broker.disk.system_files import SystemFiles, default_max_open, descriptor_limit
-from fencepost.broker.effects import Close, Failed, GoOn, Reply, Sync
+from fencepost.broker.effects import Close, Failed, GoOn, Reply
 from fencepost.broker.faults.files import FaultyFiles
 from fencepost.broker.faults.table import FaultTable
 from fencepost.broker.gauges import take_snapshot
@@ -33,6 +32,7 @@ from fencepost.broker.network.receiver import common_buffer
 from fencepost.broker.network.sockets import ClientSocket, listening_sockets
 from fencepost.broker.security.listeners import Listener, listeners_of
 from fencepost.broker.settings.values import BrokerConfig
+from fencepost.broker.timing.clock import Clock, SystemTime
 from fencepost.protocol.cursor import Buffer
 
 __all__ = ["BrokerServer", "DirectoryInUse", "lock_directory", "new_event_loop", "system_clock"]

@@ -7,11 +7,11 @@ from functools import partial
 from random import Random
 from uuid import UUID
 
-from fencepost.broker.clock import Clock, SystemTime
 from fencepost.broker.core import BrokerCore
-from fencepost.broker.disk.files import File
-from fencepost.broker.effects import Close, Failed, Reply, Sync
+from fencepost.broker.disk.files import File, Sync
+from fencepost.broker.effects import Close, Failed, Reply
 from fencepost.broker.settings.values import BrokerConfig
+from fencepost.broker.timing.clock import Clock, SystemTime
 from fencepost.check.disk import MemoryDisk, PowerCut
 from fencepost.check.net import Network, ServerConnection
 from fencepost.protocol.frame import FrameReader

@@ -13,8 +13,8 @@ import typer
 
 from fencepost.check.history.file import decoded, operations_of
 from fencepost.check.history.model import History, InvalidHistory
-from fencepost.check.history.timeline import page
-from fencepost.check.history.verdict import Verdict, describe, in_order, judge, text_of
+from fencepost.check.report.timeline import page
+from fencepost.check.report.verdict import Verdict, describe, in_order, judge, text_of
 from fencepost.cli.output import Json, print_json
 
 __all__ = ["check", "report"]

@@ -9,8 +9,8 @@ from xml.etree import ElementTree
 import pytest
 
 from fencepost.check.history.file import VERSION_LINE, lines_of
-from fencepost.check.history.timeline import MOST_BARS, page
-from fencepost.check.history.verdict import judge, text_of
+from fencepost.check.report.timeline import MOST_BARS, page
+from fencepost.check.report.verdict import judge, text_of
 from fencepost.cli.main import main
 from tests.support.story import Story
 

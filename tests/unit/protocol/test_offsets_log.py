@@ -9,7 +9,6 @@ from uuid import UUID
 
 import pytest
 
-from fencepost.broker.coordinator.partitioning import coordinator_partition, java_string_hash
 from fencepost.protocol.errors import MalformedMessage
 from fencepost.protocol.logs.offsets_log import (
     GroupMember,
@@ -25,6 +24,7 @@ from fencepost.protocol.logs.offsets_log import (
     encode_key,
     encode_offset_value,
 )
+from fencepost.protocol.logs.partitioning import coordinator_partition, java_string_hash
 
 OFFSET_KEY = OffsetCommitKey("grüppe", "t-1", 7)
 OFFSET_KEY_V0 = bytes.fromhex("000000076772c3bc7070650003742d3100000007")

@@ -15,7 +15,7 @@ from fencepost import Admin, Broker
 from fencepost.broker.log.partition import PartitionLog
 from fencepost.check.history.file import operations_of
 from fencepost.check.history.model import History, Outcome
-from fencepost.check.history.verdict import judge
+from fencepost.check.report.verdict import judge
 from fencepost.cli.main import main
 from fencepost.torture import clients
 from fencepost.torture.access import Access

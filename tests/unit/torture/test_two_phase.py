@@ -12,7 +12,7 @@ import fencepost.testing
 from fencepost.check.history.model import History
 from fencepost.check.history.operations import Begin, Commit, Decide, Operation, Prepare, Result
 from fencepost.check.history.recorder import Recorder
-from fencepost.check.history.verdict import judge
+from fencepost.check.report.verdict import judge
 from fencepost.torture.access import Access
 from fencepost.torture.two_phase import KEEP_PREPARED, LEVELS, DecisionFile, Stored, TwoPhaseProducer, carry_out
 

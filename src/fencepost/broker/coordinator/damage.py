@@ -9,11 +9,11 @@ counts at once: the worst that follows is another delivery.
 
 from __future__ import annotations
 
-from fencepost.broker.coordinator.partitioning import coordinator_partition
 from fencepost.broker.log.reading import Gap
 from fencepost.broker.metrics.counters import Metrics
 from fencepost.broker.topics.catalogue import CONSUMER_OFFSETS, TRANSACTION_STATE, Partition, TopicCatalogue
 from fencepost.broker.topics.opening import tell_damage
+from fencepost.protocol.logs.partitioning import coordinator_partition
 
 __all__ = ["Doubts"]
 

@@ -14,17 +14,17 @@ from functools import partial
 from typing import Final, TypeVar
 
 from fencepost.broker.coordinator.damage import Doubts
-from fencepost.broker.coordinator.partitioning import coordinator_partition
 from fencepost.broker.disk.files import Files
 from fencepost.broker.log.reading import Gap, batches_of
 from fencepost.broker.log.results import Appended, Rejected
 from fencepost.broker.metrics.counters import Metrics
 from fencepost.broker.metrics.refusals import Refusals
-from fencepost.broker.timers import Timers
+from fencepost.broker.timing.timers import Timers
 from fencepost.broker.topics.catalogue import Partition, TopicCatalogue
 from fencepost.broker.topics.durability import Durability
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.errors import ProtocolError
+from fencepost.protocol.logs.partitioning import coordinator_partition
 from fencepost.protocol.records.batch import BatchHeader
 from fencepost.protocol.records.small import encode_pairs
 

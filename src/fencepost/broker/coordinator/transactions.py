@@ -14,7 +14,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from fencepost.broker.clock import Jumps
 from fencepost.broker.coordinator.damage import Doubts
 from fencepost.broker.coordinator.runtime import CoordinatorRuntime
 from fencepost.broker.coordinator.txn.coordinator import TransactionCoordinator
@@ -38,6 +37,7 @@ from fencepost.broker.log.reading import has_gap
 from fencepost.broker.log.results import Rejected
 from fencepost.broker.metrics.counters import Metrics
 from fencepost.broker.settings.values import BrokerConfig
+from fencepost.broker.timing.clock import Jumps
 from fencepost.broker.topics.catalogue import CONSUMER_OFFSETS, Partition, TopicCatalogue
 from fencepost.broker.topics.durability import Durability
 from fencepost.protocol.codes import ErrorCode

@@ -1,18 +1,19 @@
-"""What the broker asks of a disk. Every write, sync, truncate and rename of the storage goes through these two
-protocols,
+"""What the broker asks of a disk: every write, sync, truncate and rename of the storage goes through two protocols.
 
-so that a simulated disk (`fencepost.check.disk`) can lose, tear and refuse them. Paths are `str`, relative to the
-data directory, with `/`. Every method raises OSError when the disk does.
+So a simulated disk (`fencepost.check.disk`) can lose, tear and refuse them. Paths are `str`, relative to the data
+directory, with `/`. Every method raises OSError when the disk does.
 """
 
 from __future__ import annotations
 
 import errno
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from fencepost.protocol.cursor import Buffer
 
-__all__ = ["Buffer", "File", "Files", "is_full"]
+__all__ = ["Buffer", "File", "Files", "Sync", "is_full"]
 
 
 def is_full(error: OSError) -> bool:
@@ -73,3 +74,14 @@ class Files(Protocol):
     def reserve(self) -> None:
         """Keep room on the disk for `write_atomic`, which gives it up where there is no other. Never raises for a disk
         that is full."""
+
+
+@dataclass(slots=True, frozen=True)
+class Sync:
+    """Sync these files, then call `BrokerCore.synced` with the token.
+
+    A failure must end the broker, never be ignored.
+    """
+
+    token: int
+    files: Sequence[File]

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
-from fencepost.broker.coordinator.deadlines import Deadlines
 from fencepost.broker.coordinator.runtime import RETRY_MS, CoordinatorRuntime
 from fencepost.broker.log.results import Rejected
 from fencepost.broker.settings.dynamic import DynamicSettings
@@ -17,6 +16,7 @@ from fencepost.broker.settings.values import GroupSettings
 from fencepost.broker.share.share_partition import Acknowledgement, Changes, Limits, SharePartition
 from fencepost.broker.share.share_sessions import ShareSession, ShareSessions
 from fencepost.broker.share.starting_point import first_offset
+from fencepost.broker.timing.deadlines import Deadlines
 from fencepost.broker.topics.catalogue import Partition, TopicCatalogue
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.share_state_log import (

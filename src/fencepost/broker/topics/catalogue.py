@@ -19,7 +19,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Protocol
 from uuid import UUID
 
-from fencepost.broker.clock import Now
 from fencepost.broker.disk.files import Files, is_full
 from fencepost.broker.disk.two_copies import SealedFile, UnusableDirectory
 from fencepost.broker.log.config import Fsync, LogConfig
@@ -27,6 +26,7 @@ from fencepost.broker.log.partition import PartitionLog
 from fencepost.broker.log.recovery_points import RecoveryPoints
 from fencepost.broker.log.results import CorruptSegment
 from fencepost.broker.settings.values import BrokerConfig, TopicConfig
+from fencepost.broker.timing.clock import Now
 from fencepost.broker.topics.directories import (
     Found,
     doomed_name,

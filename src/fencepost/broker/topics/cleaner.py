@@ -10,7 +10,7 @@ from fencepost.broker.log.cleaning.compaction import Abandoned, Compaction, Plan
 from fencepost.broker.log.results import CorruptSegment
 from fencepost.broker.metrics.counters import Metrics
 from fencepost.broker.settings.values import BrokerConfig
-from fencepost.broker.timers import Timers
+from fencepost.broker.timing.timers import Timers
 from fencepost.broker.topics.catalogue import Partition, TopicCatalogue
 from fencepost.broker.topics.durability import Durability
 from fencepost.broker.topics.opening import open_log

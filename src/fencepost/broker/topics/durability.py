@@ -12,8 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
-from fencepost.broker.disk.files import File
-from fencepost.broker.effects import Sync
+from fencepost.broker.disk.files import File, Sync
 from fencepost.broker.topics.catalogue import Partition
 
 __all__ = ["Durability"]

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from fencepost.broker.clock import Now
 from fencepost.broker.disk.files import Files
 from fencepost.broker.log.cleaning.swap import announce, finish
 from fencepost.broker.log.layout import CLEANED, LOG, file_name
@@ -21,6 +20,7 @@ from fencepost.broker.log.reading import Gap, batches_of
 from fencepost.broker.log.recovery import rebuild_aborted, whole_batches
 from fencepost.broker.log.segment import Segment
 from fencepost.broker.settings.values import BrokerConfig
+from fencepost.broker.timing.clock import Now
 from fencepost.broker.topics.catalogue import Partition, TopicCatalogue
 from fencepost.protocol.records.batch import parse_header, seal
 from fencepost.protocol.records.walk import rebuild

@@ -7,15 +7,15 @@ import tracemalloc
 
 import pytest
 
-from fencepost.broker.clock import Jumps
-from fencepost.broker.coordinator.partitioning import java_string_hash
 from fencepost.broker.coordinator.txn import snapshot
 from fencepost.broker.coordinator.txn.idle import PACKED_BYTES, IdleIds, pack
 from fencepost.broker.coordinator.txn.model import BumpCause, Transaction, TransactionRecord
 from fencepost.broker.coordinator.txn.replay import TransactionStore
 from fencepost.broker.coordinator.txn.states import IDLE, TxnState
+from fencepost.broker.timing.clock import Jumps
 from fencepost.check.disk import MemoryDisk
 from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.logs.partitioning import java_string_hash
 from fencepost.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest
 from tests.support.broker_driver import BrokerDriver

@@ -12,10 +12,10 @@ import pytest
 
 from fencepost.broker.api.apis import SERVED
 from fencepost.broker.api.error_responses import refusal, topics_named
-from fencepost.broker.clock import Clock
 from fencepost.broker.embedded_control import BrokerFaults
 from fencepost.broker.faults.files import FaultyFiles
 from fencepost.broker.faults.table import Action, DiskFault, DiskOperation, FaultTable, RequestFault
+from fencepost.broker.timing.clock import Clock
 from fencepost.check.disk import MemoryDisk
 from fencepost.protocol import fetch_wire, produce_wire
 from fencepost.protocol.codec import encode_response

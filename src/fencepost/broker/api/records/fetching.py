@@ -14,7 +14,7 @@ from fencepost.broker.fetch_sessions import Opened, Reader
 from fencepost.broker.log.extent import Extent, measure
 from fencepost.broker.log.results import CorruptSegment
 from fencepost.broker.security.acls import Operation, ResourceType
-from fencepost.broker.timers import Timer
+from fencepost.broker.timing.timers import Timer
 from fencepost.broker.topics.opening import open_log
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.fetch_wire import (

@@ -13,7 +13,7 @@ from fencepost.broker.log.results import CorruptSegment
 from fencepost.broker.security.acls import Operation, ResourceType
 from fencepost.broker.share.share_partition import Acquired, Limits, SharePartition, Span
 from fencepost.broker.share.share_partitions import limits_of, reads_committed
-from fencepost.broker.timers import Timer
+from fencepost.broker.timing.timers import Timer
 from fencepost.broker.topics.opening import open_log
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.consumer_group_log import TopicIdPartition

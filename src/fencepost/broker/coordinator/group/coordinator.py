@@ -27,8 +27,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from fencepost.broker.clock import Jumps
-from fencepost.broker.coordinator.deadlines import Deadlines
 from fencepost.broker.coordinator.group import checks, offsets, views
 from fencepost.broker.coordinator.group.classic.group import Group
 from fencepost.broker.coordinator.group.classic.membership import ClassicGroups
@@ -73,6 +71,8 @@ from fencepost.broker.coordinator.group.share.group import ShareGroup
 from fencepost.broker.coordinator.group.share.membership import ShareGroups, not_a_share_group
 from fencepost.broker.coordinator.group.share.membership import check_request as check_share_request
 from fencepost.broker.coordinator.group.topics import Topics
+from fencepost.broker.timing.clock import Jumps
+from fencepost.broker.timing.deadlines import Deadlines
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.offsets_log import GroupMetadataKey, GroupMetadataValue
 

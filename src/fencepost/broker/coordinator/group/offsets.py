@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from fencepost.broker.clock import Jumps
 from fencepost.broker.coordinator.group.classic.group import Group
 from fencepost.broker.coordinator.group.classic.states import GroupState
 from fencepost.broker.coordinator.group.config import GroupConfig
@@ -24,6 +23,7 @@ from fencepost.broker.coordinator.group.requests import (
     PartitionError,
     PartitionOffset,
 )
+from fencepost.broker.timing.clock import Jumps
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 from fencepost.protocol.logs.offsets_log import OffsetCommitKey, OffsetCommitValue

@@ -17,7 +17,6 @@ from typing import NamedTuple
 from fencepost.broker.coordinator.group.consumer.group import ConsumerGroup
 from fencepost.broker.coordinator.group.records import GroupRecord
 from fencepost.broker.coordinator.group.share.group import ShareGroup
-from fencepost.broker.coordinator.partitioning import coordinator_partition
 from fencepost.protocol.logs.consumer_group_log import ConsumerGroupKey, ConsumerGroupLogKey, ConsumerGroupLogValue
 from fencepost.protocol.logs.offsets_log import (
     GroupMember,
@@ -26,6 +25,7 @@ from fencepost.protocol.logs.offsets_log import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
+from fencepost.protocol.logs.partitioning import coordinator_partition
 from fencepost.protocol.logs.share_group_log import ShareGroupKey, ShareGroupLogKey, ShareGroupLogValue
 
 __all__ = ["GroupStore", "MismatchedRecord", "StoredGroup", "StoredOffset", "TopicPartition"]

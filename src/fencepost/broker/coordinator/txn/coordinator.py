@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 
-from fencepost.broker.clock import Jumps
 from fencepost.broker.coordinator.txn import decide_end, decide_enlist, decide_init, views
 from fencepost.broker.coordinator.txn.decide_end import EndRequest
 from fencepost.broker.coordinator.txn.decide_enlist import EnlistRequest
@@ -42,6 +41,7 @@ from fencepost.broker.coordinator.txn.replay import TransactionStore
 from fencepost.broker.coordinator.txn.snapshot import Snapshot
 from fencepost.broker.coordinator.txn.states import PREPARED
 from fencepost.broker.coordinator.txn.views import ListReply, TransactionDescription
+from fencepost.broker.timing.clock import Jumps
 from fencepost.protocol.codes import ErrorCode
 
 _MOST_PER_LOOK = 1_000

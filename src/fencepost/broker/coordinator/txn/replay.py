@@ -11,12 +11,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
-from fencepost.broker.clock import Jumps
-from fencepost.broker.coordinator.deadlines import RETRY_MS, Deadlines
 from fencepost.broker.coordinator.txn.idle import IdleIds, Summary, is_idle, pack, packed_last_update_ms
 from fencepost.broker.coordinator.txn.markers import Outstanding
 from fencepost.broker.coordinator.txn.model import Transaction, TransactionRecord
 from fencepost.broker.coordinator.txn.states import IDLE, PREPARED, TABLE, Event, IllegalTransition, TxnState
+from fencepost.broker.timing.clock import Jumps
+from fencepost.broker.timing.deadlines import RETRY_MS, Deadlines
 
 
 class TransactionStore:

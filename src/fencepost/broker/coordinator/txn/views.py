@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
-from fencepost.broker.coordinator.re2 import InvalidPattern, Pattern, compile_pattern
 from fencepost.broker.coordinator.txn.idle import Summary
 from fencepost.broker.coordinator.txn.model import NO_PRODUCER_ID, Transaction, group_by_topic
 from fencepost.broker.coordinator.txn.states import IDLE, STATE_NAMES, TxnState
 from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.re2 import InvalidPattern, Pattern, compile_pattern
 
 
 class TransactionDescription(NamedTuple):

@@ -25,8 +25,8 @@ from fencepost.broker.coordinator.group.requests import (
     Sync,
     Synced,
 )
-from fencepost.broker.coordinator.partitioning import coordinator_partition
 from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.logs.partitioning import coordinator_partition
 
 R = TypeVar("R")
 Marker = tuple[int, int, bool, int]

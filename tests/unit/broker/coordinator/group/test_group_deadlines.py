@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fencepost.broker.coordinator.deadlines import Deadlines
 from fencepost.broker.coordinator.group.deadlines import Deadline, DeadlineKind
+from fencepost.broker.timing.deadlines import Deadlines
 
 A = Deadline(DeadlineKind.SESSION, "g", "a")
 B = Deadline(DeadlineKind.SESSION, "g", "b")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from fencepost.broker.clock import Jumps
-from fencepost.broker.coordinator.deadlines import Deadlines
 from fencepost.broker.coordinator.txn.coordinator import TransactionCoordinator
 from fencepost.broker.coordinator.txn.model import ProducerPair, TransactionRecord
 from fencepost.broker.coordinator.txn.states import TxnState
+from fencepost.broker.timing.clock import Jumps
+from fencepost.broker.timing.deadlines import Deadlines
 from tests.unit.broker.coordinator.txn.txn_harness import A0, Harness
 
 

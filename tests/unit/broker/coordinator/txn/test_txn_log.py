@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from fencepost.broker.clock import Jumps
 from fencepost.broker.coordinator.txn.model import (
     BumpCause,
     TopicPartition,
@@ -22,6 +21,7 @@ from fencepost.broker.coordinator.txn.model import (
 )
 from fencepost.broker.coordinator.txn.replay import TransactionStore
 from fencepost.broker.coordinator.txn.states import TxnState
+from fencepost.broker.timing.clock import Jumps
 from fencepost.protocol.logs.transaction_log import (
     CorruptTransactionRecord,
     TransactionLogValue,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fencepost.broker.coordinator.re2 import InvalidPattern, compile_pattern
+from fencepost.protocol.re2 import InvalidPattern, compile_pattern
 from tests.unit.broker.coordinator.txn.txn_harness import A0, A1, TXN, Harness, at_epoch
 
 ALL = {"empty", "open", "preparing", "committed", "aborted"}

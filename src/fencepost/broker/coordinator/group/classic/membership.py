@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fencepost.broker.coordinator.deadlines import Deadlines
 from fencepost.broker.coordinator.group import checks
 from fencepost.broker.coordinator.group.classic.group import Group, Member
 from fencepost.broker.coordinator.group.classic.rebalance import Out, Rebalancer
@@ -32,6 +31,7 @@ from fencepost.broker.coordinator.group.requests import (
     Synced,
     Token,
 )
+from fencepost.broker.timing.deadlines import Deadlines
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.offsets_log import GroupMetadataKey, GroupMetadataValue
 

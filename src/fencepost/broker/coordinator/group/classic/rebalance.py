@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from fencepost.broker.coordinator.deadlines import Deadlines
 from fencepost.broker.coordinator.group.classic.group import Group, Member
 from fencepost.broker.coordinator.group.classic.states import GroupEvent, GroupState
 from fencepost.broker.coordinator.group.config import GroupConfig
 from fencepost.broker.coordinator.group.deadlines import Deadline, DeadlineKind
 from fencepost.broker.coordinator.group.records import GroupRecord
 from fencepost.broker.coordinator.group.requests import GroupResult, Joined, Synced, Token
+from fencepost.broker.timing.deadlines import Deadlines
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.offsets_log import GroupMetadataKey
 

@@ -19,7 +19,6 @@ from fencepost.broker.coordinator.group.consumer.group import AWAY_EPOCH, LEAVE_
 from fencepost.broker.coordinator.group.consumer.reconciliation import reconcile, step_out
 from fencepost.broker.coordinator.group.consumer.states import MemberEvent, MemberState, member_step
 from fencepost.broker.coordinator.group.requests import ConsumerHeartbeat, Refusal
-from fencepost.broker.coordinator.re2 import InvalidPattern, compile_pattern
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.consumer_group_log import (
     CurrentAssignmentKey,
@@ -29,6 +28,7 @@ from fencepost.protocol.logs.consumer_group_log import (
     TargetMemberValue,
     TopicIdPartition,
 )
+from fencepost.protocol.re2 import InvalidPattern, compile_pattern
 
 __all__ = [
     "check_commit",

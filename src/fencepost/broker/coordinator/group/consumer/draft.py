@@ -13,7 +13,6 @@ from fencepost.broker.coordinator.group.consumer.group import ConsumerGroup, Con
 from fencepost.broker.coordinator.group.consumer.states import MemberEvent, MemberState, member_step
 from fencepost.broker.coordinator.group.records import GroupRecord
 from fencepost.broker.coordinator.group.topics import Topics, metadata_hash
-from fencepost.broker.coordinator.re2 import compile_pattern
 from fencepost.protocol.logs.consumer_group_log import (
     ConsumerGroupKey,
     ConsumerGroupLogKey,
@@ -28,6 +27,7 @@ from fencepost.protocol.logs.consumer_group_log import (
     TargetMemberValue,
     TargetValue,
 )
+from fencepost.protocol.re2 import compile_pattern
 
 __all__ = ["Draft", "tombstones"]
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from fencepost.broker.coordinator.deadlines import Deadlines
 from fencepost.broker.coordinator.group.classic.rebalance import Out
 from fencepost.broker.coordinator.group.config import GroupConfig, MemberTiming, new_member_id
 from fencepost.broker.coordinator.group.consumer import decide
@@ -45,6 +44,7 @@ from fencepost.broker.coordinator.group.requests import (
     Token,
 )
 from fencepost.broker.coordinator.group.topics import Topics
+from fencepost.broker.timing.deadlines import Deadlines
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.consumer_group_log import TopicIdPartition
 from fencepost.protocol.logs.offsets_log import GroupMetadataValue

@@ -15,7 +15,6 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from fencepost.broker.coordinator.deadlines import Deadlines
 from fencepost.broker.coordinator.group.classic.rebalance import Out
 from fencepost.broker.coordinator.group.config import GroupConfig, MemberTiming
 from fencepost.broker.coordinator.group.deadlines import Deadline, DeadlineKind
@@ -31,6 +30,7 @@ from fencepost.broker.coordinator.group.requests import (
 from fencepost.broker.coordinator.group.share.assignor import assign
 from fencepost.broker.coordinator.group.share.group import LEAVE_EPOCH, ShareGroup, ShareGroupState, ShareMember
 from fencepost.broker.coordinator.group.topics import Topics, metadata_hash
+from fencepost.broker.timing.deadlines import Deadlines
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.consumer_group_log import TopicIdPartition
 from fencepost.protocol.logs.share_group_log import (

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from fencepost.broker.coordinator.re2 import InvalidPattern, compile_pattern
+from fencepost.protocol.re2 import InvalidPattern, compile_pattern
 
 SAME = [
     "",

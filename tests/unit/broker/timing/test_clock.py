@@ -7,10 +7,10 @@ import time
 import pytest
 
 from fencepost import Admin, Consumer, Producer
-from fencepost.broker.clock import Clock, Jumps, SystemTime
-from fencepost.broker.coordinator.deadlines import Deadlines
 from fencepost.broker.coordinator.group.deadlines import Deadline, DeadlineKind
 from fencepost.broker.embedded import Broker
+from fencepost.broker.timing.clock import Clock, Jumps, SystemTime
+from fencepost.broker.timing.deadlines import Deadlines
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.describe_groups import DescribeGroupsRequest
 from fencepost.protocol.messages.offset_commit import (

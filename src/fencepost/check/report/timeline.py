@@ -13,7 +13,7 @@ from html import escape
 
 from fencepost.check.history.model import Anomaly
 from fencepost.check.history.operations import NEVER, Operation, Result
-from fencepost.check.history.verdict import Verdict, describe, in_order
+from fencepost.check.report.verdict import Verdict, describe, in_order
 
 __all__ = ["page"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fencepost.broker.timers import Timers
+from fencepost.broker.timing.timers import Timers
 
 
 def test_they_happen_in_order_of_time_and_of_entry_and_once() -> None:

@@ -1,0 +1,1 @@
+"""The broker's time, and what is due when."""

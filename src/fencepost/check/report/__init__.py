@@ -1,0 +1,1 @@
+"""What is told of a history that was judged: the verdict, and its anomalies as pictures."""
