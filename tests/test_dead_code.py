@@ -19,7 +19,7 @@ CALLED_BY_OTHERS = {
     "asyncio's protocols": (
         "connection_made connection_lost data_received eof_received get_buffer buffer_updated pause_writing sizehint"
     ),
-    "Python, and tuples that are unpacked": "__getattr__ __dir__ traceback first_size writable",
+    "Python, and tuples that are unpacked": "traceback first_size writable",
     "configparser, numba, typer": "optionxform CACHE_DIR finish_flink",
     "PySpark's data sources": (
         "streamReader streamWriter initialOffset latestOffset getDefaultReadLimit prepareForTriggerAvailableNow "

@@ -5,8 +5,9 @@ The public names are loaded on first use, so that `import fencepost` costs next 
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from fencepost.on_first_use import loaded_from
 
 __version__ = "0.1.0"
 
@@ -45,9 +46,9 @@ _HOMES = {
     "Record": "fencepost.client.records",
     "RecordMetadata": "fencepost.client.types",
     "TopicPartition": "fencepost.client.types",
+    "config": "fencepost.config",
+    "errors": "fencepost.errors",
 }
-
-_MODULES = ("config", "errors")
 
 __all__ = [
     "Admin",
@@ -70,17 +71,4 @@ __all__ = [
     "errors",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return import_module(f"fencepost.{name}")
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(home), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES, *_MODULES})
+__getattr__, __dir__ = loaded_from(globals(), _HOMES)

@@ -9,7 +9,7 @@ import pytest
 
 import fencepost
 from fencepost import errors as fencepost_errors
-from fencepost.client.admin.core import ConfigSource
+from fencepost.client.admin.configs import ConfigSource
 from fencepost.client.admin.transactions import EndResult
 from fencepost.errors import (
     ProducerFencedError,

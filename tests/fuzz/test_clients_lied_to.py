@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from fencepost.client.admin import core, groups
+from fencepost.client.admin import configs, groups, logs, topics
 from tests.support.fuzz.client_side import administer
 from tests.support.fuzz.runs import lie_to_clients
 
@@ -23,7 +23,7 @@ def test_no_lie_does_harm() -> None:
 
 
 def test_an_answer_that_is_believed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (core, groups):
+    for module in (configs, groups, logs, topics):
         monkeypatch.setattr(module, "only", lambda listed: listed[0])
     with pytest.raises(AssertionError, match="IndexError"):
         lie_to_clients(2, applications=30, only=[administer])

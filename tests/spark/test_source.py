@@ -23,6 +23,7 @@ from pyspark.sql.types import (
 )
 
 from fencepost.broker.embedded import Broker
+from fencepost.client.admin.core import AdminCore
 from fencepost.client.types import TopicPartition
 from fencepost.errors import ConfigurationError, DataLossError
 from fencepost.protocol.records.columns import encode_batch
@@ -59,7 +60,8 @@ class Topic:
         self.servers = broker.bootstrap_servers
         self.link = Link({"bootstrap.servers": self.servers})
         settings = {key.replace("_", "."): value for key, value in configs.items()}
-        self.link.io.run(self.link.admin.create_topic(self.name, partitions, configs=settings))
+        self.admin = AdminCore(self.link.admin.cluster)
+        self.link.io.run(self.admin.create_topic(self.name, partitions, configs=settings))
 
     def write(self, partition: int, values: list[str], at_ms: int = 1_600_000_000_000, **stamp: Any) -> None:
         transactional_id = stamp.pop("transactional_id", None)
@@ -196,7 +198,7 @@ def test_lost_data_is_an_error_unless_it_may_be_lost(broker: Broker) -> None:
     reader = topic.stream()
     start = reader.initialOffset()
     end = reader.latestOffset(start, ReadAllAvailable())
-    topic.link.io.run(topic.link.admin.delete_records({TopicPartition(topic.name, 0): 1}))
+    topic.link.io.run(topic.admin.delete_records({TopicPartition(topic.name, 0): 1}))
     with pytest.raises(DataLossError, match="failOnDataLoss"):
         reader.partitions(start, end)
     careless = topic.stream(failOnDataLoss="false")
@@ -402,7 +404,7 @@ def test_finished_offsets_are_shown_to_a_group(
     reader = topic.stream(**shown)
 
     def committed() -> dict[TopicPartition, int]:
-        found = topic.link.io.run(topic.link.admin.group_offsets(group))
+        found = topic.link.io.run(topic.admin.group_offsets(group))
         return {one: at.offset for one, at in found.items()}
 
     topic.stream(**{"kafka.group.id": group}).commit({topic.name: {"0": 1}})
@@ -535,7 +537,7 @@ def test_what_retention_takes_under_a_running_task_is_loud(broker: Broker) -> No
     start, end = {topic.name: {"0": 0}}, {topic.name: {"0": 6}}
     strict, careless = topic.stream(), topic.stream(failOnDataLoss="false")
     parts = strict.partitions(start, end)
-    topic.link.io.run(topic.link.admin.delete_records({TopicPartition(topic.name, 0): 4}))
+    topic.link.io.run(topic.admin.delete_records({TopicPartition(topic.name, 0): 4}))
     with pytest.raises(DataLossError, match="offsets 0 to 3"):
         values(strict, parts)
     assert values(careless, parts) == ["4", "5"]

@@ -26,6 +26,7 @@ from fencepost.check.stage import Stage
 from fencepost.client.types import TopicPartition
 from fencepost.errors import KafkaError, KafkaTimeoutError, PreparedTransactionLostError
 from fencepost.protocol.records.walk import pairs_of
+from fencepost.spark.cluster_calls import ClusterCalls
 from fencepost.spark.errors import (
     BatchChangedError,
     CheckpointRolledBackError,
@@ -299,7 +300,9 @@ class SinkWorld:
     async def _decisions_of(self, process: Process, sink: str) -> tuple[Decision, ...]:
         while True:
             try:
-                return await DecisionStore(process.admin).read(sink, process.runtime.now_ms() + 60_000)
+                return await DecisionStore(ClusterCalls(process.admin.cluster)).read(
+                    sink, process.runtime.now_ms() + 60_000
+                )
             except KafkaTimeoutError as error:
                 self.trace(f"repairer: {error}")
 
@@ -332,7 +335,7 @@ class SinkWorld:
     async def _watch(self, process: Process) -> None:
         """Read the decisions again and again, as an Open would."""
         chance = self._stage.fork()
-        store = DecisionStore(process.admin)
+        store = DecisionStore(ClusterCalls(process.admin.cluster))
         number = 0
         while not all(
             checkpoint.finished or checkpoint.query in self.report.history.lost for checkpoint in self._checkpoints
@@ -340,7 +343,7 @@ class SinkWorld:
             await process.runtime.sleep_ms(chance.uniform(50, 2_000))
             number += 1
             if chance.random() < 0.3:
-                store = DecisionStore(process.admin)
+                store = DecisionStore(ClusterCalls(process.admin.cluster))
             for checkpoint in self._checkpoints:
                 try:
                     found = await store.read(checkpoint.sink, process.runtime.now_ms() + 60_000)

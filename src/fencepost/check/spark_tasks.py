@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from fencepost.check.process import Process
 from fencepost.config import ProducerConfig
+from fencepost.spark.cluster_calls import ClusterCalls
 from fencepost.spark.sink import plan, plan_steps
 from fencepost.spark.sink.content import content_of
 from fencepost.spark.sink.decision import Content, SourceOffsets
@@ -70,7 +71,9 @@ class SinkHands:
         self._chance = chance
         self._trace = trace
         self._task = ""
-        self._steps = StepRunner(process.admin, config, lambda: unique_bytes(self._chance, self._task), pool)
+        self._steps = StepRunner(
+            ClusterCalls(process.admin.cluster), config, lambda: unique_bytes(self._chance, self._task), pool
+        )
 
     async def open(self) -> bytes:
         """In the planning process: what pickling the writer does."""

@@ -12,9 +12,9 @@ session is made, it lets these workers run on the Python that imports it (PYSPAR
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from fencepost.on_first_use import loaded_from
 from fencepost.spark import worker_python
 
 if TYPE_CHECKING:
@@ -25,19 +25,15 @@ if TYPE_CHECKING:
 
 __all__ = ["behind_latest", "exactly_once", "repair_checkpoint", "resolve_sink", "settle_lost_batch"]
 
-_WHERE = {
-    "behind_latest": "source.progress",
-    "exactly_once": "sink.foreach",
-    "repair_checkpoint": "sink.repair",
-    "resolve_sink": "sink.runner",
-    "settle_lost_batch": "sink.repair",
-}
-
+__getattr__, __dir__ = loaded_from(
+    globals(),
+    {
+        "behind_latest": "fencepost.spark.source.progress",
+        "exactly_once": "fencepost.spark.sink.foreach",
+        "repair_checkpoint": "fencepost.spark.sink.repair",
+        "resolve_sink": "fencepost.spark.sink.runner",
+        "settle_lost_batch": "fencepost.spark.sink.repair",
+    },
+)
 
 worker_python.ensure()
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)

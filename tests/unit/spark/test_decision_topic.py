@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fencepost.client.admin.core import TopicDescription
+from fencepost.client.admin.topics import TopicDescription
 from fencepost.client.net.topology import Partition
 from fencepost.errors import ConfigurationError, TopicAuthorizationError
 from fencepost.spark.sink.decision_store import DecisionStore

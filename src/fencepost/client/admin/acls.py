@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from fencepost.client.admin.transactions import AdminBase
+from fencepost.client.admin.base import AdminBase
 from fencepost.client.net.cluster import AnyNode, Controller
 from fencepost.errors import error_for
 from fencepost.protocol.acls import AclOperation, AclPermission, PatternType, ResourceType

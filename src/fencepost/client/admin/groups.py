@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from fencepost.client.admin.transactions import AdminBase
+from fencepost.client.admin.base import AdminBase
 from fencepost.client.group.assignors_wire import decode_assignment, decode_subscription
 from fencepost.client.group.committed_offsets import commit, fetch_committed
 from fencepost.client.net import list_offsets as offsets

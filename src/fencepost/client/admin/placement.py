@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from fencepost.arguments import OrMinusOne
-from fencepost.client.admin.transactions import AdminBase
+from fencepost.client.admin.base import AdminBase
 from fencepost.client.net.cluster import AnyNode, Controller
 from fencepost.client.types import K, TopicPartition
 from fencepost.errors import error_for

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from fencepost.client.admin.transactions import AdminBase
+from fencepost.client.admin.base import AdminBase
 from fencepost.client.net.cluster import AnyNode, Controller
 from fencepost.errors import error_for
 from fencepost.protocol.codes import ErrorCode as E

@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from fencepost.arguments import OrMinusOne
+from fencepost.client.admin.base import AdminBase
 from fencepost.client.net.answers import only
-from fencepost.client.net.cluster import Cluster, Coordinator, CoordinatorKind, Leader
+from fencepost.client.net.cluster import Coordinator, CoordinatorKind, Leader
 from fencepost.client.net.retry import OFFSET_FETCH, TXN_OFFSET_COMMIT
 from fencepost.client.net.tasks import first_error, gather
 from fencepost.client.net.transaction_calls import end_txn, init_producer_id
@@ -40,8 +41,6 @@ from fencepost.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-
-DEFAULT_API_TIMEOUT_MS: Final = 60_000
 
 
 class InitResult(NamedTuple):
@@ -91,30 +90,6 @@ class ProducerDescription(NamedTuple):
     last_timestamp_ms: OrMinusOne
     coordinator_epoch: OrMinusOne
     transaction_start_offset: OrMinusOne
-
-
-class AdminBase:
-    """What the parts of `AdminCore` share."""
-
-    def __init__(self, cluster: Cluster, api_timeout_ms: int = DEFAULT_API_TIMEOUT_MS) -> None:
-        self.cluster = cluster
-        self._api_timeout_ms = api_timeout_ms
-
-    def _deadline(self, api_timeout_ms: int | None) -> int:
-        patience = self._api_timeout_ms if api_timeout_ms is None else api_timeout_ms
-        return self.cluster.runtime.now_ms() + patience
-
-    async def close(self) -> None:
-        """Close the connections."""
-        self.cluster.close()
-
-    async def leave(self, timeout_ms: float) -> None:
-        """Close without the application."""
-        self.cluster.close()
-
-    def unsaid(self) -> str:
-        """Nothing is left to say: every call waits for its answer."""
-        return ""
 
 
 class AdminTransactions(AdminBase):

@@ -14,7 +14,6 @@ from uuid import UUID
 
 import crc32c
 
-from fencepost.client.admin.core import AdminCore
 from fencepost.client.net.list_offsets import EARLIEST, LATEST
 from fencepost.client.types import TopicPartition
 from fencepost.errors import AuthorizationError, ConfigurationError
@@ -22,6 +21,7 @@ from fencepost.protocol.errors import ProtocolError as WireError
 from fencepost.protocol.records.batch import set_producer
 from fencepost.protocol.records.small import encode_pairs
 from fencepost.protocol.records.walk import pairs_of
+from fencepost.spark.cluster_calls import ClusterCalls
 from fencepost.spark.errors import CorruptDecisionError
 from fencepost.spark.sink import names, wire
 from fencepost.spark.sink.decision import Decision, Pair, decode_key, decode_value, encode_key, encode_value
@@ -68,7 +68,7 @@ class _Seen:
 class DecisionStore:
     """The decision topic of one cluster."""
 
-    def __init__(self, admin: AdminCore, topic: str = DEFAULT_TOPIC, output: str | None = None) -> None:
+    def __init__(self, admin: ClusterCalls, topic: str = DEFAULT_TOPIC, output: str | None = None) -> None:
         """`output`: the topic that the decided rows go to; decisions are to be kept at least as safely."""
         self._admin = admin
         self._cluster = admin.cluster

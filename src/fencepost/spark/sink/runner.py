@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from fencepost.client.admin.core import AdminCore
 from fencepost.client.net.asyncio_runtime import runtime_for
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.io_thread import IoThread, io_thread
@@ -28,6 +27,7 @@ from fencepost.errors import (
 )
 from fencepost.protocol.codes import ErrorCode
 from fencepost.spark import compiled_cache
+from fencepost.spark.cluster_calls import ClusterCalls
 from fencepost.spark.errors import UnfinishedSinkError
 from fencepost.spark.sink import names, plan, plan_steps, unfinished
 from fencepost.spark.sink.decision import Decision, Pair
@@ -57,10 +57,10 @@ class Link:
         self.config = AdminConfig.from_dotted(settings)
         self.io: IoThread = io_thread()
 
-        async def make() -> AdminCore:
-            return AdminCore(Cluster(runtime_for(self.config), self.config), self.config.default_api_timeout_ms)
+        async def make() -> ClusterCalls:
+            return ClusterCalls(Cluster(runtime_for(self.config), self.config), self.config.default_api_timeout_ms)
 
-        self.admin: AdminCore = self.io.run(make())
+        self.admin: ClusterCalls = self.io.run(make())
         self.sinks: dict[SinkConfig, StepRunner] = {}
         self.levels: dict[tuple[str, plan_steps.Level | None], plan_steps.Level] = {}
         self._reached = False

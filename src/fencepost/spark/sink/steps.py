@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from fencepost.client.admin.core import BROKER_RESOURCE, AdminCore
+from fencepost.client.admin.configs import BROKER_RESOURCE
 from fencepost.client.admin.transactions import TransactionDescription
 from fencepost.client.net.tasks import gather
 from fencepost.client.net.transaction_calls import init_producer_id
@@ -24,6 +24,7 @@ from fencepost.errors import (
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.end_txn import EndTxnRequest
 from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest
+from fencepost.spark.cluster_calls import ClusterCalls
 from fencepost.spark.errors import SinkContradictionError
 from fencepost.spark.sink import names, plan, plan_steps, wire
 from fencepost.spark.sink.decision import Decision, Pair, Winner
@@ -65,7 +66,7 @@ class StepRunner:
     `pool`: where task ids lie between their uses.
     """
 
-    def __init__(self, admin: AdminCore, config: SinkConfig, unique: Callable[[], bytes], pool: IdPool) -> None:
+    def __init__(self, admin: ClusterCalls, config: SinkConfig, unique: Callable[[], bytes], pool: IdPool) -> None:
         self._admin = admin
         self._cluster = admin.cluster
         self._config = config

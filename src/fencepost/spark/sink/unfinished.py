@@ -11,8 +11,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from fencepost.client.admin.core import AdminCore
 from fencepost.client.admin.transactions import TransactionDescription
+from fencepost.spark.cluster_calls import ClusterCalls
 from fencepost.spark.sink import names
 from fencepost.spark.sink.decision import Decision
 
@@ -43,7 +43,7 @@ def resolve(sink: str) -> str:
     return f"`fencepost transactions resolve {sink}`"
 
 
-async def open_on_topic(admin: AdminCore, topic: str, own: str) -> list[Strays]:
+async def open_on_topic(admin: ClusterCalls, topic: str, own: str) -> list[Strays]:
     """What other sinks than `own` have open on the topic. Raises KafkaError."""
     listed = await admin.list_transactions(ANY_SINK, states=("Ongoing",))
     ids = [txn.transactional_id for txn in listed if (_sink_of(txn.transactional_id) or own) != own]

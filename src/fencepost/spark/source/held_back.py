@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from fencepost.client.admin.core import AdminCore
 from fencepost.client.admin.transactions import ProducerDescription
 from fencepost.client.net.tasks import gather
 from fencepost.client.types import TopicPartition
 from fencepost.errors import KafkaError
+from fencepost.spark.cluster_calls import ClusterCalls
 from fencepost.spark.sink.decision import Pair
 
 __all__ = ["BOUND_MS", "NO_TIMEOUT_MS", "Holder", "StandsStill", "Watch", "holders", "told"]
@@ -94,7 +94,7 @@ class Holder(NamedTuple):
 
 
 async def holders(
-    admin: AdminCore, partitions: Sequence[TopicPartition], api_timeout_ms: int | None = None
+    admin: ClusterCalls, partitions: Sequence[TopicPartition], api_timeout_ms: int | None = None
 ) -> dict[TopicPartition, Holder | KafkaError | None]:
     """What each partition's readers wait for: None when it has ended, an error where the brokers do not say."""
     asked = [admin.describe_producers([partition], api_timeout_ms=api_timeout_ms) for partition in partitions]
@@ -117,7 +117,7 @@ async def holders(
     return found
 
 
-async def _named(admin: AdminCore, producer_ids: set[int], api_timeout_ms: int | None) -> dict[int, Holder]:
+async def _named(admin: ClusterCalls, producer_ids: set[int], api_timeout_ms: int | None) -> dict[int, Holder]:
     """By producer id, those that the coordinators tell of."""
     try:
         listed = await admin.list_transactions(producer_ids=sorted(producer_ids), api_timeout_ms=api_timeout_ms)

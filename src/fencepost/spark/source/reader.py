@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from fencepost.client.admin.core import TopicDescription
+from fencepost.client.admin.topics import TopicDescription
 from fencepost.client.consumer.fetch_requests import FetchSettings, fetch_range
 from fencepost.client.group import committed_offsets as group_offsets
 from fencepost.client.records import Fetched

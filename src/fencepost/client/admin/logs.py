@@ -1,0 +1,114 @@
+"""Admin calls about the logs of partitions: records, directories, sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from fencepost.arguments import OrMinusOne
+from fencepost.client.admin.base import AdminBase
+from fencepost.client.net.answers import only
+from fencepost.client.net.cluster import Leader
+from fencepost.client.net.tasks import first_error, gather
+from fencepost.client.types import K, TopicPartition
+from fencepost.errors import error_for
+from fencepost.protocol.messages import delete_records as dr
+from fencepost.protocol.messages import describe_log_dirs as ld
+
+
+class LogDirReplica(NamedTuple):
+    """A partition's log in a directory: its size, how far it is behind, whether it moves in from another directory."""
+
+    size_bytes: int
+    offset_lag: int
+    is_future: bool
+
+
+class LogDir(NamedTuple):
+    """A directory of a broker. `error_code` 56: it is offline. The sizes of its disk are -1 where not told."""
+
+    broker: int
+    path: str
+    error_code: int
+    total_bytes: int
+    usable_bytes: int
+    replicas: dict[TopicPartition, LogDirReplica]
+
+
+class AdminLogs(AdminBase):
+    """The part of `AdminCore` about logs."""
+
+    async def delete_records(
+        self, before: Mapping[K, OrMinusOne], *, api_timeout_ms: int | None = None
+    ) -> dict[TopicPartition, int]:
+        """Delete records below the given offsets (-1: up to the high watermark); the new log start per partition."""
+        deadline_ms = self._deadline(api_timeout_ms)
+        calls = [
+            self._delete_records_of(TopicPartition(*partition), at, deadline_ms) for partition, at in before.items()
+        ]
+        results = await gather(self.cluster.runtime, calls)
+        failed = first_error(results)
+        if failed is not None:
+            raise failed
+        return {
+            TopicPartition(*partition): result
+            for partition, result in zip(before, results, strict=True)
+            if not isinstance(result, Exception)
+        }
+
+    async def _delete_records_of(self, place: TopicPartition, before: int, deadline_ms: int) -> int:
+        left = deadline_ms - self.cluster.runtime.now_ms()
+        partition = dr.DeleteRecordsPartition(partition_index=place.partition, offset=before)
+        reply: dr.DeleteRecordsResponse = await self.cluster.call(
+            Leader(place.topic, place.partition),
+            dr.DeleteRecordsRequest(
+                topics=[dr.DeleteRecordsTopic(name=place.topic, partitions=[partition])], timeout_ms=left
+            ),
+            (0, 2),
+            deadline_ms=deadline_ms,
+            code_of=lambda answer: int(only(only(answer.topics).partitions).error_code),
+        )
+        result = only(only(reply.topics).partitions)
+        if result.error_code != 0:
+            raise error_for(result.error_code, f"delete records of {place.topic}-{place.partition}")
+        return int(result.low_watermark)
+
+    async def describe_log_dirs(
+        self, brokers: Iterable[int] | None = None, *, api_timeout_ms: int | None = None
+    ) -> list[LogDir]:
+        """The log directories of the brokers (None: all), with every partition's size."""
+        deadline_ms = self._deadline(api_timeout_ms)
+        await self.cluster.refresh([], deadline_ms)
+        asked = sorted(self.cluster.nodes) if brokers is None else list(brokers)
+        replies = await gather(
+            self.cluster.runtime,
+            [
+                self.cluster.call(
+                    node,
+                    ld.DescribeLogDirsRequest(topics=None),
+                    (1, 4),
+                    deadline_ms=deadline_ms,
+                    code_of=lambda answer: int(answer.error_code),
+                )
+                for node in asked
+            ],
+        )
+        found = []
+        for node, reply in zip(asked, replies, strict=True):
+            if isinstance(reply, Exception):
+                raise reply
+            if reply.error_code != 0:
+                raise error_for(reply.error_code, f"log directories of broker {node}")
+            found += [_log_dir(node, result) for result in reply.results]
+        return found
+
+
+def _log_dir(broker: int, result: ld.DescribeLogDirsResult) -> LogDir:
+    replicas = {
+        TopicPartition(topic.name, partition.partition_index): LogDirReplica(
+            partition.partition_size, partition.offset_lag, partition.is_future_key
+        )
+        for topic in result.topics
+        for partition in topic.partitions
+    }
+    return LogDir(broker, result.log_dir, result.error_code, result.total_bytes, result.usable_bytes, replicas)

@@ -1,0 +1,188 @@
+"""Admin calls about topics and the brokers that have them, and which offsets their partitions reach."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+from uuid import UUID
+
+from fencepost.client.admin.base import AdminBase
+from fencepost.client.net import list_offsets as offsets
+from fencepost.client.net.answers import only
+from fencepost.client.net.cluster import Controller
+from fencepost.client.net.topology import Node, Partition
+from fencepost.client.types import Isolation, K, OffsetAt, TopicPartition
+from fencepost.errors import error_for
+from fencepost.protocol.codes import ErrorCode as E
+from fencepost.protocol.messages import create_partitions as cp
+from fencepost.protocol.messages import create_topics as ct
+from fencepost.protocol.messages import delete_topics as dt
+
+
+class TopicDescription(NamedTuple):
+    """A topic and its partitions by number."""
+
+    name: str
+    topic_id: UUID | None
+    is_internal: bool
+    partitions: dict[int, Partition]
+
+
+class ClusterDescription(NamedTuple):
+    """The brokers, and which of them is named as controller (-1: not told)."""
+
+    cluster_id: str | None
+    controller_id: int
+    brokers: tuple[Node, ...]
+
+
+class AdminTopics(AdminBase):
+    """The part of `AdminCore` about topics."""
+
+    async def create_topic(
+        self,
+        name: str,
+        partitions: int = -1,
+        replication_factor: int = -1,
+        configs: Mapping[str, str] | None = None,
+        *,
+        exist_ok: bool = False,
+        api_timeout_ms: int | None = None,
+    ) -> None:
+        """Create a topic (-1: the broker's defaults) and wait until its leaders are known.
+
+        Raises TopicAlreadyExistsError, InvalidTopicError (bad name or count), AuthorizationError.
+        """
+        deadline_ms = self._deadline(api_timeout_ms)
+        topic = ct.CreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=replication_factor,
+            configs=[ct.CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
+        )
+        left = deadline_ms - self.cluster.runtime.now_ms()
+        reply: ct.CreateTopicsResponse = await self.cluster.call(
+            Controller(),
+            ct.CreateTopicsRequest(topics=[topic], timeout_ms=left),
+            (4, 7),
+            deadline_ms=deadline_ms,
+            code_of=lambda answer: int(only(answer.topics).error_code),
+            what=f"create topic {name!r}",
+        )
+        result = only(reply.topics)
+        if result.error_code != 0 and not (exist_ok and result.error_code == E.TOPIC_ALREADY_EXISTS):
+            raise error_for(result.error_code, f"create topic {name!r}", result.error_message)
+        await self._wait_for_leaders(name, deadline_ms)
+
+    async def _wait_for_leaders(self, name: str, deadline_ms: int) -> None:
+        attempt = 0
+        while True:
+            await self.cluster.refresh_quietly([name], deadline_ms)
+            known = self.cluster.topics.get(name)
+            if (
+                known is not None
+                and known.error_code == 0
+                and known.partitions
+                and all(partition.leader in self.cluster.nodes for partition in known.partitions.values())
+            ):
+                return
+            await self.cluster.pause(attempt, deadline_ms, f"leaders of topic {name!r}", None)
+            attempt += 1
+
+    async def delete_topic(self, name: str, *, missing_ok: bool = False, api_timeout_ms: int | None = None) -> None:
+        """Delete a topic. Raises RetriableBrokerError (3) when there is none, unless `missing_ok`."""
+        deadline_ms = self._deadline(api_timeout_ms)
+        left = deadline_ms - self.cluster.runtime.now_ms()
+        request = dt.DeleteTopicsRequest(topics=[dt.DeleteTopicState(name=name)], topic_names=[name], timeout_ms=left)
+        reply: dt.DeleteTopicsResponse = await self.cluster.call(
+            Controller(),
+            request,
+            (1, 6),
+            deadline_ms=deadline_ms,
+            # 3 is final here: waiting for a topic to appear, to delete it, is not what was asked.
+            code_of=lambda answer: (
+                0
+                if only(answer.responses).error_code == E.UNKNOWN_TOPIC_OR_PARTITION
+                else int(only(answer.responses).error_code)
+            ),
+            what=f"delete topic {name!r}",
+        )
+        result = only(reply.responses)
+        if result.error_code != 0 and not (missing_ok and result.error_code == E.UNKNOWN_TOPIC_OR_PARTITION):
+            raise error_for(result.error_code, f"delete topic {name!r}", result.error_message)
+        self.cluster.topics.pop(name, None)
+
+    async def create_partitions(self, name: str, total: int, *, api_timeout_ms: int | None = None) -> None:
+        """Grow a topic to `total` partitions. Raises InvalidTopicError."""
+        deadline_ms = self._deadline(api_timeout_ms)
+        left = deadline_ms - self.cluster.runtime.now_ms()
+        topic = cp.CreatePartitionsTopic(name=name, count=total, assignments=None)
+        reply: cp.CreatePartitionsResponse = await self.cluster.call(
+            Controller(),
+            cp.CreatePartitionsRequest(topics=[topic], timeout_ms=left),
+            (0, 3),
+            deadline_ms=deadline_ms,
+            code_of=lambda answer: int(only(answer.results).error_code),
+        )
+        result = only(reply.results)
+        if result.error_code != 0:
+            raise error_for(result.error_code, f"partitions of {name!r}", result.error_message)
+        await self._wait_for_leaders(name, deadline_ms)
+
+    async def list_topics(self, *, internal: bool = False, api_timeout_ms: int | None = None) -> list[str]:
+        """The names of all topics that this client may see, sorted."""
+        deadline_ms = self._deadline(api_timeout_ms)
+        reply = await self.cluster.fetch_metadata(None, deadline_ms, create=False)
+        return sorted(
+            topic.name for topic in reply.topics if topic.name is not None and (internal or not topic.is_internal)
+        )
+
+    async def describe_topics(
+        self, names: Iterable[str] | None = None, *, api_timeout_ms: int | None = None
+    ) -> dict[str, TopicDescription]:
+        """Each topic that exists (None: all), by name; a name that does not exist is left out. Creates nothing.
+
+        Raises the error of any other code.
+        """
+        deadline_ms = self._deadline(api_timeout_ms)
+        asked = None if names is None else list(names)
+        reply = await self.cluster.fetch_metadata(asked, deadline_ms, create=False)
+        described = {}
+        for topic in reply.topics:
+            if topic.error_code == E.UNKNOWN_TOPIC_OR_PARTITION or topic.name is None:
+                continue
+            if topic.error_code not in (0, E.LEADER_NOT_AVAILABLE):
+                raise error_for(topic.error_code, f"topic {topic.name!r}")
+            partitions = dict(sorted(self.cluster.topics[topic.name].partitions.items()))
+            described[topic.name] = TopicDescription(topic.name, topic.topic_id, topic.is_internal, partitions)
+        return described
+
+    async def describe_cluster(self, *, api_timeout_ms: int | None = None) -> ClusterDescription:
+        """The brokers and the controller."""
+        await self.cluster.refresh([], self._deadline(api_timeout_ms))
+        nodes = tuple(self.cluster.nodes[node] for node in sorted(self.cluster.nodes))
+        return ClusterDescription(self.cluster.cluster_id, self.cluster.controller_id, nodes)
+
+    async def partitions_of(self, topics: Iterable[str], *, api_timeout_ms: int | None = None) -> list[TopicPartition]:
+        """All partitions of the topics, which have to exist. Raises KafkaTimeoutError."""
+        deadline_ms = self._deadline(api_timeout_ms)
+        found: dict[str, list[int]] = defaultdict(list)
+        for name in topics:
+            found[name] = sorted((await self.cluster.topic(name, deadline_ms)).partitions)
+        return [TopicPartition(name, number) for name, numbers in found.items() for number in numbers]
+
+    async def list_offsets(
+        self,
+        wanted: Mapping[K, offsets.TimestampOrEnd],
+        *,
+        isolation: Isolation = Isolation.READ_UNCOMMITTED,
+        api_timeout_ms: int | None = None,
+    ) -> dict[TopicPartition, OffsetAt]:
+        """Offset per partition for a timestamp in ms, or offsets.EARLIEST / LATEST / MAX_TIMESTAMP.
+
+        LATEST is the high watermark, or with READ_COMMITTED the last stable offset. OffsetAt.offset is -1 when no
+        record is that late.
+        """
+        asked = {TopicPartition(*partition): timestamp for partition, timestamp in wanted.items()}
+        return await offsets.list_offsets(self.cluster, asked, isolation, self._deadline(api_timeout_ms))
