@@ -13,6 +13,7 @@ log = logging.getLogger("fencepost.client")
 
 LOG_EVERY_MS: Final = 10_000
 MOST: Final = 10_000  # subjects; beyond that the oldest are forgotten, and told as new if they come again
+GIVEN_UP_MS: Final = 60_000  # who has not tried again for so long does not try any more, and is no reason for anything
 USUAL_MS: Final = 1_000  # brokers refuse for a moment when topics are made, leaders move and transactions end
 
 
@@ -20,6 +21,7 @@ USUAL_MS: Final = 1_000  # brokers refuse for a moment when topics are made, lea
 class _Trouble:
     error: KafkaError
     since_ms: int
+    latest_ms: int
     times: int = 0
     logged_ms: int | None = None
 
@@ -34,11 +36,12 @@ class LastingErrors:
     def met(self, what: str, error: KafkaError) -> None:
         """`what` failed again."""
         now_ms = self._now_ms()
-        trouble = self._lasting.pop(what, None) or _Trouble(error, now_ms)
+        self._forget(now_ms)
+        trouble = self._lasting.pop(what, None) or _Trouble(error, now_ms, now_ms)
         self._lasting[what] = trouble  # the latest is the last
         if len(self._lasting) > MOST:
             del self._lasting[next(iter(self._lasting))]
-        trouble.error = error
+        trouble.error, trouble.latest_ms = error, now_ms
         trouble.times += 1
         lasted_ms = now_ms - trouble.since_ms
         told = str(error) if str(error).startswith(what) else f"{what}: {error}"
@@ -57,5 +60,14 @@ class LastingErrors:
             log.info("%s: works again after %.1f s", what, seconds)
 
     def latest(self) -> KafkaError | None:
-        """What went wrong last and has not been overcome."""
+        """What went wrong last and has been neither overcome nor given up."""
+        self._forget(self._now_ms())
         return next(reversed(self._lasting.values())).error if self._lasting else None
+
+    def _forget(self, now_ms: int) -> None:
+        """Forget what has been given up."""
+        while self._lasting:
+            longest_ago = next(iter(self._lasting))
+            if now_ms - self._lasting[longest_ago].latest_ms < GIVEN_UP_MS:
+                return
+            del self._lasting[longest_ago]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fencepost.client.net.connection import api_name
-from fencepost.client.net.lasting_errors import MOST, LastingErrors
+from fencepost.client.net.lasting_errors import GIVEN_UP_MS, MOST, LastingErrors
 from fencepost.errors import (
     DisconnectedError,
     KafkaTimeoutError,
@@ -149,6 +149,25 @@ def test_of_too_many_the_oldest_are_forgotten() -> None:
     assert len(troubles._lasting) == MOST
     assert troubles._lasting["sending to t-0"].times == MOST + 6
     assert "sending to t-1" not in troubles._lasting
+
+
+def test_what_was_given_up_is_forgotten(caplog: pytest.LogCaptureFixture) -> None:
+    """A call whose time was over is not tried again, and never succeeds: it must not be told as the reason for another
+    one's failure."""
+    now = [0]
+    troubles = LastingErrors(lambda: now[0])
+    troubles.met("group 'gone'", KafkaTimeoutError("time is up"))
+    troubles.met("broker b:9092", DisconnectedError("refused"))
+    for _ in range(7):
+        now[0] += GIVEN_UP_MS - 50_000
+        troubles.met("broker b:9092", DisconnectedError("refused"))
+    assert list(troubles._lasting) == ["broker b:9092"]
+    assert "8 times in 70 s" in warnings(caplog)[-1]  # what is tried on is remembered
+    now[0] += GIVEN_UP_MS
+    assert troubles.latest() is None
+    assert not troubles._lasting
+    troubles.over("broker b:9092")
+    assert not [record for record in caplog.records if record.levelname == "INFO"]
 
 
 def test_apis_have_names() -> None:
