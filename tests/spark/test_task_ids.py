@@ -47,6 +47,18 @@ def test_ids_are_used_again(bench: Bench) -> None:
     assert len(task_ids(bench)) == len(known) + 4
 
 
+def test_a_healthy_stream_counts_no_trouble() -> None:
+    with Broker({"transaction.two.phase.commit.enable": True}) as broker:
+        bench = Bench(broker.bootstrap_servers, Level.KEEP_PREPARED)
+        for number in range(4):
+            batch(bench, number)
+        counters = broker.metrics().counters
+        # The copy that loses in each batch is aborted by who decides it.
+        told = [name for name in counters if any(word in name for word in ("fenced", "timed_out", "reclaimed"))]
+        assert len(told) >= 4
+        assert [counters[name] for name in told] == [0] * len(told)
+
+
 def test_a_query_that_is_gone_is_not_completed_at_every_open(bench: Bench) -> None:
     first = bench.query
     opened = bench.open()

@@ -26,8 +26,6 @@ COUNTERS: Final[Mapping[str, str]] = {
     "DeleteRecords), which explains them: nothing else need be lost, and clients go on by themselves.",
     "transactions_timed_out": "Transactions aborted because their time was over.",
     "timeouts_reclaimed": "Producers that went on with their id after their transaction had timed out (KIP-588).",
-    "producers_fenced": "Times that a transactional id was taken over from the producer that had it; a producer that "
-    "starts again takes over from itself.",
     "fenced_transactions": "Open transactions aborted because another producer took over their id.",
     "fenced_requests": "Requests refused because another producer has taken over the id (47, 90): from a zombie.",
     "out_of_order_sequences": "Batches refused because of a gap in their producer's sequence (45): records are lost.",

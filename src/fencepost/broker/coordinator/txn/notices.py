@@ -33,13 +33,12 @@ def note_change(metrics: Metrics, now_ms: int, before: Transaction | None, after
             metrics.count("transactions_timed_out")
             _log.warning("%s timed out (%s ms) and is aborted", _transaction(now_ms, before), before.timeout_ms)
         elif has_new_pair and after.last_bump is BumpCause.NONE:
-            metrics.count("producers_fenced")
             metrics.count("fenced_transactions")
             _log.warning("%s is aborted: another producer takes over its id", _transaction(now_ms, before))
     elif before.state in IDLE and after.state is TxnState.EMPTY:
         if has_new_pair and after.last_bump is BumpCause.NONE:
-            metrics.count("producers_fenced")
-            _log.info(
+            # Any producer that starts again does so. Whoever had the id before is told of when he sends.
+            _log.debug(
                 "transactional id %r goes from producer id %s epoch %s to %s epoch %s; nothing was open",
                 after.transactional_id,
                 *before.client_pair,

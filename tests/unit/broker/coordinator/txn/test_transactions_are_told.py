@@ -66,18 +66,16 @@ def test_a_timeout_is_one_line_and_one_count(
     for part in (repr(NAME), f"producer id {me.producer_id} epoch {me.epoch}", "t-0, t-1", "60000 ms", "open for 6"):
         assert part in line
     counters = broker.metrics().counters
-    assert (counters["transactions_timed_out"], counters["producers_fenced"], counters["timeouts_reclaimed"]) == (
-        1,
-        0,
-        0,
-    )
+    counted = ("transactions_timed_out", "fenced_transactions", "timeouts_reclaimed")
+    assert [counters[name] for name in counted] == [1, 0, 0]
     # The producer comes back with the pair it had.
     with caplog.at_level("INFO", "fencepost.broker"):
         answer = client.init_producer_id(NAME, version=5, producer=me)
     assert answer.error_code == 0
     assert len(lines(caplog, "goes on after its timeout")) == 1
     counters = broker.metrics().counters
-    assert (counters["timeouts_reclaimed"], counters["producers_fenced"], counters["fenced_requests"]) == (1, 0, 0)
+    counted = ("timeouts_reclaimed", "fenced_transactions", "fenced_requests")
+    assert [counters[name] for name in counted] == [1, 0, 0]
 
 
 def test_a_fencing_is_one_line_and_one_count_and_so_is_the_zombie(
@@ -91,7 +89,6 @@ def test_a_fencing_is_one_line_and_one_count_and_so_is_the_zombie(
         assert part in line
     counters = broker.metrics().counters
     assert (counters["fenced_transactions"], counters["fenced_requests"]) == (1, 0)
-    assert counters["producers_fenced"] >= 1
     assert counters["transactions_timed_out"] == 0
     with caplog.at_level("INFO", "fencepost.broker"):
         assert client.produce("t", [b"b"], transactional_id=NAME, producer=zombie, sequence=1).error_code == 47
