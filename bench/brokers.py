@@ -1,6 +1,6 @@
 """Our broker beside Apache Kafka 4.3.1, both without fsync, asked by one and the same client on the same cores.
 
-python -m bench.brokers [--quick]
+python -m bench.brokers [--quick] [--rounds 5]
 
 Requests are made before the clock runs and answers are not decoded, so that the broker is what is measured.
 """
@@ -8,30 +8,32 @@ Requests are made before the clock runs and answers are not decoded, so that the
 from __future__ import annotations
 
 import argparse
-import socket
 import statistics
-import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 import psutil
 
 import fencepost
-from bench.common import Contest, new_topic
+from bench.common import Contest, RawConnection, installed_environment, new_topic
+from bench.raw import empty_process_s, round_trips_ms, through
+from bench.report import Row, others_share
 from fencepost.protocol import fetch_wire, frame, produce_wire
 from fencepost.protocol.records.columns import encode_batch
 from tests.support.apache_kafka import ApacheKafka
 
 OURS, KAFKA = "Fencepost's broker", "Apache Kafka 4.3.1"
 JVM_OPTIONS = ("-Xms128m", "-Xmx512m", "-XX:+UseG1GC", "-Dorg.apache.logging.log4j.level=WARN")
-IN_FLIGHT = 5
 PRODUCE_VERSION, FETCH_VERSION = 9, 11
 BATCH_RECORDS, RECORD_BYTES = 250, 1_000
 FETCH_BYTES = 8 * 1024 * 1024
+ANSWER_BYTES = 60  # of a Produce answer, or so
 
 
 @dataclass
@@ -41,38 +43,6 @@ class Running:
     servers: str
     pid: int
     started_s: float
-
-
-class RawConnection:
-    """Ready-made frames out, answers counted and thrown away."""
-
-    def __init__(self, servers: str) -> None:
-        host, _, port = servers.rpartition(":")
-        self._socket = socket.create_connection((host, int(port)))
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._read = self._socket.makefile("rb", buffering=1 << 20)
-
-    def send(self, request: bytes) -> None:
-        self._socket.sendall(request)
-
-    def answer(self) -> bytes:
-        """The next answer, whole, without its size."""
-        size: int = struct.unpack(">i", self._read.read(4))[0]
-        answer: bytes = self._read.read(size)
-        return answer
-
-    def pipelined(self, request: bytes, count: int) -> None:
-        """`count` times the same request, IN_FLIGHT of them under way."""
-        for number in range(count):
-            self.send(request)
-            if number >= IN_FLIGHT - 1:
-                self.answer()
-        for _ in range(min(count, IN_FLIGHT - 1)):
-            self.answer()
-
-    def close(self) -> None:
-        self._read.close()
-        self._socket.close()
 
 
 def produce_frame(topic: str, values: list[bytes]) -> bytes:
@@ -152,7 +122,9 @@ def ours() -> Iterator[Running]:
     """`fencepost broker --fsync never`."""
     begun = time.perf_counter()
     command = [sys.executable, "-m", "fencepost", "broker", "--listen", "127.0.0.1:0", "--fsync", "never"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=installed_environment()
+    ) as process:
         try:
             line = process.stdout.readline() if process.stdout else ""
             if not line.startswith("listening on "):
@@ -179,76 +151,94 @@ def apache_kafka() -> Iterator[Running]:
         yield Running(node.bootstrap_servers, node.pid, started)
 
 
-def row(name: str, own: float, kafka: float, unit: str, ratio: float, of: str) -> str:
-    return f"{name:44} {own:12,.2f} {kafka:12,.2f} {unit:10} {ratio:7.2f}x {of}"
+class Comparison(NamedTuple):
+    """A row to be: how much is moved in a round, what prepares it, the ratio aimed at, the raw limit."""
+
+    name: str
+    unit: str
+    amount: int
+    prepare: Callable[[str], Callable[[int], None]]
+    mark: str
+    raw: float
 
 
-def measure(quick: bool) -> list[str]:
-    """One line for each row of the table."""
+def started(rounds: int) -> Row:
+    """From the command to the first producer id, each broker started and ended in turn."""
+    times: dict[str, list[float]] = {OURS: [], KAFKA: []}
+    busy = others_share()
+    for _ in range(rounds):
+        with ours() as own:
+            times[OURS].append(own.started_s)
+        with apache_kafka() as kafka:
+            times[KAFKA].append(kafka.started_s)
+    name, raw = "command to first producer id", statistics.median(empty_process_s() for _ in range(5))
+    return Row(name, "s", times[OURS], KAFKA, times[KAFKA], "0.05x", raw, busy)
+
+
+def measure(quick: bool, rounds: int) -> Iterator[Row]:
+    """The rows of the table."""
     scale = 10 if quick else 1
-    rounds = 1 if quick else 3
-    lines = [f"{'':44} {'ours':>12} {'Kafka':>12}"]
-    with ExitStack() as stack:
-        warm_up = stack.enter_context(ours())  # compiles and caches what the first start ever would pay for
-        del warm_up
-        running = {OURS: stack.enter_context(ours()), KAFKA: stack.enter_context(apache_kafka())}
-        own, kafka = running[OURS], running[KAFKA]
-        lines.append(
-            row(
-                "command to first producer id",
-                own.started_s,
-                kafka.started_s,
-                "s",
-                own.started_s / kafka.started_s,
-                "of its time",
-            )
-        )
+    with ours():
+        pass  # compiles and caches what the first start ever would pay for
+    yield started(min(rounds, 3))
+    with ours() as own, apache_kafka() as kafka:
+        running = {OURS: own, KAFKA: kafka}
         memory = {name: psutil.Process(one.pid).memory_info().rss / 1e6 for name, one in running.items()}
-        lines.append(
-            row(
-                "resident memory, idle",
-                memory[OURS],
-                memory[KAFKA],
-                "MB",
-                memory[OURS] / memory[KAFKA],
-                "of its memory",
-            )
+        yield Row("resident memory, idle", "MB", [memory[OURS]], KAFKA, [memory[KAFKA]], "keep")
+        large = len(produce_frame("bench-topic", [b"x" * RECORD_BYTES] * BATCH_RECORDS))
+        small = len(produce_frame("bench-topic", [b"x" * 100]))
+        get = len(fetch_frame("bench-topic", 0))
+        contests = (
+            Comparison(
+                "produce, 250 records of 1 KB a request",
+                *("MB/s", 1_000 // scale, produce, "2.5x"),
+                through(large, ANSWER_BYTES, "append", 4_000 // scale) * large / 1e6,
+            ),
+            Comparison(
+                "produce, one record of 100 B a request",
+                *("requests/s", 50_000 // scale, small_produce, "1.5x"),
+                through(small, ANSWER_BYTES, "append", 50_000 // scale),
+            ),
+            Comparison(
+                "fetch, answers of 8 MB",
+                *("MB/s", 2_000 // scale, partial(fetch, megabytes=500 // scale + 40), "1.2x"),
+                through(get, FETCH_BYTES, "sendfile", 200 // scale, in_flight=1) * FETCH_BYTES / 1e6,
+            ),
         )
+        for each in contests:
+            contest = Contest(each.unit, KAFKA)
+            works = {which: each.prepare(one.servers) for which, one in running.items()}
+            contest.run(works, dict.fromkeys(works, each.amount), rounds)
+            yield contest.row(each.name, OURS, mark=each.mark, raw=each.raw)
+        yield transactions(running, 1_000 // scale, rounds, round_trips_ms(small, ANSWER_BYTES, 2, 10_000 // scale))
 
-        contests: list[tuple[str, str, int, Callable[[str], Callable[[int], None]]]] = [
-            ("produce, 250 records of 1 KB a request", "MB/s", 1_000 // scale, produce),
-            ("produce, one record of 100 B a request", "requests/s", 50_000 // scale, small_produce),
-            ("fetch, answers of 8 MB", "MB/s", 2_000 // scale, lambda servers: fetch(servers, 500 // scale + 40)),
-        ]
-        for name, unit, amount, prepare in contests:
-            contest = Contest(unit, KAFKA)
-            works = {which: prepare(one.servers) for which, one in running.items()}
-            contest.run(works, dict.fromkeys(works, amount), rounds)
-            middle = {which: statistics.median(rates) for which, rates in contest.rates.items()}
-            lines.append(row(name, middle[OURS], middle[KAFKA], unit, middle[OURS] / middle[KAFKA], "its rate"))
 
-        taken: dict[str, list[float]] = {OURS: [], KAFKA: []}
-        for _ in range(rounds):
-            for which, one in running.items():
-                taken[which] += transaction_ms(one.servers, 1_000 // scale)
-        median = {which: statistics.median(times) for which, times in taken.items()}
-        lines.append(
-            row(
-                "begin, one record, commit (median)",
-                median[OURS],
-                median[KAFKA],
-                "ms",
-                median[OURS] / median[KAFKA],
-                "of its time",
-            )
-        )
-    return lines
+def transactions(running: Mapping[str, Running], count: int, rounds: int, raw_ms: float) -> Row:
+    """Medians of `count` transactions each, in turn."""
+    taken: dict[str, list[float]] = {which: [] for which in running}
+    busy = others_share()
+    for one in running.values():
+        transaction_ms(one.servers, count // 10)
+    for number in range(rounds):
+        turns = list(running.items())
+        for which, one in turns if number % 2 else reversed(turns):
+            taken[which].append(statistics.median(transaction_ms(one.servers, count)))
+    return Row("begin, one record, commit", "ms", taken[OURS], KAFKA, taken[KAFKA], "0.33x", raw_ms, busy)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a tenth of everything, one round")
-    print("\n".join(measure(parser.parse_args().quick)))
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    for row in measure(options.quick, options.rounds):
+        print(told(row), flush=True)
+
+
+def told(row: Row) -> str:
+    """The row as a line."""
+    own, kafka = statistics.median(row.ours), statistics.median(row.peers)
+    return f"{row.name:44} {own:12,.2f} {kafka:12,.2f} {row.unit:10} {row.ratio:7.2f}x"
 
 
 if __name__ == "__main__":

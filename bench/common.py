@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
+import socket
 import statistics
+import struct
 import subprocess
 import sys
 import time
@@ -18,6 +21,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import fencepost
+from bench.report import Row, others_share
+
+IN_FLIGHT = 5
 
 
 @dataclass
@@ -27,16 +33,26 @@ class Contest:
     unit: str
     yardstick: str
     rates: dict[str, list[float]] = field(default_factory=dict)
+    busy: float = 0.0
+    """The share of the machine that others took, before or after."""
 
     def run(self, contestants: dict[str, Callable[[int], None]], amounts: dict[str, int], rounds: int) -> None:
         """Each contestant moves its amount in each round; a tenth of it before the first."""
         for name, work in contestants.items():
             work(amounts[name] // 10)
-        for _ in range(rounds):
-            for name, work in contestants.items():
+        self.busy = others_share()
+        for number in range(rounds):
+            turns = list(contestants.items())
+            for name, work in turns if number % 2 else reversed(turns):
                 begun = time.perf_counter()
                 work(amounts[name])
                 self.rates.setdefault(name, []).append(amounts[name] / (time.perf_counter() - begun))
+        self.busy = max(self.busy, others_share())
+
+    def row(self, title: str, name: str, *, mark: str = "", raw: float | None = None) -> Row:
+        """The contestant beside the yardstick."""
+        yardstick = self.rates[self.yardstick]
+        return Row(title, self.unit, self.rates[name], self.yardstick, yardstick, mark, raw, self.busy)
 
     def report(self) -> str:
         """A table: median rate, spread over the rounds, ratio to the yardstick."""
@@ -46,6 +62,43 @@ class Contest:
             middle = statistics.median(rates)
             lines.append(f"{name:34} {middle:22,.0f} {min(rates):12,.0f} {max(rates):12,.0f} {middle / base:7.2f}x")
         return "\n".join(lines)
+
+
+class RawConnection:
+    """Ready-made frames out, answers counted and thrown away."""
+
+    def __init__(self, servers: str) -> None:
+        host, _, port = servers.rpartition(":")
+        self._socket = socket.create_connection((host, int(port)))
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._read = self._socket.makefile("rb", buffering=1 << 20)
+
+    def send(self, request: bytes) -> None:
+        self._socket.sendall(request)
+
+    def answer(self) -> bytes:
+        """The next answer, whole, without its size."""
+        size: int = struct.unpack(">i", self._read.read(4))[0]
+        answer: bytes = self._read.read(size)
+        return answer
+
+    def pipelined(self, request: bytes, count: int, in_flight: int = IN_FLIGHT) -> None:
+        """`count` times the same request, so many of them under way."""
+        for number in range(count):
+            self.send(request)
+            if number >= in_flight - 1:
+                self.answer()
+        for _ in range(min(count, in_flight - 1)):
+            self.answer()
+
+    def close(self) -> None:
+        self._read.close()
+        self._socket.close()
+
+
+def installed_environment() -> dict[str, str]:
+    """For processes that are to start as an installed package does, with its modules compiled."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def arguments(description: str, records: int) -> argparse.Namespace:
@@ -77,7 +130,9 @@ def broker(which: str) -> Iterator[str]:
 def own_broker() -> Iterator[str]:
     """`fencepost broker` in a process of its own, with the flush setting that Apache Kafka has by default: none."""
     command = [sys.executable, "-m", "fencepost", "broker", "--listen", "127.0.0.1:0", "--fsync", "never"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=installed_environment()
+    ) as process:
         line = process.stdout.readline() if process.stdout else ""
         if not line.startswith("listening on "):
             process.kill()
