@@ -18,6 +18,7 @@ def take_snapshot(core: BrokerParts, now_ms: int, **gauges: int) -> Snapshot:
             "groups": core.groups.coordinator.count,
             "partitions": core.topics.partition_count,
             **_transactions(core, now_ms),
+            **core.shares.gauges(),
             **gauges,
         },
         requests={SERVED[key].name: count for key, count in sorted(core.metrics.requests.items())},

@@ -94,6 +94,7 @@ class BrokerParts:
             self.topics,
             self.settings,
             self.advanced,
+            self.metrics,
             most_sessions=config.number("group.share.max.share.sessions"),
         )
         self.cleaner = Cleaner(

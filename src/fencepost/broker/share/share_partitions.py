@@ -6,16 +6,22 @@ it; who waits for an answer waits until it is durable.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import Final
 
 from fencepost.broker.coordinator.runtime import RETRY_MS, CoordinatorRuntime
 from fencepost.broker.log.results import Rejected
+from fencepost.broker.metrics.counters import Metrics
+from fencepost.broker.metrics.log_rate_limit import Pace
 from fencepost.broker.settings.dynamic import DynamicSettings
 from fencepost.broker.settings.values import GroupSettings
-from fencepost.broker.share.share_partition import Acknowledgement, Changes, Limits, SharePartition
+from fencepost.broker.share.share_partition import Acknowledgement, Acquired, Changes, Limits, SharePartition
 from fencepost.broker.share.share_sessions import ShareSession, ShareSessions
 from fencepost.broker.share.starting_point import first_offset
+from fencepost.broker.share.states import RecordEvent
 from fencepost.broker.timing.deadlines import Deadlines
 from fencepost.broker.topics.catalogue import Partition, TopicCatalogue
 from fencepost.protocol.codes import ErrorCode
@@ -31,6 +37,15 @@ from fencepost.protocol.records.batch import BatchHeader
 from fencepost.protocol.records.walk import pairs_of
 
 __all__ = ["SharePartitions", "limits_of", "reads_committed"]
+
+_COUNTED: Final[Mapping[RecordEvent, str]] = {
+    RecordEvent.ACCEPTED: "share_records_accepted",
+    RecordEvent.RELEASED: "share_records_returned",
+    RecordEvent.REJECTED: "share_records_rejected",
+    RecordEvent.EXHAUSTED: "share_records_exhausted",
+}
+
+_log = logging.getLogger("fencepost.broker.shares")
 
 
 def limits_of(settings: GroupSettings) -> Limits:
@@ -56,6 +71,7 @@ class SharePartitions:
         topics: TopicCatalogue,
         settings: DynamicSettings,
         wake: Callable[[Partition], None],
+        metrics: Metrics,
         *,
         most_sessions: int,
     ) -> None:
@@ -65,6 +81,8 @@ class SharePartitions:
         self._runtime = runtime
         self._topics = topics
         self._settings = settings
+        self._metrics = metrics
+        self._given_up = Pace()
         self._partitions: dict[ShareStateKey, SharePartition] = {}
         self._expiries = Deadlines[ShareStateKey]()
 
@@ -175,20 +193,49 @@ class SharePartitions:
             limits = self._limits(key)
             changes = known.decide_expiry(now_ms, limits)
             self._apply(now_ms, key, known, changes, limits)
+            self._metrics.count("share_locks_expired", len(changes))
             known.forget_locks(now_ms)
-            self.watch(key)
+            self._watch(key)
 
     def _apply(self, now_ms: int, key: ShareStateKey, known: SharePartition, changes: Changes, limits: Limits) -> None:
         if changes:
             self._write(now_ms, key, known.snapshot(changes, now_ms))
             known.apply(changes, now_ms + limits.lock_ms)
-        self.watch(key)
+            self._count(now_ms, key, changes)
+        self._watch(key)
         topic = self._topics.by_id(key.topic_id)
         partition = None if topic is None else topic.partition(key.partition)
         if partition is not None:
             self._wake(partition)
 
-    def watch(self, key: ShareStateKey) -> None:
+    def _count(self, now_ms: int, key: ShareStateKey, changes: Changes) -> None:
+        for event, count in Counter(changes.values()).items():
+            if event in _COUNTED:
+                self._metrics.count(_COUNTED[event], count)
+        given_up = [offset for offset, event in changes.items() if event is RecordEvent.EXHAUSTED]
+        if given_up and (times := self._given_up.hit(now_ms)):
+            topic = self._topics.by_id(key.topic_id)
+            _log.warning(
+                "share group %r gives up offset %s of %s-%s: it was delivered as often as it may be "
+                "(share.delivery.count.limit) and nobody accepted it; %d such answers since this was last said",
+                *(key.group_id, given_up[0], key.topic_id if topic is None else topic.name, key.partition, times),
+            )
+
+    def handed_out(self, key: ShareStateKey, acquired: Sequence[Acquired]) -> None:
+        """A member was given these records of the partition."""
+        count = sum(each.last_offset - each.first_offset + 1 for each in acquired)
+        self._metrics.count("share_records_delivered", count)
+        self._watch(key)
+
+    def gauges(self) -> dict[str, int]:
+        """The present state in numbers."""
+        return {
+            "share_partitions": len(self._partitions),
+            "share_sessions": len(self.sessions),
+            "share_records_locked": sum(each.acquired for each in self._partitions.values()),
+        }
+
+    def _watch(self, key: ShareStateKey) -> None:
         """What was handed out of the partition has changed: end the locks in time."""
         self._expiries.set(key, self._partitions[key].next_expiry_ms())
 

@@ -33,7 +33,7 @@ from tests.support.raw_client import RawClient
 
 GROUP, TOPIC = "workers", "jobs"
 GROUP_RESOURCE = 32
-ACCEPT, RELEASE, RENEW = 1, 2, 4
+ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
 
 
 @pytest.fixture
@@ -147,6 +147,37 @@ def test_a_lock_that_runs_out_gives_the_record_to_somebody_else(broker: Broker) 
         assert slow.say(1, 1, ACCEPT) == ErrorCode.NONE
         assert other.say(0, 0, ACCEPT) == ErrorCode.NONE
         assert other.got() == []
+
+
+def test_what_becomes_of_records_is_counted(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    """Of five records one is accepted, one rejected, one kept; one is returned until it is given up, one until it is
+    accepted."""
+    produce(broker, "a", "b", "c", "d", "e")
+    with Member(broker, "m") as member:
+        assert len(member.got()) == 5
+        assert broker.metrics().gauges["share_records_locked"] == 5
+        assert member.say(0, 0, ACCEPT) == ErrorCode.NONE
+        assert member.say(1, 1, REJECT) == ErrorCode.NONE
+        for _ in range(4):
+            assert member.say(3, 4, RELEASE) == ErrorCode.NONE
+            assert [(first, last) for first, last, _ in member.got()] == [(3, 3), (4, 4)]
+        assert member.say(3, 3, RELEASE) == ErrorCode.NONE
+        assert member.say(4, 4, ACCEPT) == ErrorCode.NONE
+        assert member.got() == []
+        broker.clock.advance(31)
+        seen = broker.metrics()
+    wanted = {
+        "share_records_delivered": 5 + 4 * 2,
+        "share_records_accepted": 2,
+        "share_records_rejected": 1,
+        "share_records_exhausted": 1,
+        "share_records_returned": 4 * 2 + 1,
+        "share_locks_expired": 1,
+    }
+    assert {name: seen.counters[name] for name in wanted} == wanted
+    shown = {name: seen.gauges[name] for name in ("share_partitions", "share_sessions", "share_records_locked")}
+    assert shown == {"share_partitions": 1, "share_sessions": 1, "share_records_locked": 0}
+    assert [one.message for one in caplog.records if "gives up offset 3 of jobs-0" in one.message]
 
 
 def test_a_connection_that_is_gone_gives_its_records_back(broker: Broker) -> None:

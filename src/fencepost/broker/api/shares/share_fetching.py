@@ -4,6 +4,7 @@ out; when there is something, or its time is over, it takes what it can."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -53,6 +54,7 @@ class ParkedShareFetch:
         "_min_bytes",
         "_partitions",
         "_request",
+        "_sizes",
         "_timer",
         "_waits_at",
     )
@@ -73,9 +75,11 @@ class ParkedShareFetch:
         self._limits: Limits = limits_of(settings)
         self._committed = reads_committed(settings)
         self._max_bytes = min(request.max_bytes, call.core.config.number("fetch.max.bytes"))
-        self._min_bytes = min(request.min_bytes, self._max_bytes)
+        self._min_bytes = max(1, min(request.min_bytes, self._max_bytes))
         self._timer: Timer | None = None
-        self._waits_at: list[Partition] = []
+        self._waits_at: dict[Partition, TopicIdPartition] = {}
+        self._sizes: dict[TopicIdPartition, int] = {}
+        """What each partition had to hand out when it was last looked at."""
 
     def start(self) -> None:
         """Answer at once when there is enough, an error, or no time to wait; otherwise wait."""
@@ -87,17 +91,22 @@ class ParkedShareFetch:
         for wanted in self._partitions:
             partition, _, _ = find_partition(self._call.core, None, wanted.topic_id, wanted.partition)
             if partition is not None:
-                self._waits_at.append(partition)
+                self._waits_at[partition] = wanted
                 partition.waiting[self] = None
         self._timer = self._call.after(wait_ms, self._expire)
         self._call.on_closed = self._leave
 
-    def look(self, _partition: Partition) -> None:
-        """A partition has changed: answer when there is enough now."""
-        self._call.go_on(self._request, self._look, self._call.core.now.ms)
+    def look(self, partition: Partition) -> None:
+        """The partition has changed: answer when there is enough now."""
+        self._call.go_on(self._request, partial(self._look, partition), self._call.core.now.ms)
 
-    def _look(self, now_ms: int) -> None:
-        if self._is_ready():
+    def _look(self, partition: Partition, now_ms: int) -> None:
+        wanted = self._waits_at[partition]
+        size = self._size(wanted)
+        if size is not None:
+            self._sizes[wanted] = size
+        # What the others had may be with other members by now: they are looked at before the answer, not before.
+        if size is None or (sum(self._sizes.values()) >= self._min_bytes and self._is_ready()):
             self._expire(now_ms)
 
     def _expire(self, _now_ms: int) -> None:
@@ -112,24 +121,29 @@ class ParkedShareFetch:
 
     def _is_ready(self) -> bool:
         """Whether there is enough to hand out, or an error to be told."""
-        total = 0
+        self._sizes.clear()
         for wanted in self._partitions:
-            opened = self._open(wanted)
-            if isinstance(opened, int):
+            size = self._size(wanted)
+            if size is None:
                 return True
-            shared, log = opened
-            offset = shared.next_offset(self._limits)
-            bound = log.last_stable_offset if self._committed else log.high_watermark
-            if offset is None or offset >= bound:
-                continue
-            try:
-                extent = measure(log, offset, bound, None)
-            except (CorruptSegment, OSError):
-                return True  # reading it will tell
-            total += 0 if extent is None else extent.end - extent.position
-            if total >= self._min_bytes:
-                return True
-        return False
+            self._sizes[wanted] = size
+        return sum(self._sizes.values()) >= self._min_bytes
+
+    def _size(self, wanted: TopicIdPartition) -> int | None:
+        """How many bytes there are to hand out of the partition; None for an error."""
+        opened = self._open(wanted)
+        if isinstance(opened, int):
+            return None
+        shared, log = opened
+        offset = shared.next_offset(self._limits)
+        bound = log.last_stable_offset if self._committed else log.high_watermark
+        if offset is None or offset >= bound:
+            return 0
+        try:
+            extent = measure(log, offset, bound, None)
+        except (CorruptSegment, OSError):
+            return None  # reading it will tell
+        return 0 if extent is None else extent.end - extent.position
 
     def _open(self, wanted: TopicIdPartition) -> tuple[SharePartition, PartitionLog] | int:
         """The partition as the group reads it, and its log; an error code where it cannot be read."""
@@ -218,7 +232,7 @@ class ParkedShareFetch:
         strict = request.share_acquire_mode == _RECORD_LIMIT
         member_id = request.member_id or ""
         found = shared.acquire(core.now.ms, member_id, spans, count, self._limits, strict=strict)
-        core.shares.watch(ShareStateKey(self._group_id, *wanted))
+        core.shares.handed_out(ShareStateKey(self._group_id, *wanted), found)
         return found
 
 
