@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from operator import mul
 
 __all__ = ["coordinator_partition", "java_string_hash"]
 
 _INT32_MIN = -(2**31)
 _POWERS = [pow(31, exponent, 2**32) for exponent in range(256)]
+_LONGEST_REMEMBERED = 256
 
 
 def java_string_hash(text: str) -> int:
     """`String.hashCode()` of Java: over UTF-16 code units, as a signed 32 bit number."""
+    return _remembered(text) if len(text) <= _LONGEST_REMEMBERED else _hash(text)
+
+
+def _hash(text: str) -> int:
     encoded = text.encode("utf-16-be", "surrogatepass")
     units = struct.unpack(f">{len(encoded) // 2}H", encoded)
     value = 0
@@ -21,6 +27,9 @@ def java_string_hash(text: str) -> int:
         value = value * 31 ** len(piece) + sum(map(mul, reversed(piece), _POWERS))
     value &= 0xFFFFFFFF
     return value - 2**32 if value >= 2**31 else value
+
+
+_remembered = lru_cache(4096)(_hash)  # of a transaction's id it is asked a dozen times
 
 
 def coordinator_partition(key: str, partitions: int) -> int:
