@@ -10,6 +10,7 @@ import sys
 import tempfile
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Iterable
+from importlib.util import find_spec
 from pathlib import Path
 
 from fencepost.broker.disk.system_files import raise_descriptor_limit
@@ -123,6 +124,8 @@ def broker(arguments: list[str]) -> None:
     host, separator, port = options.listen.rpartition(":")
     if not separator or not port.isdecimal() or int(port) > _LARGEST_PORT:
         parser.error(f"--listen: {options.listen!r} is not HOST:PORT with a port from 0 to 65535")
+    if options.metrics_port is not None and find_spec("prometheus_client") is None:
+        parser.error("--metrics-port needs the package prometheus-client: pip install 'fencepost[metrics]'")
     try:
         pairs = {"fsync": options.fsync, **_of_file(options.config_file), **_pairs(options.config)}
         data_dir = _data_directory(pairs, options.data_dir)
@@ -146,7 +149,7 @@ def _run(server: BrokerServer, host: str, metrics_port: int | None) -> None:
     loop = new_event_loop()
     try:
         loop.run_until_complete(_serve(server, host, metrics_port))
-    except (OSError, DirectoryInUse, UnusableDirectory, ImportError) as error:
+    except (OSError, DirectoryInUse, UnusableDirectory) as error:
         logging.getLogger("fencepost.broker").critical("%s", error)
         raise SystemExit(1) from error
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,19 @@ def test_a_port_that_does_not_exist_is_refused(listen: str, capsys: pytest.Captu
         main(["broker", "--listen", listen, "--data-dir", str(tmp_path / "data")])
     assert ended.value.code == 2
     assert listen in capsys.readouterr().err
+    assert not (tmp_path / "data").exists()
+
+
+def test_metrics_without_their_package_are_refused_before_anything_is_started(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    with pytest.raises(SystemExit) as ended:
+        main(["broker", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data"), "--metrics-port", "0"])
+    assert ended.value.code == 2
+    told = capsys.readouterr()
+    assert "fencepost[metrics]" in told.err
+    assert told.out == ""
     assert not (tmp_path / "data").exists()
 
 
