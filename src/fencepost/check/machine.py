@@ -38,7 +38,7 @@ class MachineFaults:
     @property
     def any(self) -> bool:
         """Whether one of them may strike."""
-        return any(getattr(self, one.name) for one in fields(self))
+        return any(getattr(self, fault.name) for fault in fields(self))
 
 
 class Machine:

@@ -104,7 +104,7 @@ class SinkFaults:
             ),
             crash_interval_ms=pick((0.0, 0.0, 5_000.0, 1_000.0)),
             power_cut_chance=pick((0.0, 0.5)),
-            machine=MachineFaults(**{one.name: pick((0.0, 0.0, 0.0, 0.02)) for one in fields(MachineFaults)}),
+            machine=MachineFaults(**{fault.name: pick((0.0, 0.0, 0.0, 0.02)) for fault in fields(MachineFaults)}),
             inherits=pick((False, True, True)),
         )
 

@@ -121,8 +121,8 @@ class Credentials:
             {
                 "secret": self._secret.hex(),
                 "credentials": [
-                    [user, mechanism, one.salt.hex(), one.iterations, one.stored_key.hex(), one.server_key.hex()]
-                    for (user, mechanism), one in stored.items()
+                    [user, mechanism, kept.salt.hex(), kept.iterations, kept.stored_key.hex(), kept.server_key.hex()]
+                    for (user, mechanism), kept in stored.items()
                 ],
             }
         )

@@ -155,7 +155,7 @@ class ScramExchange:
         everything = f"{self._said},{without_proof}".encode()
         signature = hmac.digest(credential.stored_key, everything, algorithm)
         fits = len(proof) == len(signature)
-        client_key = bytes(one ^ other for one, other in zip(proof, signature, strict=fits))
+        client_key = bytes(left ^ right for left, right in zip(proof, signature, strict=fits))
         proved = hmac.compare_digest(hashlib.new(algorithm, client_key).digest(), credential.stored_key)
         bound = binding == base64.b64encode(self._gs2_header.encode()).decode()
         if not (fits and proved and bound and nonce == self._nonce and credential.known):

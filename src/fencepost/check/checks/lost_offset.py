@@ -90,7 +90,7 @@ def lost_offset(history: History) -> Iterator[Anomaly]:
     """Find answers that no commit explains."""
     fetches = [fetched for fetched in history.of(FetchOffsets) if fetched.ok]
     groups = _writes(history) if fetches else {}
-    for fetched in sorted(fetches, key=lambda one: one.completed):
+    for fetched in sorted(fetches, key=lambda fetch: fetch.completed):
         at = {(topic, partition): offset for topic, partition, offset in fetched.offsets}
         for (topic, partition), place in groups.get(fetched.group, {}).items():
             offset = at.get((topic, partition), -1)

@@ -23,7 +23,7 @@ def zombie_write(history: History) -> Iterator[Anomaly]:
         if session is None or not session.ok or transaction.prepares:
             continue
         later = inits[session.transactional_id]
-        following = bisect_right(later, session.completed, key=lambda one: one.invoked)
+        following = bisect_right(later, session.completed, key=lambda init: init.invoked)
         if following < len(later):
             yield from _after(transaction, later[following], history)
 

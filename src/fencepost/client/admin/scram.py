@@ -78,8 +78,8 @@ class AdminScram(AdminBase):
             if result.error_code != 0:
                 raise error_for(result.error_code, f"describe user {result.user!r}", result.error_message)
             found += [
-                ScramCredential(result.user, ScramMechanism(one.mechanism), one.iterations)
-                for one in result.credential_infos
+                ScramCredential(result.user, ScramMechanism(info.mechanism), info.iterations)
+                for info in result.credential_infos
             ]
         return sorted(found)
 
@@ -103,7 +103,7 @@ class AdminScram(AdminBase):
             au.AlterUserScramCredentialsRequest(deletions=deletions, upsertions=upsertions),
             (0, 0),
             deadline_ms=self._deadline(api_timeout_ms),
-            code_of=lambda answer: next((one.error_code for one in answer.results if one.error_code != 0), 0),
+            code_of=lambda answer: next((user.error_code for user in answer.results if user.error_code != 0), 0),
         )
         for result in reply.results:
             if result.error_code != 0:

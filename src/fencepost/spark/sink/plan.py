@@ -136,7 +136,7 @@ def open_sink(sink: str, level: Level) -> Plan[Opened]:
         raise KafkaTimeoutError(f"somebody else changes the transactions of sink {sink!r} again and again")
     last = [Decided(decision.query_id, decision.batch_id, decision.content) for decision in decisions]
     naming = tuple(sorted(decision.query_id for decision in decisions if decision.winners))
-    return Opened(sink, level, claim, tuple(sorted(last, key=lambda one: one.query_id)), naming)
+    return Opened(sink, level, claim, tuple(sorted(last, key=lambda decided: decided.query_id)), naming)
 
 
 def _open_tasks(sink: str, listed: tuple[Listed, ...], decided_ids: set[str]) -> tuple[End, ...]:

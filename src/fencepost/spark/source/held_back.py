@@ -69,7 +69,7 @@ class Watch:
             for partition, seen in before.items()
             if seen.told_s is not None and self._seen.get(partition) is not seen
         ]
-        return sorted(due, key=lambda one: (-one.for_s, one.partition)), sorted(moved)
+        return sorted(due, key=lambda waiting: (-waiting.for_s, waiting.partition)), sorted(moved)
 
 
 class Holder(NamedTuple):

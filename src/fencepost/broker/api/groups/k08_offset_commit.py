@@ -8,6 +8,7 @@ committed.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from uuid import UUID
 
 from fencepost.broker.api.common import partition_error
@@ -16,8 +17,10 @@ from fencepost.broker.api.handler import Handler
 from fencepost.broker.api.pieces import in_pieces
 from fencepost.broker.connection import Call
 from fencepost.broker.coordinator.group.requests import CommitOffsets, PartitionOffset
+from fencepost.broker.topics import catalogue
 from fencepost.protocol.messages.offset_commit import (
     OffsetCommitRequest,
+    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
@@ -27,71 +30,93 @@ __all__ = ["HANDLER"]
 
 _FIRST_WITH_TOPIC_IDS = 10
 
+Topic = tuple[str, UUID | None]  # as the request says it: by name or by id
 
-def _handle(call: Call, now_ms: int, request: OffsetCommitRequest) -> None:
-    """Commit, and reply when durable."""
-    offsets: list[PartitionOffset] = []
-    refused: dict[tuple[str, UUID | None], list[OffsetCommitResponsePartition]] = {}
-    taken: list[tuple[tuple[str, UUID | None], list[OffsetCommitResponsePartition]]] = []
-    by_place: dict[tuple[str, int], list[OffsetCommitResponsePartition]] = {}
-    for topic in request.topics:
-        results = []
-        key = topic.name, topic.topic_id
+
+class _Results:
+    """What each partition of a request is answered. `offsets` are those that the coordinator is asked for."""
+
+    def __init__(self, call: Call, request: OffsetCommitRequest) -> None:
+        self.offsets: list[PartitionOffset] = []
+        self._refused: dict[Topic, list[OffsetCommitResponsePartition]] = {}
+        self._taken: list[tuple[Topic, list[OffsetCommitResponsePartition]]] = []
+        self._by_place: dict[tuple[str, int], list[OffsetCommitResponsePartition]] = {}
         by_id = call.version >= _FIRST_WITH_TOPIC_IDS
-        known = call.core.topics.by_id(topic.topic_id) if by_id else call.core.topics.get(topic.name)
+        for topic in request.topics:
+            known = call.core.topics.by_id(topic.topic_id) if by_id else call.core.topics.get(topic.name)
+            self._sort(topic, known, by_id=by_id)
+
+    def _sort(self, topic: OffsetCommitRequestTopic, known: catalogue.Topic | None, *, by_id: bool) -> None:
+        key = topic.name, topic.topic_id
         if known is None:
-            refused.setdefault(key, [])
+            self._refused.setdefault(key, [])
+        taken = []
         for wanted in topic.partitions:
             code = partition_error(known, wanted.partition_index, by_id=by_id)
             result = OffsetCommitResponsePartition(partition_index=wanted.partition_index, error_code=code)
             if known is None or code:
-                refused.setdefault(key, []).append(result)
-            else:
-                results.append(result)
-                by_place.setdefault((known.name, wanted.partition_index), []).append(result)
-                offsets.append(
-                    PartitionOffset(
-                        topic=known.name,
-                        partition=wanted.partition_index,
-                        offset=wanted.committed_offset,
-                        leader_epoch=wanted.committed_leader_epoch,
-                        metadata=wanted.committed_metadata,
-                        topic_id=topic.topic_id,
-                    )
+                self._refused.setdefault(key, []).append(result)
+                continue
+            taken.append(result)
+            self._by_place.setdefault((known.name, wanted.partition_index), []).append(result)
+            self.offsets.append(
+                PartitionOffset(
+                    topic=known.name,
+                    partition=wanted.partition_index,
+                    offset=wanted.committed_offset,
+                    leader_epoch=wanted.committed_leader_epoch,
+                    metadata=wanted.committed_metadata,
+                    topic_id=topic.topic_id,
                 )
-        if results:
-            taken.append((key, results))
-    groups = call.core.groups
+            )
+        if taken:
+            self._taken.append((key, taken))
 
-    def commit(now_ms: int, piece: Sequence[PartitionOffset]) -> None:
-        committed = groups.coordinator.commit_offsets(
-            now_ms,
-            CommitOffsets(
-                group_id=request.group_id,
-                generation_id=request.generation_id_or_member_epoch,
-                member_id=request.member_id,
-                group_instance_id=request.group_instance_id,
-                offsets=piece,
-                retention_ms=request.retention_time_ms,
-                api_version=call.version,
-            ),
+    def tell(self, topic: str, partition: int, code: int) -> None:
+        """A request may name a partition twice: both are told."""
+        for result in self._by_place[topic, partition]:
+            result.error_code = code
+
+    def response(self) -> OffsetCommitResponse:
+        return OffsetCommitResponse(
+            topics=[
+                OffsetCommitResponseTopic(name=name, topic_id=topic_id, partitions=results)
+                for (name, topic_id), results in listed(self._refused, self._taken)
+            ]
         )
-        for answer in committed.reply:
-            for partition in by_place[(answer.topic, answer.partition)]:
-                partition.error_code = answer.error_code
-        failed = groups.apply(now_ms, committed)
-        for wanted in piece if failed else ():
-            for partition in by_place[(wanted.topic, wanted.partition)]:
-                partition.error_code = failed
+
+
+def _handle(call: Call, now_ms: int, request: OffsetCommitRequest) -> None:
+    """Commit, and reply when durable."""
+    results = _Results(call, request)
 
     def finish(now_ms: int) -> None:
-        topics = [
-            OffsetCommitResponseTopic(name=name, topic_id=topic_id, partitions=results)
-            for (name, topic_id), results in listed(refused, taken)
-        ]
-        call.reply_when_durable(now_ms, OffsetCommitResponse(topics=topics))
+        call.reply_when_durable(now_ms, results.response())
 
-    in_pieces(call, now_ms, request, offsets, commit, finish)
+    in_pieces(call, now_ms, request, results.offsets, partial(_commit, call, request, results), finish)
+
+
+def _commit(
+    call: Call, request: OffsetCommitRequest, results: _Results, now_ms: int, piece: Sequence[PartitionOffset]
+) -> None:
+    groups = call.core.groups
+    committed = groups.coordinator.commit_offsets(
+        now_ms,
+        CommitOffsets(
+            group_id=request.group_id,
+            generation_id=request.generation_id_or_member_epoch,
+            member_id=request.member_id,
+            group_instance_id=request.group_instance_id,
+            offsets=piece,
+            retention_ms=request.retention_time_ms,
+            api_version=call.version,
+        ),
+    )
+    for answer in committed.reply:
+        results.tell(answer.topic, answer.partition, answer.error_code)
+    failed = groups.apply(now_ms, committed)
+    for wanted in piece if failed else ():
+        results.tell(wanted.topic, wanted.partition, failed)
 
 
 HANDLER = Handler(_handle)

@@ -66,7 +66,7 @@ class ProducerTable:
 
     def highest_id(self, below: int) -> int:
         """Of all below that have a state here; -1 when there is none."""
-        return max((one for one in chain(self._states, self._ended) if one < below), default=-1)
+        return max((known for known in chain(self._states, self._ended) if known < below), default=-1)
 
     @property
     def open_transactions(self) -> Mapping[int, int]:

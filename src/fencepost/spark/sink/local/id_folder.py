@@ -47,7 +47,7 @@ class IdFolder:
         folder = self._folder(opened.sink)
         if folder is None:
             return
-        queries = {digest(one.query_id): one.query_id for one in opened.decided}
+        queries = {digest(decision.query_id): decision.query_id for decision in opened.decided}
         try:
             found = [path.name for path in folder.iterdir()]
         except FileNotFoundError:
