@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from enum import IntEnum
+from itertools import chain, repeat
 from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -448,40 +449,32 @@ class Cluster:
         UnsupportedVersionError, ClosedError, AuthorizationError.
         """
         what = what or api_name(message.API_KEY)
-        attempt = 0
-        unknown = False
-        told: KafkaError | None = None  # what the broker itself said last
-        while True:
-            error: KafkaError
+        messages = repeat(message) if again is None else chain((message,), iter(again, None))
+        unknown = False  # whether the last request that was sent was not answered
+
+        async def ask() -> Any:
+            nonlocal unknown
+            attempted = next(messages)
             try:
                 connection = await self.reach(target, deadline_ms, lane)
                 lowest, highest = versions(connection) if callable(versions) else versions
                 version = connection.version(message.API_KEY, lowest, highest)
                 left = deadline_ms - self.runtime.now_ms()
-                reply = await connection.request(message, version, timeout_ms=max(left, 0), server_ms=server_ms)
+                reply = await connection.request(attempted, version, timeout_ms=max(left, 0), server_ms=server_ms)
             except KafkaError as failure:
-                if not self._may_pass(message.API_KEY, failure, target):
-                    raise
-                error = failure
                 unknown = unknown or failure.may_have_taken_effect
-            else:
-                code = code_of(reply)
-                if not self._next(message.API_KEY, code, target):
-                    self.lasting_errors.over(what)
-                    return reply
-                error = told = error_for(code, what)
-                unknown = False
-            if error.code == E.CONCURRENT_TRANSACTIONS and attempt == 0:
-                await self.runtime.sleep_ms(MARKERS_PAUSE_MS)  # markers are written in a moment as a rule
-                attempt += 1
-                continue
-            try:
-                await self._before_next(attempt, deadline_ms, what, error, told, target)
-            except KafkaTimeoutError as timeout:
-                timeout.outcome_unknown = timeout.outcome_unknown or unknown
                 raise
-            attempt += 1
-            message = again() if again is not None else message
+            code = code_of(reply)
+            if retry.action(message.API_KEY, code) in RETRIABLE:
+                unknown = False
+                raise error_for(code, what)
+            return reply
+
+        try:
+            return await self.until_answered(what, ask, deadline_ms, target=target, api_key=message.API_KEY)
+        except KafkaTimeoutError as timeout:
+            timeout.outcome_unknown = timeout.outcome_unknown or unknown
+            raise
 
     async def until_answered(
         self,
@@ -492,7 +485,7 @@ class Cluster:
         target: Target = _ANY_NODE,
         api_key: int = retry.METADATA,
     ) -> T:
-        """What `ask` returns, asked again while it raises what may pass: for what `call` does not know how to ask.
+        """What `ask` returns, asked again while it raises what may pass.
 
         `target` is looked up anew before the next attempt; `api_key` is whose codes tell what may pass. Raises
         KafkaTimeoutError with the last answer as cause, and what asking again cannot help.
@@ -506,7 +499,10 @@ class Cluster:
                 if not self._may_pass(api_key, error, target):
                     raise
                 told = told if error.code is None else error
-                await self._before_next(attempt, deadline_ms, what, error, told, target)
+                if error.code == E.CONCURRENT_TRANSACTIONS and attempt == 0:
+                    await self.runtime.sleep_ms(MARKERS_PAUSE_MS)  # markers are written in a moment as a rule
+                else:
+                    await self._before_next(attempt, deadline_ms, what, error, told, target)
                 attempt += 1
             else:
                 self.lasting_errors.over(what)
@@ -524,10 +520,12 @@ class Cluster:
 
     def _may_pass(self, api_key: int, error: KafkaError, target: Target) -> bool:
         """Whether to ask again after an error; forgets what it says is out of date."""
+        if error.code is not None:
+            return self._next(api_key, error.code, target)
         if isinstance(error, (DisconnectedError, KafkaTimeoutError)):
             self._lost(target)
             return True
-        return error.code is not None and self._next(api_key, error.code, target)
+        return False
 
     def _lost(self, target: Target) -> None:
         if isinstance(target, Coordinator):
