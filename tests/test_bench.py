@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +13,8 @@ from tests.support.readme import ROOT
 
 
 @pytest.mark.slow
-def test_the_quick_run_has_every_row() -> None:
+def test_the_quick_run_has_every_row(tmp_path: Path) -> None:
+    figures, text = tmp_path / "bench.json", tmp_path / "performance.md"
     command = [
         sys.executable,
         "-m",
@@ -23,8 +26,15 @@ def test_the_quick_run_has_every_row() -> None:
         "produce",
         "--only",
         "consume",
+        *("--json", str(figures), "--markdown", str(text)),
     ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=280)
     assert done.returncode == 0, done.stderr
     for row in ("confluent-kafka produce()", "send_arrow()", "confluent-kafka consume()", "poll()", "poll_arrow()"):
         assert done.stdout.count(row) == 2, f"{row}: once for each size\n{done.stdout}"
+    rows = json.loads(figures.read_text())["rows"]
+    assert len(rows) == 12, "two sizes, and three of ours in each direction"
+    for row in rows:
+        assert len(row["ours"]) == len(row["peers"]) == 1
+        assert row["ratio"] == row["ours"][0] / row["peers"][0]
+        assert f"| {row['name']} |" in text.read_text()
