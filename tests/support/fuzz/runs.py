@@ -23,7 +23,9 @@ __all__ = ["BROKER_BYTES", "CLIENT_BYTES", "Report", "attack_broker", "lie_to_cl
 MIB = 1 << 20
 UNREAD_BYTES = 64 * MIB
 BROKER_BYTES = UNREAD_BYTES + 2 * 128 * MIB + 100 * MIB
-"""Answers that nobody takes, one batch decompressed (128 MiB at most, held twice for a moment), and all else."""
+"""Answers that nobody takes; one batch decompressed (128 MiB at most, held twice for a moment), or, at another time, of
+each of 120 connections a megabyte of answers that does not count and the one batch that a fetch always brings; and all
+else."""
 CONNECTION_BYTES = 20 * 1024
 """Of a crowd, both ends; what the allocator keeps of bombs comes on top."""
 
