@@ -322,7 +322,7 @@ class Transactions:
         if log is not None and not log.is_durable(offset):
             _log.error("a marker in %s is not durable; it is owed until the broker starts again", log.directory)
             return
-        if write.partition.topic == CONSUMER_OFFSETS:
+        if write.partition.topic == CONSUMER_OFFSETS and offset >= 0:  # else what pends is the next transaction's
             self._offsets_decided(write.producer_id, write.producer_epoch, write.commit, write.partition.partition)
         self._runtime.until_done(partial(self._complete, self.coordinator.marker_written(now_ms, write)), now_ms)
 

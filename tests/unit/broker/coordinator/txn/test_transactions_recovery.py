@@ -57,15 +57,18 @@ class Writer:
             assert answer.partitions[0].error_code == ErrorCode.NONE
 
     def commit_offset(self) -> None:
-        wanted = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=7, committed_metadata="")
-        request = TxnOffsetCommitRequest(
+        answer = self.driver.ask(self.offset_commit(7), 5)
+        assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
+
+    def offset_commit(self, offset: int) -> TxnOffsetCommitRequest:
+        wanted = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
+        return TxnOffsetCommitRequest(
             transactional_id=ID,
             group_id=GROUP,
             producer_id=self.producer[0],
             producer_epoch=self.producer[1],
             topics=[TxnOffsetCommitRequestTopic(name="a", partitions=[wanted])],
         )
-        assert self.driver.ask(request, 5).topics[0].partitions[0].error_code == ErrorCode.NONE
 
     def end(self, *, commit: bool) -> None:
         self.asked = commit
@@ -211,6 +214,36 @@ def test_a_second_power_cut_during_recovery() -> None:
         if finished:
             break
     assert cut_twice > 15, f"only {cut_twice} second cuts happened"
+
+
+def test_offsets_of_the_next_transaction_do_not_go_with_a_marker_that_was_there(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A power loss takes the record that a commit is complete, and leaves the pending offsets that came after it."""
+    enlisted = 0
+    for seed in range(40):
+        driver = prepared_disk({"fsync": "commit"})
+        writer = Writer(driver)
+        writer.init()
+        writer.commit_offset()
+        driver.auto_sync = False
+        end = EndTxnRequest(
+            transactional_id=ID, producer_id=writer.producer[0], producer_epoch=writer.producer[1], committed=True
+        )
+        ended = driver.send(end, 5)
+        driver.sync()  # the decision
+        answer = driver.answer(ended)
+        writer.producer = (answer.producer_id, answer.producer_epoch)
+        driver.sync()  # the marker
+        driver.send(writer.offset_commit(8), 5)
+        driver.crash(seed)
+        driver.auto_sync = True
+        caplog.clear()
+        driver.start()
+        enlisted += "enlisting it again" in caplog.text
+        Writer(driver).init()  # aborts what is open
+        assert committed_offset(driver) == (ErrorCode.NONE, 7)
+    assert enlisted > 3, "the offsets were never left without their transaction"
 
 
 def test_a_transaction_in_doubt_survives_and_is_completed_with_its_pair() -> None:
