@@ -62,7 +62,8 @@ class Options:
     """One run's. Chances are per message, per second of a process's life (kill, pause), per call (cancel, raise), and
     for what happens to the broker's machine (full to clock_jump) about four times a second.
 
-    `storm_ms`: how long faults strike, in simulated time. Then everything has to come to its end.
+    `storm_ms`: how long faults strike, in simulated time. Then everything has to come to its end. `group_protocol`:
+    classic, consumer, or mixed: each life of a copier has another; `transaction_version`: the broker's, 0 to 2.
     """
 
     storm_ms: int = 5_000
@@ -72,6 +73,7 @@ class Options:
     operators: int = 0
     watchers: int = 0
     group_protocol: str = "classic"
+    transaction_version: int = 2
     compacted: bool = False
     request_lost_chance: float = 0.0
     reply_lost_chance: float = 0.0

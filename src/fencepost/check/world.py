@@ -96,7 +96,8 @@ class World:
         self.history = self.report.history
         self.drained = False
         self.ends: dict[TopicPartition, int] = {}
-        settings = {**BROKER, **COMPACTING} if options.compacted else BROKER
+        settings = {**BROKER, **(COMPACTING if options.compacted else {})}
+        settings["transaction.version"] = options.transaction_version
         self.stage = Stage(random, options.network(), settings, self.report.trace, self._broke)
         self.trace = self.stage.trace
         self.now_ms = self.stage.scheduler.now_ms

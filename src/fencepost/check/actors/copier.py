@@ -58,13 +58,16 @@ class Copier(Actor):
         await self.call(process, "close of the consumer", consumer.close)
 
     def _consumer(self, process: Process) -> ConsumerCore:
-        classic = self.world.options.group_protocol == "classic"
+        protocol = self.world.options.group_protocol
+        if protocol == "mixed":
+            protocol = self.chance.choice(("classic", "consumer"))
+        classic = protocol == "classic"
         config = ConsumerConfig(
             bootstrap_servers=self.world.bootstrap_servers,
             group_id=GROUP,
             auto_offset_reset="earliest",
             metadata_max_age_ms=5_000,
-            group_protocol=self.world.options.group_protocol,
+            group_protocol=protocol,
             max_poll_records=self.chance.choice((3, 500)),
             max_poll_interval_ms=self.chance.choice((10_000, 300_000)),
             session_timeout_ms=6_000 if classic else 45_000,  # else the broker's counts
