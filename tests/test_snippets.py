@@ -30,7 +30,7 @@ for path in sys.argv[1:]:
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         try:
-            runpy.run_path(path, {} if path.endswith("query.py") else {"spark": spark})
+            runpy.run_path(path, {} if path.endswith("query.py") else {"spark": spark}, "__main__")
         except Exception:
             print(traceback.format_exc())
     told[path] = printed.getvalue()
@@ -107,8 +107,8 @@ def python_blocks() -> list[tuple[str, str]]:
 
 BLOCKS = python_blocks()
 PROGRAMS = [block for block in BLOCKS if "spark." not in block[1]]
-SPARK_BLOCKS = [block for block in BLOCKS if "writeStream" in block[1]]
-RECIPES = [block for block in BLOCKS if "spark." in block[1] and "writeStream" not in block[1]]
+SPARK_BLOCKS = [block for block in BLOCKS if "writeStream" in block[1] or "arrow_pipeline(" in block[1]]
+RECIPES = [block for block in BLOCKS if "spark." in block[1] and block not in SPARK_BLOCKS]
 
 
 def run(script: Path, *arguments: str, **environment: str) -> str:
@@ -164,11 +164,11 @@ def test_programs_are_well_typed(tmp_path: Path) -> None:
 
 
 def query_program(code: str, folder: Path) -> str:
-    source, sink = re.search(r'"subscribe", "(.*?)"', code), re.search(r'"topic", "(.*?)"', code)
+    source, sink = re.search(r'"subscribe"[,:] "(.*?)"', code), re.search(r'"topic"[,:] "(.*?)"', code)
     assert source, "which topic is read?"
     assert sink, "which topic is written?"
     local = code.replace('"localhost:9092"', "broker.bootstrap_servers")
-    local = re.sub(r'("checkpointLocation", )".*?"', rf"\1{str(folder / 'checkpoint')!r}", local)
+    local = re.sub(r'("checkpointLocation"[,:] )".*?"', rf"\1{str(folder / 'checkpoint')!r}", local)
     assert local.count("broker.bootstrap_servers") == 2, "does the block still name localhost:9092?"
     return f"SOURCE, SINK = {source[1]!r}, {sink[1]!r}\n{SPARK_PRELUDE}{local}{SPARK_END}"
 

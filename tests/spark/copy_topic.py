@@ -19,31 +19,29 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from fencepost.spark import arrow_pipeline
 from tests.spark.session import session
 
 
 def query_of(spark: SparkSession, arguments: dict[str, str]) -> Any:
-    reader = (
-        spark.readStream.format("fencepost")
-        .option("kafka.bootstrap.servers", arguments["servers"])
-        .option("subscribe", arguments["source"])
-        .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", arguments.get("rows_per_batch", "500"))
-    )
-    if "tasks" in arguments:
-        reader = reader.option("minPartitions", arguments["tasks"])
-    writer = (
-        reader.load()
-        .select("key", "value")
-        .writeStream.format("fencepost")
-        .option("kafka.bootstrap.servers", arguments["servers"])
-        .option("topic", arguments["target"])
-        .option("sink.id", arguments["sink"])
-        .option("checkpointLocation", arguments["checkpoint"])
-    )
-    if "level" in arguments:
-        writer = writer.option("require.level", arguments["level"])
-    return writer
+    source = {
+        "kafka.bootstrap.servers": arguments["servers"],
+        "subscribe": arguments["source"],
+        "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": arguments.get("rows_per_batch", "500"),
+        **({"minPartitions": arguments["tasks"]} if "tasks" in arguments else {}),
+    }
+    sink = {
+        "kafka.bootstrap.servers": arguments["servers"],
+        "topic": arguments["target"],
+        "sink.id": arguments["sink"],
+        "checkpointLocation": arguments["checkpoint"],
+        **({"require.level": arguments["level"]} if "level" in arguments else {}),
+    }
+    if "arrow" in arguments:
+        return arrow_pipeline(spark, source=source, transform=lambda rows: rows.select(["key", "value"]), sink=sink)
+    rows = spark.readStream.format("fencepost").options(**source).load()
+    return rows.select("key", "value").writeStream.format("fencepost").options(**sink)
 
 
 def copy(spark: SparkSession, arguments: dict[str, str]) -> str:

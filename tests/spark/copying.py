@@ -30,6 +30,7 @@ RECORDS = 2500
 PARTITIONS = 2  # as many as task slots
 ARMS = {  # which fixture of conftest.py gives the broker, and the level that the sink has there
     "fencepost": ("own_broker", "keep-prepared"),
+    "fencepost in Arrow": ("own_broker", "keep-prepared"),
     "kafka": ("apache_kafka", "two-phase"),
     "kafka without two-phase commit": ("kafka_without_two_phase", "resume"),
 }
@@ -110,6 +111,7 @@ class Copy:
     name: str = field(default_factory=lambda: f"copy-{uuid.uuid4().hex[:8]}")
     level: str = "two-phase"
     driver: SharedDriver | None = None
+    in_arrow: bool = False
 
     @property
     def source(self) -> str:
@@ -162,6 +164,7 @@ class Copy:
             "sink": self.name,
             "checkpoint": str(self.folder / "checkpoint"),
             "level": self.level,
+            **({"arrow": "yes"} if self.in_arrow else {}),
             **more,
         }
 
@@ -208,6 +211,7 @@ class Copy:
 def make_copy(request: pytest.FixtureRequest, arm: str, folder: Path, driver: SharedDriver) -> Copy:
     """Our broker gives the strongest level; Apache Kafka 4.3.1 the second, or as it comes the third."""
     broker, level = ARMS[arm]
-    made = Copy(request.getfixturevalue(broker).bootstrap_servers, folder, level=level, driver=driver)
+    servers = request.getfixturevalue(broker).bootstrap_servers
+    made = Copy(servers, folder, level=level, driver=driver, in_arrow="Arrow" in arm)
     made.create()
     return made

@@ -28,6 +28,9 @@ def demo(
             help="exactly-once, or at-least-once to see the duplicates that the kills cause without transactions."
         ),
     ] = "exactly-once",
+    arrow: Annotated[
+        bool, typer.Option("--arrow", help="Keep the records in Arrow: the JVM sees ranges of offsets only.")
+    ] = False,
     flights: Annotated[int | None, typer.Option(min=1, help="Use only the first so many flights.")] = None,
     topic_prefix: Annotated[
         str, typer.Option(help="Put this before the names of the two topics, flights and delays.")
@@ -64,6 +67,7 @@ def demo(
         flights=flights,
         keep=keep,
         topic_prefix=topic_prefix,
+        arrow=arrow,
     )
     try:
         verdict = run_demo(options, console)

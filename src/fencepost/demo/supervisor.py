@@ -56,6 +56,7 @@ class Options:
     flights: int | None
     keep: bool
     topic_prefix: str
+    arrow: bool = False
 
 
 class Demo:
@@ -122,6 +123,7 @@ class Demo:
             sink_id=self.sink_id,
             delivery=self.options.delivery,
             rows_per_batch=max(self.counters.rows_total // BATCHES, 1),
+            arrow=self.options.arrow,
         )
         runtime = java_home(install=True)
         self.driver = DriverProcess(job, self.work / "driver.log", runtime.environment())

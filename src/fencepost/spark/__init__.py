@@ -1,5 +1,6 @@
 """Exactly once on Spark: `format("fencepost")` as source and sink, and what goes with it.
 
+    arrow_pipeline(spark, ...)  a query from topic to topic whose records stay in Arrow; arrow_batch(...): a batch write
     exactly_once(options)       a function for foreachBatch with the sink's guarantee
     behind_latest(progress)     how far each source of a query is behind, from the query's progress
     resolve_sink(servers, id)   finish a sink that nobody runs any more
@@ -18,16 +19,27 @@ from fencepost.on_first_use import loaded_from
 from fencepost.spark import worker_python
 
 if TYPE_CHECKING:
+    from fencepost.spark.pipeline import arrow_batch, arrow_pipeline
     from fencepost.spark.sink.foreach import exactly_once
     from fencepost.spark.sink.repair import repair_checkpoint, settle_lost_batch
     from fencepost.spark.sink.runner import resolve_sink
     from fencepost.spark.source.progress import behind_latest
 
-__all__ = ["behind_latest", "exactly_once", "repair_checkpoint", "resolve_sink", "settle_lost_batch"]
+__all__ = [
+    "arrow_batch",
+    "arrow_pipeline",
+    "behind_latest",
+    "exactly_once",
+    "repair_checkpoint",
+    "resolve_sink",
+    "settle_lost_batch",
+]
 
 __getattr__, __dir__ = loaded_from(
     globals(),
     {
+        "arrow_batch": "fencepost.spark.pipeline",
+        "arrow_pipeline": "fencepost.spark.pipeline",
         "behind_latest": "fencepost.spark.source.progress",
         "exactly_once": "fencepost.spark.sink.foreach",
         "repair_checkpoint": "fencepost.spark.sink.repair",

@@ -26,7 +26,7 @@ class FencepostDataSource(DataSource):
         """As in format("fencepost")."""
         return "fencepost"
 
-    def schema(self) -> str:
+    def schema(self) -> StructType:
         """The source's columns."""
         from fencepost.spark.source.reader import source_schema
 

@@ -10,6 +10,7 @@ import pytest
 
 from fencepost.demo import chaos, flights
 from fencepost.demo.chaos import Target
+from fencepost.demo.query import classify_in_arrow
 from fencepost.demo.verdict import Verdict, judge
 
 FRAME = pd.DataFrame(
@@ -32,6 +33,14 @@ def values() -> list[bytes | None]:
 
 def verdict(found: list[bytes | None], in_doubt: list[str] | None = None) -> Verdict:
     return judge(found, flights.expected(FRAME), in_doubt or [])
+
+
+def test_the_query_in_arrow_computes_the_same() -> None:
+    (rows,) = flights.to_table(FRAME).to_batches()
+    made = classify_in_arrow(rows)
+    assert verdict(made["value"].to_pylist()).exactly_once
+    assert made["key"].to_pylist() == [carrier.encode() for carrier in FRAME["carrier"]]
+    assert classify_in_arrow(rows.slice(0, 0)).schema == made.schema
 
 
 def test_the_classes_of_known_delays() -> None:

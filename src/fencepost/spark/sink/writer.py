@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -60,6 +60,8 @@ _ENDED: Final = frozenset(
 )
 BATCH_QUERY: Final = "batch"  # the query that all batch writes of a sink belong to; its batches count on
 
+RowsOf = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
+
 
 @dataclass
 class TaskMessage(WriterCommitMessage):
@@ -75,9 +77,13 @@ class TaskMessage(WriterCommitMessage):
 class SinkWriter:
     """What all doors to the sink share. Pickling it opens the sink, once; an unpickled door has been opened."""
 
-    def __init__(self, options: Mapping[str, str], columns: Sequence[tuple[str, str]]) -> None:
+    def __init__(
+        self, options: Mapping[str, str], columns: Sequence[tuple[str, str]], rows_of: RowsOf | None = None
+    ) -> None:
+        """`columns`: (name, Spark SQL type) of the rows; `rows_of` makes these of what Spark hands over."""
         self._options = dict(options)
         self._columns = list(columns)
+        self._rows_of = rows_of
         self._parsed = SinkOptions.parse(self._options)
         check_columns(self._columns, self._parsed.topic)
         self._opened: plan_steps.Opened | None = None
@@ -109,11 +115,12 @@ class SinkWriter:
 
     def __reduce__(self) -> tuple[Any, ...]:
         self.open()
-        return _restored, (type(self), self._options, self._columns, self._opened, self._planned)
+        given = (self._options, self._columns, self._rows_of)
+        return _restored, (type(self), given, self._opened, self._planned)
 
     def write_partition(self, batches: Iterator[pa.RecordBatch], query_id: str, batch_id: int) -> TaskMessage:
         """One task attempt: steps 6-7."""
-        rows = RowSource(batches)
+        rows = RowSource(batches if self._rows_of is None else self._rows_of(batches))
         if not self._parsed.exactly_once:
             if rows.has_rows():
                 self._write_rows(rows, Identity(None, self._idempotent_pair()))
@@ -237,12 +244,11 @@ def _messages(messages: Sequence[WriterCommitMessage | None]) -> list[plan_steps
 
 def _restored(
     kind: type[SinkWriter],
-    options: dict[str, str],
-    columns: list[tuple[str, str]],
+    given: tuple[dict[str, str], list[tuple[str, str]], RowsOf | None],
     opened: plan_steps.Opened | None,
     planned: int | None,
 ) -> SinkWriter:
-    writer = kind(options, columns)
+    writer = kind(*given)
     writer._opened, writer._planned = opened, planned
     return writer
 

@@ -16,7 +16,16 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from fencepost.client.admin.topics import TopicDescription
 from fencepost.client.consumer.fetch_requests import FetchSettings, fetch_range
@@ -44,6 +53,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = [
+    "RANGE_SCHEMA",
     "BatchReader",
     "RangePartition",
     "StreamReader",
@@ -61,16 +71,33 @@ NAMES_TOLD: Final = 200  # others, by name only
 _NOT_ALLOWED: Final = -100
 
 _COLUMNS: Final = (
-    "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int"
+    StructField("key", BinaryType()),
+    StructField("value", BinaryType()),
+    StructField("topic", StringType()),
+    StructField("partition", IntegerType()),
+    StructField("offset", LongType()),
+    StructField("timestamp", TimestampType()),
+    StructField("timestampType", IntegerType()),
 )
-_HEADERS: Final = ", headers array<struct<key:string,value:binary>>"
+_HEADER: Final = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+RANGE_SCHEMA: Final = StructType(
+    [
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("start", LongType()),
+        StructField("end", LongType()),
+        StructField("topic_id", StringType()),
+    ]
+)
+"""A reader of this schema gives each task its Range, not the records: whoever gets that reads them himself."""
 
 T = TypeVar("T")
 
 
-def source_schema(options: Mapping[str, str]) -> str:
+def source_schema(options: Mapping[str, str]) -> StructType:
     """The columns, with `headers` when includeHeaders is set."""
-    return _COLUMNS + (_HEADERS if flag(options, "includeheaders", False) else "")
+    headers = [StructField("headers", ArrayType(_HEADER))] if flag(options, "includeheaders", False) else []
+    return StructType([*_COLUMNS, *headers])
 
 
 class RangePartition(InputPartition):
@@ -243,9 +270,15 @@ class _Source:
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The range's records as Arrow batches of exactly the reader's schema, one fetch ahead."""
-        return self._read(Range(*partition.value), arrow_schema(self._schema))
+        from fencepost.spark.source.tables import range_row
 
-    def _read(self, wanted: Range, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        wanted = Range(*partition.value)
+        if self._schema == RANGE_SCHEMA:
+            return iter([range_row(wanted, arrow_schema(RANGE_SCHEMA))])
+        return self.records(wanted, arrow_schema(self._schema))
+
+    def records(self, wanted: Range, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """The range's records in these columns of the source. Raises DataLossError."""
         from fencepost.spark.source.tables import to_rows
 
         position = wanted.start

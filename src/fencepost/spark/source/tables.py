@@ -1,4 +1,4 @@
-"""Fetched records as rows of Spark's Kafka source, with exactly the fields that Spark expects."""
+"""Fetched records, or the range they are to come from, as rows with exactly the fields that Spark expects."""
 
 from __future__ import annotations
 
@@ -6,8 +6,14 @@ import pyarrow as pa
 
 from fencepost.client.records import Fetched, to_arrow
 from fencepost.errors import ConfigurationError
+from fencepost.spark.source.ranges import Range
 
-__all__ = ["to_rows"]
+__all__ = ["range_row", "to_rows"]
+
+
+def range_row(wanted: Range, schema: pa.Schema) -> pa.RecordBatch:
+    """The range as a row: columns are named as its fields."""
+    return pa.RecordBatch.from_pylist([wanted._asdict()], schema)
 
 
 def to_rows(fetched: Fetched, schema: pa.Schema) -> pa.RecordBatch:

@@ -1,0 +1,188 @@
+"""Stateless pipelines from topic to topic whose records stay in Arrow: the JVM sees ranges of offsets only.
+
+The rows of such a query are offset ranges, as the source plans them. The task that writes is given some, and reads,
+transforms and writes their records, in one Python process and in the sink's transactions. To Spark and to the sink's
+protocol it is a query like any other: planned, checkpointed, repeated, speculated and decided in the same way.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from fencepost.errors import ConfigurationError
+from fencepost.spark.compat import arrow_schema
+from fencepost.spark.datasource import FencepostDataSource
+from fencepost.spark.sink.rows import check_columns
+from fencepost.spark.sink.writer import BatchWriter, StreamWriter
+from fencepost.spark.source.ranges import Range
+from fencepost.spark.source.reader import (
+    RANGE_SCHEMA,
+    BatchReader,
+    StreamReader,
+    source_schema,
+    stream_reader,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrameWriter, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+__all__ = ["Pipeline", "Transform", "arrow_batch", "arrow_pipeline"]
+
+Options = Mapping[str, str | int | bool]
+Transform = Callable[[pa.RecordBatch], pa.RecordBatch | pa.Table | Iterable[pa.RecordBatch] | None]
+
+MakeReader = Callable[[Mapping[str, str], StructType], StreamReader | BatchReader]
+
+_HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+_numbers: Final = itertools.count(1)
+_MAY_RETURN: Final = "a RecordBatch, a Table, an iterable of RecordBatches, or None"
+
+
+def arrow_pipeline(spark: SparkSession, *, source: Options, transform: Transform, sink: Options) -> DataStreamWriter:
+    """A streaming query that is ready for `start()`; its trigger and its name may be set before.
+
+    `source` and `sink` are options of `format("fencepost")`, `checkpointLocation` among the sink's. `transform` gets
+    the records that a task reads, in their order, as Arrow batches with the source's columns, and returns batches with
+    the sink's columns: one, several, or None. It is called here with a batch without rows, which tells its columns.
+    Raises ConfigurationError for columns and options of the source that are refused, and what `transform` raises.
+    """
+    reading, writing = _texts(source), _texts(sink)
+    name = _register(spark, Pipeline.of(stream_reader, reading, transform), writing)
+    return spark.readStream.format(name).options(**reading).load().writeStream.format(name).options(**writing)
+
+
+def arrow_batch(spark: SparkSession, *, source: Options, transform: Transform, sink: Options) -> DataFrameWriter:
+    """The same as a batch write of what is in the topics: ready for `save()`. See `arrow_pipeline`."""
+    reading, writing = _texts(source), _texts(sink)
+    name = _register(spark, Pipeline.of(BatchReader, reading, transform), writing)
+    return spark.read.format(name).options(**reading).load().write.format(name).mode("append").options(**writing)
+
+
+@dataclass
+class Pipeline:
+    """What a task makes of the ranges that Spark hands it. Picklable."""
+
+    reader: StreamReader | BatchReader
+    source: pa.Schema
+    """What `transform` gets."""
+    transform: Transform
+    schema: pa.Schema = field(init=False)
+    """What it makes."""
+
+    def __post_init__(self) -> None:
+        made = next(_batches(self.transform(pa.RecordBatch.from_pylist([], self.source))), None)
+        if made is None:
+            raise ConfigurationError(
+                "the transform made no batch of a batch without rows: let it return one without rows, which tells its "
+                "columns"
+            )
+        self.schema = made.schema.remove_metadata()
+
+    @classmethod
+    def of(cls, reader: MakeReader, options: Mapping[str, str], transform: Transform) -> Pipeline:
+        """Raises ConfigurationError, and what `transform` raises."""
+        lower = {name.lower(): value for name, value in options.items()}  # as Spark hands them over
+        return cls(reader(lower, RANGE_SCHEMA), arrow_schema(source_schema(lower)), transform)
+
+    @property
+    def columns(self) -> list[tuple[str, str]]:
+        """(name, Spark SQL type, as far as Spark has it) of each column that `transform` makes."""
+        return [(each.name, _sql_type(each.type)) for each in self.schema]
+
+    def rows(self, ranges: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The ranges' records, transformed. `ranges`: rows of RANGE_SCHEMA. Raises ConfigurationError."""
+        for batch in ranges:
+            for row in batch.to_pylist():
+                for records in self.reader.records(Range(**row), self.source):
+                    yield from map(self._of_schema, _batches(self.transform(records)))
+
+    def _of_schema(self, made: pa.RecordBatch) -> pa.RecordBatch:
+        if made.schema.equals(self.schema):
+            return made
+        try:
+            return made.select(self.schema.names).cast(self.schema)
+        except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise ConfigurationError(
+                f"the transform made the columns {_told(made.schema)}, and of a batch without rows "
+                f"{_told(self.schema)}: they have to be the same"
+            ) from error
+
+
+class PipelineDataSource(FencepostDataSource):
+    """Both ends of a pipeline. Each pipeline is a class of its own: so Spark carries its transform to the tasks."""
+
+    pipeline: Pipeline
+
+    def schema(self) -> StructType:
+        """A row is a range."""
+        return RANGE_SCHEMA
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        """df.write"""
+        return BatchWriter(self.options, self.pipeline.columns, self.pipeline.rows)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - PySpark's name
+        """df.writeStream"""
+        return StreamWriter(self.options, self.pipeline.columns, self.pipeline.rows)
+
+
+def _register(spark: SparkSession, made: Pipeline, sink: Mapping[str, str]) -> str:
+    """The format's name, which no other pipeline has: Spark looks it up when it loads and again when it starts."""
+    check_columns(made.columns, sink.get("topic"))
+    format_name = f"fencepost-pipeline-{next(_numbers)}"
+
+    class Registered(PipelineDataSource):
+        pipeline = made
+
+        @classmethod
+        def name(cls) -> str:
+            return format_name
+
+    spark.dataSource.register(Registered)
+    return format_name
+
+
+def _texts(options: Options) -> dict[str, str]:
+    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
+
+
+def _batches(made: object) -> Iterator[pa.RecordBatch]:
+    """What a transform returned, one by one. Raises ConfigurationError."""
+    if made is None:
+        return
+    if isinstance(made, pa.RecordBatch):
+        yield made
+        return
+    if isinstance(made, pa.Table):
+        yield from made.to_batches() or [pa.RecordBatch.from_pylist([], made.schema)]
+        return
+    if not isinstance(made, Iterable) or isinstance(made, (str, bytes, Mapping)):
+        raise ConfigurationError(f"the transform returned a {type(made).__name__}: {_MAY_RETURN}")
+    for batch in made:
+        if not isinstance(batch, pa.RecordBatch):
+            raise ConfigurationError(f"the transform returned an iterable with a {type(batch).__name__}: {_MAY_RETURN}")
+        yield batch
+
+
+def _sql_type(kind: pa.DataType) -> str:
+    """Spark's name of the type if the sink may have it, else Arrow's."""
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return "binary"
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return "string"
+    if pa.types.is_int32(kind):
+        return "int"
+    if pa.types.is_timestamp(kind):
+        return "timestamp"
+    return "array<struct<key:string,value:binary>>" if kind == _HEADERS else str(kind)
+
+
+def _told(schema: pa.Schema) -> str:
+    return ", ".join(f"{each.name} {each.type}" for each in schema) or "none"
