@@ -14,6 +14,7 @@ import struct
 import sys
 from array import array
 from bisect import bisect_right
+from typing import ClassVar
 
 from fencepost.broker.disk.files import File, Files
 
@@ -63,20 +64,61 @@ class IndexFile:
             self._file = None
 
 
-class OffsetIndex:
-    """Positions by offset of one segment."""
+class _Index:
+    """What both have: a column of offsets, relative to the segment's, and beside it one of positions or timestamps."""
 
-    __slots__ = ("_base", "_file", "_flushed", "_offsets", "_positions")
+    __slots__ = ("_base", "_file", "_flushed", "_offsets", "_values")
+    VALUES: ClassVar[str]
+    """The type of the second column, as `array` calls it."""
 
     def __init__(self, files: Files, path: str, base_offset: int) -> None:
         self._file = IndexFile(files, path)
         self._base = base_offset
-        self._offsets: array[int] = array("i")  # relative
-        self._positions: array[int] = array("i")
-        self._flushed = 0  # entries that are in the file
+        self._forget()
+
+    def _forget(self) -> None:
+        self._take(array("i"), array(self.VALUES))
+
+    def _take(self, offsets: array[int], values: array[int]) -> None:
+        """Have the entries of the file."""
+        self._offsets, self._values = offsets, values
+        self._flushed = len(offsets)  # entries that are in the file
 
     def __len__(self) -> int:
         return len(self._offsets)
+
+    def truncate(self, offset: int) -> None:
+        """Drop entries of batches that end at or behind `offset`."""
+        slot = bisect_right(self._offsets, min(offset - 1 - self._base, 2**31 - 1))
+        del self._offsets[slot:]
+        del self._values[slot:]
+        self._flushed = min(self._flushed, slot)
+
+    def file(self) -> File:
+        return self._file.file()
+
+    def opened(self) -> list[File]:
+        return self._file.opened()
+
+    @property
+    def is_flushed(self) -> bool:
+        """Whether the file has every entry."""
+        return self._flushed == len(self._offsets)
+
+    def unload(self) -> None:
+        """Forget the entries, which are all in the file."""
+        self._forget()
+        self.close()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class OffsetIndex(_Index):
+    """Positions by offset of one segment."""
+
+    __slots__ = ()
+    VALUES = "i"
 
     def load(self, data: bytes, log_size: int) -> bool:
         """Take over a file's bytes. False (and empty) when they cannot be an index of a log of that size."""
@@ -92,77 +134,42 @@ class OffsetIndex:
             or not _strictly_increasing(offsets)
             or not _strictly_increasing(positions)
         ):
-            self._offsets, self._positions, self._flushed = array("i"), array("i"), 0
+            self._forget()
             return False
-        self._offsets, self._positions, self._flushed = offsets, positions, len(offsets)
+        self._take(offsets, positions)
         return True
 
     def add(self, last_offset: int, position: int) -> None:
         self._offsets.append(last_offset - self._base)
-        self._positions.append(position)
+        self._values.append(position)
 
     def entry(self, offset: int) -> tuple[int, int] | None:
         """(last offset, position) of the indexed batch nearest to `offset` whose last offset is not above it."""
         slot = bisect_right(self._offsets, min(offset - self._base, 2**31 - 1)) - 1
-        return (self._base + self._offsets[slot], self._positions[slot]) if slot >= 0 else None
+        return (self._base + self._offsets[slot], self._values[slot]) if slot >= 0 else None
 
     def positions(self) -> list[int]:
-        return list(self._positions)
+        return list(self._values)
 
     def last(self) -> tuple[int, int] | None:
         """(last offset, position) of the last entry."""
-        return (self._base + self._offsets[-1], self._positions[-1]) if self._offsets else None
-
-    def truncate(self, offset: int) -> None:
-        """Drop entries of batches that end at or behind `offset`."""
-        slot = bisect_right(self._offsets, min(offset - 1 - self._base, 2**31 - 1))
-        del self._offsets[slot:]
-        del self._positions[slot:]
-        self._flushed = min(self._flushed, slot)
+        return (self._base + self._offsets[-1], self._values[-1]) if self._offsets else None
 
     def flush(self) -> None:
         """Write what the file does not have. Raises OSError; calling again then writes the same entries."""
         pairs: array[int] = array("i", bytes(_ENTRY_BYTES * (len(self._offsets) - self._flushed)))
-        pairs[0::2], pairs[1::2] = self._offsets[self._flushed :], self._positions[self._flushed :]
+        pairs[0::2], pairs[1::2] = self._offsets[self._flushed :], self._values[self._flushed :]
         if sys.byteorder == "little":
             pairs.byteswap()
         self._file.store(self._flushed * _ENTRY_BYTES, pairs.tobytes())
         self._flushed = len(self._offsets)
 
-    def file(self) -> File:
-        return self._file.file()
 
-    def opened(self) -> list[File]:
-        return self._file.opened()
-
-    @property
-    def is_flushed(self) -> bool:
-        """Whether the file has every entry."""
-        return self._flushed == len(self._offsets)
-
-    def unload(self) -> None:
-        """Forget the entries, which are all in the file."""
-        self._offsets, self._positions, self._flushed = array("i"), array("i"), 0
-        self.close()
-
-    def close(self) -> None:
-        self._file.close()
-
-
-class TimeIndex:
+class TimeIndex(_Index):
     """Offsets by timestamp of one segment."""
 
-    __slots__ = ("_base", "_file", "_flushed", "_offsets", "_timestamps")
-
-    def __init__(self, files: Files, path: str, base_offset: int) -> None:
-        self._file = IndexFile(files, path)
-        self._base = base_offset
-        self._timestamps: array[int] = array("q")
-        self._offsets: array[int] = array("i")  # relative
-        self._flushed = 0
-
-    def __len__(self) -> int:
-        return len(self._timestamps)
+    __slots__ = ()
+    VALUES = "q"
 
     def load(self, data: bytes) -> bool:
         """Take over a file's bytes. False (and empty) when they cannot be a time index."""
@@ -174,53 +181,28 @@ class TimeIndex:
             offsets.append(offset)
         sane = whole and _strictly_increasing(timestamps) and _strictly_increasing(offsets)
         if not sane or (timestamps and (timestamps[0] < 0 or offsets[0] < 0)):
-            self._timestamps, self._offsets, self._flushed = array("q"), array("i"), 0
+            self._forget()
             return False
-        self._timestamps, self._offsets, self._flushed = timestamps, offsets, len(timestamps)
+        self._take(offsets, timestamps)
         return True
 
     def add(self, timestamp: int, last_offset: int) -> None:
         """Ignored unless the timestamp is larger than the last entry's (Kafka does the same)."""
-        if timestamp >= 0 and (not self._timestamps or timestamp > self._timestamps[-1]):
-            self._timestamps.append(timestamp)
+        if timestamp >= 0 and (not self._values or timestamp > self._values[-1]):
+            self._values.append(timestamp)
             self._offsets.append(last_offset - self._base)
 
     def entry(self, timestamp: int) -> tuple[int, int] | None:
         """(timestamp, offset) of the last entry that is older than `timestamp`: so is everything up to that offset."""
-        slot = bisect_right(self._timestamps, timestamp - 1) - 1
-        return (self._timestamps[slot], self._base + self._offsets[slot]) if slot >= 0 else None
+        slot = bisect_right(self._values, timestamp - 1) - 1
+        return (self._values[slot], self._base + self._offsets[slot]) if slot >= 0 else None
 
     def last(self) -> tuple[int, int]:
         """(largest timestamp, last offset of its batch); (-1, base offset) when empty."""
-        return (self._timestamps[-1], self._base + self._offsets[-1]) if self._timestamps else (-1, self._base)
-
-    def truncate(self, offset: int) -> None:
-        """Drop entries at or behind `offset`."""
-        slot = bisect_right(self._offsets, min(offset - 1 - self._base, 2**31 - 1))
-        del self._timestamps[slot:]
-        del self._offsets[slot:]
-        self._flushed = min(self._flushed, slot)
+        return (self._values[-1], self._base + self._offsets[-1]) if self._offsets else (-1, self._base)
 
     def flush(self) -> None:
-        data = b"".join(map(_TIME_ENTRY.pack, self._timestamps[self._flushed :], self._offsets[self._flushed :]))
+        """Write what the file does not have, as the other."""
+        data = b"".join(map(_TIME_ENTRY.pack, self._values[self._flushed :], self._offsets[self._flushed :]))
         self._file.store(self._flushed * _TIME_ENTRY.size, data)
-        self._flushed = len(self._timestamps)
-
-    def file(self) -> File:
-        return self._file.file()
-
-    def opened(self) -> list[File]:
-        return self._file.opened()
-
-    @property
-    def is_flushed(self) -> bool:
-        """Whether the file has every entry."""
-        return self._flushed == len(self._timestamps)
-
-    def unload(self) -> None:
-        """Forget the entries, which are all in the file."""
-        self._timestamps, self._offsets, self._flushed = array("q"), array("i"), 0
-        self.close()
-
-    def close(self) -> None:
-        self._file.close()
+        self._flushed = len(self._offsets)
