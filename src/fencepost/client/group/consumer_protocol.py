@@ -248,8 +248,14 @@ class ConsumerProtocolMember(Member):
             return self._interval_ms
         if reply.error_code != 0:
             return self._refused(reply)
-        self._unreleased_since_ms = None
         self._known, self._has_regex = wanted, wanted.regex is not None
+        self._take(reply, acknowledging=acknowledging)
+        # What was reconciled while the answer was on its way is acknowledged at once.
+        return 0 if self.state is _S.ACKNOWLEDGING else self._interval_ms
+
+    def _take(self, reply: ConsumerGroupHeartbeatResponse, *, acknowledging: bool) -> None:
+        """Be the member that the answer tells of. `acknowledging`: the heartbeat said what this member owns now."""
+        self._unreleased_since_ms = None
         self._interval_ms = reply.heartbeat_interval_ms or self._interval_ms
         self.generation_id = reply.member_epoch
         self.member_id = reply.member_id or self.member_id
@@ -264,8 +270,6 @@ class ConsumerProtocolMember(Member):
             self._set(_E.TARGET)
         elif acknowledging or self.state in (_S.JOINING, _S.STABLE):
             self._set(_E.ANSWERED)
-        # What was reconciled while the answer was on its way is acknowledged at once.
-        return 0 if self.state is _S.ACKNOWLEDGING else self._interval_ms
 
     async def _choose_regex(self, version: int, deadline_ms: int) -> None:
         """Whether the broker matches the pattern. A pattern with flags is matched here: flags do not travel."""

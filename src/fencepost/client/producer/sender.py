@@ -486,32 +486,41 @@ class Sender:
             connection.throttle(response.throttle_ms)
             self.metrics.throttled(response.throttle_ms)
         except (KafkaError, WireError) as error:
-            sent = not isinstance(error, DisconnectedError) or error.sent
-            failure = error if isinstance(error, KafkaError) else ProtocolError(f"{connection.name}: {error}")
-            for queue, batch in taken:
-                if batch.done:
-                    continue
-                batch.maybe_appended = batch.maybe_appended or sent
-                self._answers.again(queue, batch, failure)
-            self.metrics.request_failed_total += 1
+            self._unanswered(connection, taken, error)
             log.debug("produce to broker %d failed: %s", node, error)
         else:
-            results = response.by_partition({topic.topic_id: topic.name for topic in self._cluster.topics.values()})
-            for queue, batch in taken:
-                if batch.done:  # given up meanwhile
-                    continue
-                if not answered:
-                    self._answers.acknowledge(queue, batch, -1, -1)
-                    continue
-                result = results.get((queue.topic, queue.partition))
-                if result is None:
-                    batch.maybe_appended = True
-                    self._answers.again(
-                        queue, batch, ProtocolError(f"{connection.name} left the partition out of its answer")
-                    )
-                else:
-                    self._answers.settle(queue, batch, result)
+            self._answered(connection, taken, response if answered else None)
         finally:
             self._in_flight[node] -= 1
             self._wake.set()
             self._progress.set()
+
+    def _unanswered(
+        self, connection: Connection, taken: Sequence[tuple[PartitionQueue, Batch]], error: KafkaError | WireError
+    ) -> None:
+        sent = not isinstance(error, DisconnectedError) or error.sent
+        failure = error if isinstance(error, KafkaError) else ProtocolError(f"{connection.name}: {error}")
+        for queue, batch in taken:
+            if not batch.done:  # given up meanwhile
+                batch.maybe_appended = batch.maybe_appended or sent
+                self._answers.again(queue, batch, failure)
+        self.metrics.request_failed_total += 1
+
+    def _answered(
+        self, connection: Connection, taken: Sequence[tuple[PartitionQueue, Batch]], response: ProduceResponse | None
+    ) -> None:
+        """`response` None: none was asked for (acks=0), and what was sent counts as delivered."""
+        names = {topic.topic_id: topic.name for topic in self._cluster.topics.values()}
+        results = {} if response is None else response.by_partition(names)
+        for queue, batch in taken:
+            if batch.done:  # given up meanwhile
+                continue
+            result = results.get((queue.topic, queue.partition))
+            if result is not None:
+                self._answers.settle(queue, batch, result)
+            elif response is None:
+                self._answers.acknowledge(queue, batch, -1, -1)
+            else:
+                batch.maybe_appended = True
+                left_out = ProtocolError(f"{connection.name} left the partition out of its answer")
+                self._answers.again(queue, batch, left_out)
