@@ -20,20 +20,19 @@ CALLED_BY_OTHERS = {
         "connection_made connection_lost data_received eof_received get_buffer buffer_updated pause_writing sizehint"
     ),
     "Python, and tuples that are unpacked": "traceback first_size writable",
-    "configparser, numba, typer": "optionxform CACHE_DIR finish_flink",
+    "configparser, numba, typer": "optionxform CACHE_DIR finish_flink reset_offsets set_password",
     "PySpark's data sources": (
         "streamReader streamWriter initialOffset latestOffset getDefaultReadLimit prepareForTriggerAvailableNow "
         "reportLatestOffset"
     ),
 }
 FOR_USERS = {
-    "values to look at": "is_future is_default GROUP_RESOURCE DEFAULT_BROKER STATIC_BROKER BROKER_LOGGER "
-    "CLIENT_METRICS CLASS run_id *_offsets_behind_latest",
+    "values to look at": "is_future DEFAULT_BROKER STATIC_BROKER CLIENT_METRICS CLASS run_id *_offsets_behind_latest",
     "configuration given by its text": "ssl_keystore_type ssl_truststore_type",
     "counters, which are read by their fields": "*_total",
     "faults for tests": "flip_bit",
     "what a simulated run tells": "syncs repairs",
-    "keys of typed dictionaries": "log_append_time partition_leader_epoch",
+    "keys of typed dictionaries": "log_append_time",
     "messages, whose fields the codecs read": "topic_config_error_code synonyms",
 }
 

@@ -30,7 +30,7 @@ INDEX: tuple[tuple[str, str, str], ...] = (
     (r"cd \S+", ELSEWHERE, "clean_copy below"),
     (r"(pip|uv pip) install .*", ELSEWHERE, "tools/make_venv.sh, which every run starts with"),
     (r"(\.venv/bin/)?fencepost broker\b.*", SERVE, ""),
-    (r"(\.venv/bin/)?fencepost .*", RUN, ""),
+    (r"((echo|printf) '[^']*' \| )?(\.venv/bin/)?fencepost .*", RUN, ""),
     (r"(\.venv/bin/)?python (-m )?\S+.*", RUN, ""),
 )
 

@@ -3,22 +3,38 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
+from fencepost.cli.output import failures_told, refuse
 from fencepost.cli.properties import read_properties
-from fencepost.config import AdminConfig
-from fencepost.errors import ConfigurationError
+from fencepost.client.blocking import Admin
+from fencepost.config import ALIASES, AdminConfig, CommonConfig, ConsumerConfig, ProducerConfig
+from fencepost.errors import ConfigurationError, RetriableError
 
-__all__ = ["LOCAL", "PATIENCE_MS", "CommandConfig", "DecisionTopic", "Servers", "client_settings", "sink_options"]
+__all__ = [
+    "LOCAL",
+    "PATIENCE_MS",
+    "REACH_MS",
+    "CommandConfig",
+    "DecisionTopic",
+    "Servers",
+    "client_settings",
+    "connected",
+    "pairs_of",
+    "reach",
+    "sink_options",
+]
 
 LOCAL: Final = "localhost:9092"
 ENVIRONMENT: Final = "FENCEPOST_"
 PATIENCE_MS: Final = "20000"  # for one call: a person waits for the answer
+REACH_MS: Final = 5000  # for the first answer: a wrong address is to be told soon
 
 Servers = Annotated[
     str | None,
@@ -35,15 +51,64 @@ CommandConfig = Annotated[
 DecisionTopic = Annotated[str, typer.Option(help="Where Spark sinks keep their decisions.")]
 
 
-def client_settings(servers: str | None, file: Path | None, environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Kafka's dotted names: the environment's, over the file's; `servers` over both. Raises ConfigurationError."""
+def client_settings(
+    servers: str | None,
+    file: Path | None,
+    environ: Mapping[str, str] | None = None,
+    kind: type[CommonConfig] = AdminConfig,
+) -> dict[str, str]:
+    """Kafka's dotted names: the environment's, over the file's; `servers` over both. Raises ConfigurationError.
+
+    What the file says to other kinds of client is left out: one file does for all commands.
+    """
     surroundings = os.environ if environ is None else environ
-    names = {ENVIRONMENT + setting.name.upper(): setting.name.replace("_", ".") for setting in fields(AdminConfig)}
-    found = {} if file is None else _read(file)
+    names = {ENVIRONMENT + setting.name.upper(): setting.name.replace("_", ".") for setting in fields(kind)}
+    found = {} if file is None else _meant_for(kind, _read(file))
     found |= {names[name]: value for name, value in surroundings.items() if name in names}
     if servers is not None:
         found["bootstrap.servers"] = servers
     return {"bootstrap.servers": LOCAL, **found}
+
+
+def _meant_for(kind: type[CommonConfig], settings: Mapping[str, str]) -> dict[str, str]:
+    """Without what only other kinds of client know; what none knows stays, to be refused."""
+    known = {setting.name for setting in fields(kind)}
+    others = {setting.name for one in (AdminConfig, ConsumerConfig, ProducerConfig) for setting in fields(one)} - known
+    names = {name: name.replace(".", "_") for name in settings}
+    return {name: value for name, value in settings.items() if ALIASES.get(names[name], names[name]) not in others}
+
+
+@contextmanager
+def connected(servers: str | None, file: Path | None, more: Mapping[str, str] | None = None) -> Iterator[Admin]:
+    """An admin client that has reached a broker. What fails in the block is a line and status 1.
+
+    `more`: settings by Kafka's names, over all others.
+    """
+    with failures_told():
+        given = {**client_settings(servers, file), **_meant_for(AdminConfig, more or {})}
+        settings = {"default.api.timeout.ms": PATIENCE_MS, **given}
+        with Admin.from_config(settings) as admin:
+            reach(admin, settings["bootstrap.servers"])
+            yield admin
+
+
+def reach(admin: Admin, servers: str) -> None:
+    """Exits with status 1 when no broker answers soon."""
+    try:
+        admin.describe_cluster(api_timeout_ms=REACH_MS)
+    except RetriableError as error:
+        refuse(f"no broker answers at {servers}: {error}")
+
+
+def pairs_of(texts: Sequence[str] | None, option: str) -> dict[str, str]:
+    """Of NAME=VALUE, given several times. Raises BadParameter."""
+    pairs = {}
+    for text in texts or ():
+        name, separator, value = text.partition("=")
+        if not separator or not name.strip():
+            raise typer.BadParameter(f"{text!r} is not NAME=VALUE", param_hint=option)
+        pairs[name.strip()] = value.strip()
+    return pairs
 
 
 def sink_options(settings: Mapping[str, str], decision_topic: str) -> tuple[str, dict[str, str]]:

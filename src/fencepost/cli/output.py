@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,10 +13,37 @@ import typer
 
 from fencepost.errors import KafkaError
 
-__all__ = ["Json", "Yes", "failures_told", "print_json", "print_table", "refuse"]
+__all__ = [
+    "Json",
+    "Yes",
+    "command_group",
+    "confirmed",
+    "failures_told",
+    "print_json",
+    "print_table",
+    "refuse",
+    "stopped_by_signals",
+]
 
 Json = Annotated[bool, typer.Option("--json", help="As JSON.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+def command_group(about: str) -> typer.Typer:
+    """A command that has commands of its own."""
+    return typer.Typer(
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        no_args_is_help=True,
+        help=about,
+    )
+
+
+def confirmed(question: str, *, yes: bool) -> None:
+    """Ask on standard error, unless `yes`. Exits with status 1 when the answer is no, or nobody answers."""
+    if not yes:
+        typer.confirm(question, abort=True, err=True)
 
 
 @contextmanager
@@ -31,6 +59,29 @@ def refuse(words: str) -> NoReturn:
     """Say why not, and exit with status 1."""
     sys.stderr.write(f"fencepost: {words}\n")
     raise typer.Exit(1)
+
+
+class Stopped:
+    """The signal that has stopped something, if one has."""
+
+    by: int | None = None
+
+
+@contextmanager
+def stopped_by_signals() -> Iterator[Stopped]:
+    """In the block SIGTERM raises KeyboardInterrupt, as Ctrl-C does: what was begun is finished in order."""
+    stopped = Stopped()
+
+    def stop(number: int, _frame: object) -> NoReturn:
+        stopped.by = number
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stopped
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def print_table(rows: Iterable[Sequence[str]]) -> None:

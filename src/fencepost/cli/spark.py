@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from fencepost.cli.cluster_settings import CommandConfig, DecisionTopic, Servers, client_settings, sink_options
-from fencepost.cli.output import Json, Yes, failures_told, print_json, print_table, refuse
+from fencepost.cli.output import Json, Yes, command_group, confirmed, failures_told, print_json, print_table, refuse
 from fencepost.cli.transaction_view import Session, open_session
 from fencepost.spark.sink.decision import Decision, Winner
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
@@ -20,13 +20,7 @@ from fencepost.spark.sink.repair import WinnerState, repair_of, settle_lost_batc
 
 __all__ = ["sinks", "spark"]
 
-spark = typer.Typer(
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    no_args_is_help=True,
-    help="Show what Spark sinks have decided; repair after a loss.",
-)
+spark = command_group("Show what Spark sinks have decided; repair after a loss.")
 
 MOST_SHOWN: Final = 100  # transactions in each state; a decision may name 30,000
 Sink = Annotated[str, typer.Argument(help="The sink's name: its option sink.id.")]
@@ -150,9 +144,7 @@ def repair(
         if not found.changes:
             sys.stderr.write("the checkpoint is as it was decided: nothing is to be repaired\n")
             return
-        if not yes:
-            words = f"Write {len(found.changes)} files in {found.folder}? (The query must not run.)"
-            typer.confirm(words, abort=True, err=True)
+        confirmed(f"Write {len(found.changes)} files in {found.folder}? (The query must not run.)", yes=yes)
         found.carry_out()
     sys.stderr.write(f"{len(found.changes)} files written\n")
 
@@ -193,8 +185,7 @@ def forget(
             _print(decision, states)
         chosen = lost or _asked()
         _check(decision, states, chosen)
-        if not yes:
-            typer.confirm(_question(decision, states, chosen), abort=True, err=True)
+        confirmed(_question(decision, states, chosen), yes=yes)
         servers, options = sink_options(settings, decision_topic)
         settled = settle_lost_batch(servers, sink, query, lost=chosen.value, **options)
     if as_json:

@@ -64,6 +64,7 @@ class Session:
 
     def __init__(self, settings: Mapping[str, str], decision_topic: str) -> None:
         self.link = Link({"default.api.timeout.ms": PATIENCE_MS, **settings})
+        self.link.reach()
         config = SinkConfig(decision_topic=decision_topic, step_timeout_ms=int(PATIENCE_MS))
         self.sink_link = SinkLink(self.link, config)
         self._topic = decision_topic

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from fencepost.cli.cluster_settings import CommandConfig, DecisionTopic, Servers, client_settings, sink_options
-from fencepost.cli.output import Json, Yes, failures_told, print_json, print_table, refuse
+from fencepost.cli.output import Json, Yes, command_group, confirmed, failures_told, print_json, print_table, refuse
 from fencepost.cli.spark import sinks
 from fencepost.cli.transaction_view import OPEN_STATES, Session, age_of, is_open, is_two_phase, open_session, state_of
 from fencepost.client.admin.transactions import TransactionDescription
@@ -24,13 +24,7 @@ from fencepost.spark.sink.steps import SAFE_END_TXN_VERSION
 
 __all__ = ["transactions"]
 
-transactions = typer.Typer(
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    no_args_is_help=True,
-    help="List, describe and resolve transactions.",
-)
+transactions = command_group("List, describe and resolve transactions.")
 transactions.command()(sinks)
 
 EvenIfPrepared = Annotated[
@@ -272,9 +266,8 @@ def _open_one(session: Session, transactional_id: str, *, may_be_prepared: bool)
 def _end_open(session: Session, found: TransactionDescription, *, commit: bool, yes: bool) -> None:
     """EndTxn with the pair that is in force. Exits with 1 when the transaction stays open, or a person says no."""
     name, word = found.transactional_id, "committed" if commit else "aborted"
-    if not yes:
-        where = f"{_age(found)} old, on {_named(found.partitions, 5) or 'no partition'}"
-        typer.confirm(f"{'Commit' if commit else 'Abort'} {name} ({where})?", abort=True, err=True)
+    where = f"{_age(found)} old, on {_named(found.partitions, 5) or 'no partition'}"
+    confirmed(f"{'Commit' if commit else 'Abort'} {name} ({where})?", yes=yes)
     admin = session.link.admin
     pair = Pair(found.producer_id, found.producer_epoch)
     ended = session.link.io.run(

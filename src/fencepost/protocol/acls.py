@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
 
-__all__ = ["AclOperation", "AclPermission", "PatternType", "ResourceType"]
+__all__ = ["CLUSTER_NAME", "AclOperation", "AclPermission", "PatternType", "ResourceType"]
+
+CLUSTER_NAME: Final = "kafka-cluster"  # the one name that a CLUSTER resource has
 
 
 class ResourceType(IntEnum):

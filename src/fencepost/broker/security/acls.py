@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from fencepost.protocol.acls import CLUSTER_NAME, ResourceType
 from fencepost.protocol.acls import AclOperation as Operation
 from fencepost.protocol.acls import AclPermission as Permission
 from fencepost.protocol.acls import PatternType as Pattern
-from fencepost.protocol.acls import ResourceType
 
 __all__ = [
     "CLUSTER_NAME",
@@ -22,7 +22,6 @@ __all__ = [
 ]
 
 WILDCARD = "*"
-CLUSTER_NAME = "kafka-cluster"
 
 
 class Binding(NamedTuple):

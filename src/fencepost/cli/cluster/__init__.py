@@ -1,0 +1,1 @@
+"""Commands about a cluster, any Kafka's: thin shells over the clients."""

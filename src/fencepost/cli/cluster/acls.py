@@ -1,0 +1,187 @@
+"""`fencepost acls`: who may do what (KIP-11, KIP-290)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import Annotated, TypeVar
+
+import typer
+
+from fencepost.cli.cluster_settings import CommandConfig, Servers, connected
+from fencepost.cli.output import Json, Yes, command_group, confirmed, print_json, print_table, refuse
+from fencepost.client.admin.acls import Acl, AclFilter
+from fencepost.protocol.acls import CLUSTER_NAME, AclOperation, AclPermission, PatternType, ResourceType
+
+__all__ = ["acls"]
+
+acls = command_group("List, add and delete access control lists: who may do what.")
+
+E = TypeVar("E", bound=IntEnum)
+
+
+def _words(kind: type[IntEnum], but: Iterable[IntEnum] = ()) -> str:
+    return ", ".join(_word(one) for one in kind if one not in set(but))
+
+
+def _word(value: IntEnum) -> str:
+    return value.name.lower().replace("_", "-")
+
+
+Operation = Annotated[
+    list[str] | None,
+    typer.Option("--operation", help=f"May be repeated: {_words(AclOperation, [AclOperation.ANY])}."),
+]
+ResourceOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--resource",
+        metavar="KIND:NAME",
+        help=f"May be repeated. KIND: {_words(ResourceType, [ResourceType.ANY])}; `cluster` has no name; "
+        "topic:* is every topic.",
+    ),
+]
+Prefixed = Annotated[
+    bool, typer.Option("--prefixed", help="The resource's name is how the names of those that are meant begin.")
+]
+Host = Annotated[str | None, typer.Option(help="An address that the principal comes from.  [default: any]")]
+
+
+def _read(kind: type[E], text: str, option: str) -> E:
+    """Raises BadParameter."""
+    name = text.upper().replace("-", "_")
+    if name not in kind.__members__ or name == "ANY":
+        raise typer.BadParameter(f"{text!r}: one of {_words(kind)}", param_hint=option)
+    return kind[name]
+
+
+def _resource(text: str) -> tuple[ResourceType, str]:
+    """Raises BadParameter."""
+    kind, _, name = text.partition(":")
+    found = _read(ResourceType, kind, "--resource")
+    if found is ResourceType.CLUSTER:
+        name = name or CLUSTER_NAME
+    if not name:
+        raise typer.BadParameter(f"{text!r} names no {kind}: KIND:NAME", param_hint="--resource")
+    return found, name
+
+
+def _facts(acl: Acl) -> dict[str, str]:
+    return {
+        "principal": acl.principal,
+        "permission": _word(acl.permission),
+        "operation": _word(acl.operation),
+        "resource": f"{_word(acl.resource_type)}:{acl.resource_name}",
+        "pattern": _word(acl.pattern),
+        "host": acl.host,
+    }
+
+
+def _show(found: Iterable[Acl], *, as_json: bool) -> None:
+    facts = [_facts(acl) for acl in found]
+    if as_json:
+        print_json(facts)
+        return
+    names = ("principal", "permission", "operation", "resource", "pattern", "host")
+    print_table([tuple(name.upper() for name in names), *(tuple(fact[name] for name in names) for fact in facts)])
+
+
+def _filters(
+    principal: str | None, operation: list[str] | None, resource: list[str] | None, host: str | None, *, prefixed: bool
+) -> list[AclFilter]:
+    """Those that together mean every rule that has all of it. Raises BadParameter."""
+    pattern = PatternType.PREFIXED if prefixed else PatternType.ANY
+    operations = [_read(AclOperation, text, "--operation") for text in operation or ()] or [AclOperation.ANY]
+    resources: list[tuple[ResourceType, str | None]] = [*map(_resource, resource or ())]
+    return [
+        AclFilter(kind, name, principal, one, AclPermission.ANY, pattern, host)
+        for kind, name in resources or [(ResourceType.ANY, None)]
+        for one in operations
+    ]
+
+
+@acls.command("list")
+def list_(
+    principal: Annotated[str | None, typer.Option(help="Only this principal's, as User:alice.")] = None,
+    operation: Operation = None,
+    resource: ResourceOption = None,
+    prefixed: Prefixed = False,
+    host: Host = None,
+    bootstrap_servers: Servers = None,
+    command_config: CommandConfig = None,
+    as_json: Json = False,
+) -> None:
+    """The rules that there are, or those that have all that is named.
+
+    Example: fencepost acls list --principal User:alice
+    """
+    wanted = _filters(principal, operation, resource, host, prefixed=prefixed)
+    with connected(bootstrap_servers, command_config) as admin:
+        found = {acl for one in wanted for acl in admin.describe_acls(one)}
+    _show(sorted(found), as_json=as_json)
+
+
+@acls.command()
+def add(
+    principal: Annotated[str, typer.Argument(help="Who: User:alice, or User:* for everybody.")],
+    operation: Operation = None,
+    resource: ResourceOption = None,
+    deny: Annotated[bool, typer.Option("--deny", help="Forbid, which counts more than what is allowed.")] = False,
+    prefixed: Prefixed = False,
+    host: Host = None,
+    bootstrap_servers: Servers = None,
+    command_config: CommandConfig = None,
+    as_json: Json = False,
+) -> None:
+    """Add rules: every operation that is named on every resource that is named. One that exists stays as it is.
+
+    Example: fencepost acls add User:alice --operation read --operation describe --resource topic:orders
+    """
+    if not operation or not resource:
+        raise typer.BadParameter("say --operation and --resource")
+    pattern = PatternType.PREFIXED if prefixed else PatternType.LITERAL
+    permission = AclPermission.DENY if deny else AclPermission.ALLOW
+    wanted = [
+        Acl(kind, name, principal, _read(AclOperation, text, "--operation"), permission, pattern, host or "*")
+        for kind, name in map(_resource, resource)
+        for text in operation
+    ]
+    with connected(bootstrap_servers, command_config) as admin:
+        admin.create_acls(wanted)
+    _show(wanted, as_json=as_json)
+
+
+@acls.command()
+def delete(
+    principal: Annotated[str | None, typer.Option(help="Only this principal's, as User:alice.")] = None,
+    operation: Operation = None,
+    resource: ResourceOption = None,
+    prefixed: Prefixed = False,
+    host: Host = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")] = False,
+    bootstrap_servers: Servers = None,
+    command_config: CommandConfig = None,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Delete the rules that have all that is named. Status 1 when there is none.
+
+    Example: fencepost acls delete --principal User:alice --resource topic:orders
+    """
+    if not (principal or operation or resource or host):
+        raise typer.BadParameter("say which: --principal, --operation, --resource or --host")
+    wanted = _filters(principal, operation, resource, host, prefixed=prefixed)
+    with connected(bootstrap_servers, command_config) as admin:
+        found = {acl for one in wanted for acl in admin.describe_acls(one)}
+        if not found:
+            refuse("there is no such rule")
+        if not dry_run:
+            if not yes:
+                _show(sorted(found), as_json=False)
+                sys.stdout.flush()
+            confirmed(f"Delete these {len(found)} rules?", yes=yes)
+            found = set(admin.delete_acls(wanted))
+    if yes or dry_run or as_json:
+        _show(sorted(found), as_json=as_json)
+    sys.stderr.write(f"{len(found)} rules {'would be' if dry_run else 'are'} deleted\n")

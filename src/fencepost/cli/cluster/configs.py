@@ -1,0 +1,112 @@
+"""`fencepost configs`: the settings of topics, brokers and groups."""
+
+from __future__ import annotations
+
+import sys
+from enum import Enum
+from typing import Annotated, Final
+
+import typer
+
+from fencepost.cli.cluster_settings import CommandConfig, Servers, connected, pairs_of
+from fencepost.cli.output import Json, command_group, print_json, print_table
+from fencepost.client.admin.configs import BROKER_RESOURCE, GROUP_RESOURCE, LOGGER_RESOURCE, TOPIC_RESOURCE
+
+__all__ = ["configs"]
+
+configs = command_group("Show and change the settings of topics, brokers and groups.")
+
+
+class Kind(Enum):
+    """What has settings."""
+
+    TOPIC = "topic"
+    BROKER = "broker"
+    GROUP = "group"
+    BROKER_LOGGER = "broker-logger"
+
+
+_RESOURCES: Final = {
+    Kind.TOPIC: TOPIC_RESOURCE,
+    Kind.BROKER: BROKER_RESOURCE,
+    Kind.GROUP: GROUP_RESOURCE,
+    Kind.BROKER_LOGGER: LOGGER_RESOURCE,
+}
+Of = Annotated[Kind, typer.Argument(help="What has the settings.")]
+Name = Annotated[str, typer.Argument(help="Its name; a broker's number, or '' for the default of all brokers.")]
+
+
+@configs.command()
+def describe(
+    kind: Of,
+    name: Name,
+    every: Annotated[bool, typer.Option("--all", help="Also those that nobody set.")] = False,
+    bootstrap_servers: Servers = None,
+    command_config: CommandConfig = None,
+    as_json: Json = False,
+) -> None:
+    """The settings that somebody set, with where each value comes from. Passwords are never shown.
+
+    Example: fencepost configs describe topic orders --all
+    """
+    _check(kind, name)
+    with connected(bootstrap_servers, command_config) as admin:
+        found = admin.config_entries(name, resource_type=_RESOURCES[kind])
+    entries = [entry for _, entry in sorted(found.items()) if every or not entry.is_default]
+    if as_json:
+        print_json(
+            [
+                {
+                    "name": entry.name,
+                    "value": entry.value,
+                    "source": entry.source.name,
+                    "read_only": entry.is_read_only,
+                    "sensitive": entry.is_sensitive,
+                }
+                for entry in entries
+            ]
+        )
+        return
+    rows = [(entry.name, _value(entry.value, entry.is_sensitive), entry.source.name) for entry in entries]
+    print_table([("NAME", "VALUE", "SOURCE"), *rows])
+
+
+def _value(value: str | None, is_sensitive: bool) -> str:
+    if is_sensitive:
+        return "(hidden)"
+    return "(none)" if value is None else value
+
+
+@configs.command()
+def alter(
+    kind: Of,
+    name: Name,
+    put: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="May be repeated.")] = None,
+    unset: Annotated[
+        list[str] | None, typer.Option("--unset", metavar="NAME", help="Back to the default; may be repeated.")
+    ] = None,
+    bootstrap_servers: Servers = None,
+    command_config: CommandConfig = None,
+) -> None:
+    """Set some settings and leave the others as they are: all of what is named, or nothing.
+
+    Example: fencepost configs alter topic orders --set retention.ms=3600000 --unset cleanup.policy
+    """
+    _check(kind, name)
+    changes: dict[str, str | None] = {**pairs_of(put, "--set")}
+    for setting in unset or ():
+        if setting in changes:
+            raise typer.BadParameter(f"{setting} is set and unset", param_hint="--unset")
+        changes[setting] = None
+    if not changes:
+        raise typer.BadParameter("say what: --set NAME=VALUE or --unset NAME")
+    with connected(bootstrap_servers, command_config) as admin:
+        admin.alter_configs(name, changes, resource_type=_RESOURCES[kind])
+    for setting, value in changes.items():
+        sys.stdout.write(f"{setting} is back to its default\n" if value is None else f"{setting} is set\n")
+
+
+def _check(kind: Kind, name: str) -> None:
+    """Raises BadParameter."""
+    if kind in (Kind.BROKER, Kind.BROKER_LOGGER) and name and not name.isdecimal():
+        raise typer.BadParameter(f"{name!r} is no broker's number", param_hint="NAME")

@@ -1,0 +1,185 @@
+"""`fencepost consume`: records of a topic to standard output or into a file."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Final, NamedTuple
+
+import typer
+
+from fencepost.cli.cluster.positions import POSITIONS, Offset, Position, position_of
+from fencepost.cli.cluster.record_files import KINDS, Write, written_to
+from fencepost.cli.cluster.record_lines import json_line, text_line
+from fencepost.cli.cluster.topics import described
+from fencepost.cli.cluster_settings import PATIENCE_MS, CommandConfig, Servers, client_settings, connected, pairs_of
+from fencepost.cli.output import Json, refuse, stopped_by_signals
+from fencepost.client.blocking import Admin, Consumer
+from fencepost.client.net.list_offsets import EARLIEST, LATEST
+from fencepost.client.records import Fetched, Record, to_records
+from fencepost.client.types import Isolation, TopicPartition
+from fencepost.config import ConsumerConfig
+
+__all__ = ["consume"]
+
+POLL_MS: Final = 1000
+
+
+class _Range(NamedTuple):
+    """Offsets from `start` up to, and without, `end`."""
+
+    start: int
+    end: int
+
+
+def consume(
+    topic: Annotated[str, typer.Argument(help="The topic to read.")],
+    partition: Annotated[list[int] | None, typer.Option(help="Only this one; may be repeated.")] = None,
+    begin: Annotated[
+        str, typer.Option("--from", metavar="WHERE", help=f"{POSITIONS}; -10 is 10 before the end.")
+    ] = "beginning",
+    end: Annotated[
+        str, typer.Option("--to", metavar="WHERE", help="Up to here, and without it. `end` is where the end is now.")
+    ] = "end",
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is written from now on.")] = False,
+    most: Annotated[int | None, typer.Option("--max", "-n", min=1, help="At most so many records.")] = None,
+    read_committed: Annotated[
+        bool,
+        typer.Option(
+            "--read-committed/--read-uncommitted", help="Without, or with, what transactions have open or aborted."
+        ),
+    ] = True,
+    key_separator: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Print the key and this before each value.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option(metavar="FILE", help=f"A new file, by its name: {KINDS}.")] = None,
+    setting: Annotated[
+        list[str] | None, typer.Option("-X", metavar="NAME=VALUE", help="A setting of the consumer; may be repeated.")
+    ] = None,
+    bootstrap_servers: Servers = None,
+    command_config: CommandConfig = None,
+    as_json: Json = False,
+) -> None:
+    """Print what a topic has: each record's value and a line end, or with --json a line of JSON with all of it.
+
+    Reads up to the end as it is when the command starts, partition by partition, in no group, and commits nothing.
+    With --follow until Ctrl-C. What is not UTF-8 is in base64 in JSON, as value_base64, and as it is without --json.
+
+    Example: fencepost consume orders --from 2026-01-31T12:00:00Z --json | jq .value
+    """
+    if follow and end != "end":
+        raise typer.BadParameter("--follow has no end", param_hint="--to")
+    if output is not None and (as_json or key_separator is not None):
+        raise typer.BadParameter("a file's form follows from its name: without --json and --key-separator")
+    first, last = position_of(begin, "--from"), position_of(end, "--to")
+    more = pairs_of(setting, "-X")
+    count, is_whole = 0, True
+    with connected(bootstrap_servers, command_config, more) as admin:
+        ranges = _ranges(admin, _places(admin, topic, partition), first, last, read_committed=read_committed)
+        settings = {
+            "default.api.timeout.ms": PATIENCE_MS,
+            "auto.offset.reset": "none",  # what is not there any more is missed, and told
+            **client_settings(bootstrap_servers, command_config, kind=ConsumerConfig),
+            **more,
+            "isolation.level": "read_committed" if read_committed else "read_uncommitted",
+        }
+        with (
+            Consumer.from_config(settings) as consumer,
+            _to(output, _form(key_separator, as_json=as_json)) as write,
+            stopped_by_signals() as stopped,
+        ):
+            try:
+                pieces = _followed(consumer, ranges) if follow else _read(consumer, ranges)
+                for piece in _at_most(pieces, most):
+                    write(piece)
+                    count += len(piece.columns)
+            except KeyboardInterrupt:
+                is_whole = follow
+    sys.stdout.flush()
+    sys.stderr.write(f"{count} records{'' if is_whole else ', stopped before the end'}\n")
+    if stopped.by is not None and not is_whole:
+        raise typer.Exit(128 + stopped.by)
+
+
+def _places(admin: Admin, topic: str, wanted: Sequence[int] | None) -> list[TopicPartition]:
+    """Exits with status 1 for a partition that does not exist."""
+    known = described(admin, topic).partitions
+    for number in wanted or ():
+        if number not in known:
+            refuse(f"topic {topic!r} has no partition {number}")
+    return [TopicPartition(topic, number) for number in sorted(set(wanted or known))]
+
+
+def _ranges(
+    admin: Admin, places: Sequence[TopicPartition], first: Position, last: Position, *, read_committed: bool
+) -> dict[TopicPartition, _Range]:
+    """What is to be read of each partition; tells of what is not shown because a transaction is open."""
+    high = {place: at.offset for place, at in admin.list_offsets(dict.fromkeys(places, LATEST)).items()}
+    begins = admin.list_offsets(dict.fromkeys(places, EARLIEST))
+    ends = high
+    if read_committed:
+        stable = admin.list_offsets(dict.fromkeys(places, LATEST), isolation=Isolation.READ_COMMITTED)
+        ends = {place: min(high[place], at.offset) for place, at in stable.items()}
+
+    def resolved(position: Position) -> Mapping[TopicPartition, int]:
+        if isinstance(position, Offset):
+            back = {place: max(ends[place] + position.at, begins[place].offset) for place in places}
+            return back if position.at < 0 else dict.fromkeys(places, position.at)
+        found = admin.list_offsets(dict.fromkeys(places, position.timestamp))
+        return {place: high[place] if found[place].offset < 0 else found[place].offset for place in places}
+
+    starts, stops = resolved(first), resolved(last)
+    for place, stop in stops.items():
+        behind = min(stop, high[place]) - ends[place]
+        if behind > 0:
+            sys.stderr.write(
+                f"{place.topic}-{place.partition}: {behind} offsets from {ends[place]} on wait for an open transaction "
+                f"(fencepost transactions list --topic {place.topic})\n"
+            )
+    return {place: _Range(starts[place], min(stops[place], ends[place])) for place in places}
+
+
+def _read(consumer: Consumer, ranges: Mapping[TopicPartition, _Range]) -> Iterator[Fetched]:
+    for (topic, number), (start, end) in ranges.items():
+        if start < end:
+            yield from consumer.fetch_range(topic, number, start, end)
+
+
+def _followed(consumer: Consumer, ranges: Mapping[TopicPartition, _Range]) -> Iterator[Fetched]:
+    consumer.assign([*ranges])
+    for place, (start, _) in ranges.items():
+        consumer.seek(place, start)
+    while True:
+        yield from consumer.poll_columns(POLL_MS)
+
+
+def _at_most(pieces: Iterator[Fetched], most: int | None) -> Iterator[Fetched]:
+    left = most
+    for piece in pieces:
+        if left is None:
+            yield piece
+            continue
+        yield piece if len(piece.columns) <= left else piece.split(left)[0]
+        left -= len(piece.columns)
+        if left <= 0:
+            return
+
+
+def _form(key_separator: str | None, *, as_json: bool) -> Callable[[Record], bytes]:
+    return json_line if as_json else lambda record: text_line(record, key_separator)
+
+
+@contextmanager
+def _to(output: Path | None, form: Callable[[Record], bytes]) -> Iterator[Write]:
+    if output is not None:
+        with written_to(output) as write:
+            yield write
+        return
+
+    def write_out(fetched: Fetched) -> None:
+        sys.stdout.buffer.writelines(map(form, to_records(fetched)))
+        sys.stdout.flush()
+
+    yield write_out

@@ -1,0 +1,250 @@
+"""`fencepost groups`: who reads in groups, how far behind, and setting them back."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from fencepost.cli.cluster.positions import POSITIONS, Offset, Position, position_of
+from fencepost.cli.cluster_settings import CommandConfig, Servers, connected
+from fencepost.cli.output import Json, Yes, command_group, confirmed, print_json, print_table, refuse
+from fencepost.client.admin.groups import GroupDescription
+from fencepost.client.blocking import Admin
+from fencepost.client.net.list_offsets import EARLIEST, LATEST
+from fencepost.client.types import TopicPartition
+
+__all__ = ["groups"]
+
+groups = command_group("List and describe groups; reset and delete what they have committed.")
+
+Group = Annotated[str, typer.Argument(help="The group's id.")]
+
+
+@groups.command("list")
+def list_(
+    state: Annotated[list[str] | None, typer.Option(help="Only groups in this state; may be repeated.")] = None,
+    bootstrap_servers: Servers = None,
+    command_config: CommandConfig = None,
+    as_json: Json = False,
+) -> None:
+    """All groups with their type and state.
+
+    Example: fencepost groups list --state Stable
+    """
+    with connected(bootstrap_servers, command_config) as admin:
+        found = admin.list_groups(states=state or ())
+    if as_json:
+        print_json([{"group": one.group_id, "type": one.group_type, "state": one.state} for one in found])
+        return
+    print_table([("GROUP", "TYPE", "STATE"), *((one.group_id, one.group_type, one.state) for one in found)])
+
+
+@groups.command()
+def describe(
+    group: Group,
+    members: Annotated[bool, typer.Option("--members", help="The members and what each has, too.")] = False,
+    bootstrap_servers: Servers = None,
+    command_config: CommandConfig = None,
+    as_json: Json = False,
+) -> None:
+    """State, committed offsets and lag: how many offsets lie between what is committed and the partition's end.
+
+    Offsets that are pending in a transaction do not count. Status 1 for an unknown group.
+
+    Example: fencepost groups describe billing --members
+    """
+    with connected(bootstrap_servers, command_config) as admin:
+        described, kind = _known(admin, group)
+        facts = _facts(admin, described, kind)
+    if as_json:
+        print_json(facts)
+        return
+    sys.stdout.write(f"{group}: {facts['type']}, {facts['state']}, {len(described.members)} members\n")
+    rows = [
+        tuple(
+            "" if row[name] is None else str(row[name])
+            for name in ("topic", "partition", "committed", "end", "lag", "member")
+        )
+        for row in facts["partitions"]
+    ]
+    if rows:
+        print_table([("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "MEMBER"), *rows])
+    if members:
+        lines = [
+            (member["member"], member["instance"] or "", member["client"], member["host"], str(len(member["assigned"])))
+            for member in facts["members"]
+        ]
+        print_table([("MEMBER", "INSTANCE", "CLIENT", "HOST", "PARTITIONS"), *lines])
+
+
+def _known(admin: Admin, group: str) -> tuple[GroupDescription, str]:
+    """The group and its type. Exits with status 1 for one that does not exist, or has no committed offsets by kind."""
+    listed = [one for one in admin.list_groups() if one.group_id == group]
+    if not listed:
+        refuse(f"there is no group {group!r}")
+    kind = listed[0].group_type.lower()
+    if kind == "share":
+        refuse(f"{group!r} is a share group: it has no committed offsets and no lag")
+    return admin.describe_group(group), kind
+
+
+def _facts(admin: Admin, described: GroupDescription, kind: str) -> dict[str, Any]:
+    committed = admin.group_offsets(described.group_id, require_stable=False)
+    owners = {place: member.member_id for member in described.members for place in member.assigned}
+    places = sorted({*committed, *owners})
+    there = admin.describe_topics({place.topic for place in places}) if places else {}
+    # A group remembers topics that are deleted; these have no end.
+    asked = [place for place in places if place.topic in there and place.partition in there[place.topic].partitions]
+    ends = admin.list_offsets(dict.fromkeys(asked, LATEST))
+    rows = []
+    for place in places:
+        at = committed[place].offset if place in committed else None
+        end = ends[place].offset if place in ends else None
+        lag = None if at is None or end is None else max(end - at, 0)
+        names = {"topic": place.topic, "partition": place.partition}
+        rows.append({**names, "committed": at, "end": end, "lag": lag, "member": owners.get(place)})
+    return {
+        "group": described.group_id,
+        "type": kind or described.group_type,
+        "state": described.state,
+        "protocol": described.protocol,
+        "partitions": rows,
+        "members": [
+            {
+                "member": member.member_id,
+                "instance": member.group_instance_id,
+                "client": member.client_id,
+                "host": member.client_host,
+                "subscribed": list(member.subscribed),
+                "assigned": [f"{place.topic}-{place.partition}" for place in member.assigned],
+            }
+            for member in described.members
+        ],
+    }
+
+
+@groups.command("reset-offsets")
+def reset_offsets(
+    group: Group,
+    to: Annotated[str | None, typer.Option(metavar="WHERE", help=f"{POSITIONS}.")] = None,
+    shift_by: Annotated[
+        int | None, typer.Option(metavar="COUNT", help="Instead of --to: so many offsets on; back if below 0.")
+    ] = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(help="TOPIC or TOPIC:0,1,2; may be repeated.  [default: what the group has committed]"),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
+    bootstrap_servers: Servers = None,
+    command_config: CommandConfig = None,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Set the offsets where a group goes on to read. The group must have no members.
+
+    An offset that is not in the partition becomes its begin or its end. Where no record is as late as a time, the end.
+
+    Example: fencepost groups reset-offsets billing --to 2026-01-31T12:00:00Z --topic orders --dry-run
+    """
+    if (to is None) == (shift_by is None):
+        raise typer.BadParameter("say either --to or --shift-by")
+    wanted = None if to is None else position_of(to, "--to")
+    chosen = [_chosen(text) for text in topic or ()]
+    with connected(bootstrap_servers, command_config) as admin:
+        committed = {place: at.offset for place, at in admin.group_offsets(group).items()}
+        places = _places(admin, chosen) if chosen else sorted(committed)
+        if not places:
+            refuse(f"group {group!r} has committed nothing; say --topic")
+        if wanted is None:
+            unknown = [place for place in places if place not in committed]
+            if unknown:
+                refuse(
+                    f"group {group!r} has committed nothing of {unknown[0].topic}-{unknown[0].partition} to shift from"
+                )
+        found = _resolved(admin, places, wanted, {place: at + (shift_by or 0) for place, at in committed.items()})
+        rows = [
+            (place.topic, str(place.partition), str(committed.get(place, "")), str(at)) for place, at in found.items()
+        ]
+        if not as_json:
+            print_table([("TOPIC", "PARTITION", "COMMITTED", "NEW"), *rows])
+            sys.stdout.flush()
+        if not dry_run:
+            confirmed(f"Set {len(found)} offsets of {group}?", yes=yes)
+            admin.alter_group_offsets(group, found)
+    if as_json:
+        print_json(
+            [
+                {"topic": place.topic, "partition": place.partition, "committed": committed.get(place), "new": at}
+                for place, at in found.items()
+            ]
+        )
+    sys.stderr.write(f"{len(found)} offsets {'would be' if dry_run else 'are'} set\n")
+
+
+def _chosen(text: str) -> tuple[str, list[int] | None]:
+    """Raises BadParameter."""
+    name, separator, numbers = text.partition(":")
+    if not separator:
+        return name, None
+    try:
+        return name, [int(number) for number in numbers.split(",")]
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} is not TOPIC or TOPIC:0,1,2", param_hint="--topic") from error
+
+
+def _places(admin: Admin, chosen: Sequence[tuple[str, list[int] | None]]) -> list[TopicPartition]:
+    """Exits with status 1 for a topic or a partition that does not exist."""
+    there = admin.describe_topics([name for name, _ in chosen])
+    places = []
+    for name, numbers in chosen:
+        if name not in there:
+            refuse(f"there is no topic {name!r}")
+        known = there[name].partitions
+        for number in known if numbers is None else numbers:
+            if number not in known:
+                refuse(f"topic {name!r} has no partition {number}")
+            places.append(TopicPartition(name, number))
+    return sorted(set(places))
+
+
+def _resolved(
+    admin: Admin, places: Sequence[TopicPartition], wanted: Position | None, shifted: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Where each is to go on: within what the partition has."""
+    begins = admin.list_offsets(dict.fromkeys(places, EARLIEST))
+    ends = admin.list_offsets(dict.fromkeys(places, LATEST))
+    at: Mapping[TopicPartition, int]
+    match wanted:
+        case None:
+            at = shifted
+        case Offset(number):
+            at = {place: number if number >= 0 else ends[place].offset + number for place in places}
+        case _:
+            found = admin.list_offsets(dict.fromkeys(places, wanted.timestamp))
+            at = {place: ends[place].offset if found[place].offset < 0 else found[place].offset for place in places}
+    return {place: min(max(at[place], begins[place].offset), ends[place].offset) for place in places}
+
+
+@groups.command()
+def delete(
+    group: Annotated[list[str], typer.Argument(help="One or more ids of groups.")],
+    bootstrap_servers: Servers = None,
+    command_config: CommandConfig = None,
+    yes: Yes = False,
+) -> None:
+    """Delete groups without members, with all that they have committed.
+
+    Example: fencepost groups delete billing-test --yes
+    """
+    with connected(bootstrap_servers, command_config) as admin:
+        known = {one.group_id for one in admin.list_groups()}
+        missing = [name for name in group if name not in known]
+        if missing:
+            refuse(f"there is no group {', '.join(map(repr, missing))}; nothing was deleted")
+        confirmed(f"Delete {', '.join(group)}?", yes=yes)
+        for name in dict.fromkeys(group):
+            admin.delete_group(name)
+            sys.stdout.write(f"deleted {name}\n")

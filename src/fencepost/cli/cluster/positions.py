@@ -1,0 +1,44 @@
+"""Where to begin, to end or to go back to in a topic, as a person writes it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final, NamedTuple
+
+import typer
+
+from fencepost.client.net.list_offsets import EARLIEST, LATEST
+
+__all__ = ["POSITIONS", "Offset", "Point", "Position", "position_of"]
+
+POSITIONS: Final = "beginning, end, an offset, or a time as 2026-01-31T12:00:00Z (without a zone: this machine's)"
+
+
+class Offset(NamedTuple):
+    """This offset, in each partition. Below 0: so many before the end."""
+
+    at: int
+
+
+class Point(NamedTuple):
+    """What ListOffsets is asked for: a time in ms since the epoch, EARLIEST or LATEST."""
+
+    timestamp: int
+
+
+Position = Offset | Point
+
+
+def position_of(text: str, option: str) -> Position:
+    """Raises BadParameter."""
+    match text:
+        case "beginning" | "earliest":
+            return Point(EARLIEST)
+        case "end" | "latest":
+            return Point(LATEST)
+    if text.removeprefix("-").isdecimal() and text.isascii():
+        return Offset(int(text))
+    try:
+        return Point(round(datetime.fromisoformat(text).timestamp() * 1000))
+    except (ValueError, OverflowError, OSError) as error:
+        raise typer.BadParameter(f"{text!r} is none of {POSITIONS}", param_hint=option) from error

@@ -1,0 +1,163 @@
+"""`fencepost produce`: lines of standard input, or a file's records, into a topic."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+import typer
+
+from fencepost.cli.cluster.record_files import KINDS, TABLES, kind_of, tables_of
+from fencepost.cli.cluster.record_lines import Parser, UnusableLine, json_parser, text_parser
+from fencepost.cli.cluster.topics import described
+from fencepost.cli.cluster_settings import PATIENCE_MS, CommandConfig, Servers, client_settings, connected, pairs_of
+from fencepost.cli.output import refuse, stopped_by_signals
+from fencepost.client.blocking import Producer
+from fencepost.config import ProducerConfig
+from fencepost.errors import KafkaError, ProduceFailedError
+
+__all__ = ["produce"]
+
+
+def produce(
+    topic: Annotated[str, typer.Argument(help="The topic to write to.")],
+    source: Annotated[
+        Path | None, typer.Option("--input", metavar="FILE", help=f"Instead of standard input: {KINDS}, by its name.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Lines of JSON, as `consume --json` writes them.")] = False,
+    key_separator: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="In each line the key is before this, the value behind it.")
+    ] = None,
+    keep_partitions: Annotated[
+        bool, typer.Option("--keep-partitions", help="To the partitions that JSON or a file names, not by the key.")
+    ] = False,
+    transactional_id: Annotated[
+        str | None, typer.Option(metavar="ID", help="All in one transaction of this id: everything or nothing.")
+    ] = None,
+    setting: Annotated[
+        list[str] | None, typer.Option("-X", metavar="NAME=VALUE", help="A setting of the producer; may be repeated.")
+    ] = None,
+    bootstrap_servers: Servers = None,
+    command_config: CommandConfig = None,
+) -> None:
+    """Write records: each line of standard input is a value, or with --json a whole record.
+
+    Of JSON only `value` is needed; key, headers and timestamp (ms) are taken. A file has columns of these names. A
+    line that cannot be a record ends it, with status 1; what was before it is written, in a transaction nothing.
+
+    Example: fencepost consume orders --json | fencepost produce orders-copy --json --transactional-id copy
+    """
+    is_table = source is not None and source.suffix.lower() in TABLES
+    if key_separator is not None and (as_json or source is not None):
+        raise typer.BadParameter("only for lines of text", param_hint="--key-separator")
+    if as_json and is_table:
+        raise typer.BadParameter("a file's form follows from its name", param_hint="--json")
+    if keep_partitions and not (as_json or source):
+        raise typer.BadParameter("lines of text name no partition", param_hint="--keep-partitions")
+    more = pairs_of(setting, "-X")
+    if transactional_id is not None:
+        more["transactional.id"] = transactional_id
+    with connected(bootstrap_servers, command_config, more) as admin:
+        if source is not None:
+            kind_of(source)
+        described(admin, topic)
+        settings = {
+            "default.api.timeout.ms": PATIENCE_MS,
+            "allow.auto.create.topics": "false",
+            **client_settings(bootstrap_servers, command_config, kind=ProducerConfig),
+            **more,
+        }
+        is_lines_of_json = as_json or source is not None
+        parser = json_parser(keep_partitions=keep_partitions) if is_lines_of_json else text_parser(key_separator)
+        with Producer.from_config(settings) as producer, stopped_by_signals() as stopped:
+            writing = _Writing(producer, topic, keep_partitions=keep_partitions)
+            with _all_or_what_came(producer, writing, is_transaction="transactional.id" in settings):
+                if source is not None and is_table:
+                    writing.tables(source)
+                else:
+                    with _opened(source) as lines:
+                        writing.lines(lines, parser)
+    if stopped.by is not None:
+        raise typer.Exit(128 + stopped.by)
+
+
+@contextmanager
+def _opened(source: Path | None) -> Iterator[BinaryIO]:
+    """Lines, as they come. Raises OSError."""
+    if source is not None:
+        with open(source, "rb") as file:
+            yield file
+    elif sys.stdin is None:
+        refuse("standard input is closed")
+    else:
+        yield sys.stdin.buffer
+
+
+@contextmanager
+def _all_or_what_came(producer: Producer, writing: _Writing, *, is_transaction: bool) -> Iterator[None]:
+    """However the block ends: what it has sent is written or, in a transaction, nothing; and which it is, is told.
+
+    Ends with status 1 after an error. A signal's KeyboardInterrupt goes no further.
+    """
+    failure: Exception | None = None
+    is_done = False
+    try:
+        with _transaction(producer) if is_transaction else nullcontext():
+            yield
+        is_done = True
+    except KeyboardInterrupt:
+        sys.stderr.write("stopped\n")
+    except (KafkaError, OSError, UnusableLine) as error:
+        failure = error
+    lost = 0
+    try:
+        producer.flush()
+    except ProduceFailedError as error:
+        lost, failure = error.records, failure or error
+    written = 0 if is_transaction and not is_done else writing.count - lost
+    unknown = isinstance(failure, KafkaError) and failure.may_have_taken_effect
+    words = "it is not known what was written" if unknown else f"{written} records written to {writing.topic}"
+    if failure is not None:
+        refuse(f"{failure}\n{words}")
+    sys.stderr.write(f"{words}\n")
+
+
+@contextmanager
+def _transaction(producer: Producer) -> Iterator[None]:
+    producer.init_transactions()
+    with producer.transaction():
+        yield
+
+
+class _Writing:
+    """How far it has come."""
+
+    def __init__(self, producer: Producer, topic: str, *, keep_partitions: bool) -> None:
+        self._producer = producer
+        self.topic = topic
+        self._keep_partitions = keep_partitions
+        self.count = 0
+        """Records that the producer has taken."""
+
+    def lines(self, lines: Iterable[bytes], parser: Parser) -> None:
+        """Send each. Raises KafkaError, UnusableLine, with the line's number."""
+        for number, line in enumerate(lines, 1):
+            try:
+                record = parser(line.removesuffix(b"\n"))
+                self._producer.send(
+                    self.topic, record.value, record.key, record.partition, record.headers, record.timestamp_ms
+                )
+            except (KafkaError, UnusableLine, TypeError) as error:
+                raise UnusableLine(f"line {number}: {error}") from error
+            self.count += 1
+
+    def tables(self, file: Path) -> None:
+        """Send every row. Raises KafkaError, OSError."""
+        for batch in tables_of(file):
+            left_out = "" if self._keep_partitions or "partition" not in batch.schema.names else "partition"
+            wanted = [name for name in batch.schema.names if name != left_out]
+            self._producer.send_arrow(self.topic, batch.select(wanted))
+            self.count += len(batch)

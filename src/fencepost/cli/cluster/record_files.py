@@ -1,0 +1,96 @@
+"""Files of records: JSON lines, Parquet and Arrow, by the ends of their names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from fencepost.cli.cluster.record_lines import json_line
+from fencepost.client.records import Fetched, arrow_schema, to_arrow, to_records
+from fencepost.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["KINDS", "TABLES", "Write", "kind_of", "tables_of", "written_to"]
+
+LINES: Final = (".jsonl", ".ndjson")
+PARQUET: Final = (".parquet",)
+ARROW: Final = (".arrow", ".feather")
+TABLES: Final = (*PARQUET, *ARROW)
+KINDS: Final = f"JSON lines ({', '.join(LINES)}), Parquet ({PARQUET[0]}) or Arrow ({', '.join(ARROW)})"
+ROW_GROUP_ROWS: Final = 65_536  # of a Parquet file that is written, or a batch that is read
+
+Write = Callable[[Fetched], None]
+
+
+def kind_of(file: Path) -> str:
+    """The end of its name. Raises ConfigurationError."""
+    kind = file.suffix.lower()
+    if kind not in (*LINES, *TABLES):
+        raise ConfigurationError(f"{file}: its name is to end as one of {KINDS}")
+    return kind
+
+
+@contextmanager
+def written_to(file: Path) -> Iterator[Write]:
+    """Records become rows of a new file, complete when the block ends, however it ends. Raises ConfigurationError,
+    OSError: FileExistsError too, as nothing is written over."""
+    kind = kind_of(file)
+    with ExitStack() as closing:
+        target = closing.enter_context(open(file, "xb"))
+        if kind in LINES:
+            yield lambda fetched: target.writelines(map(json_line, to_records(fetched)))
+            return
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        schema = arrow_schema(headers=True)
+        if kind in ARROW:
+            stream = closing.enter_context(pa.ipc.new_file(target, schema))
+            yield lambda fetched: stream.write_batch(to_arrow(fetched, headers=True))
+            return
+        rows = _RowGroups(closing.enter_context(parquet.ParquetWriter(target, schema)))
+        closing.callback(rows.flush)
+        yield lambda fetched: rows.add(to_arrow(fetched, headers=True))
+
+
+class _RowGroups:
+    """Collects what is fetched: a row group for each piece would be a file of crumbs."""
+
+    def __init__(self, writer: pa.parquet.ParquetWriter) -> None:
+        self._writer = writer
+        self._waiting: list[pa.RecordBatch] = []
+        self._rows = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self._waiting.append(batch)
+        self._rows += len(batch)
+        if self._rows >= ROW_GROUP_ROWS:
+            self.flush()
+
+    def flush(self) -> None:
+        import pyarrow as pa
+
+        waiting, self._waiting, self._rows = self._waiting, [], 0
+        if waiting:
+            self._writer.write_table(pa.Table.from_batches(waiting))
+
+
+def tables_of(file: Path) -> Iterable[pa.RecordBatch]:
+    """A Parquet or Arrow file, piece by piece. Raises ConfigurationError for what is none, OSError."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        if kind_of(file) in PARQUET:
+            with parquet.ParquetFile(file) as opened:
+                yield from opened.iter_batches(ROW_GROUP_ROWS)
+        else:
+            with pa.memory_map(str(file)) as mapped, pa.ipc.open_file(mapped) as reader:
+                for number in range(reader.num_record_batches):
+                    yield reader.get_batch(number)
+    except pa.ArrowInvalid as error:
+        raise ConfigurationError(f"{file}: {error}") from error

@@ -1,0 +1,183 @@
+"""`fencepost topics`: list, describe, create, grow and delete topics."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from fencepost.cli.cluster_settings import CommandConfig, Servers, connected, pairs_of
+from fencepost.cli.output import Json, Yes, command_group, confirmed, print_json, print_table, refuse
+from fencepost.client.admin.topics import TopicDescription
+from fencepost.client.blocking import Admin
+from fencepost.client.net.list_offsets import EARLIEST, LATEST
+from fencepost.client.types import Isolation, OffsetAt, TopicPartition
+
+__all__ = ["described", "topics"]
+
+topics = command_group("List, describe, create, grow and delete topics.")
+
+Topic = Annotated[str, typer.Argument(help="The topic's name.")]
+Topics = Annotated[list[str], typer.Argument(help="One or more names of topics.")]
+
+
+def described(admin: Admin, name: str) -> TopicDescription:
+    """Exits with status 1 when there is no such topic."""
+    found = admin.describe_topics([name])
+    if name not in found:
+        refuse(f"there is no topic {name!r}")
+    return found[name]
+
+
+@topics.command("list")
+def list_(
+    internal: Annotated[bool, typer.Option("--internal", help="The cluster's own topics too.")] = False,
+    bootstrap_servers: Servers = None,
+    command_config: CommandConfig = None,
+    as_json: Json = False,
+) -> None:
+    """The names of the topics, a line each.
+
+    Example: fencepost topics list -b localhost:9092
+    """
+    with connected(bootstrap_servers, command_config) as admin:
+        names = admin.list_topics(internal=internal)
+    if as_json:
+        print_json(names)
+    else:
+        sys.stdout.writelines(f"{name}\n" for name in names)
+
+
+@topics.command()
+def describe(
+    names: Topics,
+    bootstrap_servers: Servers = None,
+    command_config: CommandConfig = None,
+    as_json: Json = False,
+) -> None:
+    """Each partition's leader, replicas and offsets: begin, where committed readers stop, end. Status 1 for an unknown
+    topic.
+
+    Example: fencepost topics describe orders
+    """
+    with connected(bootstrap_servers, command_config) as admin:
+        found = admin.describe_topics(names)
+        facts = [_facts(admin, found[name]) for name in dict.fromkeys(names) if name in found]
+    if as_json:
+        print_json(facts)
+    else:
+        _print(facts)
+    missing = [name for name in names if name not in found]
+    if missing:
+        refuse(f"there is no topic {', '.join(map(repr, missing))}")
+
+
+def _facts(admin: Admin, topic: TopicDescription) -> dict[str, Any]:
+    # A partition without a leader cannot be asked, and is the very one that is looked for.
+    led = [TopicPartition(topic.name, number) for number, at in topic.partitions.items() if at.leader >= 0]
+    begins = admin.list_offsets(dict.fromkeys(led, EARLIEST))
+    stable = admin.list_offsets(dict.fromkeys(led, LATEST), isolation=Isolation.READ_COMMITTED)
+    ends = admin.list_offsets(dict.fromkeys(led, LATEST))
+
+    def offset(found: dict[TopicPartition, OffsetAt], number: int) -> int | None:
+        at = found.get(TopicPartition(topic.name, number))
+        return None if at is None else at.offset
+
+    return {
+        "topic": topic.name,
+        "topic_id": None if topic.topic_id is None else str(topic.topic_id),
+        "internal": topic.is_internal,
+        "partitions": [
+            {
+                "partition": number,
+                "leader": None if partition.leader < 0 else partition.leader,
+                "replicas": list(partition.replicas),
+                "in_sync": list(partition.in_sync),
+                "begin": offset(begins, number),
+                "stable": offset(stable, number),
+                "end": offset(ends, number),
+            }
+            for number, partition in topic.partitions.items()
+        ],
+    }
+
+
+def _print(facts: list[dict[str, Any]]) -> None:
+    rows = [("TOPIC", "PARTITION", "LEADER", "REPLICAS", "IN SYNC", "BEGIN", "STABLE", "END")]
+    for topic in facts:
+        for partition in topic["partitions"]:
+            lists = (",".join(map(str, partition[name])) for name in ("replicas", "in_sync"))
+            offsets = (
+                "none" if partition[name] is None else str(partition[name]) for name in ("begin", "stable", "end")
+            )
+            leader = "none" if partition["leader"] is None else str(partition["leader"])
+            rows.append((topic["topic"], str(partition["partition"]), leader, *lists, *offsets))
+    if facts:
+        print_table(rows)
+
+
+@topics.command()
+def create(
+    name: Topic,
+    partitions: Annotated[int, typer.Option("--partitions", "-p", help="-1: the cluster's default.")] = -1,
+    replication_factor: Annotated[int, typer.Option(help="-1: the cluster's default.")] = -1,
+    config: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of the topic; may be repeated.")
+    ] = None,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Let one that exists be, as it is.")] = False,
+    bootstrap_servers: Servers = None,
+    command_config: CommandConfig = None,
+) -> None:
+    """Create a topic, and wait until its partitions have leaders.
+
+    Example: fencepost topics create orders --partitions 6 --config retention.ms=86400000
+    """
+    settings = pairs_of(config, "--config")
+    with connected(bootstrap_servers, command_config) as admin:
+        there = if_not_exists and name in admin.describe_topics([name])
+        admin.create_topic(name, partitions, replication_factor, settings, exist_ok=if_not_exists)
+    sys.stdout.write(f"{name} exists already\n" if there else f"created {name}\n")
+
+
+@topics.command()
+def alter(
+    name: Topic,
+    partitions: Annotated[int, typer.Option("--partitions", "-p", min=1, help="How many there are to be, in all.")],
+    bootstrap_servers: Servers = None,
+    command_config: CommandConfig = None,
+) -> None:
+    """Give a topic more partitions. Keys that are hashed go to other partitions from then on.
+
+    Example: fencepost topics alter orders --partitions 12
+    """
+    with connected(bootstrap_servers, command_config) as admin:
+        admin.create_partitions(name, partitions)
+    sys.stdout.write(f"{name} has {partitions} partitions\n")
+
+
+@topics.command()
+def delete(
+    names: Topics,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="One that does not exist is no error.")] = False,
+    bootstrap_servers: Servers = None,
+    command_config: CommandConfig = None,
+    yes: Yes = False,
+) -> None:
+    """Delete topics with all their records. Nothing is deleted when one of them does not exist.
+
+    Example: fencepost topics delete orders-test --yes
+    """
+    with connected(bootstrap_servers, command_config) as admin:
+        found = admin.describe_topics(names)
+        missing = [name for name in names if name not in found]
+        if missing and not if_exists:
+            refuse(f"there is no topic {', '.join(map(repr, missing))}; nothing was deleted")
+        wanted = [name for name in dict.fromkeys(names) if name in found]
+        if wanted:
+            confirmed(f"Delete {', '.join(wanted)} with all records?", yes=yes)
+        for name in wanted:
+            admin.delete_topic(name)
+            sys.stdout.write(f"deleted {name}\n")
+        if not wanted:
+            sys.stdout.write("nothing to delete\n")

@@ -1,0 +1,108 @@
+"""`fencepost users`: who logs in with a password (SCRAM, KIP-554)."""
+
+from __future__ import annotations
+
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from fencepost.cli.cluster_settings import CommandConfig, Servers, connected
+from fencepost.cli.output import Json, Yes, command_group, confirmed, print_json, print_table, refuse
+from fencepost.client.admin.scram import ScramDeletion, ScramMechanism, ScramUpsertion
+from fencepost.protocol.scram import FEWEST_ITERATIONS
+
+__all__ = ["users"]
+
+users = command_group("List users of SCRAM; set and delete their passwords.")
+
+
+class Mechanism(Enum):
+    """As SASL names it."""
+
+    SHA_256 = "SCRAM-SHA-256"
+    SHA_512 = "SCRAM-SHA-512"
+
+
+_SCRAM: Final = {
+    Mechanism.SHA_256: ScramMechanism.SCRAM_SHA_256,
+    Mechanism.SHA_512: ScramMechanism.SCRAM_SHA_512,
+}
+
+User = Annotated[str, typer.Argument(help="The user's name.")]
+MechanismOption = Annotated[Mechanism, typer.Option("--mechanism", help="Each mechanism has a password of its own.")]
+
+
+@users.command("list")
+def list_(
+    bootstrap_servers: Servers = None,
+    command_config: CommandConfig = None,
+    as_json: Json = False,
+) -> None:
+    """Who has a password, for which mechanism, and with how many iterations.
+
+    Example: fencepost users list
+    """
+    with connected(bootstrap_servers, command_config) as admin:
+        found = admin.describe_user_scram_credentials()
+    if as_json:
+        print_json(
+            [{"user": one.user, "mechanism": one.mechanism.sasl_name, "iterations": one.iterations} for one in found]
+        )
+        return
+    rows = [(one.user, one.mechanism.sasl_name, str(one.iterations)) for one in found]
+    print_table([("USER", "MECHANISM", "ITERATIONS"), *rows])
+
+
+@users.command("set-password")
+def set_password(
+    user: User,
+    mechanism: MechanismOption = Mechanism.SHA_512,
+    iterations: Annotated[int, typer.Option(help="4096 to 16384.")] = FEWEST_ITERATIONS,
+    password_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Its first line is the password; - for standard input.  [default: ask]"),
+    ] = None,
+    bootstrap_servers: Servers = None,
+    command_config: CommandConfig = None,
+) -> None:
+    """Give a user a password, in place of the one before. It is salted here: the brokers never get it.
+
+    Example: fencepost users set-password alice --password-file alice.txt
+    """
+    with connected(bootstrap_servers, command_config) as admin:
+        password = _password(user, password_file)
+        admin.alter_user_scram_credentials([ScramUpsertion(user, _SCRAM[mechanism], password, iterations)])
+    sys.stdout.write(f"{user} has a new password for {mechanism.value}\n")
+
+
+def _password(user: str, file: Path | None) -> str:
+    """Never an option's value: the list of processes shows these. Exits with status 1 for none at all."""
+    if file is None:
+        password = str(typer.prompt(f"Password for {user}", hide_input=True, confirmation_prompt=True, err=True))
+    else:
+        text = sys.stdin.readline() if str(file) == "-" else file.read_text(encoding="utf-8")
+        password = text.split("\n", 1)[0].rstrip("\r")
+    if not password:
+        refuse("the password is empty")
+    return password
+
+
+@users.command()
+def delete(
+    user: User,
+    mechanism: MechanismOption = Mechanism.SHA_512,
+    bootstrap_servers: Servers = None,
+    command_config: CommandConfig = None,
+    yes: Yes = False,
+) -> None:
+    """Take a user's password for a mechanism away. Who is logged in stays so.
+
+    Example: fencepost users delete alice --mechanism SCRAM-SHA-256
+    """
+    with connected(bootstrap_servers, command_config) as admin:
+        confirmed(f"Delete {user}'s password for {mechanism.value}?", yes=yes)
+        admin.alter_user_scram_credentials([ScramDeletion(user, _SCRAM[mechanism])])
+    sys.stdout.write(f"{user} has no password for {mechanism.value} any more\n")

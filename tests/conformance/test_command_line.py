@@ -1,0 +1,149 @@
+"""The commands about a cluster, against both brokers: what they do is read back with clients, or by other commands."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import fencepost
+from tests.support.brokers import BrokerUnderTest
+from tests.support.commands import Commands
+
+TP = fencepost.TopicPartition
+
+
+@pytest.fixture
+def run(broker: BrokerUnderTest, capsys: pytest.CaptureFixture[str]) -> Commands:
+    return Commands(broker.bootstrap_servers, capsys)
+
+
+@pytest.fixture
+def admin(broker: BrokerUnderTest) -> Iterator[fencepost.Admin]:
+    with fencepost.Admin(broker.bootstrap_servers) as one:
+        yield one
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def put(broker: BrokerUnderTest, topic: str, count: int, **more: Any) -> None:
+    with fencepost.Producer(broker.bootstrap_servers, linger_ms=0) as producer:
+        for number in range(count):
+            producer.send(topic, b"v%d" % number, partition=0, timestamp_ms=1_700_000_000_000 + 1000 * number, **more)
+
+
+def test_topics(broker: BrokerUnderTest, run: Commands, admin: fencepost.Admin) -> None:
+    topic = broker.name("t")
+    made = run("topics", "create", topic, "-p", "2", "--config", "retention.ms=-1")
+    assert made == f"created {topic}\n"
+    assert admin.describe_configs(topic)["retention.ms"] == "-1"
+    run("topics", "create", topic, status=1)
+    assert "TOPIC_ALREADY_EXISTS" in run.error
+    assert run("topics", "create", topic, "--if-not-exists") == f"{topic} exists already\n"
+    assert topic in run("topics", "list").split()
+    assert topic in run.json("topics", "list")
+
+    put(broker, topic, 3)
+    assert run("topics", "alter", topic, "-p", "3") == f"{topic} has 3 partitions\n"
+    (described,) = run.json("topics", "describe", topic)
+    assert [one["partition"] for one in described["partitions"]] == [0, 1, 2]
+    first = {"partition": 0, "leader": 1, "replicas": [1], "in_sync": [1], "begin": 0, "stable": 3, "end": 3}
+    assert described["partitions"][0] == first
+    assert f"{topic}  0          1       1         1        0      3       3" in run("topics", "describe", topic)
+
+    nothing = broker.name("nothing")
+    assert topic in run("topics", "describe", topic, nothing, status=1), "what exists is shown all the same"
+    assert nothing in run.error
+    run("topics", "delete", topic, nothing, "--yes", status=1)
+    assert "nothing was deleted" in run.error
+    assert topic in admin.list_topics()
+    assert run("topics", "delete", topic, nothing, "--yes", "--if-exists") == f"deleted {topic}\n"
+    until(lambda: topic not in admin.list_topics())
+
+
+def test_nothing_is_deleted_without_an_answer(
+    broker: BrokerUnderTest, run: Commands, admin: fencepost.Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = broker.name("t")
+    admin.create_topic(topic, 1)
+    for answer in ("", "n\n"):
+        monkeypatch.setattr("sys.stdin", io.StringIO(answer))
+        assert run("topics", "delete", topic, status=1).strip() == ""
+    assert topic in admin.list_topics()
+
+
+def test_configs(broker: BrokerUnderTest, run: Commands, admin: fencepost.Admin) -> None:
+    topic = broker.name("t")
+    admin.create_topic(topic, 1)
+    run("configs", "alter", "topic", topic, "--set", "retention.ms=123456", "--set", "cleanup.policy=compact")
+    run("configs", "alter", "topic", topic, "--unset", "cleanup.policy")
+    shown = run.json("configs", "describe", "topic", topic)
+    assert [(one["name"], one["value"]) for one in shown if one["source"] == "TOPIC"] == [("retention.ms", "123456")]
+    assert ["retention.ms", "123456", "TOPIC"] in map(
+        str.split, run("configs", "describe", "topic", topic).splitlines()
+    )
+    every = {one["name"] for one in run.json("configs", "describe", "topic", topic, "--all")}
+    assert {"cleanup.policy", "segment.bytes"} <= every - {one["name"] for one in shown}
+    run("configs", "alter", "topic", topic, "--set", "no.such.setting=1", status=1)
+    run("configs", "alter", "topic", topic, "--set", "retention.ms=9", "--unset", "retention.ms", status=2)
+    run("configs", "alter", "topic", topic, status=2)
+    run("configs", "describe", "broker", "first", status=2)
+    assert {one["name"] for one in run.json("configs", "describe", "broker", "1", "--all")} >= {"log.retention.ms"}
+
+
+def test_groups(broker: BrokerUnderTest, run: Commands, admin: fencepost.Admin) -> None:
+    topic, group = broker.name("t"), broker.name("g")
+    admin.create_topic(topic, 2, configs={"retention.ms": "-1"})
+    put(broker, topic, 5)
+    with fencepost.Consumer(broker.bootstrap_servers, group_id=group, auto_offset_reset="earliest") as consumer:
+        consumer.subscribe([topic])
+        until(lambda: bool(consumer.poll(100)))
+        consumer.commit({TP(topic, 0): 2})
+        shown = run.json("groups", "describe", group)
+        assert shown["state"] == "Stable"
+        first, second = shown["partitions"]
+        (member,) = shown["members"]
+        place = {"topic": topic, "partition": 0}
+        assert first == {**place, "committed": 2, "end": 5, "lag": 3, "member": member["member"]}
+        assert (second["committed"], second["lag"], second["member"]) == (None, None, member["member"])
+        assert member["assigned"] == [f"{topic}-0", f"{topic}-1"]
+        assert f"{group}: classic, Stable, 1 members" in run("groups", "describe", group, "--members")
+        assert {"group": group, "type": "classic", "state": "Stable"} in [
+            {**one, "type": one["type"].lower()} for one in run.json("groups", "list")
+        ]
+        run("groups", "reset-offsets", group, "--to", "beginning", "--yes", status=1)
+        assert "has members" in run.error
+    until(lambda: admin.describe_group(group).members == ())
+
+    def reset(*words: str) -> list[int]:
+        return [row["new"] for row in run.json("groups", "reset-offsets", group, *words)]
+
+    assert reset("--to", "beginning", "--dry-run") == [0]
+    assert admin.group_offsets(group)[TP(topic, 0)].offset == 2
+    assert reset("--to", "end", "--topic", topic, "--dry-run") == [5, 0]
+    assert reset("--to", "-2", "--dry-run") == [3]
+    assert reset("--to", "99", "--dry-run") == [5], "there is no such offset: the end"
+    assert reset("--to", "2023-11-14T22:13:21.500Z", "--dry-run") == [2]
+    assert reset("--to", "2033-01-01T00:00:00+00:00", "--dry-run") == [5]
+    assert reset("--shift-by", "-1", "--yes") == [1]
+    assert reset("--to", "4", "--topic", f"{topic}:1,0", "--yes") == [4, 0]
+    assert {place: at.offset for place, at in admin.group_offsets(group).items()} == {TP(topic, 0): 4, TP(topic, 1): 0}
+    for words in (["--to", "yesterday"], ["--to", "end", "--shift-by", "1"], [], ["--to", "end", "--topic", "t:x"]):
+        run("groups", "reset-offsets", group, *words, status=2)
+    run("groups", "reset-offsets", group, "--to", "end", "--topic", f"{topic}:7", status=1)
+    assert "has no partition 7" in run.error
+
+    nobody = broker.name("nobody")
+    run("groups", "describe", nobody, status=1)
+    assert nobody in run.error
+    run("groups", "delete", group, nobody, "--yes", status=1)
+    assert run("groups", "delete", group, "--yes") == f"deleted {group}\n"
+    assert group not in [one.group_id for one in admin.list_groups()]

@@ -1,0 +1,246 @@
+"""`fencepost produce` and `consume` against both brokers: what clients write is shown, what is written clients read."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fencepost
+from fencepost.client.net.list_offsets import LATEST
+from fencepost.client.records import to_records
+from tests.support.brokers import BrokerUnderTest
+from tests.support.commands import Commands
+
+TP = fencepost.TopicPartition
+START_MS = 1_700_000_000_000  # 2023-11-14T22:13:20Z
+NEVER_OLD = {"retention.ms": "-1"}
+Feed = Callable[[bytes], None]
+
+
+@pytest.fixture
+def run(broker: BrokerUnderTest, capsys: pytest.CaptureFixture[str]) -> Commands:
+    return Commands(broker.bootstrap_servers, capsys)
+
+
+@pytest.fixture
+def admin(broker: BrokerUnderTest) -> Iterator[fencepost.Admin]:
+    with fencepost.Admin(broker.bootstrap_servers) as one:
+        yield one
+
+
+@pytest.fixture
+def feed(monkeypatch: pytest.MonkeyPatch) -> Feed:
+    """What the next command finds on standard input."""
+    return lambda content: monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+
+@pytest.fixture
+def topic(broker: BrokerUnderTest, admin: fencepost.Admin) -> str:
+    """With two partitions."""
+    name = broker.name("t")
+    admin.create_topic(name, 2, configs=NEVER_OLD)
+    return name
+
+
+def records_of(broker: BrokerUnderTest, topic: str, partition: int) -> list[fencepost.Record]:
+    """All committed records."""
+    with fencepost.Consumer(broker.bootstrap_servers) as consumer:
+        place = TP(topic, partition)
+        end = consumer.offsets_for({place: LATEST})[place].offset
+        return [one for piece in consumer.fetch_range(topic, partition, 0, end) for one in to_records(piece)]
+
+
+def written(broker: BrokerUnderTest, topic: str) -> list[tuple[Any, ...]]:
+    """(offset, timestamp, key, value, headers) of three records of partition 1, one after the other."""
+    rows: list[tuple[Any, ...]] = [
+        (0, START_MS, b"k", "wörd\n".encode(), [("h", b"\xff"), ("n", None)]),
+        (1, START_MS + 1000, None, b"\xff\x00", []),
+        (2, START_MS + 2000, b"\xfe", None, []),
+    ]
+    with fencepost.Producer(broker.bootstrap_servers) as producer:
+        for _, timestamp, key, value, headers in rows:
+            producer.send(topic, value, key, partition=1, headers=headers, timestamp_ms=timestamp)
+    return rows
+
+
+def rows_of(records: list[fencepost.Record]) -> list[tuple[Any, ...]]:
+    return [(one.offset, one.timestamp_ms, one.key, one.value, list(one.headers)) for one in records]
+
+
+def test_records_come_out_as_they_are(broker: BrokerUnderTest, run: Commands, topic: str, feed: Feed) -> None:
+    rows = written(broker, topic)
+    lines = run("consume", topic, "--json").splitlines()
+    assert run.error == "3 records\n"
+    place = {"topic": topic, "partition": 1}
+    assert [json.loads(line) for line in lines] == [
+        {
+            **place,
+            "offset": 0,
+            "timestamp": START_MS,
+            "key": "k",
+            "value": "wörd\n",
+            "headers": [{"name": "h", "value_base64": "/w=="}, {"name": "n", "value": None}],
+        },
+        {**place, "offset": 1, "timestamp": START_MS + 1000, "key": None, "value_base64": "/wA="},
+        {**place, "offset": 2, "timestamp": START_MS + 2000, "key_base64": "/g==", "value": None},
+    ]
+    feed("\n".join(lines).encode())
+    run("produce", topic, "--json", "--keep-partitions")
+    assert run.error == f"3 records written to {topic}\n"
+    assert [row[1:] for row in rows_of(records_of(broker, topic, 1))[3:]] == [row[1:] for row in rows]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "jsonl"])
+def test_records_go_through_files(
+    broker: BrokerUnderTest, run: Commands, topic: str, tmp_path: Path, kind: str
+) -> None:
+    rows = written(broker, topic)
+    file = str(tmp_path / f"records.{kind}")
+    run("consume", topic, "--output", file)
+    assert run.error == "3 records\n"
+    run("consume", topic, "--output", file, status=1)
+    assert "exists" in run.error, "nothing is written over"
+    run("produce", topic, "--input", file, "--keep-partitions")
+    again = records_of(broker, topic, 1)[3:]
+    assert [row[1:] for row in rows_of(again)] == [row[1:] for row in rows]
+    run("produce", topic, "--input", file)  # by their keys
+    assert run.error == f"3 records written to {topic}\n"
+
+
+def test_what_is_read_of_a_topic(broker: BrokerUnderTest, run: Commands, topic: str) -> None:
+    with fencepost.Producer(broker.bootstrap_servers) as producer:
+        for number in range(6):
+            producer.send(topic, b"%d" % number, b"k", partition=0, timestamp_ms=START_MS + 1000 * number)
+
+    def values(*words: str) -> list[int]:
+        return [int(line) for line in run("consume", topic, *words).split()]
+
+    assert values() == [0, 1, 2, 3, 4, 5]
+    assert values("--from", "4") == [4, 5]
+    assert values("--from", "-2") == [4, 5]
+    assert values("--from", "-99") == [0, 1, 2, 3, 4, 5]
+    assert values("--to", "2") == [0, 1]
+    assert values("--to", "99", "-n", "2") == [0, 1]
+    assert values("--from", "2023-11-14T22:13:22Z", "--to", "2023-11-14T23:13:24+01:00") == [2, 3]
+    assert values("--from", "2033-01-01T00:00:00Z") == values("--from", "end") == values("--partition", "1") == []
+    assert values("--follow", "-n", "6") == [0, 1, 2, 3, 4, 5]
+    assert run("consume", topic, "-n", "1", "--key-separator", ": ") == "k: 0\n"
+    for words in (["--from", "never"], ["--follow", "--to", "3"], ["-n", "0"], ["--json", "--output", "x.jsonl"]):
+        run("consume", topic, *words, status=2)
+    for words in (["--partition", "2"], ["--output", "x.xls"], ["-X", "group.idd=1"]):
+        run("consume", topic, *words, status=1)
+    run("consume", broker.name("nothing"), status=1)
+    assert "there is no topic" in run.error
+
+
+def test_open_transactions(broker: BrokerUnderTest, run: Commands, topic: str) -> None:
+    producer = fencepost.Producer(broker.bootstrap_servers, transactional_id=broker.name("x"))
+    producer.init_transactions()
+    for is_committed in (False, True):
+        producer.begin_transaction()
+        producer.send(topic, b"%d" % is_committed, partition=0).result(60)
+        producer.commit_transaction() if is_committed else producer.abort_transaction()
+    producer.begin_transaction()
+    producer.send(topic, b"open", partition=0).result(60)
+    assert run("consume", topic) == "1\n"
+    assert f"{topic}-0: 1 offsets from 4 on wait for an open transaction" in run.error
+    assert run("consume", topic, "--read-uncommitted") == "0\n1\nopen\n"
+    assert "wait" not in run.error
+    producer.abort_transaction()
+    producer.close()
+
+
+def test_lines_of_text(broker: BrokerUnderTest, run: Commands, topic: str, feed: Feed) -> None:
+    feed(b"one\n\xff\n\nno end")
+    run("produce", topic, "-X", "partitioner=murmur2_random")
+    found = [one for number in (0, 1) for one in records_of(broker, topic, number)]
+    assert sorted(one.value or b"" for one in found) == [b"", b"no end", b"one", b"\xff"]
+    feed(b"k=v=w\n")
+    run("produce", topic, "--key-separator", "=")
+    feed(b"k=v\nnothing\n")
+    run("produce", topic, "--key-separator", "=", status=1)
+    assert "line 2: there is no '='" in run.error
+    assert f"1 records written to {topic}" in run.error
+    for words in (["--json", "--key-separator", "="], ["--keep-partitions"]):
+        run("produce", topic, *words, status=2)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[]",
+        "{",
+        '{"key": "k"}',
+        '{"value": 1}',
+        '{"value": "v", "value_base64": ""}',
+        '{"value_base64": "a"}',
+        '{"value": "v", "colour": "red"}',
+        '{"value": "v", "headers": {"a": "b"}}',
+        '{"value": "v", "timestamp": "now"}',
+        '{"value": "\\ud800"}',
+    ],
+)
+def test_of_a_transaction_nothing_is_written_when_a_line_is_none(
+    broker: BrokerUnderTest, run: Commands, topic: str, feed: Feed, line: str
+) -> None:
+    feed(b'{"value": "v"}\n' + line.encode() + b"\n")
+    run("produce", topic, "--json", "--transactional-id", topic, status=1)
+    assert "line 2: " in run.error
+    assert f"0 records written to {topic}" in run.error
+    assert [one for number in (0, 1) for one in records_of(broker, topic, number)] == []
+
+
+def test_a_whole_transaction(broker: BrokerUnderTest, run: Commands, topic: str, feed: Feed) -> None:
+    feed(b'{"value": "v", "partition": 1, "timestamp": 7, "headers": [{"name": "a", "value": "b"}]}\n')
+    run("produce", topic, "--json", "--transactional-id", topic, "--keep-partitions")
+    (record,) = records_of(broker, topic, 1)
+    assert (record.value, record.timestamp_ms, list(record.headers)) == (b"v", 7, [("a", b"b")])
+
+
+def test_a_topic_is_not_made_by_writing(broker: BrokerUnderTest, run: Commands, feed: Feed) -> None:
+    feed(b"x\n")
+    run("produce", broker.name("nothing"), status=1)
+    assert "there is no topic" in run.error
+
+
+def program(*words: str, **more: Any) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "fencepost", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more
+    )
+
+
+def test_ctrl_c_and_closed_pipes(broker: BrokerUnderTest, topic: str) -> None:
+    """As processes, for signals and pipes are theirs."""
+    at = ("-b", broker.bootstrap_servers)
+    following = program("consume", topic, "--follow", *at)
+    ids = ("--transactional-id", topic)
+    writers = [program("produce", topic, *more, *at, stdin=subprocess.PIPE, bufsize=0) for more in ((), ids)]
+    assert following.stdout
+    for number, writer in enumerate(writers):
+        assert writer.stdin
+        writer.stdin.write(b"from %d\n" % number)
+    assert following.stdout.readline() == b"from 0\n"
+    for process, status in ((writers[0], 130), (writers[1], 130), (following, 0)):
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=60)
+        assert process.returncode == status, error
+        told = {writers[0]: b"1 records written", writers[1]: b"0 records written", following: b"1 records\n"}
+        assert told[process] in error
+        assert b"Traceback" not in error
+    reading, end = os.pipe()
+    unread = subprocess.Popen(
+        [sys.executable, "-m", "fencepost", "consume", topic, *at], stdout=end, stderr=subprocess.PIPE
+    )
+    os.close(reading)
+    os.close(end)
+    _, error = unread.communicate(timeout=60)
+    assert (unread.returncode, error) == (128 + signal.SIGPIPE, b"")

@@ -1,0 +1,104 @@
+"""`fencepost acls` and `users` against both brokers, as an administrator who has to log in."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import fencepost
+from fencepost.client.admin.acls import Acl, AclOperation, AclPermission, PatternType, ResourceType
+from fencepost.client.admin.scram import ScramCredential, ScramMechanism
+from tests.conformance.conftest import ARMS
+from tests.support.commands import Commands
+from tests.support.secured import ADMIN, PASSWORD, Secured, secured
+
+
+@pytest.fixture(scope="module", params=ARMS)
+def world(request: pytest.FixtureRequest) -> Iterator[Secured]:
+    with secured(request.param, scram=True) as running:
+        yield running
+
+
+@pytest.fixture
+def run(
+    world: Secured, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Commands:
+    """As the administrator: settings from a file, the password from the environment."""
+    file = tmp_path / "admin.properties"
+    file.write_text(f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.username={ADMIN}\n")
+    monkeypatch.setenv("FENCEPOST_SASL_PASSWORD", PASSWORD)
+    return Commands(world.bootstrap_servers, capsys, "--command-config", str(file))
+
+
+def test_acls(world: Secured, run: Commands) -> None:
+    who, topic = f"User:{world.name('u')}", world.name("t")
+    read_and_write = ["--operation", "read", "--operation", "write"]
+    added = run.json("acls", "add", who, *read_and_write, "--resource", f"topic:{topic}", "--prefixed")
+    fact = {"principal": who, "permission": "allow", "resource": f"topic:{topic}", "pattern": "prefixed", "host": "*"}
+    assert added == [{**fact, "operation": "read"}, {**fact, "operation": "write"}]
+    run("acls", "add", who, "--operation", "two-phase-commit", "--resource", "transactional-id:x", "--deny")
+    run("acls", "add", who, "--operation", "describe", "--resource", "cluster", "--host", "10.0.0.1")
+    with fencepost.Admin(world.open_address) as admin:
+        found = [acl for acl in admin.describe_acls() if acl.principal == who]
+    assert found == sorted(
+        [
+            Acl(ResourceType.TOPIC, topic, who, AclOperation.READ, pattern=PatternType.PREFIXED),
+            Acl(ResourceType.TOPIC, topic, who, AclOperation.WRITE, pattern=PatternType.PREFIXED),
+            Acl(ResourceType.TRANSACTIONAL_ID, "x", who, AclOperation.TWO_PHASE_COMMIT, AclPermission.DENY),
+            Acl(ResourceType.CLUSTER, "kafka-cluster", who, AclOperation.DESCRIBE, host="10.0.0.1"),
+        ]
+    )
+    assert len(run.json("acls", "list", "--principal", who)) == 4
+    assert len(run.json("acls", "list", "--principal", who, "--operation", "write")) == 1
+    assert f"{who}  deny        two-phase-commit  transactional-id:x" in run("acls", "list", "--principal", who)
+
+    gone = ["--principal", who, "--resource", f"topic:{topic}"]
+    assert len(run.json("acls", "delete", *gone, "--dry-run")) == 2
+    assert len(run.json("acls", "list", "--principal", who)) == 4
+    assert len(run.json("acls", "delete", *gone, "--yes")) == 2
+    assert len(run.json("acls", "list", "--principal", who)) == 2
+    run("acls", "delete", *gone, "--yes", status=1)
+    assert "no such rule" in run.error
+    run("acls", "delete", "--yes", status=2)
+    for operation, resource in (("fly", "topic:x"), ("any", "topic:x"), ("read", "shelf:x"), ("read", "topic")):
+        run("acls", "add", who, "--operation", operation, "--resource", resource, status=2)
+
+
+def test_users(world: Secured, run: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    user, secret = world.name("u"), "pass=wörd"
+    (tmp_path / "secret").write_text(f"{secret}\n")
+    run("users", "set-password", user, "--password-file", str(tmp_path / "secret"), "--iterations", "5000")
+    monkeypatch.setattr("sys.stdin", io.StringIO("another\n"))
+    run("users", "set-password", user, "--mechanism", "SCRAM-SHA-256", "--password-file", "-")
+    both = [{"mechanism": "SCRAM-SHA-256", "iterations": 4096}, {"mechanism": "SCRAM-SHA-512", "iterations": 5000}]
+    assert [one for one in run.json("users", "list") if one["user"] == user] == [{"user": user, **one} for one in both]
+    login = fencepost.Admin(
+        world.bootstrap_servers,
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="SCRAM-SHA-512",
+        sasl_username=user,
+        sasl_password=secret,
+    )
+    with login as own:
+        assert own.list_topics() == []
+
+    run("users", "delete", user, "--yes")
+    with fencepost.Admin(world.open_address) as admin:
+        left = ScramCredential(user, ScramMechanism.SCRAM_SHA_256, 4096)
+        assert admin.describe_user_scram_credentials([user]) == [left]
+    run("users", "delete", user, "--yes", status=1)
+    assert "does not exist" in run.error
+    (tmp_path / "secret").write_text("\n")
+    run("users", "set-password", user, "--password-file", str(tmp_path / "secret"), status=1)
+    run("users", "set-password", user, "--password-file", str(tmp_path / "none"), status=1)
+    assert secret not in run.error
+
+
+def test_who_is_not_let_in_is_told_at_once(run: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FENCEPOST_SASL_PASSWORD", "a wrong one")
+    run("topics", "list", status=1)
+    assert "Authentication failed" in run.error
+    assert "a wrong one" not in run.error

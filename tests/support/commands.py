@@ -1,0 +1,32 @@
+"""`fencepost` commands about a cluster, run in this process."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from fencepost.cli.main import main
+
+
+class Commands:
+    """Runs commands against one cluster. `error` is what the last one wrote to standard error."""
+
+    def __init__(self, bootstrap_servers: str, capsys: pytest.CaptureFixture[str], *more: str) -> None:
+        """`more`: words that every command gets."""
+        self._always = ("-b", bootstrap_servers, *more)
+        self._capsys = capsys
+        self.error = ""
+
+    def __call__(self, *words: str, status: int = 0) -> str:
+        """What it prints. Fails unless it ends with `status`."""
+        with pytest.raises(SystemExit) as ended:
+            main([*words, *self._always])
+        printed, self.error = self._capsys.readouterr()
+        assert ended.value.code == status, f"{words}\n{printed}\n{self.error}"
+        return printed
+
+    def json(self, *words: str) -> Any:
+        """What it prints with --json."""
+        return json.loads(self(*words, "--json"))
