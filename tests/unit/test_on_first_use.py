@@ -18,7 +18,10 @@ def seen_by_the_type_checker(package: str) -> dict[str, str]:
     return {alias.name: str(one.module) for one in block.body if isinstance(one, ast.ImportFrom) for alias in one.names}
 
 
-@pytest.mark.parametrize("package", ["fencepost", "fencepost.client.admin", "fencepost.spark"])
+PACKAGES = "fencepost fencepost.client.admin fencepost.client.aio fencepost.client.blocking fencepost.spark"
+
+
+@pytest.mark.parametrize("package", PACKAGES.split())
 def test_names_are_found_where_the_type_checker_sees_them(package: str) -> None:
     made, seen = import_module(package), seen_by_the_type_checker(package)
     assert len(seen) > 3
@@ -29,17 +32,22 @@ def test_names_are_found_where_the_type_checker_sees_them(package: str) -> None:
         made.Brocker  # noqa: B018 - the access is what is tested
 
 
+def loaded_by(statement: str) -> set[str]:
+    """The modules that a fresh process has then."""
+    code = f"import sys; {statement}; print(*sys.modules)"
+    return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
+
+
 def test_a_process_of_spark_loads_no_calls_that_the_sink_does_not_make() -> None:
-    code = (
-        "import sys, fencepost.spark.sink.writer;"
-        "print(*(name for name in sys.modules if name.startswith('fencepost.client.admin.')), 'numba' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    *loaded, numba = done.stdout.split()
-    assert {name.removeprefix("fencepost.client.admin.") for name in loaded} == {
-        "base",
-        "configs",
-        "topics",
-        "transactions",
-    }
-    assert numba == "False"
+    loaded = loaded_by("import fencepost.spark.sink.writer")
+    calls = {name for name in loaded if name.startswith("fencepost.client.admin.")}
+    assert calls == {f"fencepost.client.admin.{name}" for name in ("base", "configs", "topics", "transactions")}
+    assert "numba" not in loaded
+
+
+@pytest.mark.parametrize(("client", "module"), [("Producer", "blocking"), ("AsyncProducer", "aio")])
+def test_who_only_produces_loads_no_consumer_and_no_admin(client: str, module: str) -> None:
+    loaded = loaded_by(f"from fencepost import {client}")
+    assert f"fencepost.client.{module}.producer" in loaded
+    assert not {f"fencepost.client.{module}.{other}" for other in ("consumer", "admin")} & loaded
+    assert not {"fencepost.client.consumer.core", "fencepost.client.admin.core"} & loaded

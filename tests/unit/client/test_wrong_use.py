@@ -107,7 +107,7 @@ TAKES: dict[str, str] = {
     "OnDelivery | None": "none, function",
     "OnCommit | None": "none, function",
     "RebalanceListener | None": "none",
-    "Consumer | None": "none",
+    "clients.Consumer | None": "none",
     "Broker": "",
     "pa.RecordBatch | pa.Table": "",
 }

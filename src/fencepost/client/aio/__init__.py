@@ -3,8 +3,26 @@
 Make them inside a running event loop, and use them there: another loop is refused.
 """
 
-from fencepost.client.aio.admin import AsyncAdmin as AsyncAdmin
-from fencepost.client.aio.consumer import AsyncConsumer as AsyncConsumer
-from fencepost.client.aio.producer import AsyncBulkDelivery as AsyncBulkDelivery
-from fencepost.client.aio.producer import AsyncDelivery as AsyncDelivery
-from fencepost.client.aio.producer import AsyncProducer as AsyncProducer
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fencepost.on_first_use import loaded_from
+
+if TYPE_CHECKING:
+    from fencepost.client.aio.admin import AsyncAdmin as AsyncAdmin
+    from fencepost.client.aio.consumer import AsyncConsumer as AsyncConsumer
+    from fencepost.client.aio.producer import AsyncBulkDelivery as AsyncBulkDelivery
+    from fencepost.client.aio.producer import AsyncDelivery as AsyncDelivery
+    from fencepost.client.aio.producer import AsyncProducer as AsyncProducer
+
+__getattr__, __dir__ = loaded_from(
+    globals(),
+    {
+        "AsyncAdmin": "fencepost.client.aio.admin",
+        "AsyncBulkDelivery": "fencepost.client.aio.producer",
+        "AsyncConsumer": "fencepost.client.aio.consumer",
+        "AsyncDelivery": "fencepost.client.aio.producer",
+        "AsyncProducer": "fencepost.client.aio.producer",
+    },
+)

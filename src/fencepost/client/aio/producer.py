@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator, Callable, Generator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+import fencepost.client.aio as clients  # loads the consumer when a call names it
 from fencepost.arguments import checked
 from fencepost.client.aio.base import AsyncClient, in_loop
-from fencepost.client.aio.consumer import AsyncConsumer
 from fencepost.client.configured import configured_by
 from fencepost.client.net.asyncio_runtime import runtime_for
 from fencepost.client.net.cluster import Cluster
@@ -146,7 +146,7 @@ class AsyncProducer(AsyncClient[ProducerCore]):
 
     @checked
     @contextlib.asynccontextmanager
-    async def transaction(self, consumer: AsyncConsumer | None = None) -> AsyncIterator[Self]:
+    async def transaction(self, consumer: clients.AsyncConsumer | None = None) -> AsyncIterator[Self]:
         """As Producer.transaction."""
         async with TransactionBlock(self._here(), None if consumer is None else consumer.core):
             yield self

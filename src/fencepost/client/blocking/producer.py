@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
+import fencepost.client.blocking as clients  # loads the consumer when a call names it
 from fencepost.arguments import NUMBER, checked
 from fencepost.client.blocking.base import BlockingClient, blocking
-from fencepost.client.blocking.consumer import Consumer
 from fencepost.client.configured import configured_by
 from fencepost.client.net.asyncio_runtime import runtime_for
 from fencepost.client.net.cluster import Cluster
@@ -192,7 +192,7 @@ class Producer(BlockingClient[ProducerCore]):
 
     @checked
     @contextlib.contextmanager
-    def transaction(self, consumer: Consumer | None = None) -> Iterator[Self]:
+    def transaction(self, consumer: clients.Consumer | None = None) -> Iterator[Self]:
         """Begin; commit at the end of the block, abort when it raises (the two-phase template of KIP-691).
 
         With a `consumer`, its positions are committed in the transaction. However the block fails, the consumer goes
