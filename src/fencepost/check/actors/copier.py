@@ -27,6 +27,13 @@ COPIES_OF: Final = " in "
 """A copy's value is its record's value, this, and its place in what one life copied: values are unique in a history."""
 
 
+EARLY_OFFSETS: Final = 0.2
+"""How often the positions are sent before the work, too, and pend while it goes on."""
+SLOW_ROUNDS: Final = 0.03
+SLOW_MS: Final = (500.0, 9_000.0)
+"""Long enough for the group to go on without this member, or for another to join."""
+
+
 class Copier(Actor):
     """The loop of `examples/consume_transform_produce.py`, with a producer and a transactional id for each life."""
 
@@ -41,7 +48,7 @@ class Copier(Actor):
             ProducerConfig(
                 bootstrap_servers=self.world.bootstrap_servers,
                 transactional_id=producer_name,
-                transaction_timeout_ms=self.chance.choice((2_000, 10_000)),
+                transaction_timeout_ms=self.chance.choice((2_000, 10_000, 60_000)),
                 max_block_ms=self.chance.choice((1_000, 60_000)),
             ),
         )
@@ -107,6 +114,10 @@ class Copier(Actor):
         self, process: Process, producer: ProducerCore, consumer: ConsumerCore, records: list[Record], copy: Transaction
     ) -> None:
         async with TransactionBlock(producer, consumer):
+            if self.chance.random() < EARLY_OFFSETS:
+                await producer.send_offsets_to_transaction(consumer.positions(), consumer.group_metadata())
+            if self.strikes(SLOW_ROUNDS):
+                await process.runtime.sleep_ms(self.chance.uniform(*SLOW_MS))
             for index, record in enumerate(records):
                 value = f"{(record.value or b'').decode()}{COPIES_OF}{copy.producer}-{copy.number}-{index}"
                 await self.work(process)

@@ -7,7 +7,7 @@ completes it: the producer, its successor, or a coordinator outside that knows o
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from fencepost.check.actors.actor import Actor, ApplicationBroke, producer_in
 from fencepost.check.history import Outcome, Transaction
@@ -21,6 +21,11 @@ from fencepost.errors import AbortableError, KafkaError, PreparedTransactionLost
 __all__ = ["Decider"]
 
 T = TypeVar("T")
+
+
+SLOW_ENDS: Final = 0.05
+SLOW_MS: Final = (1_000.0, 90_000.0)
+"""Nothing may happen to what is prepared until somebody says so."""
 
 
 class _Decision(NamedTuple):
@@ -101,6 +106,8 @@ class Decider(Actor):
             self._complete_outside(stored)
             await process.runtime.sleep_ms(self.chance.uniform(0, 50))
         await self.work(process)
+        if self.strikes(SLOW_ENDS):
+            await process.runtime.sleep_ms(self.chance.uniform(*SLOW_MS))
         if stored.commit:
             await self._commit_as_stored(process, producer, stored)
         else:
