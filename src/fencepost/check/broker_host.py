@@ -13,6 +13,7 @@ from fencepost.broker.effects import Close, Failed, Reply
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.broker.timing.clock import Clock, SystemTime
 from fencepost.check.disk import MemoryDisk, PowerCut
+from fencepost.check.machine import Machine
 from fencepost.check.net import Network, ServerConnection
 from fencepost.protocol.frame import FrameReader
 
@@ -25,8 +26,8 @@ class BrokerHost:
     """Connections in, frames to the core, effects out. A sync takes a random time, during which a crash may come.
 
     It does with what goes wrong what `fencepost.broker.server` does: a request that fails costs its connection; a sync
-    or timer that fails, the broker. `wall_ms` is the machine's clock, which may jump. `found` is told of every failure
-    that no disk is the reason of.
+    or timer that fails, the broker. The `machine` has the clock, which may jump, and says how long a sync takes. `found`
+    is told of every failure that no disk is the reason of.
     """
 
     def __init__(
@@ -36,7 +37,7 @@ class BrokerHost:
         config: BrokerConfig,
         random: Random,
         trace: Callable[[str], None],
-        wall_ms: Callable[[], int],
+        machine: Machine,
         found: Callable[[str], None],
     ) -> None:
         self._network = network
@@ -45,7 +46,7 @@ class BrokerHost:
         self._config = config
         self._random = random
         self._trace = trace
-        self._wall_ms = wall_ms
+        self._machine = machine
         self._found = found
         self._core: BrokerCore | None = None
         self._clock = self._new_clock()
@@ -115,7 +116,7 @@ class BrokerHost:
             self._core.disconnected(self._now_ms(self._core), connection.number)
 
     def _new_clock(self) -> Clock:
-        system = SystemTime(self._wall_ms, self._scheduler.now_ms)
+        system = SystemTime(self._machine.wall_ms, self._scheduler.now_ms)
         return Clock(system.now_ms, system)
 
     def _now_ms(self, core: BrokerCore) -> int:
@@ -148,7 +149,7 @@ class BrokerHost:
                     if connection is not None:
                         connection.reset()
                 case Sync():
-                    self._scheduler.call_later(self._random.uniform(0.1, 5.0), partial(self._synced, core, effect))
+                    self._scheduler.call_later(self._machine.sync_ms(), partial(self._synced, core, effect))
         self._set_timer(core)
 
     def _do(self, core: BrokerCore, action: Callable[[int], None]) -> None:

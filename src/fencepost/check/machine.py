@@ -20,12 +20,14 @@ STATE_MS: Final = (5.0, 1_500.0)
 JUMPS_MS: Final = (1, 500, 5_000, 3_600_000)
 BEHIND_MS_AT_MOST: Final = 1_800_000
 """Records from clients an hour ahead are refused, which is right and would only end the run's work."""
+SYNC_MS: Final = (0.1, 5.0)
+SLOW_SYNC_MS: Final = (5.0, 500.0)
 WITHIN: Final = ("", ".log", "__transaction_state", "__consumer_offsets", ".snapshot")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineFaults:
-    """The chance of each, about four times a second."""
+    """The chance of each, about four times a second; of `slow_sync`, for every sync."""
 
     full: float = 0.0
     read_only: float = 0.0
@@ -34,6 +36,7 @@ class MachineFaults:
     read_error: float = 0.0
     sync_error: float = 0.0
     clock_jump: float = 0.0
+    slow_sync: float = 0.0
 
     @property
     def any(self) -> bool:
@@ -50,15 +53,22 @@ class Machine:
         self._chance = chance
         self._trace = trace
         self._set_by_ms = 0
+        self._slow_sync = 0.0
         self._healed = False
 
     def wall_ms(self) -> int:
         """Milliseconds since the epoch, as far as anybody knows."""
         return self._scheduler.now_ms() + self._set_by_ms
 
+    def sync_ms(self) -> float:
+        """How long the next sync takes."""
+        is_slow = self._slow_sync > 0 and self._chance.random() < self._slow_sync
+        return self._chance.uniform(*(SLOW_SYNC_MS if is_slow else SYNC_MS))
+
     async def strike_again_and_again(self, faults: MachineFaults) -> None:
         """Until `heal`."""
         chance = self._chance
+        self._slow_sync = faults.slow_sync
         while True:
             await self._scheduler.sleep_ms(chance.uniform(*LOOK_MS))
             if self._healed:
@@ -78,6 +88,7 @@ class Machine:
     def heal(self) -> None:
         """Nothing fails any more. The clock stays as it is."""
         self._healed = True
+        self._slow_sync = 0.0
         self._disk.heal()
 
     def _for_a_while(self, state: str) -> str:

@@ -43,6 +43,7 @@ FAULTS: Final[Mapping[str, tuple[float, ...]]] = {
     "read_error_chance": (0.05, 0.2),
     "sync_error_chance": (0.05,),
     "clock_jump_chance": (0.1,),
+    "slow_sync_chance": (0.3,),
 }
 """Name to the values to choose from when the fault is on; off is 0."""
 CRASHES: Final = frozenset({"crash_interval_ms", "power_cut_chance", "kill_chance"})
@@ -52,6 +53,7 @@ SHORT: Final[Mapping[str, tuple[float, ...]]] = {
     "producers": (1, 2),
     "copiers": (0, 0, 0, 1),
     "deciders": (0, 0, 1),
+    "feeders": (0, 0, 1),
     "crash_interval_ms": (20.0, 60.0),
 }
 """What a run of the profile `lite` has instead: so little that one costs some 30 ms."""
@@ -59,8 +61,8 @@ SHORT: Final[Mapping[str, tuple[float, ...]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """One run's. Chances are per message, per second of a process's life (kill, pause), per call (cancel, raise), and
-    for what happens to the broker's machine (full to clock_jump) about four times a second.
+    """One run's. Chances are per message, per second of a process's life (kill, pause), per call (cancel, raise), per
+    sync (slow_sync), and for what else happens to the broker's machine (full to clock_jump) about four times a second.
 
     `storm_ms`: how long faults strike, in simulated time. Then everything has to come to its end. `group_protocol`:
     classic, consumer, or mixed: each life of a copier has another; `transaction_version`: the broker's, 0 to 2.
@@ -72,6 +74,7 @@ class Options:
     deciders: int = 0
     operators: int = 0
     watchers: int = 0
+    feeders: int = 0
     group_protocol: str = "classic"
     transaction_version: int = 2
     compacted: bool = False
@@ -92,6 +95,7 @@ class Options:
     read_error_chance: float = 0.0
     sync_error_chance: float = 0.0
     clock_jump_chance: float = 0.0
+    slow_sync_chance: float = 0.0
 
     @classmethod
     def draw(cls, seed: int, profile: Profile = Profile.SWARM) -> Options:
@@ -107,6 +111,7 @@ class Options:
             "watchers": pick((0, 0, 1)),
             "group_protocol": pick(("classic", "consumer")),
             "compacted": random.random() < 0.15,
+            "feeders": pick((0, 0, 1, 2)),
         }
         for name, values in FAULTS.items():
             value, on = pick(values), random.random() < WHILE_IN_SWARM
@@ -147,7 +152,7 @@ class Options:
                 yield self._with(name, 0.0)
         if self.compacted:
             yield replace(self, compacted=False)
-        for name in ("operators", "watchers", "deciders", "copiers", "producers"):
+        for name in ("operators", "watchers", "feeders", "deciders", "copiers", "producers"):
             least = 1 if name == "producers" else 0
             if getattr(self, name) > least:
                 yield self._with(name, least)
@@ -169,6 +174,7 @@ class Options:
             read_error=self.read_error_chance,
             sync_error=self.sync_error_chance,
             clock_jump=self.clock_jump_chance,
+            slow_sync=self.slow_sync_chance,
         )
 
     def network(self) -> NetworkFaults:

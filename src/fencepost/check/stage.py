@@ -43,7 +43,7 @@ class Stage:
         self.disk = MemoryDisk()
         config = BrokerConfig({"fsync": "commit", "log.segment.bytes": 20_000, **settings})
         self.machine = Machine(self.scheduler, self.disk, self.fork(), self.trace)
-        self.host = BrokerHost(self.network, self.disk, config, self.fork(), self.trace, self.machine.wall_ms, found)
+        self.host = BrokerHost(self.network, self.disk, config, self.fork(), self.trace, self.machine, found)
 
     def fork(self) -> Random:
         """A stream of chance of its own, so that one part's draws do not shift another's."""

@@ -17,6 +17,7 @@ from typing import Final
 from fencepost.check.actors.actor import FLEETING, Actor, ApplicationBroke
 from fencepost.check.actors.copier import COPIES_OF, GROUP, INPUT, OUTPUT, OUTPUT_PARTITIONS, Copier
 from fencepost.check.actors.decider import Decider
+from fencepost.check.actors.feeder import Feeder
 from fencepost.check.actors.operator import Operator
 from fencepost.check.actors.watcher import Watcher
 from fencepost.check.actors.writer import POSITIONS_OF, Writer
@@ -114,6 +115,7 @@ class World:
         self.deciders = [Decider(self, f"d{number}", self.stage.fork()) for number in range(options.deciders)]
         self.operators = [Operator(self, f"o{number}", self.stage.fork()) for number in range(options.operators)]
         self.watchers = [Watcher(self, f"w{number}", self.stage.fork()) for number in range(options.watchers)]
+        self.feeders = [Feeder(self, f"f{number}", self.stage.fork()) for number in range(options.feeders)]
 
     # --- what actors need ---
 
@@ -199,7 +201,9 @@ class World:
 
     @property
     def replaceable(self) -> list[str]:
-        return [writer.name for writer in self.writers]
+        return [writer.name for writer in self.writers] + [
+            one.producer_name for one in self.copiers if one.producer_name
+        ]
 
     async def add_partition(self, admin: AdminCore) -> None:
         topic = INPUT if self.copiers else "red"
@@ -237,7 +241,7 @@ class World:
         stage.strike(options.machine())
         if options.crash_interval_ms:
             stage.scheduler.spawn(stage.crash_again_and_again(options.crash_interval_ms, options.power_cut_chance))
-        workers: list[Actor] = [*self.writers, *self.deciders, *self.operators]
+        workers: list[Actor] = [*self.writers, *self.deciders, *self.operators, *self.feeders]
         actors: list[Actor] = [*workers, *self.copiers, *self.watchers]
         self._unfinished = {actor: stage.scheduler.spawn(actor.supervise()) for actor in actors}
         over_ms = self._began_ms + options.storm_ms
@@ -328,7 +332,8 @@ class World:
         history = self.history
         history.reads += [read for read in self._partial if read.reader in complete]
         found = check_all(history) if history.reads else []
-        partial = History(history.transactions, [read for read in self._partial if read.reader not in complete])
+        incomplete = [read for read in self._partial if read.reader not in complete]
+        partial = History(history.transactions, history.sent, incomplete)
         found += [anomaly for check in WHILE_READING for anomaly in check(Operations(partial.operations()))]
         if self.copiers:
             source = [read.value for read in history.reads if read.topic == INPUT]

@@ -8,18 +8,18 @@ from contextlib import nullcontext
 from random import Random
 from typing import Any, Final, Protocol, TypeVar
 
-from fencepost.check.history import History, Read, Transaction, Write
+from fencepost.check.history import History, Outcome, Read, Transaction, Write
 from fencepost.check.options import Options
 from fencepost.check.process import Process, ProcessLost
-from fencepost.check.scheduler import SimFuture, SimTask
+from fencepost.check.scheduler import SimFuture, SimTask, TaskCancelled
 from fencepost.client.admin.core import AdminCore
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.producer.core import ProducerCore
 from fencepost.client.types import TopicPartition
 from fencepost.config import ProducerConfig
-from fencepost.errors import KafkaError
+from fencepost.errors import DataLossError, KafkaError, RetriableError, TransactionCommittedError
 
-__all__ = ["Actor", "ApplicationBroke", "Surroundings", "cut_short", "producer_in"]
+__all__ = ["FLEETING", "Actor", "ApplicationBroke", "Surroundings", "cut_short", "producer_in"]
 
 T = TypeVar("T")
 
@@ -147,6 +147,21 @@ class Actor:
     async def call(self, process: Process, what: str, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Make a call of a client, cancelled now and then: raises TaskCancelled then, and whatever the call does."""
         self.doing = f"{what} since {self.world.now_ms()}"
+        try:
+            return await self._cut_short_perhaps(process, what, work)
+        except KafkaError as error:
+            self._check_reason(error)
+            raise
+
+    def _check_reason(self, error: BaseException) -> None:
+        """No broker here loses what it has acknowledged: a client that says so is wrong."""
+        cause: BaseException | None = error
+        while cause is not None:
+            if isinstance(cause, DataLossError):
+                self.world.found("false_loss", f"{self.name} was told: {cause}")
+            cause = cause.__cause__
+
+    async def _cut_short_perhaps(self, process: Process, what: str, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         if not self.strikes(self.world.options.cancel_chance):
             return await work()
         if self.chance.random() < 0.5:
@@ -176,6 +191,20 @@ class Actor:
         if self.chance.random() < 0.3 or not process.busy or process.clock.frozen:
             await sleep_ms(self.chance.uniform(0, 30))
         self.perhaps_break()
+
+    async def abort(self, process: Process, producer: ProducerCore, record: Transaction) -> None:
+        """Until it is answered, which tells what became of the transaction."""
+        while True:
+            try:
+                await self.call(process, "abort_transaction", producer.abort_transaction)
+            except TransactionCommittedError:
+                record.outcome = Outcome.COMMITTED
+                return
+            except (RetriableError, TaskCancelled) as error:
+                self.world.trace(f"{self.name} {record.number} abort: {type(error).__name__}: {error}")
+            else:
+                record.outcome = Outcome.ABORTED
+                return
 
     def write(self, producer: ProducerCore, record: Transaction, place: TopicPartition, value: str) -> None:
         """Send a record of a transaction, and write it down first."""

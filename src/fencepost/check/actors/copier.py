@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
 
 from fencepost.check.actors.actor import Actor, ApplicationBroke, producer_in
 from fencepost.check.history import Outcome, Transaction
@@ -13,9 +14,9 @@ from fencepost.client.net.cluster import Cluster
 from fencepost.client.producer.core import ProducerCore
 from fencepost.client.producer.transaction_block import TransactionBlock
 from fencepost.client.records import Record
-from fencepost.client.types import TopicPartition
+from fencepost.client.types import GroupMetadata, TopicPartition
 from fencepost.config import ConsumerConfig, ProducerConfig
-from fencepost.errors import AbortableError, RetriableError, TransactionCommittedError
+from fencepost.errors import AbortableError, FatalError, RetriableError, TransactionCommittedError
 
 __all__ = ["COPIES_OF", "GROUP", "INPUT", "OUTPUT", "OUTPUT_PARTITIONS", "Copier"]
 
@@ -27,6 +28,8 @@ COPIES_OF: Final = " in "
 """A copy's value is its record's value, this, and its place in what one life copied: values are unique in a history."""
 
 
+Work = Callable[[Process, ProducerCore, ConsumerCore, list[Record], Transaction], Coroutine[Any, Any, None]]
+
 EARLY_OFFSETS: Final = 0.2
 """How often the positions are sent before the work, too, and pend while it goes on."""
 SLOW_ROUNDS: Final = 0.03
@@ -37,32 +40,47 @@ SLOW_MS: Final = (500.0, 9_000.0)
 class Copier(Actor):
     """The loop of `examples/consume_transform_produce.py`, with a producer and a transactional id for each life."""
 
+    producer_name = ""
+    """The present transactional id."""
+    _producers = 0
     _transactions = 0
+    _at_first: GroupMetadata | None = None
 
     async def live(self, process: Process) -> None:
         """Copy until nothing is left to copy."""
-        producer_name = f"{self.name}#{self.lives}"  # a life before may go on beside this one
         consumer = self._consumer(process)
-        producer = producer_in(
-            process,
-            ProducerConfig(
-                bootstrap_servers=self.world.bootstrap_servers,
-                transactional_id=producer_name,
-                transaction_timeout_ms=self.chance.choice((2_000, 10_000, 60_000)),
-                max_block_ms=self.chance.choice((1_000, 60_000)),
-            ),
-        )
+        producer = await self._producer(process)
+        copy = self._copy if self.chance.random() < 0.7 else self._copy_by_calls
         await consumer.subscribe([INPUT])
+        while not self.world.drained:
+            try:
+                await self._round(process, consumer, producer, copy)
+            except FatalError as error:
+                if self.chance.random() < 0.5:
+                    raise
+                self.world.trace(f"{self.name} takes another producer: {type(error).__name__}: {error}")
+                producer = await self._producer(process)
+        await self.call(process, "close of the producer", producer.close)
+        await self.call(process, "close of the consumer", consumer.close)
+
+    async def _producer(self, process: Process) -> ProducerCore:
+        """With a transactional id of its own: a life before may go on beside this one."""
+        self._producers += 1
+        self.producer_name = f"{self.name}#{self._producers}"
+        config = ProducerConfig(
+            bootstrap_servers=self.world.bootstrap_servers,
+            transactional_id=self.producer_name,
+            transaction_timeout_ms=self.chance.choice((2_000, 10_000, 60_000)),
+            max_block_ms=self.chance.choice((1_000, 60_000)),
+        )
+        producer = producer_in(process, config)
         while True:
             try:
                 await self.call(process, "init_transactions", producer.init_transactions)
-                break
             except (RetriableError, TaskCancelled) as error:
                 self.world.trace(f"{self.name} init_transactions: {type(error).__name__}")
-        while not self.world.drained:
-            await self._round(process, consumer, producer, producer_name)
-        await self.call(process, "close of the producer", producer.close)
-        await self.call(process, "close of the consumer", consumer.close)
+            else:
+                return producer
 
     def _consumer(self, process: Process) -> ConsumerCore:
         protocol = self.world.options.group_protocol
@@ -82,9 +100,7 @@ class Copier(Actor):
         )
         return ConsumerCore(Cluster(process.runtime, config), config)
 
-    async def _round(
-        self, process: Process, consumer: ConsumerCore, producer: ProducerCore, producer_name: str
-    ) -> None:
+    async def _round(self, process: Process, consumer: ConsumerCore, producer: ProducerCore, work: Work) -> None:
         try:
             records = await self.call(process, f"poll ({consumer.state()})", lambda: consumer.poll(500))
         except (RetriableError, AbortableError, TaskCancelled) as error:
@@ -93,12 +109,10 @@ class Copier(Actor):
         if not records:
             return
         self._transactions += 1
-        copy = Transaction(producer_name, self._transactions, outcome=Outcome.ABORTED)
+        copy = Transaction(producer.config.transactional_id or "", self._transactions, outcome=Outcome.ABORTED)
         self.world.history.transactions.append(copy)
         try:
-            await self.call(
-                process, "transaction(consumer)", lambda: self._copy(process, producer, consumer, records, copy)
-            )
+            await self.call(process, "transaction(consumer)", lambda: work(process, producer, consumer, records, copy))
             copy.outcome = Outcome.COMMITTED
         except TransactionCommittedError as error:
             self.world.trace(f"{self.name} {copy.number} after all: {error}")
@@ -106,6 +120,8 @@ class Copier(Actor):
             self.world.trace(f"{self.name} {copy.number} failed: {type(error).__name__}: {error}")
             if getattr(error, "outcome_unknown", None) is False and not producer.abort_is_owed:
                 copy.outcome = Outcome.ABORTED
+            if work == self._copy_by_calls:
+                await self.abort(process, producer, copy)
         first, last = records[0], records[-1]
         what = f"{len(records)} from {first.partition}@{first.offset} to {last.partition}@{last.offset}"
         self.world.trace(f"{self.name} {copy.number} {copy.outcome.value}: {what}")
@@ -114,12 +130,44 @@ class Copier(Actor):
         self, process: Process, producer: ProducerCore, consumer: ConsumerCore, records: list[Record], copy: Transaction
     ) -> None:
         async with TransactionBlock(producer, consumer):
-            if self.chance.random() < EARLY_OFFSETS:
-                await producer.send_offsets_to_transaction(consumer.positions(), consumer.group_metadata())
-            if self.strikes(SLOW_ROUNDS):
-                await process.runtime.sleep_ms(self.chance.uniform(*SLOW_MS))
-            for index, record in enumerate(records):
-                value = f"{(record.value or b'').decode()}{COPIES_OF}{copy.producer}-{copy.number}-{index}"
-                await self.work(process)
-                self.write(producer, copy, TopicPartition(OUTPUT, record.offset % OUTPUT_PARTITIONS), value)
+            if self.strikes(EARLY_OFFSETS):
+                await self._send_early(producer, consumer)
+            await self._write_copies(process, producer, records, copy)
             copy.outcome = Outcome.UNKNOWN
+
+    async def _copy_by_calls(
+        self, process: Process, producer: ProducerCore, consumer: ConsumerCore, records: list[Record], copy: Transaction
+    ) -> None:
+        """The positions first: they pend while the work goes on, and nobody asks again who the member is."""
+        producer.begin_transaction()
+        try:
+            positions = consumer.take_positions()
+            await producer.send_offsets_to_transaction(positions, consumer.group_metadata())
+            await self._write_copies(process, producer, records, copy)
+            copy.outcome = Outcome.UNKNOWN
+            await producer.commit_transaction()
+        except BaseException:
+            consumer.forget_positions()
+            raise
+        consumer.transaction_ended(positions)
+
+    async def _write_copies(
+        self, process: Process, producer: ProducerCore, records: list[Record], copy: Transaction
+    ) -> None:
+        if self.strikes(SLOW_ROUNDS):
+            await process.runtime.sleep_ms(self.chance.uniform(*SLOW_MS))
+        for index, record in enumerate(records):
+            value = f"{(record.value or b'').decode()}{COPIES_OF}{copy.producer}-{copy.number}-{index}"
+            await self.work(process)
+            self.write(producer, copy, TopicPartition(OUTPUT, record.offset % OUTPUT_PARTITIONS), value)
+
+    async def _send_early(self, producer: ProducerCore, consumer: ConsumerCore) -> None:
+        """Now and then as the member that the application was at first, which is refused in a newer generation."""
+        now = consumer.group_metadata()
+        if self._at_first is None or self._at_first.member_id != now.member_id:
+            self._at_first = now
+        member = self._at_first if self.chance.random() < 0.5 else now
+        await producer.send_offsets_to_transaction(consumer.positions(), member)
+        if member.generation_id < now.generation_id and self.world.options.group_protocol == "classic":
+            told = f"{self.name} committed positions in generation {member.generation_id}; it was {now.generation_id}"
+            self.world.found("fenced_commit", told)

@@ -12,7 +12,7 @@ from fencepost.client.producer.core import ProducerCore
 from fencepost.client.producer.transaction_block import TransactionBlock
 from fencepost.client.types import TopicPartition
 from fencepost.config import ProducerConfig
-from fencepost.errors import AbortableError, RetriableError, TransactionCommittedError
+from fencepost.errors import AbortableError, CommitFailedError, RetriableError, TransactionCommittedError
 
 __all__ = ["POSITIONS_OF", "Writer"]
 
@@ -71,25 +71,22 @@ class Writer(Actor):
             await self._fill(process, producer, record)
             if self.chance.random() < 0.75:
                 record.outcome = Outcome.UNKNOWN
-                await self.call(process, "commit_transaction", producer.commit_transaction)
+                await self._commit(process, producer)
                 record.outcome = Outcome.COMMITTED
                 return
         except (AbortableError, RetriableError, ApplicationBroke, TaskCancelled) as error:
             self.world.trace(f"{self.name} {record.number} failed: {type(error).__name__}: {error}")
-        await self._abort(process, producer, record)
+        await self.abort(process, producer, record)
 
-    async def _abort(self, process: Process, producer: ProducerCore, record: Transaction) -> None:
-        while True:
-            try:
-                await self.call(process, "abort_transaction", producer.abort_transaction)
-            except TransactionCommittedError:
-                record.outcome = Outcome.COMMITTED
-                return
-            except (RetriableError, TaskCancelled) as error:
-                self.world.trace(f"{self.name} {record.number} abort: {type(error).__name__}: {error}")
-            else:
-                record.outcome = Outcome.ABORTED
-                return
+    async def _commit(self, process: Process, producer: ProducerCore) -> None:
+        """Its failures are CommitFailedError or fatal; nothing else says whether it may be committed after all."""
+        try:
+            await self.call(process, "commit_transaction", producer.commit_transaction)
+        except (AbortableError, RetriableError) as error:
+            if not isinstance(error, CommitFailedError):
+                told = f"{self.name} was told by commit_transaction: {type(error).__name__}: {error}"
+                self.world.found("undocumented_error", told)
+            raise
 
     async def _block(self, process: Process, producer: ProducerCore, record: Transaction) -> None:
         async def work() -> None:

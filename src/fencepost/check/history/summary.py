@@ -19,7 +19,7 @@ from fencepost.check.history.operations import (
 from fencepost.check.history.operations import Read as ReadToEnd
 from fencepost.check.history.recorder import Recorder
 
-__all__ = ["Read", "Summary", "Transaction", "Write"]
+__all__ = ["Read", "Sent", "Summary", "Transaction", "Write"]
 
 GROUP_INPUT = "input"
 
@@ -32,6 +32,18 @@ class Write:
     partition: int
     value: str
     acknowledged: bool = True
+
+
+@dataclass(slots=True)
+class Sent:
+    """A record that was sent by itself; unless it was `acknowledged` it may be there or not."""
+
+    producer: str
+    topic: str
+    partition: int
+    value: str
+    acknowledged: bool = False
+    offset: int = -1
 
 
 @dataclass(slots=True)
@@ -66,6 +78,7 @@ class Summary:
     """
 
     transactions: list[Transaction] = field(default_factory=list)
+    sent: list[Sent] = field(default_factory=list)
     reads: list[Read] = field(default_factory=list)
     committed_offsets: dict[str, int] = field(default_factory=dict)
 
@@ -74,7 +87,10 @@ class Summary:
         recorder = Recorder(lambda: 0.0)
         for transaction in self.transactions:
             _play(transaction, recorder)
+        for sent in self.sent:
+            _send(sent, recorder)
         places = {(write.topic, write.partition) for transaction in self.transactions for write in transaction.writes}
+        places |= {(sent.topic, sent.partition) for sent in self.sent}
         for reader in sorted({read.reader for read in self.reads}):
             mine = [read for read in self.reads if read.reader == reader]
             for topic, partition in sorted(places | {(read.topic, read.partition) for read in mine}):
@@ -90,6 +106,14 @@ class Summary:
             found = [] if offset is None else [Position(GROUP_INPUT, 0, offset)]
             recorder.at_once(FetchOffsets(process="reader", group=group, offsets=found))
         return recorder.operations
+
+
+def _send(sent: Sent, recorder: Recorder) -> None:
+    send = Send(process=sent.producer, topic=sent.topic, partition=sent.partition, value=sent.value, offset=sent.offset)
+    if sent.acknowledged:
+        recorder.at_once(send)
+    else:
+        recorder.invoke(send)
 
 
 def _play(transaction: Transaction, recorder: Recorder) -> None:

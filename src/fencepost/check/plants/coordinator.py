@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from fencepost.broker.api.transactions import k24_add_partitions_to_txn
 from fencepost.broker.coordinator import transactions as shell
 from fencepost.broker.coordinator.txn import decide_end, decide_enlist, decide_init, ending, markers
 from fencepost.broker.coordinator.txn.model import BumpCause, Result, Transaction, TransactionRecord
@@ -188,3 +189,9 @@ def enlisting_is_forgotten(patches: Patches) -> None:
         return tuple(found)
 
     patches.setattr(decide_enlist, "_enlisted", some)
+
+
+@plant("clients")
+def internal_topics_can_be_enlisted(patches: Patches) -> None:
+    """A client may have a marker written among the coordinators' own records."""
+    patches.setattr(k24_add_partitions_to_txn, "_refusal", lambda core, partition: ErrorCode.NONE)

@@ -8,7 +8,7 @@ from fencepost.broker.log import recovery, segment
 from fencepost.broker.log.cleaning.compaction import Compaction
 from fencepost.broker.log.partition import PartitionLog
 from fencepost.broker.log.producers import table
-from fencepost.broker.log.producers.idempotence import Refusal, check_batch
+from fencepost.broker.log.producers.idempotence import Refusal, Repeat, check_batch
 from fencepost.broker.topics.durability import Durability
 from fencepost.check.disk import MemoryDisk
 from fencepost.check.plants.plant import Patches, plant
@@ -170,3 +170,34 @@ def compaction_drops_the_newest(patches: Patches) -> None:
         return original(self, header, record) and record.offset % 5 != 3
 
     patches.setattr(Compaction, "_stays", stays)
+
+
+@plant("clients")
+def crc_not_checked(patches: Patches) -> None:
+    """Recovery takes a torn batch for a whole one."""
+    patches.setattr(segment, "verify_crc", lambda batch: True)
+
+
+@plant("clients")
+def sequence_window_of_four(patches: Patches) -> None:
+    """A client may have five batches on their way; the broker knows the last four again."""
+    check = check_batch
+
+    def forgetful(state: Any, batch: Any, **kwargs: Any) -> Any:
+        if state is None or not state.batches:
+            return check(state, batch, **kwargs)
+        all_batches = state.batches
+        state.batches = all_batches[-4:]
+        verdict = check(state, batch, **kwargs)
+        state.batches = all_batches
+        is_fifth = len(all_batches) > 4 and batch.last_sequence == all_batches[0].last_sequence
+        is_old = is_fifth and batch.epoch == state.epoch
+        return None if is_old and not isinstance(verdict, Repeat) else verdict
+
+    patches.setattr(table, "check_batch", forgetful)
+
+
+@plant("clients")
+def late_batch_joins_a_finished_transaction(patches: Patches) -> None:
+    """Until the marker is there, a partition takes batches of the epoch whose EndTxn was answered."""
+    patches.setattr(PartitionLog, "fence", lambda self, producer_id, epoch: None)

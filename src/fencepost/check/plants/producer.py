@@ -13,13 +13,72 @@ from fencepost.client.producer.sender import Sender
 from fencepost.client.producer.transaction_block import TransactionBlock
 from fencepost.client.producer.transaction_states import TxnEvent
 from fencepost.client.producer.transactions import Transactions
-from fencepost.errors import KafkaTimeoutError
+from fencepost.errors import CommitFailedError, FatalError, KafkaTimeoutError
 
 
 @plant("clients")
 def positions_moved_before_the_commit(patches: Patches) -> None:
     """A transaction that fails leaves its consumer behind the records that were not copied."""
     patches.setattr(TransactionBlock, "_forget", lambda self: None)
+
+
+@plant("clients")
+def positions_kept_after_a_cancellation(patches: Patches) -> None:
+    """A transaction that is cancelled leaves its consumer behind the records that were not copied."""
+
+    async def fail(self: TransactionBlock, error: BaseException) -> bool:
+        if isinstance(error, Exception):
+            self._forget()
+        return await self._abort(error)
+
+    patches.setattr(TransactionBlock, "_fail", fail)
+
+
+@plant("clients")
+def positions_kept_when_the_abort_fails(patches: Patches) -> None:
+    """The consumer is put back only after an abort that was answered."""
+
+    async def fail(self: TransactionBlock, error: BaseException) -> bool:
+        is_committed = await self._abort(error)
+        if not self._producer.abort_is_owed:
+            self._forget()
+        return is_committed
+
+    patches.setattr(TransactionBlock, "_fail", fail)
+
+
+@plant("clients")
+def positions_kept_when_fenced(patches: Patches) -> None:
+    """The consumer is not put back when its producer has to be replaced."""
+
+    async def fail(self: TransactionBlock, error: BaseException) -> bool:
+        if not isinstance(error, FatalError):
+            self._forget()
+        return await self._abort(error)
+
+    patches.setattr(TransactionBlock, "_fail", fail)
+
+
+@plant("clients")
+def commit_raises_a_bare_timeout(patches: Patches) -> None:
+    """A commit without an answer is told as any call that timed out, not as a commit that may have taken effect."""
+    original = Transactions.commit
+
+    async def bare(self: Transactions) -> None:
+        try:
+            await original(self)
+        except CommitFailedError as error:
+            if isinstance(error.__cause__, KafkaTimeoutError):
+                raise error.__cause__ from None
+            raise
+
+    patches.setattr(Transactions, "commit", bare)
+
+
+@plant("clients")
+def refused_batch_leaves_a_gap(patches: Patches) -> None:
+    """What follows a batch that was given up keeps its numbers, and is refused as if something were lost."""
+    patches.setattr(PartitionQueue, "_close_gap", lambda self: setattr(self, "gap", False))
 
 
 @plant("clients")

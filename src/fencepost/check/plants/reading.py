@@ -7,7 +7,9 @@ from typing import Any
 from fencepost.check.plants.plant import Patches, plant
 from fencepost.client.consumer.core import ConsumerCore
 from fencepost.client.consumer.subscription import Reading
+from fencepost.client.net.cluster import Cluster
 from fencepost.client.types import GroupMetadata
+from fencepost.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from fencepost.protocol.records.aborted import AbortedFilter
 
 
@@ -58,3 +60,17 @@ def consumer_goes_on_a_record_further(patches: Patches) -> None:
         return None if self.places else original(self)
 
     patches.setattr(Reading, "forget", further)
+
+
+@plant("clients")
+def heartbeat_repeated_as_it_was(patches: Patches) -> None:
+    """A heartbeat of KIP-848 without an answer is sent again as it was: an assignment that was lost with the answer
+    never comes again."""
+    original = Cluster.call
+
+    async def call(self: Cluster, target: Any, message: Any, versions: Any, **how: Any) -> Any:
+        if isinstance(message, ConsumerGroupHeartbeatRequest):
+            how["again"] = None
+        return await original(self, target, message, versions, **how)
+
+    patches.setattr(Cluster, "call", call)

@@ -10,7 +10,7 @@ from fencepost.check import spark_tasks
 from fencepost.check.plants.plant import Patches, plant
 from fencepost.errors import KafkaTimeoutError
 from fencepost.spark.errors import SupersededError
-from fencepost.spark.sink import plan, plan_steps
+from fencepost.spark.sink import plan, plan_steps, task_ids
 from fencepost.spark.sink.decision import Decision, Winner
 from fencepost.spark.sink.steps import StepRunner
 from fencepost.spark.sink.task_ids import OwnPool
@@ -101,6 +101,58 @@ def ends_not_waited_for(patches: Patches) -> None:
         return (0,) * len(ends)
 
     patches.setattr(StepRunner, "_end_all", end_all)
+
+
+@plant("spark")
+def decision_without_fencing(patches: Patches) -> None:
+    """Whoever decides claims the sink for it, though a newer run may have taken it over."""
+    original = StepRunner.perform
+
+    async def perform(self: StepRunner, step: plan_steps.Step) -> Any:
+        if isinstance(step, plan_steps.WriteDecision):
+            step = replace(step, claim=await self._claim(step.decision.sink))
+        return await original(self, step)
+
+    patches.setattr(StepRunner, "perform", perform)
+
+
+@plant("spark")
+def unanswered_decision_taken_for_made(patches: Patches) -> None:
+    """A batch counts as decided although nobody knows whether its decision was written."""
+    original = StepRunner._decide
+
+    async def decide(self: StepRunner, sink: str, claim: Any, writing: Any) -> int | None:
+        return await original(self, sink, claim, writing) or 0
+
+    patches.setattr(StepRunner, "_decide", decide)
+
+
+@plant("spark")
+def task_ids_free_at_once(patches: Patches) -> None:
+    """A process takes an id again while an earlier use of it may still be completed or aborted."""
+    patches.setattr(task_ids, "is_free", lambda last, opened: True)
+
+
+@plant("spark")
+def listed_after_the_claim(patches: Patches) -> None:
+    """Open claims the sink first: what it then lists, and aborts, may be a newer run's."""
+    honest = plan.open_sink
+
+    def open_sink(sink: str, level: plan_steps.Level) -> plan.Plan[plan_steps.Opened]:
+        steps = honest(sink, level)
+        next(steps)
+        claim = yield plan_steps.Claim(sink)
+        step = steps.send((yield plan_steps.ListTransactions(sink)))
+        observation: Any = claim
+        while True:
+            try:
+                step = steps.send(observation)
+            except StopIteration as stop:
+                opened: plan_steps.Opened = stop.value
+                return opened
+            observation = yield step
+
+    patches.setattr(plan, "open_sink", open_sink)
 
 
 @plant("spark")

@@ -1,0 +1,60 @@
+"""An idempotent producer without transactions: what it is told to be delivered is there, once, and all in its order."""
+
+from __future__ import annotations
+
+from fencepost.check.actors.actor import FLEETING, Actor, producer_in
+from fencepost.check.history import Sent
+from fencepost.check.process import Process
+from fencepost.check.scheduler import TaskCancelled
+from fencepost.client.producer.core import ProducerCore
+from fencepost.client.types import RecordMetadata
+from fencepost.config import ProducerConfig
+from fencepost.errors import KafkaError, KafkaTimeoutError, ProduceFailedError
+
+__all__ = ["Feeder"]
+
+
+class Feeder(Actor):
+    """Sends records by themselves, many at a time; each life is another producer."""
+
+    _records = 0
+
+    async def live(self, process: Process) -> None:
+        """Send until the storm is over."""
+        config = ProducerConfig(
+            bootstrap_servers=self.world.bootstrap_servers,
+            metadata_max_age_ms=5_000,
+            linger_ms=self.chance.choice((0, 5)),
+            batch_size=self.chance.choice((1, 262_144)),
+            request_timeout_ms=1_000,
+            delivery_timeout_ms=self.chance.choice((2_000, 120_000)),
+        )
+        producer = producer_in(process, config)
+        name = f"{self.name}#{self.lives}"
+        while self.world.storming:
+            self._send(producer, name)
+            await self.work(process)
+            if self.chance.random() < 0.1:
+                await self._flush(process, producer)
+        await self._flush(process, producer)
+        await self.call(process, "close", lambda: producer.close(10_000))
+
+    def _send(self, producer: ProducerCore, name: str) -> None:
+        self._records += 1
+        place = self.world.place_for(self.chance)
+        sent = Sent(name, place.topic, place.partition, f"{self.name}-{self._records}")
+        if place != FLEETING:
+            self.world.history.sent.append(sent)
+
+        def told(error: KafkaError | None, at: RecordMetadata | None) -> None:
+            if error is None and at is not None:
+                sent.acknowledged, sent.offset = True, at.offset
+
+        key = sent.value.encode() if self.world.options.compacted else None
+        producer.append(place.topic, sent.value.encode(), key, place.partition, on_delivery=told)
+
+    async def _flush(self, process: Process, producer: ProducerCore) -> None:
+        try:
+            await self.call(process, "flush", producer.flush)
+        except (ProduceFailedError, KafkaTimeoutError, TaskCancelled) as error:
+            self.world.trace(f"{self.name} flush: {type(error).__name__}: {error}")
