@@ -1,25 +1,32 @@
-"""Known defects, planted: the simulator finds each in a few runs. `fencepost simulate --plants` lists all."""
+"""Known defects, planted: the simulator finds them again. `fencepost simulate --plants` lists all."""
 
 from __future__ import annotations
 
 import pytest
 
-from fencepost.check.plants import PLANTS, planted
-from fencepost.check.world import run_world
+from fencepost.check.options import Profile
+from fencepost.check.plants import PLANTS
+from fencepost.check.simulations import SIMULATIONS
+from tests.support.plants_table import Found, find
 
 QUICKLY_FOUND = {
     "abort-marker-for-a-commit": "lost_write",
     "aborted-offsets-kept": "lost_offset",
     "aborted-ranges-hidden": "aborted_read",
+    "answers-before-the-sync": "lost_write",
     "commit-does-not-flush": "lost_write",
     "commit-marker-for-an-abort": "aborted_read",
     "completed-with-the-first-marker": "stuck",
     "enlisting-is-forgotten": "stuck",
     "every-sequence-accepted": "duplicate",
+    "high-watermark-before-the-sync": "divergence",
     "keep-aborts": "prepared_lost",
     "kept-is-always-committed": "aborted_read",
     "marker-lost": "lost_write",
     "pending-offsets-count": "lost_offset",
+    "pending-offsets-hidden": "copied_twice",
+    "producer-state-lost-at-the-start": "duplicate",
+    "sequence-window-of-none": "duplicate",
     "stable-offset-off-by-one": "copied_of_nothing",
     "timeout-commits": "aborted_read",
 }
@@ -28,14 +35,20 @@ QUICKLY_FOUND = {
 
 @pytest.mark.parametrize("name", QUICKLY_FOUND)
 def test_a_planted_defect_is_found(name: str) -> None:
-    found: set[str] = set()
-    with planted(name):
-        for seed in range(1, 21):
-            found |= {anomaly.check for anomaly in run_world(seed).anomalies}
-            if QUICKLY_FOUND[name] in found:
-                return
-    pytest.fail(f"{name}: only {sorted(found)} complained")
+    assert find(PLANTS[name], range(1, 21), QUICKLY_FOUND[name]) is not None
 
 
-def test_planted_defects_are_those_of_the_table() -> None:
-    assert QUICKLY_FOUND.keys() <= PLANTS.keys()
+def test_the_runs_that_find_a_defect_are_counted() -> None:
+    plant = PLANTS["commit-marker-for-an-abort"]
+    found = find(plant, range(1, 21), "aborted_read")
+    assert isinstance(found, Found)
+    assert found.runs >= 1
+    assert "aborted_read" in found.checks
+    assert find(plant, range(1, 2), "a check that is not there") is None
+
+
+@pytest.mark.parametrize("name", PLANTS)
+def test_what_a_plant_wants_to_be_drawn_can_be(name: str) -> None:
+    plant = PLANTS[name]
+    (simulation,) = (one for one in SIMULATIONS if one.name == plant.world)
+    simulation.changed(simulation.draw(1, Profile.SWARM), plant.options)  # raises for what is no option

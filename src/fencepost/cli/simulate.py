@@ -63,7 +63,7 @@ def simulate(
             dir_okay=False, writable=True, help="Begin with the seed written here, and write the next one after each."
         ),
     ] = None,
-    plant: Annotated[str | None, typer.Option(help="Put a known defect into broker or client first.")] = None,
+    plant: Annotated[str | None, typer.Option(help="Put a known defect into the product first.")] = None,
     plants: Annotated[bool, typer.Option("--plants", help="List the known defects.")] = False,
     json: Json = False,
 ) -> None:
@@ -98,7 +98,10 @@ def simulate(
         with ExitStack() as stack:
             stack.enter_context(_quiet())
             if plant is not None:
-                stack.enter_context(planted(plant))
+                chosen = stack.enter_context(planted(plant))
+                world = chosen.world if world == "both" else world
+                if world == chosen.world:
+                    tally.options = [*chosen.options, *tally.options]
             _search(tally, console, _pairs(seed, runs, minutes, world, resume), profile)
     except KeyboardInterrupt:
         _write(history, tally)

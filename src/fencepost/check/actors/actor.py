@@ -26,6 +26,7 @@ T = TypeVar("T")
 FLEETING: Final = TopicPartition("fleeting", 0)
 """Of a topic that operators delete and make anew: whatever is in it may be lost, so it is no part of the history."""
 SUSPENSIONS_AT_MOST: Final = 12
+CANCELLED_WITHIN_MS: Final = (3, 15, 60)
 SHARE_OF_STRIKES: Final = 0.1
 """Of the chances of a second that a process is struck in each piece of its own work."""
 
@@ -168,7 +169,7 @@ class Actor:
             suspension = self.chance.randint(1, SUSPENSIONS_AT_MOST)
             self.world.trace(f"{self.name} will cancel {what} at its suspension {suspension}")
             return await cut_short(process, work(), lambda task: task.cancel_at(suspension))
-        after_ms = self.chance.choice((0.0, self.chance.uniform(0, 3), self.chance.uniform(0, 60)))
+        after_ms = self.chance.choice((0.0, *(self.chance.uniform(0, most) for most in CANCELLED_WITHIN_MS)))
         self.world.trace(f"{self.name} will cancel {what} after {after_ms:.2f} ms")
         return await cut_short(process, work(), lambda task: process.clock.call_later(after_ms, task.cancel))
 

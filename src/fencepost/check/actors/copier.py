@@ -71,7 +71,7 @@ class Copier(Actor):
             bootstrap_servers=self.world.bootstrap_servers,
             transactional_id=self.producer_name,
             transaction_timeout_ms=self.chance.choice((2_000, 10_000, 60_000)),
-            max_block_ms=self.chance.choice((1_000, 60_000)),
+            max_block_ms=self.chance.choice((100, 1_000, 60_000)),
         )
         producer = producer_in(process, config)
         while True:
@@ -130,6 +130,9 @@ class Copier(Actor):
         self, process: Process, producer: ProducerCore, consumer: ConsumerCore, records: list[Record], copy: Transaction
     ) -> None:
         async with TransactionBlock(producer, consumer):
+            now = consumer.group_metadata()
+            if self._at_first is None or self._at_first.member_id != now.member_id:
+                self._at_first = now
             if self.strikes(EARLY_OFFSETS):
                 await self._send_early(producer, consumer)
             await self._write_copies(process, producer, records, copy)
@@ -163,10 +166,8 @@ class Copier(Actor):
 
     async def _send_early(self, producer: ProducerCore, consumer: ConsumerCore) -> None:
         """Now and then as the member that the application was at first, which is refused in a newer generation."""
-        now = consumer.group_metadata()
-        if self._at_first is None or self._at_first.member_id != now.member_id:
-            self._at_first = now
-        member = self._at_first if self.chance.random() < 0.5 else now
+        first, now = self._at_first, consumer.group_metadata()
+        member = first if first is not None and self.chance.random() < 0.5 else now
         await producer.send_offsets_to_transaction(consumer.positions(), member)
         if member.generation_id < now.generation_id and self.world.options.group_protocol == "classic":
             told = f"{self.name} committed positions in generation {member.generation_id}; it was {now.generation_id}"

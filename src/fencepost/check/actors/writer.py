@@ -40,7 +40,7 @@ class Writer(Actor):
             metadata_max_age_ms=5_000,
             linger_ms=self.chance.choice((0, 5)),
             batch_size=self.chance.choice((1, 262_144)),  # a batch for each record: several are on their way
-            max_block_ms=self.chance.choice((1_000, 60_000)),
+            max_block_ms=self.chance.choice((100, 1_000, 60_000)),
         )
         producer = producer_in(process, config)
         await self._ready(process, producer)

@@ -14,7 +14,7 @@ from fencepost.broker.log import Appended
 from fencepost.broker.log.partition import PartitionLog
 from fencepost.broker.log.producers import table
 from fencepost.broker.log.producers.idempotence import Refusal, check_batch
-from fencepost.check.plants.plant import Patches, plant
+from fencepost.check.plants.plant import DECIDED, GROUP, POWER_LOSS, Patches, plant
 from fencepost.protocol.codes import ErrorCode
 
 
@@ -119,13 +119,13 @@ def timeout_commits(patches: Patches) -> None:
     patches.setattr(ending, "prepare", committing)
 
 
-@plant("clients")
+@plant("clients", *GROUP, "kill_chance=0.4")
 def timeout_never_comes(patches: Patches) -> None:
     """A transaction of a dead producer stays open for ever."""
     patches.setattr(decide_end, "time_out", lambda now_ms, current, allocate: Result(None))
 
 
-@plant("clients")
+@plant("clients", *DECIDED)
 def keep_aborts(patches: Patches) -> None:
     """InitProducerId with KeepPreparedTxn aborts what it should keep."""
 
@@ -136,7 +136,7 @@ def keep_aborts(patches: Patches) -> None:
     patches.setattr(decide_init, "_init_over_open", over_open)
 
 
-@plant("clients")
+@plant("clients", *DECIDED)
 def timeout_hits_a_prepared_transaction(patches: Patches) -> None:
     """A two-phase transaction has a timeout like any other."""
 
@@ -146,7 +146,7 @@ def timeout_hits_a_prepared_transaction(patches: Patches) -> None:
     patches.setattr(Transaction, "deadline_ms", property(soon))
 
 
-@plant("clients")
+@plant("clients", *DECIDED)
 def kept_is_always_committed(patches: Patches) -> None:
     """What was kept over a restart is committed, whatever is decided."""
     honest = decide_end._end_with_client_pair
@@ -157,7 +157,7 @@ def kept_is_always_committed(patches: Patches) -> None:
     patches.setattr(decide_end, "_end_with_client_pair", end)
 
 
-@plant("clients")
+@plant("clients", *POWER_LOSS)
 def prepared_is_forgotten_at_the_start(patches: Patches) -> None:
     """After a crash nobody writes the markers that are owed."""
     patches.setattr(shell.Transactions, "finish", lambda self, now_ms: None)
@@ -191,7 +191,7 @@ def enlisting_is_forgotten(patches: Patches) -> None:
     patches.setattr(decide_enlist, "_enlisted", some)
 
 
-@plant("clients")
+@plant("clients", "operators=1", "storm_ms=5000")
 def internal_topics_can_be_enlisted(patches: Patches) -> None:
     """A client may have a marker written among the coordinators' own records."""
     patches.setattr(k24_add_partitions_to_txn, "_refusal", lambda core, partition: ErrorCode.NONE)

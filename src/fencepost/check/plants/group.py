@@ -8,11 +8,11 @@ from typing import Any
 from fencepost.broker.coordinator.group import checks
 from fencepost.broker.coordinator.group.consumer import decide
 from fencepost.broker.coordinator.group.replay import GroupStore
-from fencepost.check.plants.plant import Patches, plant
+from fencepost.check.plants.plant import GROUP, Patches, plant
 from fencepost.protocol.codes import ErrorCode
 
 
-@plant("clients")
+@plant("clients", *GROUP, "group_protocol=classic", "kill_chance=0.4")
 def generation_not_checked(patches: Patches) -> None:
     """A member of an earlier generation commits its offsets."""
     classic, consumer = checks.check_offset_commit, decide.check_commit
@@ -29,14 +29,14 @@ def generation_not_checked(patches: Patches) -> None:
     patches.setattr(decide, "check_commit", any_epoch)
 
 
-@plant("clients")
+@plant("clients", *GROUP)
 def fenced_member_may_commit(patches: Patches) -> None:
     """Who was put out of the group commits its offsets all the same."""
     patches.setattr(checks, "check_offset_commit", lambda *args, **kwargs: ErrorCode.NONE)
     patches.setattr(decide, "check_commit", lambda *args, **kwargs: None)
 
 
-@plant("clients")
+@plant("clients", *GROUP)
 def pending_offsets_hidden(patches: Patches) -> None:
     """Who asks for a stable position is not told that a transaction may be about to move it."""
     patches.setattr(GroupStore, "has_pending", lambda self, group_id, partition: False)

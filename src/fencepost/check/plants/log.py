@@ -11,7 +11,7 @@ from fencepost.broker.log.producers import table
 from fencepost.broker.log.producers.idempotence import Refusal, Repeat, check_batch
 from fencepost.broker.topics.durability import Durability
 from fencepost.check.disk import MemoryDisk
-from fencepost.check.plants.plant import Patches, plant
+from fencepost.check.plants.plant import COMPACTED, POWER_LOSS, WATCHED, Patches, plant
 
 
 @plant("clients")
@@ -20,7 +20,7 @@ def every_sequence_accepted(patches: Patches) -> None:
     patches.setattr(table, "check_batch", lambda *args, **kwargs: None)
 
 
-@plant("clients")
+@plant("clients", *POWER_LOSS)
 def sequence_window_of_none(patches: Patches) -> None:
     """Only the very last batch is remembered, and an older repeat is taken for new."""
     check = check_batch
@@ -33,7 +33,7 @@ def sequence_window_of_none(patches: Patches) -> None:
     patches.setattr(table, "check_batch", forgetful)
 
 
-@plant("clients")
+@plant("clients", *POWER_LOSS)
 def producer_state_lost_at_the_start(patches: Patches) -> None:
     """After a crash a partition knows no producer: repeats are new."""
     original = PartitionLog.__init__
@@ -82,7 +82,7 @@ def aborted_ranges_hidden(patches: Patches) -> None:
     patches.setattr(PartitionLog, "aborted_between", lambda self, start, end: [])
 
 
-@plant("clients")
+@plant("clients", *WATCHED)
 def aborted_range_forgotten_across_fetches(patches: Patches) -> None:
     """A fetch names only those aborted transactions that begin in it."""
     original = PartitionLog.aborted_between
@@ -93,7 +93,7 @@ def aborted_range_forgotten_across_fetches(patches: Patches) -> None:
     patches.setattr(PartitionLog, "aborted_between", beginning)
 
 
-@plant("clients")
+@plant("clients", *POWER_LOSS)
 def aborted_index_lost_at_the_start(patches: Patches) -> None:
     """Recovery does not rebuild the aborted ranges."""
     original = recovery._scan_segment
@@ -106,26 +106,26 @@ def aborted_index_lost_at_the_start(patches: Patches) -> None:
     patches.setattr(recovery, "_scan_segment", scan)
 
 
-@plant("clients")
+@plant("clients", *POWER_LOSS)
 def fsync_skipped(patches: Patches) -> None:
     """The disk says that it has synced, and has not."""
     patches.setattr(MemoryDisk, "sync", lambda self, node, path: None)
 
 
-@plant("clients")
+@plant("clients", *POWER_LOSS, "sync_error_chance=0.6")
 def failed_sync_ignored(patches: Patches) -> None:
     """A sync that failed counts as one that did not."""
     synced = Durability.synced
     patches.setattr(Durability, "synced", lambda self, now_ms, token, failed=(): synced(self, now_ms, token))
 
 
-@plant("clients")
+@plant("clients", *POWER_LOSS)
 def answers_before_the_sync(patches: Patches) -> None:
     """Nobody waits until what he wrote is on the disk."""
     patches.setattr(Durability, "when_durable", lambda self, now_ms, action: action(now_ms))
 
 
-@plant("clients")
+@plant("clients", *POWER_LOSS)
 def high_watermark_before_the_sync(patches: Patches) -> None:
     """Readers get what a power loss can still take back."""
     original = PartitionLog._appended
@@ -137,7 +137,7 @@ def high_watermark_before_the_sync(patches: Patches) -> None:
     patches.setattr(PartitionLog, "_appended", early)
 
 
-@plant("clients")
+@plant("clients", *POWER_LOSS)
 def recovery_ignores_the_last_batch(patches: Patches) -> None:
     """What a log ends with is cut off at the start, synced or not."""
     original = segment.scan
@@ -149,7 +149,7 @@ def recovery_ignores_the_last_batch(patches: Patches) -> None:
     patches.setattr(recovery, "scan", shorter)
 
 
-@plant("clients")
+@plant("clients", *COMPACTED)
 def compaction_removes_markers_early(patches: Patches) -> None:
     """Compaction leaves out markers whose transaction it has not seen the end of."""
     original = Compaction._filtered_marker
@@ -161,7 +161,7 @@ def compaction_removes_markers_early(patches: Patches) -> None:
     patches.setattr(Compaction, "_filtered_marker", early)
 
 
-@plant("clients")
+@plant("clients", *COMPACTED)
 def compaction_drops_the_newest(patches: Patches) -> None:
     """Compaction takes a record for overwritten when its own key has the same offset."""
     original = Compaction._stays
@@ -172,13 +172,13 @@ def compaction_drops_the_newest(patches: Patches) -> None:
     patches.setattr(Compaction, "_stays", stays)
 
 
-@plant("clients")
+@plant("clients", *POWER_LOSS)
 def crc_not_checked(patches: Patches) -> None:
     """Recovery takes a torn batch for a whole one."""
     patches.setattr(segment, "verify_crc", lambda batch: True)
 
 
-@plant("clients")
+@plant("clients", *POWER_LOSS)
 def sequence_window_of_four(patches: Patches) -> None:
     """A client may have five batches on their way; the broker knows the last four again."""
     check = check_batch

@@ -7,9 +7,42 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-__all__ = ["PLANTS", "Patches", "Plant", "plant", "planted"]
+__all__ = [
+    "COMPACTED",
+    "CUT_SHORT",
+    "DECIDED",
+    "GROUP",
+    "PLANTS",
+    "POWER_LOSS",
+    "STORM",
+    "WATCHED",
+    "Patches",
+    "Plant",
+    "plant",
+    "planted",
+]
 
 _ABSENT: Final = object()
+
+
+POWER_LOSS: Final = (
+    *("storm_ms=5000", "feeders=2", "watchers=1"),
+    *("crash_interval_ms=800", "power_cut_chance=0.5", "slow_sync_chance=0.3"),
+)
+COMPACTED: Final = ("storm_ms=5000", "producers=3", "compacted=True")
+WATCHED: Final = ("storm_ms=5000", "watchers=1")
+DECIDED: Final = ("storm_ms=5000", "deciders=1")
+GROUP: Final = ("storm_ms=5000", "copiers=3", "pause_chance=0.1")
+CUT_SHORT: Final = (
+    *("storm_ms=5000", "cancel_chance=0.15", "reply_lost_chance=0.03"),
+    *("slow_sync_chance=0.3", "crash_interval_ms=800"),
+)
+STORM: Final = (
+    *("spark.strike_chance=0.15", "spark.driver_strike_chance=0.3", "spark.second_driver_chance=0.4"),
+    *("spark.twin_chance=0.3", "spark.broken_rows_chance=0.1", "spark.stop_chance=0.1"),
+    *("network.request_lost_chance=0.02", "network.reply_lost_chance=0.04", "network.late_chance=0.01"),
+    *("transaction_timeout_ms=20000", "step_timeout_ms=5000", "sinks=1"),
+)
 
 
 class Patches:
@@ -36,24 +69,26 @@ class Patches:
 
 @dataclass(frozen=True, slots=True)
 class Plant:
-    """`world` is the simulation that can find it."""
+    """`world` is the simulation that finds it; `options` ("name=value") are taken instead of what a seed draws, so that
+    what the defect needs happens in most runs."""
 
     name: str
     summary: str
     world: str
+    options: tuple[str, ...]
     apply: Callable[[Patches], None]
 
 
 PLANTS: Final[dict[str, Plant]] = {}
 
 
-def plant(world: str) -> Callable[[Callable[[Patches], None]], Callable[[Patches], None]]:
+def plant(world: str, *options: str) -> Callable[[Callable[[Patches], None]], Callable[[Patches], None]]:
     """Enter the function into `PLANTS`, under its own name with dashes; its docstring says what is wrong."""
 
     def enter(apply: Callable[[Patches], None]) -> Callable[[Patches], None]:
         name = apply.__name__.replace("_", "-")
         summary = " ".join((apply.__doc__ or "").split())
-        PLANTS[name] = Plant(name, summary, world, apply)
+        PLANTS[name] = Plant(name, summary, world, options, apply)
         return apply
 
     return enter

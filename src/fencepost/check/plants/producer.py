@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fencepost.check.plants.plant import Patches, plant
+from fencepost.check.plants.plant import CUT_SHORT, GROUP, Patches, plant
 from fencepost.client.producer.core import ProducerCore
 from fencepost.client.producer.owed_abort import OwedAbort
 from fencepost.client.producer.partition_queue import PartitionQueue
@@ -22,7 +22,7 @@ def positions_moved_before_the_commit(patches: Patches) -> None:
     patches.setattr(TransactionBlock, "_forget", lambda self: None)
 
 
-@plant("clients")
+@plant("clients", *GROUP, *CUT_SHORT)
 def positions_kept_after_a_cancellation(patches: Patches) -> None:
     """A transaction that is cancelled leaves its consumer behind the records that were not copied."""
 
@@ -34,7 +34,7 @@ def positions_kept_after_a_cancellation(patches: Patches) -> None:
     patches.setattr(TransactionBlock, "_fail", fail)
 
 
-@plant("clients")
+@plant("clients", *GROUP, *CUT_SHORT)
 def positions_kept_when_the_abort_fails(patches: Patches) -> None:
     """The consumer is put back only after an abort that was answered."""
 
@@ -47,7 +47,7 @@ def positions_kept_when_the_abort_fails(patches: Patches) -> None:
     patches.setattr(TransactionBlock, "_fail", fail)
 
 
-@plant("clients")
+@plant("clients", *GROUP, "operators=1")
 def positions_kept_when_fenced(patches: Patches) -> None:
     """The consumer is not put back when its producer has to be replaced."""
 
@@ -59,7 +59,7 @@ def positions_kept_when_fenced(patches: Patches) -> None:
     patches.setattr(TransactionBlock, "_fail", fail)
 
 
-@plant("clients")
+@plant("clients", *CUT_SHORT)
 def commit_raises_a_bare_timeout(patches: Patches) -> None:
     """A commit without an answer is told as any call that timed out, not as a commit that may have taken effect."""
     original = Transactions.commit
@@ -75,13 +75,13 @@ def commit_raises_a_bare_timeout(patches: Patches) -> None:
     patches.setattr(Transactions, "commit", bare)
 
 
-@plant("clients")
+@plant("clients", "feeders=2", *CUT_SHORT)
 def refused_batch_leaves_a_gap(patches: Patches) -> None:
     """What follows a batch that was given up keeps its numbers, and is refused as if something were lost."""
     patches.setattr(PartitionQueue, "_close_gap", lambda self: setattr(self, "gap", False))
 
 
-@plant("clients")
+@plant("clients", *CUT_SHORT)
 def cancelled_commit_believed_aborted(patches: Patches) -> None:
     """After a commit without an answer an abort is taken for done, and nobody is asked."""
     original = Transactions.abort
@@ -98,7 +98,7 @@ def cancelled_commit_believed_aborted(patches: Patches) -> None:
     patches.setattr(Transactions, "abort", abort)
 
 
-@plant("clients")
+@plant("clients", *CUT_SHORT)
 def failed_abort_taken_for_done(patches: Patches) -> None:
     """An abort that the coordinator did not answer is over: the next transaction's records join the old one."""
     original = Transactions._abort_enlisted
@@ -112,7 +112,7 @@ def failed_abort_taken_for_done(patches: Patches) -> None:
     patches.setattr(Transactions, "_abort_enlisted", lenient)
 
 
-@plant("clients")
+@plant("clients", *CUT_SHORT)
 def unanswered_commit_taken_for_refused(patches: Patches) -> None:
     """A commit without an answer is told as one that did not take effect."""
     original = Transactions.commit
@@ -160,7 +160,7 @@ def aborted_records_sent_later(patches: Patches) -> None:
     patches.setattr(Sender, "discard", nothing)
 
 
-@plant("clients")
+@plant("clients", "feeders=2", *CUT_SHORT)
 def repeat_under_a_new_number(patches: Patches) -> None:
     """A batch whose answer was lost is sent again as a new one."""
     original = PartitionQueue.put_back
@@ -195,7 +195,7 @@ def offsets_not_sent(patches: Patches) -> None:
     patches.setattr(Transactions, "_commit_offsets", some)
 
 
-@plant("clients")
+@plant("clients", *GROUP, *CUT_SHORT)
 def offsets_sent_when_not_answered_are_forgotten(patches: Patches) -> None:
     """Offsets that the coordinator did not answer do not keep a transaction from being committed."""
     original = Transactions.send_offsets
@@ -211,7 +211,7 @@ def offsets_sent_when_not_answered_are_forgotten(patches: Patches) -> None:
     patches.setattr(Transactions, "send_offsets", lenient)
 
 
-@plant("clients")
+@plant("clients", *GROUP, *CUT_SHORT)
 def owed_abort_never_tried_again(patches: Patches) -> None:
     """Nobody asks again when the coordinator did not answer an abort, and a later block waits for it."""
     patches.setattr(OwedAbort, "start", lambda self: None)

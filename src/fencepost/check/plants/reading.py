@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fencepost.check.plants.plant import Patches, plant
+from fencepost.check.plants.plant import CUT_SHORT, GROUP, Patches, plant
 from fencepost.client.consumer.core import ConsumerCore
 from fencepost.client.consumer.subscription import Reading
 from fencepost.client.net.cluster import Cluster
@@ -19,7 +19,7 @@ def consumer_shows_what_was_aborted(patches: Patches) -> None:
     patches.setattr(AbortedFilter, "__call__", lambda self, header, batch: False)
 
 
-@plant("clients")
+@plant("clients", *GROUP)
 def commits_as_nobody_in_particular(patches: Patches) -> None:
     """Positions are committed without saying which member and generation commits them."""
 
@@ -29,7 +29,7 @@ def commits_as_nobody_in_particular(patches: Patches) -> None:
     patches.setattr(ConsumerCore, "group_metadata", nobody)
 
 
-@plant("clients")
+@plant("clients", *GROUP)
 def lost_partitions_are_committed(patches: Patches) -> None:
     """Records of partitions that the group took away are committed without their positions."""
     original = ConsumerCore.take_positions
@@ -41,7 +41,7 @@ def lost_partitions_are_committed(patches: Patches) -> None:
     patches.setattr(ConsumerCore, "take_positions", whatever)
 
 
-@plant("clients")
+@plant("clients", *GROUP, *CUT_SHORT)
 def cancelled_poll_loses_records(patches: Patches) -> None:
     """What a poll had in hand when it was cancelled counts as read."""
     patches.setattr(ConsumerCore, "take_back", lambda self: None)
@@ -62,7 +62,7 @@ def consumer_goes_on_a_record_further(patches: Patches) -> None:
     patches.setattr(Reading, "forget", further)
 
 
-@plant("clients")
+@plant("clients", *GROUP, "group_protocol=consumer", "reply_lost_chance=0.03")
 def heartbeat_repeated_as_it_was(patches: Patches) -> None:
     """A heartbeat of KIP-848 without an answer is sent again as it was: an assignment that was lost with the answer
     never comes again."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from fencepost.check import spark_tasks
-from fencepost.check.plants.plant import Patches, plant
+from fencepost.check.plants.plant import STORM, Patches, plant
 from fencepost.errors import KafkaTimeoutError
 from fencepost.spark.errors import SupersededError
 from fencepost.spark.sink import plan, plan_steps, task_ids
@@ -16,7 +16,7 @@ from fencepost.spark.sink.steps import StepRunner
 from fencepost.spark.sink.task_ids import OwnPool
 
 
-@plant("spark")
+@plant("spark", *STORM, "level=keep-prepared")
 def commit_worker_claims(patches: Patches) -> None:
     """A zombie commit worker then takes the sink from the run that has already written the batch again."""
     original = plan.commit_batch
@@ -36,7 +36,7 @@ def _with_claim(message: Any, claim: Any) -> Any:
     return replace(message, claim=claim)
 
 
-@plant("spark")
+@plant("spark", *STORM, "level=keep-prepared")
 def decisions_read_before_the_claim(patches: Patches) -> None:
     """A decision that comes between the two is not seen, and what it decided is aborted."""
 
@@ -57,7 +57,7 @@ def decisions_read_before_the_claim(patches: Patches) -> None:
     patches.setattr(plan, "open_sink", open_sink)
 
 
-@plant("spark")
+@plant("spark", *STORM, "level=two-phase")
 def abort_does_not_ask(patches: Patches) -> None:
     """The decision took effect, its answer was lost."""
 
@@ -71,13 +71,13 @@ def abort_does_not_ask(patches: Patches) -> None:
     patches.setattr(plan, "abort_batch", abort)
 
 
-@plant("spark")
+@plant("spark", *STORM, "level=keep-prepared")
 def task_ids_made_of_partitions(patches: Patches) -> None:
     """A late InitProducerId of an earlier attempt aborts what a later one has prepared."""
     patches.setattr(spark_tasks, "unique_bytes", lambda chance, task: task.encode().ljust(16)[:16])
 
 
-@plant("spark")
+@plant("spark", *STORM, "level=keep-prepared", "inherits=True")
 def task_ids_inherited_by_two(patches: Patches) -> None:
     """Who begins later aborts what the other has prepared, or what is decided and not yet complete."""
 
@@ -87,7 +87,7 @@ def task_ids_inherited_by_two(patches: Patches) -> None:
     patches.setattr(OwnPool, "take", take)
 
 
-@plant("spark")
+@plant("spark", *STORM, "level=resume")
 def ends_not_waited_for(patches: Patches) -> None:
     """The next decision replaces this one, and nobody knows any more what was to be committed."""
 
@@ -103,7 +103,7 @@ def ends_not_waited_for(patches: Patches) -> None:
     patches.setattr(StepRunner, "_end_all", end_all)
 
 
-@plant("spark")
+@plant("spark", *STORM, "level=keep-prepared")
 def decision_without_fencing(patches: Patches) -> None:
     """Whoever decides claims the sink for it, though a newer run may have taken it over."""
     original = StepRunner.perform
@@ -116,7 +116,7 @@ def decision_without_fencing(patches: Patches) -> None:
     patches.setattr(StepRunner, "perform", perform)
 
 
-@plant("spark")
+@plant("spark", *STORM, "level=keep-prepared")
 def unanswered_decision_taken_for_made(patches: Patches) -> None:
     """A batch counts as decided although nobody knows whether its decision was written."""
     original = StepRunner._decide
@@ -127,13 +127,13 @@ def unanswered_decision_taken_for_made(patches: Patches) -> None:
     patches.setattr(StepRunner, "_decide", decide)
 
 
-@plant("spark")
+@plant("spark", *STORM, "level=keep-prepared")
 def task_ids_free_at_once(patches: Patches) -> None:
     """A process takes an id again while an earlier use of it may still be completed or aborted."""
     patches.setattr(task_ids, "is_free", lambda last, opened: True)
 
 
-@plant("spark")
+@plant("spark", *STORM, "level=keep-prepared")
 def listed_after_the_claim(patches: Patches) -> None:
     """Open claims the sink first: what it then lists, and aborts, may be a newer run's."""
     honest = plan.open_sink
@@ -155,7 +155,7 @@ def listed_after_the_claim(patches: Patches) -> None:
     patches.setattr(plan, "open_sink", open_sink)
 
 
-@plant("spark")
+@plant("spark", *STORM, "level=keep-prepared")
 def decision_written_last(patches: Patches) -> None:
     """A crash between the ends leaves half a batch."""
 
@@ -176,7 +176,7 @@ def decision_written_last(patches: Patches) -> None:
     patches.setattr(plan, "commit_batch", commit)
 
 
-@plant("spark")
+@plant("spark", *STORM, "level=keep-prepared", "spark.damage_chance=0.5")
 def batch_known_by_its_number(patches: Patches) -> None:
     """What comes under a decided number is dropped unseen."""
     honest = plan.commit_batch
@@ -215,7 +215,7 @@ def commits_do_not_look(patches: Patches) -> None:
     patches.setattr(plan, "commit_batch", commit)
 
 
-@plant("spark")
+@plant("spark", *STORM, "level=resume")
 def loss_not_told(patches: Patches) -> None:
     """What cannot be committed counts as committed."""
     commits_do_not_look(patches)
