@@ -7,7 +7,7 @@ import pytest
 from fencepost.check.options import Profile
 from fencepost.check.plants import PLANTS
 from fencepost.check.simulations import SIMULATIONS
-from tests.support.plants_table import Found, find
+from tests.support.plants_table import DOCUMENT, Found, find, rows_of
 
 QUICKLY_FOUND = {
     "abort-marker-for-a-commit": "lost_write",
@@ -20,7 +20,7 @@ QUICKLY_FOUND = {
     "enlisting-is-forgotten": "stuck",
     "every-sequence-accepted": "duplicate",
     "high-watermark-before-the-sync": "divergence",
-    "keep-aborts": "prepared_lost",
+    "keep-aborts": "lost_write",
     "kept-is-always-committed": "aborted_read",
     "marker-lost": "lost_write",
     "pending-offsets-count": "lost_offset",
@@ -52,3 +52,10 @@ def test_what_a_plant_wants_to_be_drawn_can_be(name: str) -> None:
     plant = PLANTS[name]
     (simulation,) = (one for one in SIMULATIONS if one.name == plant.world)
     simulation.changed(simulation.draw(1, Profile.SWARM), plant.options)  # raises for what is no option
+
+
+def test_every_planted_defect_is_in_the_documentation() -> None:
+    text = DOCUMENT.read_text()
+    assert rows_of(text)
+    assert rows_of(text).keys() <= PLANTS.keys()
+    assert [name for name in PLANTS if f"`{name}`" not in text] == []

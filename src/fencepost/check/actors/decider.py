@@ -71,7 +71,9 @@ class Decider(Actor):
         try:
             await self.call(process, "complete_transaction", lambda: producer.complete_transaction(stored.token))
         except PreparedTransactionLostError as error:
-            self.world.found("prepared_lost", f"{self.name} {stored.token} was to be committed: {error}")
+            # A life before that saw the commit and died without writing it down used that evidence up. What was decided
+            # is judged by the records.
+            self.world.trace(f"{self.name} {stored.token} was to be committed: {error}")
         except (AbortableError, RetriableError, TaskCancelled) as error:
             raise ApplicationBroke(f"complete_transaction: {type(error).__name__}: {error}") from error
 
