@@ -26,8 +26,8 @@ class BrokerHost:
     """Connections in, frames to the core, effects out. A sync takes a random time, during which a crash may come.
 
     It does with what goes wrong what `fencepost.broker.server` does: a request that fails costs its connection; a sync
-    or timer that fails, the broker. The `machine` has the clock, which may jump, and says how long a sync takes. `found`
-    is told of every failure that no disk is the reason of.
+    or timer that fails, the broker. The `machine` has the clock, which may jump, and says how long a sync takes.
+    `found` is told of every failure that no disk is the reason of.
     """
 
     def __init__(
