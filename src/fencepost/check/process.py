@@ -118,6 +118,7 @@ class Process:
         self._ended = ended
         self._promised: list[SimFuture[Any]] = []
         self._under_way = 0
+        self._lost = False
 
     @property
     def busy(self) -> bool:
@@ -135,19 +136,24 @@ class Process:
             try:
                 result = await work()
             except Exception as error:  # noqa: BLE001 (handed to whoever waits, and told)
-                self._under_way -= 1
-                self._ended(f"{self.name} {what}", error)
+                self._end(what, error)
                 promised.set_error(error)
             else:
-                self._under_way -= 1
-                self._ended(f"{self.name} {what}", result)
+                self._end(what, result)
                 promised.set_result(result)
 
         self.runtime.spawn(run())
         return promised
 
+    def _end(self, what: str, result: object) -> None:
+        self._under_way -= 1
+        self._ended(f"{self.name} {what}", result)
+        if self._lost and not self._under_way:
+            self.kill()  # a program that has come to its end: its clients' heartbeats go on no longer
+
     def lose(self) -> None:
-        """Whoever waits for it takes it for dead from now on; it may go on."""
+        """Whoever waits for it takes it for dead from now on; it may go on, until its work has ended."""
+        self._lost = True
         promised, self._promised = self._promised, []
         for promise in promised:
             promise.set_error(ProcessLost(self.name))

@@ -283,26 +283,20 @@ class TopicCatalogue:
                 log.config = config
 
     def delete_all(self, doomed: Collection[Topic]) -> None:
-        """Remove the topics and their records. Raises OSError."""
+        """Remove the topics and their records. Raises OSError, and then the topics are still there."""
         ids = {topic.topic_id for topic in doomed}
         for topic in doomed:
             for partition in topic.partitions:
                 if partition.opened is not None:
                     partition.opened.release()
                     partition.opened = None
-        others = [other for other in self._topics.values() if other.topic_id not in ids]
         self._deleted.update({topic.topic_id: (topic.name, len(topic.partitions)) for topic in doomed})
         try:
-            self._save(others)
-        except OSError as error:
-            if not is_full(error):
-                for topic_id in ids:
-                    del self._deleted[topic_id]
-                raise
-            # No room to write down what goes: let it go first, which makes room.
-            for topic in doomed:
-                self._remove_directories(topic.topic_id, topic.name, len(topic.partitions))
-            self._save(others)
+            self._save_without(doomed)
+        except OSError:
+            for topic_id in ids:
+                del self._deleted[topic_id]
+            raise
         for topic in doomed:
             del self._topics[topic.name]
             del self._by_id[topic.topic_id]
@@ -310,10 +304,33 @@ class TopicCatalogue:
             alike.remove(topic.name)
             if not alike:
                 del self._by_flat_name[flat_name(topic.name)]
-            self.version += 1
-            self._remove_directories(topic.topic_id, topic.name, len(topic.partitions))
-            del self._deleted[topic.topic_id]
+        self.version += 1
         self.points.forget(ids)
+        for topic in doomed:
+            self._clear(topic.topic_id)
+
+    def _save_without(self, doomed: Collection[Topic]) -> None:
+        others = [topic for topic in self._topics.values() if topic not in doomed]
+        try:
+            self._save(others)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            # No room to write down what goes: let it go first, which makes room.
+            for topic in doomed:
+                self._remove_directories(topic.topic_id, topic.name, len(topic.partitions))
+            self._save(others)
+
+    def _clear(self, topic_id: UUID) -> None:
+        """Remove what is there of a deleted topic. What cannot be goes with the next topic of its name, or at the next
+        start."""
+        name, count = self._deleted[topic_id]
+        try:
+            self._remove_directories(topic_id, name, count)
+        except OSError as error:
+            _log.error("topic %s (%s) is deleted, but its records cannot be removed yet: %s", name, topic_id, error)
+        else:
+            del self._deleted[topic_id]
 
     def close(self) -> None:
         """Close every open log cleanly. Raises the first OSError, after it has tried all."""
@@ -464,17 +481,18 @@ class TopicCatalogue:
         return changed
 
     def _make_way(self, partition: Partition) -> None:
-        """Remove a directory that a crash left without records. Raises OSError for any other in the place of the
-        partition's."""
+        """Remove a directory that a crash left without records, or that is a deleted topic's. Raises OSError for any
+        other in the place of the partition's."""
         if not self._files.exists(partition.directory):
             return
-        if topic_id_of(self._files, partition.directory) is not None or records_in(self._files, partition.directory):
+        topic_id = topic_id_of(self._files, partition.directory)
+        if topic_id not in self._deleted and (topic_id is not None or records_in(self._files, partition.directory)):
             raise OSError(
                 errno.EEXIST,
                 "a directory of that name holds records that are no topic's here; move it away",
                 partition.directory,
             )
-        self._remove(partition.directory, partition.topic.topic_id, partition.index)
+        self._remove(partition.directory, topic_id or partition.topic.topic_id, partition.index)
 
     def _remove_directories(self, topic_id: UUID, name: str, count: int) -> None:
         """Remove the directories of a deleted topic, and none that belongs to another of its name."""

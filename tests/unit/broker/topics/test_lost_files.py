@@ -239,3 +239,28 @@ def test_the_longest_names_can_be_deleted_and_made_again(length: int) -> None:
     assert delete(driver, name) == ErrorCode.NONE
     assert create(driver, name) == ErrorCode.NONE
     assert records(driver, name) == b""
+
+
+def test_a_topic_whose_records_cannot_be_removed_is_deleted_all_the_same(
+    driver: BrokerDriver, caplog: pytest.LogCaptureFixture
+) -> None:
+    driver.ask(produce("b", batch(b"other")), 9)
+    driver.disk.fail_next_read()
+    request = DeleteTopicsRequest(topics=[DeleteTopicState(name="a"), DeleteTopicState(name="b")])
+    answer = driver.ask(request, 6)
+    assert [topic.error_code for topic in answer.responses] == [ErrorCode.NONE] * 2
+    assert known(driver) == {}
+    assert driver.disk.exists("a-0")
+    assert "topic a" in caplog.text
+    assert "cannot be removed yet" in caplog.text
+    assert create(driver, "a") == ErrorCode.NONE
+    assert records(driver) == b""
+
+
+def test_records_that_could_not_be_removed_go_at_the_next_start(driver: BrokerDriver) -> None:
+    driver.disk.fail_next_read()
+    assert delete(driver, "a") == ErrorCode.NONE
+    assert driver.disk.exists("a-0")
+    driver.start()
+    assert not driver.disk.exists("a-0")
+    assert create(driver, "a") == ErrorCode.NONE
