@@ -240,14 +240,15 @@ class Transactions:
     def apply(self, now_ms: int, result: Result[Any], reply: Callable[[int], None] | None = None) -> None:
         """Carry out a decision.
 
-        `reply(now_ms)` is called once everything appended so far is durable. Raises OSError.
+        `reply(now_ms)` is called once everything appended so far is durable. Raises OSError, before anything is
+        appended when a log that has to be fenced cannot be opened: what is decided must be carried out.
         """
+        fences = [(self._topics.partition(*fence.partition), fence) for fence in result.fence]
+        fenced = [(partition.log, fence) for partition, fence in fences if partition is not None]
         for record in result.records:
             self._append(now_ms, record)
-        for fence in result.fence:
-            partition = self._topics.partition(*fence.partition)
-            if partition is not None:
-                partition.log.fence(fence.producer_id, fence.epoch)
+        for log, fence in fenced:
+            log.fence(fence.producer_id, fence.epoch)
         names = {record.transactional_id for record in result.records}
         owing = [name for name in names if self._is_prepared(name)]
 

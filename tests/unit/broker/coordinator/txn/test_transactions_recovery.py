@@ -13,6 +13,7 @@ import pytest
 
 from fencepost.check.disk import MemoryDisk, PowerCut
 from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from fencepost.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from fencepost.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from fencepost.protocol.messages.end_txn import EndTxnRequest
@@ -261,3 +262,28 @@ def test_a_transaction_in_doubt_survives_and_is_completed_with_its_pair() -> Non
     assert end_offset(driver, "a", 1) == 0
     writer.end(commit=True)
     assert visible(driver) == [1, 1]
+
+
+def test_an_end_that_cannot_be_carried_out_is_not_decided() -> None:
+    """A log that cannot be opened just now could not be fenced: the decision stood and nobody wrote its markers."""
+    driver = prepared_disk({"fsync": "commit"})
+    writer = Writer(driver)
+    writer.init()
+    enlist = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=ID,
+        v3_and_below_producer_id=writer.producer[0],
+        v3_and_below_producer_epoch=writer.producer[1],
+        v3_and_below_topics=[AddPartitionsToTxnTopic(name=TOPICS[0], partitions=[0])],
+    )
+    driver.ask(enlist, 3)
+    driver.disk.is_out_of_descriptors = True
+    end = EndTxnRequest(
+        transactional_id=ID, producer_id=writer.producer[0], producer_epoch=writer.producer[1], committed=True
+    )
+    refused = driver.answer(driver.send(end, 5))
+    assert refused is None or refused.error_code != ErrorCode.NONE
+    driver.disk.is_out_of_descriptors = False
+    driver.pass_time(1_000)
+    assert driver.ask(end, 5, connection=2).error_code == ErrorCode.NONE
+    (described,) = driver.ask(DescribeTransactionsRequest(transactional_ids=[ID]), 0, connection=2).transaction_states
+    assert described.transaction_state == "CompleteCommit"
