@@ -43,7 +43,10 @@ class BrokerHost:
         self._network = network
         self._scheduler = network.scheduler
         self._disk = disk
-        self._config = config
+        self.config = config
+        """What the next start has."""
+        self.lost_power = False
+        """Whether it went down without power, the last time that it went down."""
         self._random = random
         self._trace = trace
         self._machine = machine
@@ -69,7 +72,7 @@ class BrokerHost:
         the disk did."""
         core = BrokerCore(
             self._disk,
-            self._config,
+            self.config,
             new_uuid=lambda: UUID(int=self._random.getrandbits(128), version=4),
             steady_ms=self._scheduler.now_ms,
         )
@@ -78,6 +81,7 @@ class BrokerHost:
         self._clock = self._new_clock()
         self._do(core, core.open)
         if self.running:
+            self.lost_power = False
             self._network.listen(HOST, PORT, self)
 
     def crash(self, *, power: bool = True) -> None:
@@ -90,6 +94,7 @@ class BrokerHost:
         self._connections.clear()
         self._readers.clear()
         if power:
+            self.lost_power = True
             self._disk.crash(self._random.getrandbits(32))
         else:
             self._disk.kill()

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import errno
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from fencepost.protocol.cursor import Buffer
 
@@ -163,6 +163,18 @@ class MemoryDisk:
         node.data[position] ^= 1 << bit
         if -len(node.durable) <= position < len(node.durable):
             node.durable[position] ^= 1 << bit
+
+    def tree(self, path: str) -> dict[str, bytes]:
+        """A copy of all files below a directory, by path."""
+        return {name: bytes(self._nodes[name].data) for name in self._below(path)}
+
+    def put_tree(self, path: str, files: Mapping[str, bytes]) -> None:
+        """Put a copy in the place of all files below a directory, durably."""
+        for name in list(self._below(path)):
+            del self._nodes[name]
+        for name, data in files.items():
+            node = self._nodes[name] = _Node()
+            node.data, node.durable, node.named = bytearray(data), bytearray(data), True
 
     def kill(self) -> None:
         """The process died (kill -9): nothing that was written is lost, but all handles are."""

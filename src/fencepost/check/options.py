@@ -25,7 +25,7 @@ class Profile(Enum):
     """All of them and heavily; then the run is judged by how soon everything ends."""
 
 
-FAULTS: Final[Mapping[str, tuple[float, ...]]] = {
+FAULTS: Final[dict[str, tuple[float, ...]]] = {
     "request_lost_chance": (0.005, 0.03),
     "reply_lost_chance": (0.005, 0.03),
     "late_chance": (0.01,),
@@ -46,6 +46,12 @@ FAULTS: Final[Mapping[str, tuple[float, ...]]] = {
     "slow_sync_chance": (0.3,),
 }
 """Name to the values to choose from when the fault is on; off is 0."""
+AT_START: Final[dict[str, tuple[float, ...]]] = {
+    "flip_chance": (0.9,),
+    "restore_chance": (0.5,),
+    "resetting_chance": (0.3,),
+}
+"""What happens while the broker is down."""
 CRASHES: Final = frozenset({"crash_interval_ms", "power_cut_chance", "kill_chance"})
 WHILE_IN_SWARM: Final = 0.5
 SHORT: Final[Mapping[str, tuple[float, ...]]] = {
@@ -62,7 +68,8 @@ SHORT: Final[Mapping[str, tuple[float, ...]]] = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """One run's. Chances are per message, per second of a process's life (kill, pause), per call (cancel, raise), per
-    sync (slow_sync), and for what else happens to the broker's machine (full to clock_jump) about four times a second.
+    sync (slow_sync), per start of the broker (flip, restore, resetting), and for what else happens to the broker's
+    machine (full to clock_jump) about four times a second.
 
     `storm_ms`: how long faults strike, in simulated time. Then everything has to come to its end. `group_protocol`:
     classic, consumer, or mixed: each life of a copier has another; `transaction_version`: the broker's, 0 to 2.
@@ -96,6 +103,14 @@ class Options:
     sync_error_chance: float = 0.0
     clock_jump_chance: float = 0.0
     slow_sync_chance: float = 0.0
+    flip_chance: float = 0.0
+    restore_chance: float = 0.0
+    resetting_chance: float = 0.0
+
+    @property
+    def fragile(self) -> bool:
+        """Whether there is a topic whose files are struck."""
+        return self.flip_chance > 0 or self.restore_chance > 0
 
     @classmethod
     def draw(cls, seed: int, profile: Profile = Profile.SWARM) -> Options:
@@ -113,7 +128,7 @@ class Options:
             "compacted": random.random() < 0.15,
             "feeders": pick((0, 0, 1, 2)),
         }
-        for name, values in FAULTS.items():
+        for name, values in (FAULTS | AT_START).items():
             value, on = pick(values), random.random() < WHILE_IN_SWARM
             if profile is Profile.LIVENESS:
                 drawn[name] = max(values) if name != "crash_interval_ms" else min(values)
@@ -147,7 +162,7 @@ class Options:
 
     def smaller(self) -> Iterator[Options]:
         """Each with a fault less, fewer actors or less time: what a shrunk run may be."""
-        for name in FAULTS:
+        for name in FAULTS | AT_START:
             if getattr(self, name):
                 yield self._with(name, 0.0)
         if self.compacted:

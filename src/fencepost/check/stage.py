@@ -39,11 +39,18 @@ class Stage:
         self.healed = False
         self.over = False
         self.crashes = 0
+        self.at_rest: Callable[[], None] = lambda: None
+        """What happens while the broker is down, right before it starts again."""
         self.network = Network(self.scheduler, self.fork(), faults, self.trace)
         self.disk = MemoryDisk()
-        config = BrokerConfig({"fsync": "commit", "log.segment.bytes": 20_000, **settings})
         self.machine = Machine(self.scheduler, self.disk, self.fork(), self.trace)
+        config = self.configured(settings)
         self.host = BrokerHost(self.network, self.disk, config, self.fork(), self.trace, self.machine, found)
+
+    @staticmethod
+    def configured(settings: Mapping[str, str | int | bool]) -> BrokerConfig:
+        """A broker's settings, on a disk whose syncs count."""
+        return BrokerConfig({"fsync": "commit", "log.segment.bytes": 20_000, **settings})
 
     def fork(self) -> Random:
         """A stream of chance of its own, so that one part's draws do not shift another's."""
@@ -68,8 +75,8 @@ class Stage:
             self.trace("the broker is started anew")
             self.host.crash(power=False)
         if not self.host.running:
-            self.host.crash()
-            self.host.start()
+            self.host.crash(power=self.host.lost_power)
+            self._start()
         self.trace("healed")
 
     def end(self) -> None:
@@ -81,9 +88,13 @@ class Stage:
         """Start the broker if it is down, again and again; a power cut while it recovers is one more crash."""
         while not self.healed and not self.host.running:
             self.host.crash(power=power)
-            self.host.start()
+            self._start()
             if not self.host.running:
                 await self.scheduler.sleep_ms(20)
+
+    def _start(self) -> None:
+        self.at_rest()
+        self.host.start()
 
     def strike(self, machine: MachineFaults) -> None:
         """Let those faults of the machine happen until the stage is healed."""

@@ -26,11 +26,12 @@ from fencepost.check.checks.aborted_read import aborted_read
 from fencepost.check.checks.copied_once import copied_once
 from fencepost.check.checks.divergence import divergence
 from fencepost.check.checks.reordered import reordered
-from fencepost.check.history import Anomaly, History, Outcome, Read
+from fencepost.check.history import Anomaly, History, Outcome, Read, Sent
 from fencepost.check.history.model import History as Operations
 from fencepost.check.options import Options
 from fencepost.check.process import Process
 from fencepost.check.reader import read_group_offsets, read_to_end
+from fencepost.check.rot import FRAGILE, Rot, judge_fragile
 from fencepost.check.scheduler import SimTask, SimulationStuck
 from fencepost.check.stage import Stage
 from fencepost.client.admin.core import AdminCore
@@ -66,6 +67,16 @@ CHANGES: Final[tuple[tuple[str, tuple[str | None, ...]], ...]] = (
     ("index.interval.bytes", ("0", None)),
     ("message.timestamp.type", ("LogAppendTime", "CreateTime")),
 )
+RESETTINGS: Final[tuple[tuple[str, tuple[str | int | bool, ...]], ...]] = (
+    ("transaction.state.log.num.partitions", (1, 3, 50)),
+    ("offsets.topic.num.partitions", (1, 3, 50)),
+    ("num.partitions", (1, 3)),
+    ("log.segment.bytes", (2_000, 20_000, 1_000_000)),
+    ("log.index.interval.bytes", (0, 4_096)),
+    ("compression.type", ("producer", "gzip", "zstd", "uncompressed")),
+    ("group.initial.rebalance.delay.ms", (0, 100, 3_000)),
+)
+"""What people change in the broker's settings and then start it again with."""
 SETUP_MS_AT_MOST: Final = 300_000.0
 PAUSE_MS: Final = (100.0, 60_000.0)
 ENDED_MS_AT_MOST: Final = 200_000.0
@@ -97,9 +108,9 @@ class World:
         self.history = self.report.history
         self.drained = False
         self.ends: dict[TopicPartition, int] = {}
-        settings = {**BROKER, **(COMPACTING if options.compacted else {})}
-        settings["transaction.version"] = options.transaction_version
-        self.stage = Stage(random, options.network(), settings, self.report.trace, self._broke)
+        self._settings = {**BROKER, **(COMPACTING if options.compacted else {})}
+        self._settings["transaction.version"] = options.transaction_version
+        self.stage = Stage(random, options.network(), self._settings, self.report.trace, self._broke)
         self.trace = self.stage.trace
         self.now_ms = self.stage.scheduler.now_ms
         self._began_ms = self.now_ms()
@@ -116,6 +127,15 @@ class World:
         self.operators = [Operator(self, f"o{number}", self.stage.fork()) for number in range(options.operators)]
         self.watchers = [Watcher(self, f"w{number}", self.stage.fork()) for number in range(options.watchers)]
         self.feeders = [Feeder(self, f"f{number}", self.stage.fork()) for number in range(options.feeders)]
+        self._fragile = [Feeder(self, "fragile", self.stage.fork(), FRAGILE)] if options.fragile else []
+        self._rot = Rot(
+            *(self.stage.disk, self.stage.fork(), self.trace),
+            flip=options.flip_chance,
+            restore=options.restore_chance,
+            sent=self._sent_to_fragile,
+        )
+        self._resetting = self.stage.fork()
+        self.stage.at_rest = self._while_down
 
     # --- what actors need ---
 
@@ -230,6 +250,19 @@ class World:
                 name = f"{transaction.producer} {transaction.number}"
                 self.found("uncommitted_read", f"{read.reader} read {read.value} of {name} before its commit")
 
+    def _sent_to_fragile(self) -> list[Sent]:
+        return [sent for feeder in self._fragile for sent in feeder.sent]
+
+    def _while_down(self) -> None:
+        host, chance = self.stage.host, self._resetting
+        if self._fragile:
+            self._rot.strike(killed=not host.lost_power)
+        if self.options.resetting_chance and chance.random() < self.options.resetting_chance:
+            name, values = chance.choice(RESETTINGS)
+            self._settings[name] = chance.choice(values)
+            self.trace(f"from this start on {name} is {self._settings[name]}")
+            host.config = self.stage.configured(self._settings)
+
     # --- the run ---
 
     def run(self) -> Report:
@@ -241,7 +274,7 @@ class World:
         stage.strike(options.machine())
         if options.crash_interval_ms:
             stage.scheduler.spawn(stage.crash_again_and_again(options.crash_interval_ms, options.power_cut_chance))
-        workers: list[Actor] = [*self.writers, *self.deciders, *self.operators, *self.feeders]
+        workers: list[Actor] = [*self.writers, *self.deciders, *self.operators, *self.feeders, *self._fragile]
         actors: list[Actor] = [*workers, *self.copiers, *self.watchers]
         self._unfinished = {actor: stage.scheduler.spawn(actor.supervise()) for actor in actors}
         over_ms = self._began_ms + options.storm_ms
@@ -272,6 +305,8 @@ class World:
             partitions[topic] = number + 1
         for topic, count in {**partitions, POSITIONS_OF.topic: 1}.items():
             await admin.create_topic(topic, count, 1, configs, exist_ok=True)
+        if self._fragile:
+            await admin.create_topic(FRAGILE.topic, 1, exist_ok=True)
         if self.operators:
             await admin.create_topic(FLEETING.topic, 1, exist_ok=True)
 
@@ -349,6 +384,9 @@ class World:
         if self.operators:
             await admin.create_topic(FLEETING.topic, 1, exist_ok=True)  # one may have been killed in between
             await read_to_end(admin, "judge", FLEETING)
+        if self._fragile:
+            for anomaly in await judge_fragile(admin, self._sent_to_fragile()):
+                self.found(anomaly.check, anomaly.detail)
         names = [writer.name for writer in self.writers]
         self.history.committed_offsets = await read_group_offsets(admin, names, POSITIONS_OF)
 

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
-from fencepost.check.actors.actor import FLEETING, Actor, producer_in
+from random import Random
+from typing import Final
+
+from fencepost.check.actors.actor import FLEETING, Actor, Surroundings, producer_in
 from fencepost.check.history import Sent
 from fencepost.check.process import Process
 from fencepost.check.scheduler import TaskCancelled
 from fencepost.client.producer.core import ProducerCore
-from fencepost.client.types import RecordMetadata
+from fencepost.client.types import RecordMetadata, TopicPartition
 from fencepost.config import ProducerConfig
 from fencepost.errors import KafkaError, KafkaTimeoutError, ProduceFailedError
 
 __all__ = ["Feeder"]
 
+FILLED: Final = 200
+"""So much of a struck file is values, and not headers."""
+
 
 class Feeder(Actor):
-    """Sends records by themselves, many at a time; each life is another producer."""
+    """Sends records by themselves, many at a time; each life is another producer. To `only`, where it is given: what is
+    sent there may be lost, and is no part of the history, but of `sent`."""
 
     _records = 0
+
+    def __init__(self, world: Surroundings, name: str, chance: Random, only: TopicPartition | None = None) -> None:
+        super().__init__(world, name, chance)
+        self._only = only
+        self.sent = world.history.sent if only is None else []
 
     async def live(self, process: Process) -> None:
         """Send until the storm is over."""
@@ -41,10 +53,11 @@ class Feeder(Actor):
 
     def _send(self, producer: ProducerCore, name: str) -> None:
         self._records += 1
-        place = self.world.place_for(self.chance)
-        sent = Sent(name, place.topic, place.partition, f"{self.name}-{self._records}")
+        place = self._only or self.world.place_for(self.chance)
+        value = f"{self.name}-{self._records}".ljust(FILLED if self._only else 0, ".")
+        sent = Sent(name, place.topic, place.partition, value)
         if place != FLEETING:
-            self.world.history.sent.append(sent)
+            self.sent.append(sent)
 
         def told(error: KafkaError | None, at: RecordMetadata | None) -> None:
             if error is None and at is not None:
@@ -52,6 +65,10 @@ class Feeder(Actor):
 
         key = sent.value.encode() if self.world.options.compacted else None
         producer.append(place.topic, sent.value.encode(), key, place.partition, on_delivery=told)
+
+    def _check_reason(self, error: BaseException) -> None:
+        if self._only is None:
+            super()._check_reason(error)
 
     async def _flush(self, process: Process, producer: ProducerCore) -> None:
         try:

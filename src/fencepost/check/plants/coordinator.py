@@ -7,6 +7,8 @@ from typing import Any
 
 from fencepost.broker.api.transactions import k24_add_partitions_to_txn
 from fencepost.broker.coordinator import transactions as shell
+from fencepost.broker.coordinator.partitioning import coordinator_partition
+from fencepost.broker.coordinator.runtime import CoordinatorRuntime
 from fencepost.broker.coordinator.txn import decide_end, decide_enlist, decide_init, ending, markers
 from fencepost.broker.coordinator.txn.model import BumpCause, Result, Transaction, TransactionRecord
 from fencepost.broker.coordinator.txn.states import TxnState
@@ -14,7 +16,8 @@ from fencepost.broker.log import Appended
 from fencepost.broker.log.partition import PartitionLog
 from fencepost.broker.log.producers import table
 from fencepost.broker.log.producers.idempotence import Refusal, check_batch
-from fencepost.check.plants.plant import DECIDED, GROUP, POWER_LOSS, Patches, plant
+from fencepost.broker.topics.catalogue import Partition
+from fencepost.check.plants.plant import DECIDED, GROUP, KILLED, POWER_LOSS, Patches, plant
 from fencepost.protocol.codes import ErrorCode
 
 
@@ -195,3 +198,15 @@ def enlisting_is_forgotten(patches: Patches) -> None:
 def internal_topics_can_be_enlisted(patches: Patches) -> None:
     """A client may have a marker written among the coordinators' own records."""
     patches.setattr(k24_add_partitions_to_txn, "_refusal", lambda core, partition: ErrorCode.NONE)
+
+
+@plant("clients", *KILLED, "resetting_chance=0.9", "producers=3")
+def coordinators_counted_by_the_settings(patches: Patches) -> None:
+    """After a start with another number of coordinator partitions an id's records go to another one than before."""
+
+    def partition_of(self: CoordinatorRuntime, key: str) -> Partition:
+        partitions = self._topics.internal(self._topic).partitions
+        return partitions[coordinator_partition(key, self._topics.usual_partitions(self._topic)) % len(partitions)]
+
+    patches.setattr(CoordinatorRuntime, "partition_of", partition_of)
+    patches.setattr(CoordinatorRuntime, "index_of", lambda self, key: self.partition_of(key).index)

@@ -11,7 +11,8 @@ from fencepost.broker.log.producers import table
 from fencepost.broker.log.producers.idempotence import Refusal, Repeat, check_batch
 from fencepost.broker.topics.durability import Durability
 from fencepost.check.disk import MemoryDisk
-from fencepost.check.plants.plant import COMPACTED, POWER_LOSS, WATCHED, Patches, plant
+from fencepost.check.plants.plant import COMPACTED, KILLED, POWER_LOSS, WATCHED, Patches, plant
+from fencepost.protocol.records import decoding
 
 
 @plant("clients")
@@ -172,10 +173,23 @@ def compaction_drops_the_newest(patches: Patches) -> None:
     patches.setattr(Compaction, "_stays", stays)
 
 
-@plant("clients", *POWER_LOSS)
+@plant("clients", *KILLED, "flip_chance=0.9")
 def crc_not_checked(patches: Patches) -> None:
-    """Recovery takes a torn batch for a whole one."""
+    """Neither the broker nor the client sees that a batch is not what was written."""
+    walk = segment.Segment.whole_batches
+
+    def trusting(self: segment.Segment, data: bytes, position: int, base_offset: int, verify: bool) -> tuple[int, int]:
+        return walk(self, data, position, base_offset, False)
+
+    patches.setattr(segment.Segment, "whole_batches", trusting)
     patches.setattr(segment, "verify_crc", lambda batch: True)
+    patches.setattr(decoding, "verify_crc", lambda batch: True)
+
+
+@plant("clients", *KILLED, "restore_chance=0.9")
+def lost_offsets_given_out_again(patches: Patches) -> None:
+    """A log that ends below what it was synced to goes on there, and nobody is told."""
+    patches.setattr(recovery, "_end_at", lambda files, directory, found, end: None)
 
 
 @plant("clients", *POWER_LOSS)

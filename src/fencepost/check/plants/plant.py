@@ -12,6 +12,7 @@ __all__ = [
     "CUT_SHORT",
     "DECIDED",
     "GROUP",
+    "KILLED",
     "PLANTS",
     "POWER_LOSS",
     "STORM",
@@ -29,6 +30,7 @@ POWER_LOSS: Final = (
     *("storm_ms=5000", "feeders=2", "watchers=1"),
     *("crash_interval_ms=800", "power_cut_chance=0.5", "slow_sync_chance=0.3"),
 )
+KILLED: Final = ("storm_ms=5000", "crash_interval_ms=300", "power_cut_chance=0.0")
 COMPACTED: Final = ("storm_ms=5000", "producers=3", "compacted=True")
 WATCHED: Final = ("storm_ms=5000", "watchers=1")
 DECIDED: Final = ("storm_ms=5000", "deciders=1")
