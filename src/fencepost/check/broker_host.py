@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from random import Random
+from typing import Final
 from uuid import UUID
 
 from fencepost.broker.core import BrokerCore
 from fencepost.broker.disk.files import File, Sync
-from fencepost.broker.effects import Close, Failed, Reply
+from fencepost.broker.effects import Close, Failed, GoOn, Reply
+from fencepost.broker.network import backpressure
+from fencepost.broker.network.backpressure import UNTAKEN_BYTES, Answers
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.broker.timing.clock import Clock, SystemTime
 from fencepost.check.disk import MemoryDisk, PowerCut
@@ -20,6 +24,9 @@ from fencepost.protocol.frame import FrameReader
 __all__ = ["BrokerHost"]
 
 HOST, PORT = "broker", 9092
+SMALL_ANSWERS_BYTES: Final = 1 << 16
+"""What requests that were taken in together may be answered with besides."""
+LOOK_MS: Final = 1_000.0
 
 
 class BrokerHost:
@@ -55,6 +62,9 @@ class BrokerHost:
         self._clock = self._new_clock()
         self._connections: dict[int, ServerConnection] = {}
         self._readers: dict[int, FrameReader] = {}
+        self._frames: dict[int, deque[memoryview]] = {}
+        self._handed: dict[int, int] = {}
+        self._answers = self._new_answers()
         self._due: tuple[int | None, int | None] = (None, None)
         self.bootstrap_servers = f"{HOST}:{PORT}"
 
@@ -77,6 +87,8 @@ class BrokerHost:
             steady_ms=self._scheduler.now_ms,
         )
         core.listeners[0].advertised = (HOST, PORT)
+        self._answers = self._new_answers()
+        core.answer_room = self._answers.room
         self._core = core
         self._clock = self._new_clock()
         self._do(core, core.open)
@@ -93,6 +105,8 @@ class BrokerHost:
             connection.reset()
         self._connections.clear()
         self._readers.clear()
+        self._frames.clear()
+        self._handed.clear()
         if power:
             self.lost_power = True
             self._disk.crash(self._random.getrandbits(32))
@@ -106,19 +120,61 @@ class BrokerHost:
             return
         self._connections[connection.number] = connection
         self._readers[connection.number] = FrameReader()
+        self._frames[connection.number] = deque()
+        self._handed[connection.number] = 0
         core.connected(self._now_ms(core), connection.number, (HOST, PORT), ("client", connection.number))
 
     def received(self, connection: ServerConnection, data: bytes) -> None:
-        core, reader = self._core, self._readers.get(connection.number)
-        if core is None or reader is None:
-            return
-        for frame in reader.feed(data):
-            self._do(core, partial(core.handle_frame, connection_id=connection.number, frame=frame))
+        reader = self._readers.get(connection.number)
+        if self._core is not None and reader is not None:
+            self._frames[connection.number].extend(reader.feed(data))
+            self._work(connection)
 
     def lost(self, connection: ServerConnection) -> None:
-        self._readers.pop(connection.number, None)
+        for of_connection in (self._readers, self._frames, self._handed):
+            of_connection.pop(connection.number, None)
+        self._answers.note(self._scheduler.now_ms(), connection.number, 0)
         if self._connections.pop(connection.number, None) is not None and self._core is not None:
             self._core.disconnected(self._now_ms(self._core), connection.number)
+
+    def taken(self, connection: ServerConnection) -> None:
+        if connection.number in self._connections:
+            self._note(connection)
+            self._work(connection)
+
+    def _work(self, connection: ServerConnection) -> None:
+        """Handle the requests that may be handled now, as the server does."""
+        while (core := self._core) is not None and (frames := self._frames.get(connection.number)):
+            known = core.connection(connection.number)
+            if known is None or known.closed:
+                return
+            untaken_bytes = known.made_bytes - self._handed[connection.number] + connection.untaken_bytes
+            if not backpressure.may_begin(known, frames[0], untaken_bytes):
+                return
+            self._do(core, partial(core.handle_frame, connection_id=connection.number, frame=frames.popleft()))
+
+    def _go_on(self, connection: ServerConnection) -> None:
+        if self._frames.get(connection.number):
+            self._scheduler.call_soon(partial(self._work, connection))
+
+    def _note(self, connection: ServerConnection) -> None:
+        was_scarce = self._answers.is_scarce
+        self._answers.note(self._scheduler.now_ms(), connection.number, connection.untaken_bytes)
+        if self._answers.is_scarce and not was_scarce:
+            self._scheduler.call_later(LOOK_MS, partial(self._ease, self._answers))
+
+    def _ease(self, answers: Answers) -> None:
+        """While too much is untaken: give up who does not read."""
+        if answers is not self._answers:
+            return
+        for number in answers.given_up(self._scheduler.now_ms()):
+            self._trace(f"connection {number} is closed: its client does not take its answers")
+            self._connections[number].reset()
+        if answers.is_scarce:
+            self._scheduler.call_later(LOOK_MS, partial(self._ease, answers))
+
+    def _new_answers(self) -> Answers:
+        return Answers(self.config.number("queued.max.response.bytes"))
 
     def _new_clock(self) -> Clock:
         system = SystemTime(self._machine.wall_ms, self._scheduler.now_ms)
@@ -143,7 +199,17 @@ class BrokerHost:
                 case Reply(connection_id, buffers):
                     connection = self._connections.get(connection_id)
                     if connection is not None:
-                        connection.send(b"".join(buffers))
+                        data = b"".join(buffers)
+                        if connection.untaken_bytes > UNTAKEN_BYTES + SMALL_ANSWERS_BYTES:
+                            self._found(f"one client is answered while {connection.untaken_bytes} bytes wait for it")
+                        self._handed[connection_id] += len(data)
+                        connection.send(data)
+                        self._note(connection)
+                        self._go_on(connection)
+                case GoOn(connection_id):
+                    connection = self._connections.get(connection_id)
+                    if connection is not None:
+                        self._go_on(connection)
                 case Close(connection_id):
                     connection = self._connections.get(connection_id)
                     if connection is not None:

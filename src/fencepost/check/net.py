@@ -20,6 +20,7 @@ from fencepost.protocol.cursor import Buffer
 __all__ = ["Network", "NetworkFaults", "Server", "ServerConnection", "SimRuntime"]
 
 CONNECT_REFUSED_MS = 1.0
+WINDOW_BYTES = 65_536
 
 
 @dataclass(slots=True)
@@ -48,6 +49,10 @@ class Server(Protocol):
     def received(self, connection: ServerConnection, data: bytes) -> None: ...
 
     def lost(self, connection: ServerConnection) -> None: ...
+
+    def taken(self, connection: ServerConnection) -> None:
+        """The client has read on."""
+        ...
 
 
 class Network:
@@ -136,6 +141,8 @@ class SimStream:
             self._reader = SimFuture()
             await self._reader
         data, self._received = b"".join(self._received), []
+        if self.connection is not None:
+            self.connection.take(len(data))
         return data
 
     def close(self) -> None:
@@ -169,6 +176,18 @@ class ServerConnection:
         self._deliver_at = 0.0
         self.number = number
         self.open = True
+        self._untaken = 0
+
+    @property
+    def untaken_bytes(self) -> int:
+        """What the client has not read, and the two kernels do not hold for it."""
+        return max(0, self._untaken - WINDOW_BYTES)
+
+    def take(self, size: int) -> None:
+        """The client has read so many bytes."""
+        was_full, self._untaken = self._untaken > WINDOW_BYTES, self._untaken - size
+        if was_full and self.open:
+            self._server.taken(self)
 
     def deliver(self, data: bytes) -> None:
         if self.open:
@@ -183,6 +202,7 @@ class ServerConnection:
             network.trace(f"reply lost on connection {self.number}")
             self.reset()
             return
+        self._untaken += len(data)
         self._deliver_at = max(self._deliver_at, network.scheduler.now_ms() + network.delay_ms())
         network.scheduler.call_at(self._deliver_at, lambda: self._stream.arrived(data))
 

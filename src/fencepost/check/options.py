@@ -82,6 +82,7 @@ class Options:
     operators: int = 0
     watchers: int = 0
     feeders: int = 0
+    mutes: int = 0
     group_protocol: str = "classic"
     transaction_version: int = 2
     compacted: bool = False
@@ -134,11 +135,12 @@ class Options:
                 drawn[name] = max(values) if name != "crash_interval_ms" else min(values)
             elif on and (profile is Profile.SWARM or name in CRASHES):
                 drawn[name] = value
+        drawn["mutes"] = pick((0, 0, 1))
         if profile is Profile.LITE:
             short = {name: pick(values) for name, values in SHORT.items()}
             on = "crash_interval_ms" in drawn
             drawn |= {name: value for name, value in short.items() if on or name != "crash_interval_ms"}
-            drawn |= {"operators": 0, "watchers": 0}
+            drawn |= {"operators": 0, "watchers": 0, "mutes": 0}
         return cls(**drawn)
 
     def changed(self, given: Iterable[str]) -> Options:
@@ -167,7 +169,7 @@ class Options:
                 yield self._with(name, 0.0)
         if self.compacted:
             yield replace(self, compacted=False)
-        for name in ("operators", "watchers", "feeders", "deciders", "copiers", "producers"):
+        for name in ("mutes", "operators", "watchers", "feeders", "deciders", "copiers", "producers"):
             least = 1 if name == "producers" else 0
             if getattr(self, name) > least:
                 yield self._with(name, least)

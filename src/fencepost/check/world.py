@@ -18,6 +18,7 @@ from fencepost.check.actors.actor import FLEETING, Actor, ApplicationBroke
 from fencepost.check.actors.copier import COPIES_OF, GROUP, INPUT, OUTPUT, OUTPUT_PARTITIONS, Copier
 from fencepost.check.actors.decider import Decider
 from fencepost.check.actors.feeder import Feeder
+from fencepost.check.actors.mute import Mute
 from fencepost.check.actors.operator import Operator
 from fencepost.check.actors.watcher import Watcher
 from fencepost.check.actors.writer import POSITIONS_OF, Writer
@@ -46,6 +47,7 @@ INPUT_PARTITIONS: Final = 2
 BROKER: Final[dict[str, str | int | bool]] = {
     "transaction.state.log.num.partitions": 2,
     "offsets.topic.num.partitions": 2,
+    "queued.max.response.bytes": 1_048_576,
     "group.initial.rebalance.delay.ms": 100,
     "group.consumer.session.timeout.ms": 6_000,
     "group.consumer.min.session.timeout.ms": 6_000,
@@ -127,6 +129,7 @@ class World:
         self.operators = [Operator(self, f"o{number}", self.stage.fork()) for number in range(options.operators)]
         self.watchers = [Watcher(self, f"w{number}", self.stage.fork()) for number in range(options.watchers)]
         self.feeders = [Feeder(self, f"f{number}", self.stage.fork()) for number in range(options.feeders)]
+        self.mutes = [Mute(self, f"m{number}", self.stage.fork()) for number in range(options.mutes)]
         self._fragile = [Feeder(self, "fragile", self.stage.fork(), FRAGILE)] if options.fragile else []
         self._rot = Rot(
             *(self.stage.disk, self.stage.fork(), self.trace),
@@ -274,7 +277,14 @@ class World:
         stage.strike(options.machine())
         if options.crash_interval_ms:
             stage.scheduler.spawn(stage.crash_again_and_again(options.crash_interval_ms, options.power_cut_chance))
-        workers: list[Actor] = [*self.writers, *self.deciders, *self.operators, *self.feeders, *self._fragile]
+        workers: list[Actor] = [
+            *self.writers,
+            *self.deciders,
+            *self.operators,
+            *self.feeders,
+            *self.mutes,
+            *self._fragile,
+        ]
         actors: list[Actor] = [*workers, *self.copiers, *self.watchers]
         self._unfinished = {actor: stage.scheduler.spawn(actor.supervise()) for actor in actors}
         over_ms = self._began_ms + options.storm_ms

@@ -143,15 +143,24 @@ class Segment:
         if self._loaded:
             return True
         whole = self.load_aborted()
+        offsets, times = self._bytes(INDEX), self._bytes(TIME_INDEX)
         self._loaded = True
-        sane = self.offsets.load(self._bytes(INDEX), self.size) and self.times.load(self._bytes(TIME_INDEX))
+        try:
+            sane = self._take_sparse(offsets, times)
+        except OSError:
+            self._loaded = False
+            raise
+        return sane and whole
+
+    def _take_sparse(self, offsets: bytes, times: bytes) -> bool:
+        sane = self.offsets.load(offsets, self.size) and self.times.load(times)
         if sane and (len(self.times) == 0 or (len(self.offsets) == 0 and self.size > 4 * _CHUNK_BYTES)):
             sane = False  # a segment has entries when it is closed, unless they were lost
         if sane and self.times.last()[0] >= self.sealed_timestamp and self._agrees(*self.times.last()):
             self.max_timestamp, self.max_timestamp_offset = self.times.last()
         else:
             self._rebuild_sparse()
-        return sane and whole
+        return sane
 
     def _agrees(self, timestamp: int, offset: int) -> bool:
         """Whether the batch of that offset has that largest timestamp: searches skip and retention deletes by it."""
@@ -168,8 +177,8 @@ class Segment:
         """Read the index of aborted transactions alone, once. False when it cannot be right. Raises OSError."""
         if self._aborted_loaded:
             return True
-        self._aborted_loaded = True
         data = self._bytes(TXN_INDEX)
+        self._aborted_loaded = True  # only now: an index that could not be read is not an empty one
         is_sealed = self.sealed[0] < 0 or self.aborted.begins_with(data, self.sealed)
         self.aborted_lost = not (self.aborted.load(data) and is_sealed)
         return not self.aborted_lost

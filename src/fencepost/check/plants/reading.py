@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fencepost.broker.network import backpressure
 from fencepost.check.plants.plant import CUT_SHORT, GROUP, Patches, plant
 from fencepost.client.consumer.core import ConsumerCore
 from fencepost.client.consumer.subscription import Reading
@@ -74,3 +75,9 @@ def heartbeat_repeated_as_it_was(patches: Patches) -> None:
         return await original(self, target, message, versions, **how)
 
     patches.setattr(Cluster, "call", call)
+
+
+@plant("clients", "storm_ms=5000", "mutes=2", "feeders=2")
+def untaken_answers_pile_up(patches: Patches) -> None:
+    """A client that does not read is answered all the same."""
+    patches.setattr(backpressure, "may_begin", lambda connection, frame, untaken_bytes: True)

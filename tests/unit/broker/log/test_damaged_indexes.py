@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 
 import pytest
@@ -101,3 +102,35 @@ def test_damage_to_an_index_hides_nothing_from_a_search_by_time(disk: MemoryDisk
             assert by_time(log) == expected, (byte, bit)
             flipped += 1
     assert flipped > 100
+
+
+@pytest.mark.parametrize("kind", [".index", ".timeindex", ".txnindex", ".log"])
+def test_an_index_that_cannot_be_read_just_now_is_not_an_empty_one(
+    disk: MemoryDisk, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each file once: what was asked meanwhile fails, and then every answer is as before, aborted records told."""
+    whole = PartitionLog.open(disk, "t-0", CONFIG, START, clean=True)
+    expected, oldest = committed(whole), [segment.largest_timestamp() for segment in whole.segments]
+    log = PartitionLog.open(disk, "t-0", CONFIG, START, clean=True)
+    refused: set[str] = set()
+    honest = disk.before_read
+
+    def refuse(path: str) -> None:
+        if path.endswith(kind) and path not in refused:
+            refused.add(path)
+            raise OSError(errno.EIO, "no")
+        honest(path)
+
+    monkeypatch.setattr(disk, "before_read", refuse)
+    failures = 0
+    for _ in range(2 * len(log.segments)):
+        try:
+            answers = committed(log)
+        except (AssertionError, OSError):
+            failures += 1
+            continue
+        assert answers == expected
+        break
+    assert failures == len(refused) > 1
+    assert committed(log) == expected
+    assert [segment.largest_timestamp() for segment in log.segments] == oldest
