@@ -22,7 +22,6 @@ QUICKLY_FOUND = {
     "completed-with-the-first-marker": "stuck",
     "enlisting-is-forgotten": "stuck",
     "every-sequence-accepted": "duplicate",
-    "failed-sync-ignored": "lost_write",
     "high-watermark-before-the-sync": "divergence",
     "keep-aborts": "lost_write",
     "kept-is-always-committed": "aborted_read",

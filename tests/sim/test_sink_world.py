@@ -149,6 +149,8 @@ PLANTED: list[tuple[str, Level, range, str]] = [
     ("task-ids-made-of-partitions", Level.KEEP_PREPARED, range(1, 7), "sink_contradiction"),
     ("task-ids-inherited-by-two", Level.KEEP_PREPARED, range(1, 25), "sink_contradiction"),
     ("ends-not-waited-for", Level.RESUME, range(1, 40), "sink_missing"),
+    ("decision-without-fencing", Level.KEEP_PREPARED, range(1, 12), "sink_duplicate"),
+    ("task-ids-free-at-once", Level.KEEP_PREPARED, range(1, 12), "sink_contradiction"),
     ("decision-written-last", Level.KEEP_PREPARED, range(1, 7), "sink_duplicate"),
     ("batch-known-by-its-number", Level.KEEP_PREPARED, range(1, 12), "sink_missing"),
     ("loss-not-told", Level.RESUME, range(1, 25), "sink_missing"),

@@ -80,6 +80,7 @@ RESETTINGS: Final[tuple[tuple[str, tuple[str | int | bool, ...]], ...]] = (
 )
 """What people change in the broker's settings and then start it again with."""
 SETUP_MS_AT_MOST: Final = 300_000.0
+REST_MS: Final = 200.0
 PAUSE_MS: Final = (100.0, 60_000.0)
 ENDED_MS_AT_MOST: Final = 200_000.0
 """After the storm: the longest pause, then the longest transaction timeout, then two rebalances."""
@@ -149,6 +150,9 @@ class World:
     @property
     def bootstrap_servers(self) -> str:
         return self.stage.host.bootstrap_servers
+
+    async def rest(self) -> None:
+        await self.stage.scheduler.sleep_ms(REST_MS)
 
     def process(self, name: str) -> Process:
         random = self.stage.fork()

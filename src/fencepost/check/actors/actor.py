@@ -17,7 +17,7 @@ from fencepost.client.net.cluster import Cluster
 from fencepost.client.producer.core import ProducerCore
 from fencepost.client.types import TopicPartition
 from fencepost.config import ProducerConfig
-from fencepost.errors import DataLossError, KafkaError, RetriableError, TransactionCommittedError
+from fencepost.errors import CorruptRecordError, DataLossError, KafkaError, RetriableError, TransactionCommittedError
 
 __all__ = ["FLEETING", "Actor", "ApplicationBroke", "Surroundings", "cut_short", "producer_in"]
 
@@ -79,6 +79,10 @@ class Surroundings(Protocol):
 
     def trace(self, line: str) -> None: ...
 
+    async def rest(self) -> None:
+        """What an operator takes to start a program again."""
+        ...
+
     def now_ms(self) -> int: ...
 
     def place_for(self, chance: Random) -> TopicPartition:
@@ -137,6 +141,7 @@ class Actor:
             except (KafkaError, ApplicationBroke) as error:
                 world.trace(f"{self.name} gives up its clients: {type(error).__name__}: {error}")
                 process.kill()
+                await world.rest()
             else:
                 process.kill()
                 return
@@ -158,7 +163,7 @@ class Actor:
         """No broker here loses what it has acknowledged: a client that says so is wrong."""
         cause: BaseException | None = error
         while cause is not None:
-            if isinstance(cause, DataLossError):
+            if isinstance(cause, DataLossError | CorruptRecordError):
                 self.world.found("false_loss", f"{self.name} was told: {cause}")
             cause = cause.__cause__
 

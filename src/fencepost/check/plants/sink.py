@@ -117,42 +117,9 @@ def decision_without_fencing(patches: Patches) -> None:
 
 
 @plant("spark", *STORM, "level=keep-prepared")
-def unanswered_decision_taken_for_made(patches: Patches) -> None:
-    """A batch counts as decided although nobody knows whether its decision was written."""
-    original = StepRunner._decide
-
-    async def decide(self: StepRunner, sink: str, claim: Any, writing: Any) -> int | None:
-        return await original(self, sink, claim, writing) or 0
-
-    patches.setattr(StepRunner, "_decide", decide)
-
-
-@plant("spark", *STORM, "level=keep-prepared")
 def task_ids_free_at_once(patches: Patches) -> None:
     """A process takes an id again while an earlier use of it may still be completed or aborted."""
     patches.setattr(task_ids, "is_free", lambda last, opened: True)
-
-
-@plant("spark", *STORM, "level=keep-prepared")
-def listed_after_the_claim(patches: Patches) -> None:
-    """Open claims the sink first: what it then lists, and aborts, may be a newer run's."""
-    honest = plan.open_sink
-
-    def open_sink(sink: str, level: plan_steps.Level) -> plan.Plan[plan_steps.Opened]:
-        steps = honest(sink, level)
-        next(steps)
-        claim = yield plan_steps.Claim(sink)
-        step = steps.send((yield plan_steps.ListTransactions(sink)))
-        observation: Any = claim
-        while True:
-            try:
-                step = steps.send(observation)
-            except StopIteration as stop:
-                opened: plan_steps.Opened = stop.value
-                return opened
-            observation = yield step
-
-    patches.setattr(plan, "open_sink", open_sink)
 
 
 @plant("spark", *STORM, "level=keep-prepared")
