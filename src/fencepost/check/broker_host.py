@@ -158,6 +158,8 @@ class BrokerHost:
             self._scheduler.call_soon(partial(self._work, connection))
 
     def _note(self, connection: ServerConnection) -> None:
+        if connection.number not in self._connections:  # it broke with what was sent last
+            return
         was_scarce = self._answers.is_scarce
         self._answers.note(self._scheduler.now_ms(), connection.number, connection.untaken_bytes)
         if self._answers.is_scarce and not was_scarce:
