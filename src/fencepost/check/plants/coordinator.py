@@ -7,7 +7,6 @@ from typing import Any
 
 from fencepost.broker.api.transactions import k24_add_partitions_to_txn
 from fencepost.broker.coordinator import transactions as shell
-from fencepost.broker.coordinator.partitioning import coordinator_partition
 from fencepost.broker.coordinator.runtime import CoordinatorRuntime
 from fencepost.broker.coordinator.txn import decide_end, decide_enlist, decide_init, ending, markers
 from fencepost.broker.coordinator.txn.model import BumpCause, Result, Transaction, TransactionRecord
@@ -19,6 +18,7 @@ from fencepost.broker.log.producers.idempotence import Refusal, check_batch
 from fencepost.broker.topics.catalogue import Partition
 from fencepost.check.plants.plant import DECIDED, GROUP, KILLED, POWER_LOSS, Patches, plant
 from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.logs.partitioning import coordinator_partition
 
 
 @plant("clients")
