@@ -322,8 +322,7 @@ class TopicCatalogue:
             self._save(others)
 
     def _clear(self, topic_id: UUID) -> None:
-        """Remove what is there of a deleted topic. What cannot be goes with the next topic of its name, or at the next
-        start."""
+        """Remove a deleted topic's directories. What cannot be goes with the next topic of its name, or at a start."""
         name, count = self._deleted[topic_id]
         try:
             self._remove_directories(topic_id, name, count)
@@ -481,8 +480,7 @@ class TopicCatalogue:
         return changed
 
     def _make_way(self, partition: Partition) -> None:
-        """Remove a directory that a crash left without records, or that is a deleted topic's. Raises OSError for any
-        other in the place of the partition's."""
+        """Remove a directory without records, or of a deleted topic. Raises OSError for any other in that place."""
         if not self._files.exists(partition.directory):
             return
         topic_id = topic_id_of(self._files, partition.directory)
