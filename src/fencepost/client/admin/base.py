@@ -5,8 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from fencepost.client.net.cluster import Cluster
+from fencepost.protocol.codes import ErrorCode as E
 
 DEFAULT_API_TIMEOUT_MS: Final = 60_000
+
+
+def unless_missing(code: int) -> int:
+    """For `code_of`: 3 is a final answer where it does not help to wait for the topic to appear."""
+    return 0 if code == E.UNKNOWN_TOPIC_OR_PARTITION else int(code)
 
 
 class AdminBase:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from fencepost.arguments import MaybeEmpty
-from fencepost.client.admin.base import AdminBase
+from fencepost.client.admin.base import AdminBase, unless_missing
 from fencepost.client.net.answers import only
 from fencepost.client.net.cluster import AnyNode, Controller
 from fencepost.errors import error_for
-from fencepost.protocol.codes import ErrorCode as E
 from fencepost.protocol.messages import describe_configs as dc
 from fencepost.protocol.messages import incremental_alter_configs as ic
 
@@ -83,7 +82,7 @@ class AdminConfigs(AdminBase):
             dc.DescribeConfigsRequest(resources=[resource], include_documentation=documentation),
             (3 if documentation else 1, 4),
             deadline_ms=self._deadline(api_timeout_ms),
-            code_of=lambda answer: _unless_missing(only(answer.results).error_code),
+            code_of=lambda answer: unless_missing(only(answer.results).error_code),
         )
         result = only(reply.results)
         if result.error_code != 0:
@@ -119,13 +118,8 @@ class AdminConfigs(AdminBase):
             ic.IncrementalAlterConfigsRequest(resources=[resource]),
             (0, 1),
             deadline_ms=self._deadline(api_timeout_ms),
-            code_of=lambda answer: _unless_missing(only(answer.responses).error_code),
+            code_of=lambda answer: unless_missing(only(answer.responses).error_code),
         )
         result = only(reply.responses)
         if result.error_code != 0:
             raise error_for(result.error_code, f"settings of {name!r}", result.error_message)
-
-
-def _unless_missing(code: Any) -> int:
-    """3 is a final answer where nothing is going to create the topic."""
-    return 0 if code == E.UNKNOWN_TOPIC_OR_PARTITION else int(code)

@@ -186,8 +186,9 @@ class AdminGroups(AdminBase):
             deadline_ms=self._deadline(api_timeout_ms),
             code_of=lambda answer: int(only(answer.results).error_code),
         )
-        if only(reply.results).error_code != 0:
-            raise error_for(only(reply.results).error_code, f"delete group {group_id!r}")
+        code = only(reply.results).error_code
+        if code != 0:
+            raise error_for(code, f"delete group {group_id!r}")
 
     # --- committed offsets ---
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 from uuid import UUID
 
-from fencepost.client.admin.base import AdminBase
+from fencepost.client.admin.base import AdminBase, unless_missing
 from fencepost.client.net import list_offsets as offsets
 from fencepost.client.net.answers import only
 from fencepost.client.net.cluster import Controller
@@ -100,12 +100,7 @@ class AdminTopics(AdminBase):
             request,
             (1, 6),
             deadline_ms=deadline_ms,
-            # 3 is final here: waiting for a topic to appear, to delete it, is not what was asked.
-            code_of=lambda answer: (
-                0
-                if only(answer.responses).error_code == E.UNKNOWN_TOPIC_OR_PARTITION
-                else int(only(answer.responses).error_code)
-            ),
+            code_of=lambda answer: unless_missing(only(answer.responses).error_code),
             what=f"delete topic {name!r}",
         )
         result = only(reply.responses)
