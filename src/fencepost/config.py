@@ -441,8 +441,8 @@ def _servers(value: Any) -> str | tuple[str, ...]:
     if isinstance(value, Mapping):
         raise ConfigurationError(
             "bootstrap_servers is a dict; settings in a dict are for from_config, as in "
-            "Producer.from_config({'bootstrap.servers': ...}); "
-            "the constructor takes addresses and keyword arguments, as in Producer('localhost:9092', linger_ms=20)"
+            "from_config({'bootstrap.servers': ...}); "
+            "the constructor takes addresses and keyword arguments, as in ('localhost:9092', client_id='me')"
         )
     servers = value if isinstance(value, str) else tuple(value) if isinstance(value, Sequence) else ()
     if isinstance(value, bytes) or not servers or not all(isinstance(server, str) for server in servers):

@@ -82,6 +82,23 @@ raise SystemExit(child.exitcode)
     assert stored(broker, topic) == 1000
 
 
+@pytest.mark.parametrize("loop", ["", "import sys; sys.modules['uvloop'] = None"], ids=["uvloop", "asyncio"])
+def test_also_what_is_sent_while_the_program_ends(broker: BrokerUnderTest, loop: str) -> None:
+    """By then there are no threads to be had for looking a host's name up."""
+    topic = new_topic(broker)
+    program = f"""
+{loop}
+import atexit, sys, fencepost
+fencepost.Producer(sys.argv[1]).close()
+def last_words():
+    fencepost.Producer(sys.argv[1]).send(sys.argv[2], b"bye")
+atexit.register(last_words)
+"""
+    done = run(program, broker.bootstrap_servers.replace("127.0.0.1", "localhost"), topic)
+    assert done.returncode == 0
+    assert stored(broker, topic) == 1, done.stderr
+
+
 def test_what_cannot_be_delivered_is_counted() -> None:
     done = run(SEND, "localhost:1", "orders", "{}")
     assert "records not delivered: 1000 for topic 'orders'" in done.stderr

@@ -171,11 +171,16 @@ class StreamProtocol(asyncio.Protocol):
 async def open_plaintext(factory: Callable[[], StreamProtocol], host: str, port: int, **options: Any) -> StreamProtocol:
     """Plain TCP. IPv6 and IPv4 addresses of a name are tried in turn (in asyncio's own loop overlapping, RFC 8305)."""
     loop = asyncio.get_running_loop()
-    if isinstance(loop, asyncio.BaseEventLoop):
-        options["happy_eyeballs_delay"] = 0.25
-    elif not _is_address(host):
+    is_named = not _is_address(host)
+    if is_named and not isinstance(loop, asyncio.BaseEventLoop):
         return await _open_by_name(loop, factory, host, port, options)
-    _, stream = await loop.create_connection(factory, host, port, **options)
+    overlapping: dict[str, Any] = {"happy_eyeballs_delay": 0.25} if isinstance(loop, asyncio.BaseEventLoop) else {}
+    try:
+        _, stream = await loop.create_connection(factory, host, port, **options, **overlapping)
+    except RuntimeError:  # the program ends, and there is no thread to be had for asyncio's look-up
+        if not is_named:
+            raise
+        return await _open_by_name(loop, factory, host, port, options)
     return stream
 
 
@@ -197,7 +202,11 @@ async def _open_by_name(
     """Plain TCP in uvloop: its own look-up leaves threads of libuv, for which a forked child waits, and crashes."""
     look_up = functools.partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
     refusals: list[OSError] = []
-    for *_, address in await loop.run_in_executor(None, look_up):
+    try:
+        found = await loop.run_in_executor(None, look_up)
+    except RuntimeError:  # the program ends: no pool gives a thread any more, and who waits for the end waits for this
+        found = look_up()
+    for *_, address in found:
         try:
             _, stream = await loop.create_connection(factory, str(address[0]), port, **options)
         except (ssl.SSLError, ConnectionResetError, ConnectionAbortedError):
