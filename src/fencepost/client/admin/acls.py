@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from fencepost.client.admin.base import AdminBase
 from fencepost.client.net.cluster import AnyNode, Controller
@@ -14,6 +14,8 @@ from fencepost.protocol.messages import delete_acls as da
 from fencepost.protocol.messages import describe_acls as de
 
 __all__ = ["Acl", "AclFilter", "AclOperation", "AclPermission", "AdminAcls", "PatternType", "ResourceType"]
+
+Wanted = TypeVar("Wanted", de.DescribeAclsRequest, da.DeleteAclsFilter)
 
 
 class Acl(NamedTuple):
@@ -71,16 +73,7 @@ class AdminAcls(AdminBase):
 
     async def describe_acls(self, wanted: AclFilter | None = None, *, api_timeout_ms: int | None = None) -> list[Acl]:
         """The rules that match (None: all), sorted."""
-        acl_filter = wanted if wanted is not None else AclFilter()
-        request = de.DescribeAclsRequest(
-            resource_type_filter=acl_filter.resource_type,
-            resource_name_filter=acl_filter.resource_name,
-            pattern_type_filter=acl_filter.pattern,
-            principal_filter=acl_filter.principal,
-            host_filter=acl_filter.host,
-            operation=acl_filter.operation,
-            permission_type=acl_filter.permission,
-        )
+        request = _matching(de.DescribeAclsRequest, wanted if wanted is not None else AclFilter())
         reply: de.DescribeAclsResponse = await self.cluster.call(
             AnyNode(),
             request,
@@ -106,18 +99,7 @@ class AdminAcls(AdminBase):
 
     async def delete_acls(self, filters: Iterable[AclFilter], *, api_timeout_ms: int | None = None) -> list[Acl]:
         """Delete all rules that match any of the filters; the rules that are gone, sorted."""
-        wanted = [
-            da.DeleteAclsFilter(
-                resource_type_filter=acl_filter.resource_type,
-                resource_name_filter=acl_filter.resource_name,
-                pattern_type_filter=acl_filter.pattern,
-                principal_filter=acl_filter.principal,
-                host_filter=acl_filter.host,
-                operation=acl_filter.operation,
-                permission_type=acl_filter.permission,
-            )
-            for acl_filter in filters
-        ]
+        wanted = [_matching(da.DeleteAclsFilter, acl_filter) for acl_filter in filters]
         reply: da.DeleteAclsResponse = await self.cluster.call(
             Controller(),
             da.DeleteAclsRequest(filters=wanted),
@@ -152,3 +134,16 @@ def _raise(code: int, message: str | None) -> None:
 
 def _first_code(results: Sequence[ca.AclCreationResult] | Sequence[da.DeleteAclsFilterResult]) -> int:
     return next((result.error_code for result in results if result.error_code != 0), 0)
+
+
+def _matching(message: type[Wanted], acl_filter: AclFilter) -> Wanted:
+    """The filter as it is sent, to describe or to delete."""
+    return message(
+        resource_type_filter=acl_filter.resource_type,
+        resource_name_filter=acl_filter.resource_name,
+        pattern_type_filter=acl_filter.pattern,
+        principal_filter=acl_filter.principal,
+        host_filter=acl_filter.host,
+        operation=acl_filter.operation,
+        permission_type=acl_filter.permission,
+    )
