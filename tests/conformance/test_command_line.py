@@ -147,3 +147,24 @@ def test_groups(broker: BrokerUnderTest, run: Commands, admin: fencepost.Admin) 
     run("groups", "delete", group, nobody, "--yes", status=1)
     assert run("groups", "delete", group, "--yes") == f"deleted {group}\n"
     assert group not in [one.group_id for one in admin.list_groups()]
+
+
+def test_doctor(broker: BrokerUnderTest, run: Commands, admin: fencepost.Admin) -> None:
+    found = run.json("doctor")
+    assert found["cluster"]["value"] == admin.describe_cluster().cluster_id
+    assert found["brokers"]["value"] == [f"1 ({broker.bootstrap_servers})"]
+    assert found["features"]["value"]["transaction.version"] == 2
+    assert found["consumer groups fence transactions"]["value"] == "yes"
+    assert "differs by less than" in found["clock"]["value"]
+    assert {"describe", "alter", "cluster-action"} <= set(found["rights on the cluster"]["value"])
+    level = found["level of Spark sinks"]["value"]
+    assert level.startswith("keep-prepared: " if broker.is_ours else "two-phase: ")
+    assert broker.is_ours or "keeping a prepared transaction was answered UNSUPPORTED_VERSION (35)" in level
+    assert [finding["problem"] for finding in found.values()] == [None] * 7
+    assert "features: " in run("doctor", "--no-probe")
+
+
+def test_a_clock_that_is_wrong_is_a_problem(run: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fencepost.cli.cluster.doctor.now_ms", lambda: (time.time() + 3600) * 1000)
+    run("doctor", "--no-probe", status=1)
+    assert "clocks differ: the controller's is 3" in run.error

@@ -13,7 +13,7 @@ from fencepost.client.admin.acls import Acl, AclOperation, AclPermission, Patter
 from fencepost.client.admin.scram import ScramCredential, ScramMechanism
 from tests.conformance.conftest import ARMS
 from tests.support.commands import Commands
-from tests.support.secured import ADMIN, PASSWORD, Secured, secured
+from tests.support.secured import ADMIN, PASSWORD, USERS, Secured, secured
 
 
 @pytest.fixture(scope="module", params=ARMS)
@@ -95,6 +95,18 @@ def test_users(world: Secured, run: Commands, tmp_path: Path, monkeypatch: pytes
     run("users", "set-password", user, "--password-file", str(tmp_path / "secret"), status=1)
     run("users", "set-password", user, "--password-file", str(tmp_path / "none"), status=1)
     assert secret not in run.error
+
+
+def test_doctor_tells_the_rights_that_one_has(world: Secured, run: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
+    user = world.user()
+    monkeypatch.setenv("FENCEPOST_SASL_USERNAME", user)
+    monkeypatch.setenv("FENCEPOST_SASL_PASSWORD", USERS[user])
+    found = run.json("doctor")
+    assert found["rights on the cluster"]["value"] == []
+    assert found["clock"]["value"].startswith("not known: describe the quorum: CLUSTER_AUTHORIZATION_FAILED")
+    level = found["level of Spark sinks"]["value"]
+    assert level.startswith("not known: ")
+    assert "TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53)" in level
 
 
 def test_who_is_not_let_in_is_told_at_once(run: Commands, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,6 +45,7 @@ COMMANDS: Mapping[str, Command] = {
     "acls": Command("fencepost.cli.cluster.acls:acls", "List, add and delete access control lists."),
     "users": Command("fencepost.cli.cluster.users:users", "List users of SCRAM; set and delete their passwords."),
     "dump": Command("fencepost.cli.cluster.dump:dump", "Show what is in the segments of a partition."),
+    "doctor": Command("fencepost.cli.cluster.doctor:doctor", "Ask what a cluster can do, and what stands in the way."),
     "transactions": Command("fencepost.cli.transactions:transactions", "List, describe and resolve transactions."),
     "spark": Command("fencepost.cli.spark:spark", "Show what Spark sinks have decided; repair after a loss."),
 }

@@ -30,13 +30,13 @@ CONSUMER = """
     wakeup
 """
 ADMIN = """
-    alter_configs alter_group_offsets alter_partition_reassignments alter_user_scram_credentials api_versions complete
-    config_entries create_acls create_partitions create_topic delete_acls delete_group delete_group_offsets
-    delete_records delete_topic describe_acls describe_cluster describe_configs describe_group describe_log_dirs
-    describe_metadata_quorum describe_producers describe_topics describe_transactions describe_user_scram_credentials
-    end_transaction features fence_producers fences_by_group force_terminate_transaction group_offsets init_producer_id
-    list_groups list_offsets list_partition_reassignments list_topics list_transactions partitions_of
-    remove_group_members reset_group_offsets write_abort_marker
+    alter_configs alter_group_offsets alter_partition_reassignments alter_user_scram_credentials api_versions
+    authorized_operations complete config_entries create_acls create_partitions create_topic delete_acls delete_group
+    delete_group_offsets delete_records delete_topic describe_acls describe_cluster describe_configs describe_group
+    describe_log_dirs describe_metadata_quorum describe_producers describe_topics describe_transactions
+    describe_user_scram_credentials end_transaction features fence_producers fences_by_group force_terminate_transaction
+    group_offsets init_producer_id list_groups list_offsets list_partition_reassignments list_topics list_transactions
+    partitions_of remove_group_members reset_group_offsets write_abort_marker
 """
 
 

@@ -1,9 +1,9 @@
-"""Admin calls about access control lists (KIP-11, KIP-290): create, describe, delete."""
+"""Admin calls about access control lists (KIP-11, KIP-290): create, describe, delete; what one may do (KIP-430)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from fencepost.client.admin.base import AdminBase
 from fencepost.client.net.cluster import AnyNode, Controller
@@ -12,10 +12,13 @@ from fencepost.protocol.acls import AclOperation, AclPermission, PatternType, Re
 from fencepost.protocol.messages import create_acls as ca
 from fencepost.protocol.messages import delete_acls as da
 from fencepost.protocol.messages import describe_acls as de
+from fencepost.protocol.messages import describe_cluster as dc
 
 __all__ = ["Acl", "AclFilter", "AclOperation", "AclPermission", "AdminAcls", "PatternType", "ResourceType"]
 
 Wanted = TypeVar("Wanted", de.DescribeAclsRequest, da.DeleteAclsFilter)
+
+_NOT_TOLD: Final = -(2**31)
 
 
 class Acl(NamedTuple):
@@ -125,6 +128,25 @@ class AdminAcls(AdminBase):
                 for acl in result.matching_acls
             }
         return sorted(gone)
+
+    async def authorized_operations(self, *, api_timeout_ms: int | None = None) -> frozenset[AclOperation] | None:
+        """What this principal may do with the cluster (KIP-430): nothing, too, for one who may not DESCRIBE it.
+
+        None where the brokers do not tell. Raises UnsupportedVersionError (Kafka before 2.8), KafkaTimeoutError.
+        """
+        reply: dc.DescribeClusterResponse = await self.cluster.call(
+            AnyNode(),
+            dc.DescribeClusterRequest(include_cluster_authorized_operations=True),
+            (0, 2),
+            deadline_ms=self._deadline(api_timeout_ms),
+            code_of=lambda answer: int(answer.error_code),
+        )
+        if reply.error_code != 0:
+            raise error_for(reply.error_code, "describe the cluster", reply.error_message)
+        bits = reply.cluster_authorized_operations
+        if bits == _NOT_TOLD:
+            return None
+        return frozenset(operation for operation in AclOperation if bits >> operation & 1)
 
 
 def _raise(code: int, message: str | None) -> None:

@@ -48,6 +48,7 @@ class AsyncAdmin(AsyncClient[AdminCore]):
     create_acls = in_loop(AdminCore.create_acls)
     describe_acls = in_loop(AdminCore.describe_acls)
     delete_acls = in_loop(AdminCore.delete_acls)
+    authorized_operations = in_loop(AdminCore.authorized_operations)
     describe_user_scram_credentials = in_loop(AdminCore.describe_user_scram_credentials)
     alter_user_scram_credentials = in_loop(AdminCore.alter_user_scram_credentials)
     init_producer_id = in_loop(AdminCore.init_producer_id)

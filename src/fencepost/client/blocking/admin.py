@@ -47,6 +47,7 @@ class Admin(BlockingClient[AdminCore]):
     create_acls = blocking(AdminCore.create_acls)
     describe_acls = blocking(AdminCore.describe_acls)
     delete_acls = blocking(AdminCore.delete_acls)
+    authorized_operations = blocking(AdminCore.authorized_operations)
     describe_user_scram_credentials = blocking(AdminCore.describe_user_scram_credentials)
     alter_user_scram_credentials = blocking(AdminCore.alter_user_scram_credentials)
     init_producer_id = blocking(AdminCore.init_producer_id)

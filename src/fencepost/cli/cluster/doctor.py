@@ -1,0 +1,145 @@
+"""`fencepost doctor`: what a cluster can do for those who want exactly once, and what stands in the way."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Annotated, Any, Final, NamedTuple
+
+import typer
+
+from fencepost.cli.cluster_settings import CommandConfig, Servers, client_settings, connected
+from fencepost.cli.output import Json, print_json, refuse
+from fencepost.cli.transaction_view import Session
+from fencepost.client.blocking import Admin
+from fencepost.errors import KafkaError
+from fencepost.spark.errors import LevelUnavailableError
+from fencepost.spark.sink import plan
+from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
+from fencepost.spark.sink.plan_steps import Level
+from fencepost.spark.sink.runner import PROMISES
+
+__all__ = ["doctor"]
+
+PROBE: Final = "fencepost-doctor"  # as a sink's name: at most one transactional id is ever left behind
+MOST_SKEW_MS: Final = 1000
+
+
+class Finding(NamedTuple):
+    """What was found, and the problem it is, if it is one."""
+
+    value: Any
+    problem: str | None = None
+
+
+def doctor(
+    probe: Annotated[
+        bool,
+        typer.Option(
+            "--probe/--no-probe",
+            help="Try two-phase commit on the transactional id fencepost-sink/fencepost-doctor/probe, which stays, "
+            "empty, until it expires.",
+        ),
+    ] = True,
+    bootstrap_servers: Servers = None,
+    command_config: CommandConfig = None,
+    as_json: Json = False,
+) -> None:
+    """Brokers, features, the level at which Spark sinks write exactly once and why not a higher one, clocks, rights.
+
+    What cannot be asked is told with the reason. Status 1 when there is a problem.
+
+    Example: fencepost doctor -b kafka-1:9092 --command-config admin.properties
+    """
+    with connected(bootstrap_servers, command_config) as admin:
+        checks: dict[str, Callable[[], Finding]] = {
+            "cluster": lambda: _cluster(admin),
+            "brokers": lambda: _brokers(admin),
+            "features": lambda: Finding(dict(sorted(admin.features().items()))),
+            "consumer groups fence transactions": lambda: _fences(admin),
+            "clock": lambda: _clock(admin),
+            "rights on the cluster": lambda: _rights(admin),
+        }
+        if probe:
+            settings = client_settings(bootstrap_servers, command_config)
+            checks["level of Spark sinks"] = lambda: _level(Session(settings, DEFAULT_TOPIC))
+        found = {name: _found(check) for name, check in checks.items()}
+    if as_json:
+        print_json({name: finding._asdict() for name, finding in found.items()})
+    else:
+        for name, finding in found.items():
+            sys.stdout.write(f"{name}: {_words(finding.value)}\n")
+    problems = [finding.problem for finding in found.values() if finding.problem is not None]
+    if problems:
+        sys.stdout.flush()
+        refuse("; ".join(problems))
+
+
+def _found(check: Callable[[], Finding]) -> Finding:
+    try:
+        return check()
+    except KafkaError as error:
+        return Finding(f"not known: {error}")
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {level}" for name, level in value.items()) or "none"
+    return ", ".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
+
+
+def _cluster(admin: Admin) -> Finding:
+    cluster_id = admin.describe_cluster().cluster_id
+    return Finding("the brokers do not tell its id" if cluster_id is None else cluster_id)
+
+
+def _brokers(admin: Admin) -> Finding:
+    return Finding([f"{node.id} ({node.host}:{node.port})" for node in admin.describe_cluster().brokers])
+
+
+def _fences(admin: Admin) -> Finding:
+    """KIP-447."""
+    if admin.fences_by_group():
+        return Finding("yes")
+    return Finding("no", "offsets in transactions are not fenced by group (KIP-447): one producer per input partition")
+
+
+def now_ms() -> float:
+    """Of the clock here."""
+    return time.time() * 1000
+
+
+def _clock(admin: Admin) -> Finding:
+    """What the quorum's leader says of itself is the time there (KIP-836)."""
+    before_ms = now_ms()
+    quorum = admin.describe_metadata_quorum()
+    after_ms = now_ms()
+    told = [voter.last_caught_up_ms for voter in quorum.voters if voter.replica_id == quorum.leader_id]
+    if not told or told[0] < 0:
+        return Finding("not known: the controller does not tell its time")
+    ahead_ms = round(max(told[0] - after_ms, 0) + min(told[0] - before_ms, 0))
+    if abs(ahead_ms) <= MOST_SKEW_MS:
+        return Finding(f"the controller's differs by less than {MOST_SKEW_MS} ms from the one here")
+    words = f"the controller's is {abs(ahead_ms)} ms {'ahead of' if ahead_ms > 0 else 'behind'} the one here"
+    return Finding(words, f"clocks differ: {words}")
+
+
+def _rights(admin: Admin) -> Finding:
+    operations = admin.authorized_operations()
+    if operations is None:
+        return Finding("not known: the brokers do not tell")
+    return Finding([operation.name.lower().replace("_", "-") for operation in sorted(operations)])
+
+
+def _level(session: Session) -> Finding:
+    try:
+        level = session.sink_link.run(plan.choose_level(PROBE, None))
+    except LevelUnavailableError as error:
+        return Finding("none", f"Spark sinks cannot write exactly once: {error}")
+    words = f"{level.value}: {PROMISES[level]}"
+    try:
+        session.sink_link.run(plan.choose_level(PROBE, Level.KEEP_PREPARED))
+    except LevelUnavailableError as error:
+        return Finding(f"{words} ({error})")
+    return Finding(words)
