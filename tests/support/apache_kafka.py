@@ -112,17 +112,17 @@ def _java_major_version(java: str) -> int:
     return int(found.group(1)) if found else 0
 
 
-def cache_folder(pom: Path = POM) -> Path:
-    """Where the jars of exactly this pom are kept."""
+def cache_folder(pom: Path, release: str | None) -> Path:
+    """Where the jars of exactly this pom are kept; `release` is told to a pom that does not name it."""
     root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     digest = hashlib.sha256(pom.read_bytes()).hexdigest()[:12]
-    name = f"apache-kafka-{VERSION}" if pom == POM else pom.name.removesuffix(".pom.xml")
-    return root / "fencepost" / f"{name}-{digest}"
+    name = pom.name.removesuffix(".pom.xml")
+    return root / "fencepost" / (f"{name}-{digest}" if release is None else f"{name}-{release}-{digest}")
 
 
-def jars_folder(pom: Path = POM, goal: str = "dependency:copy-dependencies") -> Path:
+def jars_folder(pom: Path = POM, goal: str = "dependency:copy-dependencies", release: str | None = None) -> Path:
     """The folder with all jars of a pom, filled by Maven if this is the first time. Raises `Unavailable`."""
-    folder = cache_folder(pom)
+    folder = cache_folder(pom, release)
     if folder.is_dir():
         return folder
     maven = shutil.which("mvn")
@@ -136,8 +136,9 @@ def jars_folder(pom: Path = POM, goal: str = "dependency:copy-dependencies") -> 
             return folder
         with tempfile.TemporaryDirectory(dir=folder.parent) as unfinished:
             target = Path(unfinished) / "jars"
+            told = [f"-DoutputDirectory={target}", *([] if release is None else [f"-Drelease={release}"])]
             run = subprocess.run(
-                [maven, "-B", "-q", "-f", str(pom), goal, f"-DoutputDirectory={target}"],
+                [maven, "-B", "-q", "-f", str(pom), goal, *told],
                 capture_output=True,
                 text=True,
                 stdin=subprocess.DEVNULL,
@@ -159,9 +160,11 @@ def unavailable_reason() -> str | None:
     return None
 
 
-def java_class_command(class_name: str, *arguments: str, jvm_options: Sequence[str] = ()) -> list[str]:
-    """The command line that runs a class of Kafka's jars."""
-    return [java_command(), *jvm_options, "-cp", f"{jars_folder()}/*", class_name, *arguments]
+def java_class_command(
+    class_name: str, *arguments: str, jvm_options: Sequence[str] = (), jars: Path | None = None
+) -> list[str]:
+    """The command line that runs a class of Kafka's jars: of 4.3.1 unless told."""
+    return [java_command(), *jvm_options, "-cp", f"{jars or jars_folder()}/*", class_name, *arguments]
 
 
 def run_kafka_class(
@@ -288,7 +291,7 @@ class ApacheKafka:
 
     def _prepare(self) -> None:
         if self._folder is None:
-            jars_folder()
+            self._jars()
             self._folder = Path(tempfile.mkdtemp(prefix="fencepost-kafka-"))
             atexit.register(self.stop)
 
@@ -303,18 +306,22 @@ class ApacheKafka:
         configuration.write_text(self._configuration())
         if fresh:
             self._format(configuration)
+        self._process = self._run_java("kafka.Kafka", str(configuration))
+
+    def _run_java(self, class_name: str, *arguments: str) -> subprocess.Popen[bytes]:
+        command = java_class_command(class_name, *arguments, jvm_options=self._jvm_options, jars=self._jars())
         with open(self._home() / "output.txt", "ab") as output:
-            self._process = subprocess.Popen(
-                [
-                    *_dying_with_us(),
-                    *java_class_command("kafka.Kafka", str(configuration), jvm_options=self._jvm_options),
-                ],
+            return subprocess.Popen(
+                [*_dying_with_us(), *command],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=self._home(),
                 start_new_session=True,  # Ctrl-C in the tests' terminal must not reach it before stop() does
             )
+
+    def _jars(self) -> Path:
+        return jars_folder()
 
     def _pick_ports(self) -> None:
         with contextlib.ExitStack() as stack:
@@ -352,7 +359,7 @@ class ApacheKafka:
 
     def _format(self, configuration: Path) -> None:
         """A process does it once for each kind of node, with a JVM; further nodes get the files that this has made."""
-        kind = (str({**self._settings, **self._extra}["node.id"]), *self._format_arguments)
+        kind = (str(self._jars()), str({**self._settings, **self._extra}["node.id"]), *self._format_arguments)
         if kind not in _formatted:
             self._format_anew(configuration)
             _formatted[kind] = {path.name: path.read_bytes() for path in self.data_directory.iterdir()}
@@ -362,9 +369,9 @@ class ApacheKafka:
             (self.data_directory / name).write_bytes(content)
 
     def _format_anew(self, configuration: Path) -> None:
-        run = run_kafka_class(
-            "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(configuration), *self._format_arguments
-        )
+        arguments = ("format", "-t", CLUSTER_ID, "-c", str(configuration), *self._format_arguments)
+        command = java_class_command("kafka.tools.StorageTool", *arguments, jvm_options=TOOL, jars=self._jars())
+        run = subprocess.run(command, capture_output=True, text=True, timeout=START_TIMEOUT_S, check=False)
         if run.returncode != 0:
             raise StartFailed(f"kafka.tools.StorageTool failed: {run.stdout}{run.stderr}")
 
@@ -381,14 +388,18 @@ class ApacheKafka:
 
     def _end_process(self, kind: signal.Signals) -> None:
         process, self._process = self._process, None
-        if process is None:
-            return
-        process.send_signal(kind)
-        try:
-            process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        if process is not None:
+            end(process, kind)
+
+
+def end(process: subprocess.Popen[bytes], kind: signal.Signals) -> None:
+    """Send the signal and wait; a process that does not end by it is killed."""
+    process.send_signal(kind)
+    try:
+        process.wait(STOP_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _dying_with_us() -> list[str]:

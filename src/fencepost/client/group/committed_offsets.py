@@ -1,17 +1,20 @@
 """Committed offsets: OffsetFetch and OffsetCommit against a group's coordinator.
 
 OffsetFetch asks for stable offsets by default: while a transaction holds some, the broker answers 88 and we wait
-(KIP-447). Topic names are used throughout (OffsetFetch up to v9, OffsetCommit up to v9).
+(KIP-447); a Kafka before 2.5 tells what is committed, and that is warned of. Topic names are used throughout
+(OffsetFetch up to v9, OffsetCommit up to v9).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from fencepost.client.net import retry
 from fencepost.client.net.cluster import Cluster, Coordinator, CoordinatorKind
+from fencepost.client.net.connection import Connection
 from fencepost.client.net.retry import Action
 from fencepost.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from fencepost.errors import ProtocolError, error_for
@@ -40,6 +43,19 @@ def _fetch_request(group_id: str, partitions: Sequence[TopicPartition] | None, s
         old = [of.OffsetFetchRequestTopic(name=name, partition_indexes=numbers) for name, numbers in topics.items()]
     group = of.OffsetFetchRequestGroup(group_id=group_id, topics=new)
     return of.OffsetFetchRequest(groups=[group], require_stable=stable, group_id=group_id, topics=old)
+
+
+def _fetch_versions(cluster: Cluster, connection: Connection) -> tuple[int, int]:
+    """For stable offsets, where the coordinator can tell them."""
+    if connection.offers(of.OffsetFetchRequest.API_KEY, 7):
+        return (7, 9)
+    cluster.lasting_errors.lacks(
+        "stable offsets",
+        f"{connection.name} cannot hold back offsets that are pending in a transaction (OffsetFetch v7, which Apache "
+        "Kafka has since 2.5): where transactions commit a group's offsets, give each input partition a producer of "
+        "its own, and call its init_transactions() before the partition is read",
+    )
+    return (2, 6)
 
 
 def _fetch_code(reply: of.OffsetFetchResponse) -> int:
@@ -74,7 +90,7 @@ async def fetch_committed(
     reply: of.OffsetFetchResponse = await cluster.call(
         Coordinator(CoordinatorKind.GROUP, group_id),
         _fetch_request(group_id, partitions, require_stable),
-        (7 if require_stable else 2, 9),
+        partial(_fetch_versions, cluster) if require_stable else (2, 9),
         deadline_ms=deadline_ms,
         code_of=_fetch_code,
         what=f"committed offsets of group {group_id!r}",

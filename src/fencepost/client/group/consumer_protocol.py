@@ -45,6 +45,10 @@ STATIC_LEAVE_EPOCH: Final = -2  # back soon: the coordinator keeps the assignmen
 REGEX_VERSION: Final = 1  # ConsumerGroupHeartbeat v1: patterns are matched by the broker
 FENCED: Final = (E.UNKNOWN_MEMBER_ID, E.FENCED_MEMBER_EPOCH)
 WAIT_STEP_MS: Final = 1_000
+_SWITCHED_OFF: Final = (
+    "the brokers have groups of the consumer protocol (KIP-848) switched off; Apache Kafka has them on since 4.0, "
+    "unless group.coordinator.rebalance.protocols leaves out consumer"
+)
 LEAVE_PATIENCE_MS: Final = 5_000
 _S = ConsumerMemberState
 _E = ConsumerMemberEvent
@@ -318,7 +322,8 @@ class ConsumerProtocolMember(Member):
     def _refused(self, reply: ConsumerGroupHeartbeatResponse) -> float:
         """Take a refusal; how long to wait before the next heartbeat. Raises what ends the membership."""
         code = reply.error_code
-        error = error_for(code, f"group {self._group_id!r}", reply.error_message)
+        told = reply.error_message or (_SWITCHED_OFF if code == E.UNSUPPORTED_VERSION else None)
+        error = error_for(code, f"group {self._group_id!r}", told)
         self._metrics.heartbeat_failed_total += 1
         if code in FENCED:
             log.warning("%s; joining again", error)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from fencepost import __version__
+from fencepost.client.net import releases
 from fencepost.client.net.runtime import Event, Runtime, Stream, StreamClosed, StreamRefused, TaskHandle
 from fencepost.client.net.sasl_login import Login, log_in
 from fencepost.client.net.tasks import within
@@ -142,14 +143,24 @@ class Connection:
         """
         offered = self.versions.get(api_key)
         if offered is None:
-            raise UnsupportedVersionError(f"{self.name} does not offer {api_name(api_key)}", code=E.UNSUPPORTED_VERSION)
+            raise self._lacks(f"does not offer {api_name(api_key)}", api_key, lowest)
         version = min(offered[1], highest)
         if version < max(offered[0], lowest):
-            raise UnsupportedVersionError(
-                f"{self.name} offers {api_name(api_key)} in {offered[0]}-{offered[1]}, needed are {lowest}-{highest}",
-                code=E.UNSUPPORTED_VERSION,
-            )
+            words = f"offers {api_name(api_key)} in {offered[0]}-{offered[1]}, needed are {lowest}-{highest}"
+            raise self._lacks(words, api_key, lowest)
         return version
+
+    def offers(self, api_key: int, version: int) -> bool:
+        """Whether the broker speaks this version of the API."""
+        lowest, highest = self.versions.get(api_key, (0, -1))
+        return lowest <= version <= highest
+
+    def _lacks(self, words: str, api_key: int, lowest: int) -> UnsupportedVersionError:
+        is_older = self.versions.get(api_key, (0, -1))[1] < lowest
+        seems, needed = releases.like(self.versions), releases.needed(api_key, lowest) if is_older else ""
+        who = f"{self.name} (like Apache Kafka {seems})" if seems else self.name
+        since = f"; Apache Kafka has it since {needed}" if needed else ""
+        return UnsupportedVersionError(f"{who} {words}{since}", code=E.UNSUPPORTED_VERSION)
 
     async def request(
         self, message: codec.Message, version: int, *, timeout_ms: float, server_ms: float = 0, ahead: bool = False

@@ -32,6 +32,7 @@ class LastingErrors:
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
         self._lasting: dict[str, _Trouble] = {}
+        self._lacking: set[str] = set()
 
     def met(self, what: str, error: KafkaError) -> None:
         """`what` failed again."""
@@ -51,6 +52,12 @@ class LastingErrors:
             trouble.logged_ms = now_ms
             again = f" ({trouble.times} times in {lasted_ms / 1000:.0f} s)" if trouble.times > 1 else ""
             log.warning("%s%s", told, again)
+
+    def lacks(self, what: str, words: str) -> None:
+        """A broker cannot do `what`, which would be better: told once, of the first that is met."""
+        if what not in self._lacking:
+            self._lacking.add(what)
+            log.warning("%s", words)
 
     def over(self, what: str) -> None:
         """`what` has succeeded."""

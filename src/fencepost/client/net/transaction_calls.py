@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from fencepost.client.net.cluster import AnyNode, Cluster, Coordinator, CoordinatorKind
 from fencepost.client.net.connection import Connection
 from fencepost.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
+from fencepost.errors import UnsupportedVersionError
+from fencepost.protocol.codes import ErrorCode as E
 from fencepost.protocol.messages import txn_offset_commit as toc
+from fencepost.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnTopic
 from fencepost.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 TRANSACTION_VERSION: Final = "transaction.version"
+TXN_OFFSET_COMMIT: Final = toc.TxnOffsetCommitRequest.API_KEY
 
 
 def end_txn_versions(connection: Connection) -> tuple[int, int]:
@@ -23,18 +28,15 @@ def end_txn_versions(connection: Connection) -> tuple[int, int]:
 
 
 async def init_producer_id(
-    cluster: Cluster, request: InitProducerIdRequest, deadline_ms: int, *, lowest: int = 0
+    cluster: Cluster, request: InitProducerIdRequest, deadline_ms: int
 ) -> InitProducerIdResponse:
-    """InitProducerId, retried while the coordinator asks for it; the code in the reply is 0 or final.
-
-    `lowest` is the oldest version that is of use to the caller.
-    """
+    """InitProducerId, retried while the coordinator asks for it; the code in the reply is 0 or final."""
     if request.enable2_pc or request.keep_prepared_txn:
         versions = (6, 6)
     elif request.producer_id >= 0:
         versions = (3, 5)
     else:
-        versions = (lowest, 5)
+        versions = (0, 5)
     transactional_id = request.transactional_id
     target = AnyNode() if transactional_id is None else Coordinator(CoordinatorKind.TRANSACTION, transactional_id)
     reply: InitProducerIdResponse = await cluster.call(
@@ -46,6 +48,14 @@ async def init_producer_id(
         what=f"InitProducerId of {transactional_id!r}",
     )
     return reply
+
+
+def topics_to_add(partitions: Iterable[tuple[str, int]]) -> list[AddPartitionsToTxnTopic]:
+    """What AddPartitionsToTxn up to v3 asks for."""
+    topics: dict[str, list[int]] = defaultdict(list)
+    for topic, partition in sorted(partitions):
+        topics[topic].append(partition)
+    return [AddPartitionsToTxnTopic(name=topic, partitions=numbers) for topic, numbers in topics.items()]
 
 
 async def end_txn(
@@ -74,7 +84,7 @@ async def txn_offset_commit(
 ) -> toc.TxnOffsetCommitResponse:
     """TxnOffsetCommit of a producer's `request` with these positions; `offsets_code` of the reply is 0 or final.
 
-    `implicit`: the request itself adds the group to the transaction (KIP-890).
+    `implicit`: the request itself adds the group to the transaction (KIP-890). Raises UnsupportedVersionError.
     """
     topics: dict[str, list[toc.TxnOffsetCommitRequestPartition]] = defaultdict(list)
     for partition, position in offsets.items():
@@ -97,12 +107,23 @@ async def txn_offset_commit(
             group_instance_id=group.group_instance_id,
             topics=[toc.TxnOffsetCommitRequestTopic(name=name, partitions=items) for name, items in topics.items()],
         ),
-        # Without v3 the member would not be checked: a producer per partition would be needed (KIP-447).
-        (3 if known_member else 0, 5 if implicit else 4),
+        partial(_offset_versions, member=bool(known_member), implicit=implicit),
         deadline_ms=deadline_ms,
         code_of=offsets_code,
     )
     return reply
+
+
+def _offset_versions(connection: Connection, *, member: bool, implicit: bool) -> tuple[int, int]:
+    """Below v3 the member is not checked, and the offsets of one that was replaced would be taken (KIP-447)."""
+    if member and not connection.offers(TXN_OFFSET_COMMIT, 3):
+        instead = "give send_offsets_to_transaction the group's name, and each input partition a producer of its own"
+        raise UnsupportedVersionError(
+            f"{connection.name} cannot check a group's member (TxnOffsetCommit v3, which Apache Kafka has since 2.5): "
+            f"{instead}",
+            code=E.UNSUPPORTED_VERSION,
+        )
+    return (0, 5 if implicit else 4)
 
 
 def offsets_code(reply: toc.TxnOffsetCommitResponse) -> int:

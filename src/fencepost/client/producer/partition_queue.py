@@ -33,6 +33,7 @@ class PartitionQueue:
         "pending",
         "topic",
         "topic_id",
+        "unknown",
         "what",
     )
 
@@ -53,6 +54,7 @@ class PartitionQueue:
         self.topic_id: UUID | None = None
         self.not_before_ms = 0
         self.gap = False  # a numbered batch was refused for good: those behind it take new numbers
+        self.unknown = False  # a batch was given up that may have been appended: the next sequence cannot be told
 
     def sendable(self, now_ms: int, *, only_retries: bool) -> Batch | None:
         """The next batch, if it may go out now. With `only_retries`: only if it may have been appended already.
@@ -117,6 +119,12 @@ class PartitionQueue:
         if base_offset >= 0:
             self.last_acked_offset = base_offset + batch.count - 1
 
+    def given_up(self, batch: Batch) -> None:
+        """It will not be sent (again)."""
+        if batch.sequence >= 0:
+            self.gap = True
+            self.unknown = self.unknown or batch.maybe_appended
+
     def log_ended_at(self, end: int, sequence: int) -> None:
         """Heard after `sequence` was acknowledged: if that was the last, what was without an offset is below `end`."""
         if self.acked_at_unknown_offset and self.last_acked_sequence == sequence:
@@ -179,7 +187,7 @@ class PartitionQueue:
         self.next_sequence = 0
         self.last_acked_sequence = -1
         self.doubted_ms = None
-        self.gap = False
+        self.gap = self.unknown = False
         for batch in self.pending:
             batch.sequence = -1
             batch.maybe_appended = False

@@ -87,6 +87,7 @@ class ProduceAnswers:
             self._sequence_refused(queue, batch, result, error)
         elif self._reports.transactions is not None:
             queue.in_flight.remove(batch)
+            queue.given_up(batch)
             suspicious = step is Action.PROBE
             if suspicious and code != E.TRANSACTION_ABORTABLE:
                 error = InvalidProducerEpochError(str(error), code=code)

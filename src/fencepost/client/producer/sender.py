@@ -166,7 +166,9 @@ class Sender:
         self._ready.drop(error)
         for queue in list(self._active.values()):
             while queue.pending:
-                self._reports.fail(queue.pending.popleft(), error)
+                batch = queue.pending.popleft()
+                queue.given_up(batch)
+                self._reports.fail(batch, error)
         self._progress.set()
 
     async def discard(self, error: KafkaError, deadline_ms: int | None = None) -> None:
@@ -178,6 +180,11 @@ class Sender:
         if not await self.drain(deadline_ms):
             raise KafkaTimeoutError("requests of the last transaction are still in flight")
         self.drop(error)
+
+    @property
+    def knows_sequences(self) -> bool:
+        """Whether every partition is known to expect the sequence that follows the last acknowledged one."""
+        return not any(queue.unknown for queue in self._queues.values())
 
     def take_identity(self, producer_id: int, epoch: int) -> None:
         """Go on with a new producer id or epoch: sequences start at 0. Nothing may be in flight."""
@@ -267,7 +274,7 @@ class Sender:
         batch = queue.pending.popleft()
         if batch.maybe_appended and self._idempotent and self.transactions is None:
             self._replace_id = True  # its sequence may or may not be in the log
-        queue.gap = queue.gap or batch.sequence >= 0
+        queue.given_up(batch)
         self._reports.fail(batch, error)
 
     def _until_next_timer(self) -> float | None:

@@ -11,8 +11,8 @@ has aborted: TransactionTimedOutError, abort and go on. Else what was met with f
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Final, TypeVar
 from uuid import UUID
 
@@ -25,12 +25,13 @@ from fencepost.client.net.transaction_calls import (
     end_txn,
     init_producer_id,
     offsets_code,
+    topics_to_add,
     txn_offset_commit,
 )
 from fencepost.client.prepared import COMMITTED_STATES, PreparedTransaction, was_committed
 from fencepost.client.producer.delivery_reports import made_anew
 from fencepost.client.producer.sender import Sender
-from fencepost.client.producer.transaction_answers import abortable, add_code, is_fatal
+from fencepost.client.producer.transaction_answers import FENCED, abortable, add_code, init_refusal, is_fatal, stuck
 from fencepost.client.producer.transaction_states import TxnEvent, TxnState, step
 from fencepost.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from fencepost.config import ProducerConfig
@@ -51,12 +52,8 @@ from fencepost.errors import (
     error_for,
 )
 from fencepost.protocol.codes import ErrorCode as E
-from fencepost.protocol.codes import describe
 from fencepost.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from fencepost.protocol.messages.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnTopic,
-)
+from fencepost.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from fencepost.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
@@ -164,7 +161,6 @@ class Transactions:
     async def init(self, keep_prepared: bool) -> PreparedTransaction | None:
         """Claim the transactional id. What was open is aborted, unless it is kept as prepared."""
         self._advance(TxnEvent.INIT)
-        again = self._sender.producer_id >= 0
         try:
             await self._sender.discard(_STATE_OVER, self._deadline())
             if keep_prepared:
@@ -172,7 +168,7 @@ class Transactions:
                 found = await self._describe()
                 if self._found is None or self._found.transaction_state not in COMMITTED_STATES:
                     self._found = found
-            reply = await self._init_producer_id(keep_prepared, current=again)
+            reply = await self._claim(keep_prepared)
         except KafkaError as error:
             self.state = step(self.state, TxnEvent.FATAL if is_fatal(error) else TxnEvent.INIT_FAILED)
             self.error = error
@@ -182,10 +178,8 @@ class Transactions:
                 self.state = step(self.state, TxnEvent.INIT_FAILED)  # cancelled: it may be called again
             raise
         if reply.error_code != 0:
-            refusal = self._init_refusal(reply.error_code)
-            self.state = step(self.state, TxnEvent.FATAL)
-            self.error = refusal
-            raise refusal
+            self.state, self.error = step(self.state, TxnEvent.FATAL), self._init_refusal(reply.error_code)
+            raise self.error
         self._start_afresh(reply.producer_id, reply.producer_epoch)
         self.implicit = self._cluster.features.get(TRANSACTION_VERSION, 0) >= 2
         if keep_prepared and reply.ongoing_txn_producer_id >= 0:
@@ -196,6 +190,13 @@ class Transactions:
             self._advance(TxnEvent.INITIALIZED)
         return self._prepared
 
+    async def _claim(self, keep_prepared: bool) -> InitProducerIdResponse:
+        """As the owner of the present epoch, or as anybody. Only who is asked to claim may ever ask as anybody."""
+        if self._sender.producer_id >= 0:
+            with suppress(UnsupportedVersionError):
+                return await self._init_producer_id(keep_prepared, current=True)
+        return await self._init_producer_id(keep_prepared, current=False)
+
     async def _init_producer_id(self, keep_prepared: bool, *, current: bool) -> InitProducerIdResponse:
         request = InitProducerIdRequest(
             transactional_id=self._id,
@@ -205,21 +206,23 @@ class Transactions:
             enable2_pc=self._config.two_phase_commit,
             keep_prepared_txn=keep_prepared,
         )
-        try:
-            # v3 gives the producer that asks its next epoch. Aborts need that, so that it is missing is told now.
-            return await init_producer_id(self._cluster, request, self._deadline(), lowest=3)
-        except UnsupportedVersionError as error:
-            needed = "the whole of KIP-939" if request.enable2_pc or keep_prepared else "Apache Kafka 2.5 or later"
-            raise UnsupportedVersionError(f"{error}; this needs {needed}", code=error.code) from None
+        return await init_producer_id(self._cluster, request, self._deadline())
+
+    async def _next_epoch(self) -> InitProducerIdResponse | KafkaError:
+        """For the owner of the present epoch alone (KIP-360), or why there is none."""
+        reply = await self._init_producer_id(False, current=True)
+        return reply if reply.error_code == 0 else self._init_refusal(reply.error_code)
+
+    async def _end_for_good(self, lacking: UnsupportedVersionError) -> KafkaError:
+        """Before Kafka 2.5: abort, so that nothing stays open. A timeout raises the epoch for good there, too."""
+        fenced = self.error is not None and self.error.code in FENCED
+        code = E.PRODUCER_FENCED if fenced else (await self._end(commit=False)).error_code
+        return self._init_refusal(E.PRODUCER_FENCED) if code in FENCED else self._loss or stuck(lacking)
 
     def _init_refusal(self, code: int) -> KafkaError:
-        if code in (E.INVALID_PRODUCER_EPOCH, E.PRODUCER_FENCED):
-            self._sender.metrics.producer_fenced_total += 1
-            words = "another producer with this transactional id took over"
-            if not self.implicit:
-                words += ", or the transaction timed out (brokers with transaction.version < 2 answer both alike)"
-            return ProducerFencedError(f"{self._id!r}: {words}: {describe(code)}", code=code)
-        return error_for(code, f"InitProducerId of {self._id!r}")
+        refusal = init_refusal(self._id, code, implicit=self.implicit)
+        self._sender.metrics.producer_fenced_total += isinstance(refusal, ProducerFencedError)
+        return refusal
 
     def _start_afresh(self, producer_id: int, epoch: int) -> None:
         """No transaction is open; go on with this identity, or with ours (-1)."""
@@ -357,12 +360,15 @@ class Transactions:
         await self._sender.discard(_STATE_OVER)
         if self._ended_by_time is None:
             self._ended_by_time = await self._has_ended()
-        reply = await self._init_producer_id(False, current=True)
-        if reply.error_code != 0:
-            refusal = self._init_refusal(reply.error_code)
-            refusal.__cause__ = self.error
-            self.state = step(self.state, TxnEvent.FATAL)
-            self.error = refusal
+        try:
+            reply = await self._next_epoch()
+        except UnsupportedVersionError as error:
+            if self._took_effect:
+                return  # committed, so everything was acknowledged: the sequences go on
+            reply = await self._end_for_good(error)
+        if isinstance(reply, KafkaError):
+            reply.__cause__ = self.error
+            self.state, self.error = step(self.state, TxnEvent.FATAL), reply
             return
         cause, state, loss, ended_by_time = self.error, self.state, self._loss, self._ended_by_time
         took_effect = self._took_effect
@@ -451,11 +457,15 @@ class Transactions:
 
     async def _bump_after_abort(self) -> None:
         """v1 keeps the epoch, and dropped batches left gaps in the sequences: a new epoch starts them at 0."""
-        reply = await self._init_producer_id(False, current=True)
-        if reply.error_code != 0:
-            refusal = self._init_refusal(reply.error_code)
-            self._fail(refusal)
-            raise refusal
+        try:
+            reply = await self._next_epoch()
+        except UnsupportedVersionError as error:
+            if self._sender.knows_sequences:
+                return  # before Kafka 2.5 the epoch stays, and the sequences go on
+            reply = stuck(error)
+        if isinstance(reply, KafkaError):
+            self._fail(reply)
+            raise reply
         self._start_afresh(reply.producer_id, reply.producer_epoch)
 
     def _raise_fatal(self) -> None:
@@ -469,22 +479,15 @@ class Transactions:
             while self._wanted and self.state in _SENDING:
                 wanted = set(self._wanted)
                 self._enlisted = True
-                topics: dict[str, list[int]] = defaultdict(list)
-                for topic, partition in sorted(wanted):
-                    topics[topic].append(partition)
                 request = AddPartitionsToTxnRequest(
                     v3_and_below_transactional_id=self._id,
                     v3_and_below_producer_id=self._sender.producer_id,
                     v3_and_below_producer_epoch=self._sender.epoch,
-                    v3_and_below_topics=[
-                        AddPartitionsToTxnTopic(name=topic, partitions=numbers) for topic, numbers in topics.items()
-                    ],
+                    v3_and_below_topics=topics_to_add(wanted),
                 )
-                reply = await self._cluster.call(
-                    self._target, request, (0, 3), deadline_ms=self._deadline(), code_of=add_code
-                )
-                code = add_code(reply)
-                if code != 0:
+                until_ms = self._deadline()
+                reply = await self._cluster.call(self._target, request, (0, 3), deadline_ms=until_ms, code_of=add_code)
+                if (code := add_code(reply)) != 0:
                     self._refused(retry.ADD_PARTITIONS_TO_TXN, code, "add partitions to the transaction")
                     return
                 self._added |= wanted
@@ -517,6 +520,9 @@ class Transactions:
         except KafkaTimeoutError as error:
             # The offsets may be missing: committing without them would repeat what they cover.
             self._fail(error)
+            raise
+        except UnsupportedVersionError as error:
+            self._fail(abortable(error))
             raise
         except (FatalError, ApplicationRecoverableError) as error:
             self._fail(error)

@@ -24,7 +24,11 @@ from fencepost.errors import (
 )
 from fencepost.protocol.fetch_wire import FetchPartitionResult, FetchResponse, FetchTopicResult
 from fencepost.protocol.messages.heartbeat import HeartbeatResponse
-from fencepost.protocol.messages.offset_fetch import OffsetFetchResponse
+from fencepost.protocol.messages.offset_fetch import (
+    OffsetFetchResponse,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+)
 from tests.unit.client.scripted import World, run, topic_id
 from tests.unit.client.scripted_consumer import (
     PLACE,
@@ -307,6 +311,27 @@ def test_a_committed_position_is_checked_before_it_is_read_from() -> None:
             await values_of(core, 1)
 
     run(body, broker)
+
+
+def test_a_broker_that_cannot_hold_back_pending_offsets_is_asked_all_the_same_and_told_of_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As Kafka before 2.5, which has no OffsetFetch v7 (KIP-447)."""
+    broker = broker_with((0, 0, [b"A", b"B"]))
+    broker.offered[9] = (1, 6)
+    told = OffsetFetchResponsePartition(partition_index=0, committed_offset=1, metadata="")
+    answer = OffsetFetchResponse(topics=[OffsetFetchResponseTopic(name=TOPIC, partitions=[told])])
+    broker.scripts[9] += [lambda _, __: answer] * 2
+
+    async def body(world: World) -> None:
+        core = consumer_of(world, **GROUP, auto_offset_reset="earliest")
+        await core.assign([PLACE])
+        assert await values_of(core, 1) == [b"B"]
+        assert (await core.committed([PLACE]))[PLACE].offset == 1
+
+    run(body, broker)
+    assert broker.versions(9) == {6}
+    assert len([one for one in caplog.messages if "cannot hold back" in one]) == 1
 
 
 def test_an_answer_that_leaves_a_partition_out_is_not_taken_for_a_group_without_commits() -> None:

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from fencepost.client.producer.core import ProducerCore
 from fencepost.client.types import RecordMetadata
-from fencepost.errors import AbortableError, DataLossError, KafkaError, TransactionTimedOutError
+from fencepost.errors import (
+    AbortableError,
+    DataLossError,
+    KafkaError,
+    TransactionTimedOutError,
+    UnsupportedVersionError,
+)
 from fencepost.protocol.messages.end_txn import EndTxnResponse
 from fencepost.protocol.records.batch import parse_header
 from tests.unit.client.producer.lossy import LOST_REPLY, LOST_REQUEST, NOT_APPENDED, Appended, Log, Partition
@@ -28,8 +36,11 @@ STEPS_OF = {
 class Coordinator(Partition):
     """These partitions, and one transaction at a time over them."""
 
-    def __init__(self, dice: random.Random, level: int) -> None:
+    def __init__(self, dice: random.Random, level: int, *, is_old: bool) -> None:
+        """`is_old`: as Kafka before 2.5, which hands no next epoch to a producer (KIP-360)."""
         super().__init__(dice)
+        if is_old:
+            self.offered[22] = (0, 2)
         self.features = {"transaction.version": level} if level else {}
         self.ended_by_time = False
         self.fenced = -1  # the newest epoch that may not be used any more
@@ -87,10 +98,12 @@ class Coordinator(Partition):
 class Application:
     """Begins, sends, commits, and aborts when it is told to."""
 
-    def __init__(self, world: World, broker: Coordinator, producer: ProducerCore) -> None:
+    def __init__(self, world: World, broker: Coordinator, make: Callable[[], ProducerCore]) -> None:
         self.world = world
         self.broker = broker
-        self.producer = producer
+        self.producer = make()
+        self._make = make
+        self.replaced = 0
         self.begun = False
         self.told: set[type[BaseException]] = set()  # what the calls raised, with all causes
 
@@ -117,13 +130,23 @@ class Application:
             return False
         self.begun = False
         try:
-            if commit:
-                await self.producer.commit_transaction()
+            if commit and await self._commit():
                 return True
+            await self.producer.abort_transaction()
+        except UnsupportedVersionError:
+            await self.producer.close(0)
+            self.replaced += 1
+            self.producer = self._make()
+            await self.producer.init_transactions()
+        return False
+
+    async def _commit(self) -> bool:
+        try:
+            await self.producer.commit_transaction()
         except AbortableError as error:
             self._note(error)
-        await self.producer.abort_transaction()
-        return False
+            return False
+        return True
 
     def _note(self, error: BaseException | None) -> None:
         while error is not None:
@@ -133,14 +156,12 @@ class Application:
 
 async def live(world: World, broker: Coordinator, dice: random.Random, steps: list[str]) -> Application:
     """Random troubles."""
-    producer = world.producer(
-        transactional_id="x",
-        delivery_timeout_ms=3_000,
-        request_timeout_ms=500,
-        linger_ms=dice.choice([0, 2]),
+    linger_ms = dice.choice([0, 2])
+    make = partial(
+        world.producer, transactional_id="x", delivery_timeout_ms=3_000, request_timeout_ms=500, linger_ms=linger_ms
     )
-    await producer.init_transactions()
-    application = Application(world, broker, producer)
+    application = Application(world, broker, make)
+    await application.producer.init_transactions()
     for _ in range(dice.randrange(5, STEPS)):
         step = dice.choice(steps)
         match step:
@@ -170,7 +191,8 @@ async def live(world: World, broker: Coordinator, dice: random.Random, steps: li
                     await application.send("t")  # so that the last acknowledged offset is known again
         broker.trouble = None
     await application.end(commit=dice.random() < 0.5)
-    await producer.cluster.refresh(["t"], world.runtime.now_ms() + 1_000)  # by name, a topic made anew goes unnoticed
+    # By name, a topic that was made anew goes unnoticed.
+    await application.producer.cluster.refresh(["t"], world.runtime.now_ms() + 1_000)
     await application.send("t")  # which may meet what happened last
     await application.end(commit=True)
     return application
@@ -180,30 +202,44 @@ async def _ignore(call: Any) -> None:
     await call
 
 
-@pytest.mark.parametrize("level", [0, 1, 2])
-def test_without_a_loss_none_is_told(level: int) -> None:
-    commits, told = 0, set()
+@pytest.mark.parametrize(("level", "is_old"), [(0, True), (0, False), (1, False), (2, False)])
+def test_without_a_loss_none_is_told(level: int, is_old: bool) -> None:
+    commits, replaced, told = 0, 0, set()
     for seed in range(SEEDS):
         dice = random.Random(f"{seed} {level}")
-        broker = Coordinator(dice, level)
+        broker = Coordinator(dice, level, is_old=is_old)
 
         async def body(world: World, broker: Coordinator = broker, dice: random.Random = dice) -> None:
             application = await live(world, broker, dice, STEPS_OF[level])
             told.update(application.told)
             assert await application.send("t")  # it goes on
             assert await application.end(commit=True)
+            nonlocal replaced
+            replaced += application.replaced
             await application.producer.close(0)
 
         run(body, broker)
         assert broker.halves == 0, seed
         commits += broker.commits
     assert commits > 2 * SEEDS
+    assert (replaced > 0) == is_old  # it has to be made anew where nobody knows which sequences were taken
     assert DataLossError not in told
     assert (TransactionTimedOutError in told) == (level == 2)
 
 
-@pytest.mark.parametrize(("level", "within"), [(0, True), (0, False), (1, True), (1, False), (2, True)])
-def test_a_loss_is_told(level: int, within: bool) -> None:
+@pytest.mark.parametrize(
+    ("level", "within", "is_old"),
+    [
+        (0, True, True),
+        (0, False, True),
+        (0, True, False),
+        (0, False, False),
+        (1, True, False),
+        (1, False, False),
+        (2, True, False),
+    ],
+)
+def test_a_loss_is_told(level: int, within: bool, is_old: bool) -> None:
     """Of what the open transaction sent; on levels 0 and 1, where sequences go on, of earlier ones as well.
 
     On level 2 each transaction begins at sequence 0 of a new epoch: of earlier ones nobody knows.
@@ -211,7 +247,7 @@ def test_a_loss_is_told(level: int, within: bool) -> None:
     commits = 0
     for seed in range(SEEDS):
         dice = random.Random(f"{seed} {level} loss")
-        broker = Coordinator(dice, level)
+        broker = Coordinator(dice, level, is_old=is_old)
 
         async def body(world: World, broker: Coordinator = broker, dice: random.Random = dice) -> None:
             application = await live(world, broker, dice, STEPS_OF[level])

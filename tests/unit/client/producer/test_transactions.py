@@ -568,16 +568,3 @@ def test_nobody_waits_for_records_of_a_transaction_that_failed() -> None:
         await producer.close()
 
     run(body, Refusing())
-
-
-def test_a_broker_that_cannot_bump_epochs_is_refused_at_once() -> None:
-    """Before Apache Kafka 2.5 no abort could be finished: that is told before the first transaction."""
-
-    async def body(world: World) -> None:
-        world.broker.offered[INIT] = (0, 2)
-        producer = world.producer(transactional_id="x")
-        with pytest.raises(UnsupportedVersionError, match=r"needs Apache Kafka 2\.5 or later"):
-            await producer.init_transactions()
-        await producer.close()
-
-    run(body, ScriptedBroker(transaction_version=0))
