@@ -20,17 +20,22 @@ from tests.support.apache_kafka import ApacheKafka, Unavailable, unavailable_rea
 MOST_SECOND_TRIES = 5
 # By minutes that they take, most of them of waiting. What is not named here comes after these.
 LONGEST = (
-    "tests/test_readme.py",
     "tests/spark/test_killed.py",
+    "tests/test_readme.py",
     "tests/spark/test_versions.py",
     "tests/spark/test_exactly_once.py",
     "tests/conformance/test_client_consumer_groups.py",
     "tests/spark/test_checkpoint_loss.py",
     "tests/spark/test_runner.py",
-    "tests/spark/test_stateful.py",
-    "tests/unit/client/producer/test_transaction_block.py",
     "tests/conformance/test_recipes.py",
+    "tests/spark/test_cluster.py",
+    "tests/unit/client/producer/test_transaction_block.py",
+    "tests/spark/test_stateful.py",
+    "tests/spark/test_doors.py",
+    "tests/test_snippets.py",
     "tests/sim/test_sink_world.py",
+    "tests/conformance/test_java_shares.py",
+    "tests/unit/torture/test_torture.py",
 )
 NEEDS_MORE = ("java", "spark", "kafka", "go", "postgresql")
 WANTING = "skipped for want of"

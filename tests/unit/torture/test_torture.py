@@ -61,7 +61,7 @@ def test_ctrl_c_ends_the_storm_and_checks_what_there_is(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "fencepost", "torture", "--start", "fencepost", "--minutes", "30"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
-        while "commits" not in process.stderr.readline():
+        while "the faults begin" not in process.stderr.readline():
             assert process.poll() is None
         os.kill(process.pid, signal.SIGINT)
         printed, told = process.communicate()
