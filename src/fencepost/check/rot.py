@@ -55,7 +55,7 @@ class Rot:
 
     def strike(self, *, killed: bool) -> None:
         """The broker is down, and starts next. `killed`: the power stayed."""
-        before, self._acknowledged = self._acknowledged, sum(one.acknowledged for one in self._sent())
+        before, self._acknowledged = self._acknowledged, sum(write.acknowledged for write in self._sent())
         found = self._disk.tree(DIRECTORY)
         if not self._backup or self._chance.random() < BACKED_UP:
             self._backup = found
@@ -89,12 +89,13 @@ async def judge_fragile(admin: AdminCore, sent: Iterable[Sent]) -> list[Anomaly]
         except CorruptRecordError:
             told.add(offset)
             offset += 1
-    values = {one.value for one in sent}
+    values = {write.value for write in sent}
     found = [
         Anomaly(
-            "untold_loss", f"{one.value} was acknowledged at offset {one.offset}, where {read.get(one.offset)!r} is"
+            "untold_loss",
+            f"{write.value} was acknowledged at offset {write.offset}, where {read.get(write.offset)!r} is",
         )
-        for one in sent
-        if one.acknowledged and one.offset not in told and read.get(one.offset) != one.value
+        for write in sent
+        if write.acknowledged and write.offset not in told and read.get(write.offset) != write.value
     ]
     return found + [Anomaly("foreign", f"{value!r} at {at}") for at, value in read.items() if value not in values]

@@ -229,7 +229,7 @@ class World:
     @property
     def replaceable(self) -> list[str]:
         return [writer.name for writer in self.writers] + [
-            one.producer_name for one in self.copiers if one.producer_name
+            copier.producer_name for copier in self.copiers if copier.producer_name
         ]
 
     async def add_partition(self, admin: AdminCore) -> None:

@@ -73,7 +73,9 @@ def client_settings(
 def _meant_for(kind: type[CommonConfig], settings: Mapping[str, str]) -> dict[str, str]:
     """Without what only other kinds of client know; what none knows stays, to be refused."""
     known = {setting.name for setting in fields(kind)}
-    others = {setting.name for one in (AdminConfig, ConsumerConfig, ProducerConfig) for setting in fields(one)} - known
+    others = {
+        setting.name for config in (AdminConfig, ConsumerConfig, ProducerConfig) for setting in fields(config)
+    } - known
     names = {name: name.replace(".", "_") for name in settings}
     return {name: value for name, value in settings.items() if ALIASES.get(names[name], names[name]) not in others}
 

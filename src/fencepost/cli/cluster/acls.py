@@ -22,7 +22,7 @@ E = TypeVar("E", bound=IntEnum)
 
 
 def _words(kind: type[IntEnum], but: Iterable[IntEnum] = ()) -> str:
-    return ", ".join(_word(one) for one in kind if one not in set(but))
+    return ", ".join(_word(member) for member in kind if member not in set(but))
 
 
 def _word(value: IntEnum) -> str:
@@ -95,9 +95,9 @@ def _filters(
     operations = [_read(AclOperation, text, "--operation") for text in operation or ()] or [AclOperation.ANY]
     resources: list[tuple[ResourceType, str | None]] = [*map(_resource, resource or ())]
     return [
-        AclFilter(kind, name, principal, one, AclPermission.ANY, pattern, host)
+        AclFilter(kind, name, principal, each, AclPermission.ANY, pattern, host)
         for kind, name in resources or [(ResourceType.ANY, None)]
-        for one in operations
+        for each in operations
     ]
 
 
@@ -118,7 +118,7 @@ def list_(
     """
     wanted = _filters(principal, operation, resource, host, prefixed=prefixed)
     with connected(bootstrap_servers, command_config) as admin:
-        found = {acl for one in wanted for acl in admin.describe_acls(one)}
+        found = {acl for acl_filter in wanted for acl in admin.describe_acls(acl_filter)}
     _show(sorted(found), as_json=as_json)
 
 
@@ -173,7 +173,7 @@ def delete(
         raise typer.BadParameter("say which: --principal, --operation, --resource or --host")
     wanted = _filters(principal, operation, resource, host, prefixed=prefixed)
     with connected(bootstrap_servers, command_config) as admin:
-        found = {acl for one in wanted for acl in admin.describe_acls(one)}
+        found = {acl for acl_filter in wanted for acl in admin.describe_acls(acl_filter)}
         if not found:
             refuse("there is no such rule")
         if not dry_run:

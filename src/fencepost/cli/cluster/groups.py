@@ -37,9 +37,13 @@ def list_(
     with connected(bootstrap_servers, command_config) as admin:
         found = admin.list_groups(states=state or ())
     if as_json:
-        print_json([{"group": one.group_id, "type": one.group_type, "state": one.state} for one in found])
+        print_json(
+            [{"group": listing.group_id, "type": listing.group_type, "state": listing.state} for listing in found]
+        )
         return
-    print_table([("GROUP", "TYPE", "STATE"), *((one.group_id, one.group_type, one.state) for one in found)])
+    print_table(
+        [("GROUP", "TYPE", "STATE"), *((listing.group_id, listing.group_type, listing.state) for listing in found)]
+    )
 
 
 @groups.command()
@@ -82,7 +86,7 @@ def describe(
 
 def _known(admin: Admin, group: str) -> tuple[GroupDescription, str]:
     """The group and its type. Exits with status 1 for one that does not exist, or has no committed offsets by kind."""
-    listed = [one for one in admin.list_groups() if one.group_id == group]
+    listed = [listing for listing in admin.list_groups() if listing.group_id == group]
     if not listed:
         refuse(f"there is no group {group!r}")
     kind = listed[0].group_type.lower()
@@ -240,7 +244,7 @@ def delete(
     Example: fencepost groups delete billing-test --yes
     """
     with connected(bootstrap_servers, command_config) as admin:
-        known = {one.group_id for one in admin.list_groups()}
+        known = {listing.group_id for listing in admin.list_groups()}
         missing = [name for name in group if name not in known]
         if missing:
             refuse(f"there is no group {', '.join(map(repr, missing))}; nothing was deleted")

@@ -49,10 +49,13 @@ def list_(
         found = admin.describe_user_scram_credentials()
     if as_json:
         print_json(
-            [{"user": one.user, "mechanism": one.mechanism.sasl_name, "iterations": one.iterations} for one in found]
+            [
+                {"user": kept.user, "mechanism": kept.mechanism.sasl_name, "iterations": kept.iterations}
+                for kept in found
+            ]
         )
         return
-    rows = [(one.user, one.mechanism.sasl_name, str(one.iterations)) for one in found]
+    rows = [(kept.user, kept.mechanism.sasl_name, str(kept.iterations)) for kept in found]
     print_table([("USER", "MECHANISM", "ITERATIONS"), *rows])
 
 
