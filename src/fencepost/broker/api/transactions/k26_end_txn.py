@@ -13,7 +13,7 @@ from fencepost.broker.api.transactions.waiting import when_markers_are_written
 from fencepost.broker.connection import Call
 from fencepost.broker.coordinator.txn.decide_end import EndRequest
 from fencepost.broker.coordinator.txn.model import ProducerPair
-from fencepost.broker.coordinator.txn.notices import note_refusal
+from fencepost.broker.coordinator.txn.notices import note_commit_of_nothing, note_refusal
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 
@@ -27,6 +27,7 @@ def _handle(call: Call, now_ms: int, request: EndTxnRequest) -> None:
     asked = EndRequest(request.transactional_id, pair, request.committed, call.version, call.connection.software_name)
 
     def attempt(now_ms: int, *, may_wait: bool) -> None:
+        current = transactions.coordinator.transaction(asked.transactional_id)
         result = transactions.coordinator.end_txn(now_ms, asked)
         reply = result.reply
         if reply.error_code == ErrorCode.CONCURRENT_TRANSACTIONS and may_wait and not result.records:
@@ -34,6 +35,8 @@ def _handle(call: Call, now_ms: int, request: EndTxnRequest) -> None:
             when_markers_are_written(call, now_ms, request, request.transactional_id, again)
             return
         note_refusal(call.core.metrics, "end_txn", reply.error_code, request.transactional_id)
+        if reply.error_code == ErrorCode.INVALID_TXN_STATE and asked.commit:
+            note_commit_of_nothing(current, pair)
         response = EndTxnResponse(
             error_code=reply.error_code, producer_id=reply.producer_id, producer_epoch=reply.producer_epoch
         )

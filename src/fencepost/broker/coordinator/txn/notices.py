@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import logging
 
-from fencepost.broker.coordinator.txn.model import BumpCause, Transaction
-from fencepost.broker.coordinator.txn.states import IDLE, TxnState
+from fencepost.broker.coordinator.txn.model import BumpCause, ProducerPair, Transaction
+from fencepost.broker.coordinator.txn.states import IDLE, STATE_NAMES, TxnState
 from fencepost.broker.metrics.counters import Metrics
 from fencepost.protocol.codes import ErrorCode
 
-__all__ = ["note_change", "note_refusal"]
+__all__ = ["note_change", "note_commit_of_nothing", "note_refusal"]
 
 _NAMED_PARTITIONS = 10
 _FENCED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
@@ -58,6 +58,18 @@ def note_refusal(metrics: Metrics, what: str, error_code: int, transactional_id:
     if error_code in _FENCED:
         metrics.count("fenced_requests")
         _log.warning("%s of transactional id %r is refused: its producer is fenced", what, transactional_id)
+
+
+def note_commit_of_nothing(current: Transaction | None, asked: ProducerPair) -> None:
+    """Log a commit that was answered 48 with what the id's state was: its producer believes that it has written, and
+    cannot go on."""
+    if current is not None:
+        _log.warning(
+            "the commit of transactional id %r with producer id %s epoch %s is refused: there is nothing of it to "
+            "commit. The id is %s with producer id %s epoch %s; before that %s, which ended by %s",
+            *(current.transactional_id, *asked, STATE_NAMES[current.state], *current.client_pair),
+            *(tuple(current.last_pair), current.last_bump.name),
+        )
 
 
 def _transaction(now_ms: int, open_one: Transaction) -> str:

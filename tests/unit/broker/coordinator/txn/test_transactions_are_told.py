@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from fencepost import Broker
+from fencepost.protocol.codes import ErrorCode
 from tests.support.raw_client import Producer, RawClient
 
 NAME = "shop\nCRITICAL all is lost"
@@ -95,6 +96,19 @@ def test_a_fencing_is_one_line_and_one_count_and_so_is_the_zombie(
         assert client.end_transaction(NAME, zombie, commit=True).error_code in (47, 90)
     assert len(lines(caplog, "is refused: its producer is fenced")) == 2
     assert broker.metrics().counters["fenced_requests"] == 2
+
+
+def test_a_commit_of_nothing_is_told_with_what_there_is(
+    broker: Broker, client: RawClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    me = begin(client)
+    ended = client.end_transaction(NAME, me, commit=False)
+    following = Producer(ended.producer_id, ended.producer_epoch)
+    assert client.end_transaction(NAME, following, commit=True).error_code == ErrorCode.INVALID_TXN_STATE
+    (line,) = lines(caplog, "nothing of it to commit")
+    assert f"producer id {following.producer_id} epoch {following.epoch} is refused" in line
+    assert f"The id is CompleteAbort with producer id {following.producer_id} epoch {following.epoch}" in line
+    assert f"before that {(me.producer_id, me.epoch)}, which ended by END_TXN" in line
 
 
 def test_an_ordinary_end_is_neither(broker: Broker, client: RawClient) -> None:
