@@ -199,7 +199,7 @@ class BrokerCore(Core):
             response.throttle_ms = self._taken(call, response)
         if key in _HOT:
             buffers = _encode_hot(key, response, version)
-            size = sum(len(buffer) for buffer in buffers)
+            size = sum(map(len, buffers))
             call.answer = [encode_response_head(key, version, call.correlation_id, size), *buffers]
         else:
             call.answer = [encode_response_frame(key, version, call.correlation_id, _encode(response, version))]
