@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from fencepost.cli.cluster_settings import CommandConfig, DecisionTopic, Servers, client_settings, sink_options
+from fencepost.cli.hanging import find_hanging
 from fencepost.cli.output import Json, Yes, command_group, confirmed, failures_told, print_json, print_table, refuse
 from fencepost.cli.spark import sinks
 from fencepost.cli.transaction_view import OPEN_STATES, Session, age_of, is_open, is_two_phase, open_session, state_of
@@ -26,6 +27,7 @@ __all__ = ["transactions"]
 
 transactions = command_group("List, describe and resolve transactions.")
 transactions.command()(sinks)
+transactions.command("find-hanging")(find_hanging)
 
 EvenIfPrepared = Annotated[
     bool, typer.Option("--even-if-prepared", help="Take a two-phase transaction's decision out of its owner's hands.")
