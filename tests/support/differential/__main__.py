@@ -1,12 +1,13 @@
 """Random requests to this broker and to Apache Kafka, their answers compared.
 
+After each run both are restarted on what is left (ours every other time as after `kill -9`), and that is compared.
+
 python -m tests.support.differential --seed 1 --runs 20
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import secrets
 from collections import Counter
 
@@ -36,15 +37,18 @@ def common_versions(ours: str, kafka: str) -> dict[int, tuple[int, int]]:
     return {key: (low, high) for key, (low, high) in both.items() if low <= high}
 
 
-def compare(ours: str, kafka: str, seed: int, steps: int) -> Outcome:
-    """One run with this seed."""
+def comparison(ours: str, kafka: str, seed: int) -> Comparison:
+    """A run with this seed, to be carried out."""
     run = f"d{seed}-{secrets.token_hex(3)}"  # a seed may run twice on one Kafka
-    sides = Side("ours", run, ours), Side("kafka", run, kafka)
-    try:
-        return Comparison(seed, run, *sides, common_versions(ours, kafka)).run(steps)
-    finally:
-        for side in sides:
-            side.close()
+    return Comparison(seed, run, Side("ours", run, ours), Side("kafka", run, kafka), common_versions(ours, kafka))
+
+
+def show(what: str, outcome: Outcome) -> None:
+    print(f"{what}: {outcome.asked.total()} asked, {len(outcome.differences)} answered otherwise", flush=True)
+    if outcome.hung:
+        print(f"  ended early: {outcome.hung}", flush=True)
+    for difference in unknown(outcome.differences):
+        print(f"  {difference}", flush=True)
 
 
 def main() -> None:
@@ -52,23 +56,20 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--kafka", help="host:port of one that runs")
     options = parser.parse_args()
     asked: Counter[int] = Counter()
     accepted: Counter[int] = Counter()
-    with Broker(SETTINGS) as broker, contextlib.ExitStack() as stack:
-        kafka = options.kafka or stack.enter_context(ApacheKafka()).bootstrap_servers
+    with Broker(SETTINGS, fsync="commit") as broker, ApacheKafka() as kafka:
         for seed in range(options.seed, options.seed + options.runs):
-            outcome = compare(broker.bootstrap_servers, kafka, seed, options.steps)
+            run = comparison(broker.bootstrap_servers, kafka.bootstrap_servers, seed)
+            outcome = run.run(options.steps)
+            show(f"seed {seed}", outcome)
             asked += outcome.asked
             accepted += outcome.accepted
-            print(
-                f"seed {seed}: {outcome.asked.total()} asked, {len(outcome.differences)} answered otherwise", flush=True
-            )
-            if outcome.hung:
-                print(f"  ended early: {outcome.hung}", flush=True)
-            for difference in unknown(outcome.differences):
-                print(f"  {difference}", flush=True)
+            broker.restart(clean=seed % 2 == 0)
+            kafka.restart()  # a kill could cost it markers (K31)
+            show(f"seed {seed}, restarted", run.look_again())
+            run.close()
     print({key: (accepted[key], asked[key]) for key in sorted(asked)})
 
 

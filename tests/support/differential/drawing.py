@@ -7,6 +7,7 @@ or by malice. The same random numbers give the same request on both sides, with 
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from random import Random
 from typing import Any
-from uuid import UUID
+from uuid import NAMESPACE_URL, UUID, uuid5
 
 from fencepost.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnTopic
 from tests.support.kio_messages import our_class, taken_apart
@@ -200,6 +201,31 @@ class Drawing:
     def partitions(self) -> list[int]:
         return [self._partition() for _ in range(self._random.choice((1, 1, 2)))]
 
+    # --- share groups ---
+
+    def share_group(self) -> str:
+        return f"{self._run}-share" if self.often() else self._group()
+
+    def share_member(self) -> str:
+        """Clients name themselves, with a UUID as Kafka writes it."""
+        name = f"{self.share_name()} {self._random.random() < 0.1}"
+        return base64.urlsafe_b64encode(uuid5(NAMESPACE_URL, name).bytes).decode().rstrip("=")
+
+    def share_name(self) -> str:
+        """Under which a side knows that member's epoch."""
+        return f"{self._run}-share {self._focus.member[-2:]}"
+
+    def share_epoch(self) -> int:
+        epoch = self._knowledge.member(self.share_name())[1]
+        return max(epoch, 0) if self.often() else self._random.choice([epoch - 1, epoch + 1, 0, -1, -2])
+
+    def names(self) -> list[str] | None:
+        return None if self.often(0.2) else [self._topic() for _ in range(self._random.choice((0, 1, 1, 2)))]
+
+    def own(self, *kinds: str) -> str:
+        """A user's or client's name that no other run has."""
+        return f"{self._run}-{self._random.choice(kinds)}"
+
     def topics_to_add(self) -> list[Any]:
         kind = AddPartitionsToTxnTopic
         return [kind(name=self._topic(), partitions=self.partitions()) for _ in range(self._random.choice((1, 1, 2)))]
@@ -212,6 +238,7 @@ class Drawing:
         return self._fresh if self.often(0.8) else self._topic()
 
 
+QUOTAS = ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate", "no_such")
 SETTINGS = ("retention.ms", "cleanup.policy", "max.message.bytes", "compression.type", "segment.bytes", "no.such", "")
 # Where neither a field's name nor its type says what makes sense in it.
 SPECIAL: Mapping[tuple[str, str], Callable[[Drawing], Any]] = {
@@ -260,6 +287,48 @@ SPECIAL: Mapping[tuple[str, str], Callable[[Drawing], Any]] = {
     ("", "permission_type"): lambda draw: draw.one_of(1, 2, 3, 3),
     ("", "resource_name"): lambda draw: draw._topic(),
     ("", "configuration_keys"): lambda draw: draw.one_of(None, [], ["cleanup.policy"], ["no.such", "retention.ms"]),
+    # Of what a node can be: its number is 1 on both sides, and it stays registered.
+    ("UnregisterBrokerRequest", "broker_id"): lambda draw: draw.one_of(99, -1, 2**31 - 1),
+    ("ReassignablePartition", "replicas"): lambda draw: draw.one_of([1], [1], None, [2], [1, 1], []),
+    ("TopicData", "topic_name"): lambda draw: draw.one_of("__cluster_metadata", "__cluster_metadata", draw._topic()),
+    ("ListConfigResourcesRequest", "resource_types"): lambda draw: draw.one_of([], [2], [4, 32], [16], [1], [99]),
+    # Quotas and passwords of nobody who works here: none is to wait.
+    ("ComponentData", "entity_type"): lambda draw: draw.one_of("user", "client-id", "ip", "nobody"),
+    ("ComponentData", "match_type"): lambda draw: draw.one_of(0, 0, 1, 2, 3),
+    ("ComponentData", "match"): lambda draw: draw.one_of(draw.own("user", "client"), None),
+    ("EntityData", "entity_type"): lambda draw: draw.one_of("user", "user", "client-id", "ip", "nobody"),
+    ("EntityData", "entity_name"): lambda draw: draw.own("user", "client"),
+    ("OpData", "key"): lambda draw: draw.one_of(*QUOTAS),
+    ("OpData", "value"): lambda draw: draw.one_of(1e9, 1e9, 2e9, 1.5, 0.0, -1.0),
+    ("UserName", "name"): lambda draw: draw.own("user", "nobody"),
+    ("ScramCredentialDeletion", "name"): lambda draw: draw.own("user", "nobody"),
+    ("ScramCredentialUpsertion", "name"): lambda draw: draw.one_of(draw.own("user"), draw.own("user"), ""),
+    ("", "mechanism"): lambda draw: draw.one_of(1, 1, 2, 0, 9),
+    ("", "iterations"): lambda draw: draw.one_of(4096, 4096, 8192, 1, 16_385),
+    ("", "salted_password"): lambda draw: draw.one_of(b"x" * 32, b"y" * 64),
+    # Share groups. A fetch waits until there is something, for what a first one makes ready is not there at once.
+    ("ShareGroupHeartbeatRequest", "group_id"): Drawing.share_group,
+    ("ShareGroupHeartbeatRequest", "member_id"): Drawing.share_member,
+    ("ShareGroupHeartbeatRequest", "member_epoch"): Drawing.share_epoch,
+    ("ShareGroupHeartbeatRequest", "subscribed_topic_names"): Drawing.names,
+    ("ShareGroupDescribeRequest", "group_ids"): lambda draw: [draw.share_group()],
+    ("ShareFetchRequest", "group_id"): Drawing.share_group,
+    ("ShareFetchRequest", "member_id"): Drawing.share_member,
+    ("ShareFetchRequest", "max_wait_ms"): lambda draw: 300,
+    ("ShareFetchRequest", "min_bytes"): lambda draw: 1,
+    ("ShareFetchRequest", "max_bytes"): lambda draw: 1 << 20,
+    ("ShareFetchRequest", "max_records"): lambda draw: draw.one_of(500, 500, 1),
+    ("ShareFetchRequest", "batch_size"): lambda draw: 500,
+    ("ShareFetchRequest", "share_acquire_mode"): lambda draw: draw.one_of(0, 0, 1),
+    ("ShareFetchRequest", "forgotten_topics_data"): lambda draw: [],
+    ("ShareAcknowledgeRequest", "group_id"): Drawing.share_group,
+    ("ShareAcknowledgeRequest", "member_id"): Drawing.share_member,
+    ("", "share_session_epoch"): lambda draw: draw.one_of(0, 0, 0, 1, 2, -1),
+    ("", "is_renew_ack"): lambda draw: draw.one_of(False, False, False, True),
+    ("", "acknowledge_types"): lambda draw: draw.one_of([1], [1], [2], [3], [0], [4], [9]),
+    ("DescribeShareGroupOffsetsRequestGroup", "group_id"): Drawing.share_group,
+    ("AlterShareGroupOffsetsRequest", "group_id"): Drawing.share_group,
+    ("DeleteShareGroupOffsetsRequest", "group_id"): Drawing.share_group,
     ("", "acks"): lambda draw: draw.one_of(-1, -1, 1),
     ("", "timeout_ms"): lambda draw: 30_000,
     ("", "retention_time_ms"): lambda draw: -1,

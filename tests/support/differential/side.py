@@ -12,6 +12,7 @@ from fencepost.protocol import codec, produce_wire
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.errors import MalformedMessage
 from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from fencepost.protocol.records.decoding import decode_batches
 from tests.support.differential.drawing import BAD_NAMES, INTERNAL, ProducerId
 from tests.support.raw_client import Closed, RawClient
 
@@ -22,15 +23,28 @@ CLOSED, SILENT = "closes the connection", "does not answer"
 NOT_COMPARED = frozenset(
     """
     api_keys client_host client_id cluster_id config_errors config_source controller_id coordinator_epoch
-    current_leader_epoch documentation error_message finalized_features finalized_features_epoch
+    current_leader_epoch directory_id documentation error_message finalized_features finalized_features_epoch
     heartbeat_interval_ms host is_default last_timestamp leader_epoch log_append_time_ms log_dir offset_lag
     partition_size port rack session_id size supported_features synonyms throttle_ms throttle_time_ms timestamp
     total_bytes transaction_start_time_ms usable_bytes
     """.split()
 )
 SHARED = frozenset({*INTERNAL, *BAD_NAMES, "missing"})  # of the names that every run uses
+NAMES = ("transactional_id", "group_id", "name", "topic", "topic_name", "resource_name", "user", "entity_name")
 LISTED = ("ListedGroup", "TransactionState")
-NODES = frozenset({"leader_id", "node_id", "broker_id", "replica_nodes", "isr_nodes", "coordinator_id", "leader"})
+NODES = frozenset(
+    {
+        "leader_id",
+        "node_id",
+        "broker_id",
+        "replica_nodes",
+        "isr_nodes",
+        "coordinator_id",
+        "leader",
+        "replica_id",
+        "replicas",
+    }
+)
 
 
 class Hangs(Exception):
@@ -52,6 +66,12 @@ class Side:
 
     def close(self) -> None:
         self._client.__exit__(None, None, None)
+
+    def connect_again(self) -> None:
+        """When the broker was restarted: once its coordinators answer."""
+        self.close()
+        self._client = RawClient(self._servers, timeout_s=PATIENCE_S)
+        self._client.find_coordinators()
 
     # --- its own ids ---
 
@@ -147,14 +167,20 @@ class Side:
             return self._names.get(("producer", answer), "a producer id")
         if field in {"member_id", "leader"} and isinstance(answer, str) and answer:
             return self._names.get(("member", answer), "a member id")
-        if isinstance(answer, memoryview | bytearray):
-            return bytes(answer)
+        if isinstance(answer, memoryview | bytearray | bytes):
+            return visible(answer) if field == "records" else bytes(answer)
         return answer
+
+
+def visible(records: bytes | bytearray | memoryview) -> list[tuple[int, bytes | None]]:
+    """Offsets and values of batches, which may be cut elsewhere and have other times."""
+    columns = decode_batches(records, start_offset=0, aborted=[])
+    return [(int(columns.offsets[index]), columns.value(index)) for index in range(len(columns))]
 
 
 def name_of(element: Any) -> str:
     """What a listed thing is called, or nothing."""
-    for field in ("transactional_id", "group_id", "name", "topic"):
+    for field in NAMES:
         if isinstance(name := getattr(element, field, None), str):
             return name
     return ""

@@ -36,7 +36,7 @@ def _describe(call: Call, group_id: str, operations: bool) -> DescribedGroup:
         error_code=found.error_code,
         error_message=found.error_message,
         group_id=group_id,
-        group_state=found.state,
+        group_state="" if found.error_code else found.state,
         group_epoch=found.epoch,
         assignment_epoch=found.epoch,
         assignor_name="" if found.error_code else ASSIGNOR_NAME,

@@ -15,7 +15,7 @@ __all__ = ["HANDLER"]
 
 def _handle(call: Call, now_ms: int, request: RenewDelegationTokenRequest) -> RenewDelegationTokenResponse:
     """Refuse."""
-    return RenewDelegationTokenResponse(error_code=why_no_token(call))
+    return RenewDelegationTokenResponse(error_code=why_no_token(call), expiry_timestamp_ms=-1)
 
 
 HANDLER = Handler(_handle)

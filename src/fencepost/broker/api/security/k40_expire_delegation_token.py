@@ -15,7 +15,7 @@ __all__ = ["HANDLER"]
 
 def _handle(call: Call, now_ms: int, request: ExpireDelegationTokenRequest) -> ExpireDelegationTokenResponse:
     """Refuse."""
-    return ExpireDelegationTokenResponse(error_code=why_no_token(call))
+    return ExpireDelegationTokenResponse(error_code=why_no_token(call), expiry_timestamp_ms=-1)
 
 
 HANDLER = Handler(_handle)

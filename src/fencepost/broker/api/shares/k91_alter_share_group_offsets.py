@@ -28,9 +28,10 @@ def _handle(call: Call, now_ms: int, request: AlterShareGroupOffsetsRequest) -> 
     made = groups.coordinator.make_share_group(now_ms, request.group_id)
     if made.reply is not None:
         return AlterShareGroupOffsetsResponse(error_code=made.reply.error_code, error_message=made.reply.message)
-    refused = groups.apply(now_ms, made)
-    if refused:
-        return AlterShareGroupOffsetsResponse(error_code=refused)
+    if any(call.core.topics.get(asked.topic_name) is not None for asked in request.topics):
+        refused = groups.apply(now_ms, made)
+        if refused:
+            return AlterShareGroupOffsetsResponse(error_code=refused)
     responses = [_set_topic(call, now_ms, request.group_id, asked) for asked in request.topics]
     call.reply_when_durable(now_ms, AlterShareGroupOffsetsResponse(responses=responses))
     return None

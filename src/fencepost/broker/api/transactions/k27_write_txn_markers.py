@@ -34,6 +34,7 @@ def _handle(call: Call, now_ms: int, request: WriteTxnMarkersRequest) -> None:
             topics=[_write_topic(call, now_ms, marker, topic) for topic in marker.topics],
         )
         for marker in request.markers
+        if any(topic.partition_indexes for topic in marker.topics)  # Kafka does not answer the others
     ]
     call.reply_when_durable(now_ms, WriteTxnMarkersResponse(markers=results))
 
