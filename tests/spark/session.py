@@ -23,6 +23,7 @@ def session(master: str = "local[2]", settings: Mapping[str, str] | None = None)
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.python.authenticate.socketTimeout", "2m")  # 15 s are not enough on a busy machine
         .config(map=dict(settings or {}))
         .getOrCreate()
     )
