@@ -1,9 +1,9 @@
 """Kafka -> Spark -> Kafka: rows per second exactly once, beside Spark's built-in connector, which is at least once.
 
 The same query (key and value from topic to topic) on the same broker with the same session settings; the contestants
-are `format("kafka")` with its jars from Maven Central, `format("fencepost")` at least once and exactly once. Each run
-is a driver process of its own; start-up and the first micro-batch (workers starting, code compiling) do not count.
-All run on PySpark 4.2: it is the newest for which Maven Central has the built-in connector.
+are `format("kafka")` with its jars from Maven Central, `format("fencepost")` at least once and exactly once, and
+`arrow_pipeline`. Each run is a driver process of its own; start-up and the first micro-batch (workers starting, code
+compiling) do not count. All run on PySpark 4.2: it is the newest for which Maven Central has the built-in connector.
 
 python -m bench.pipeline [--broker kafka|fencepost|HOST:PORT] [--records N] [--size BYTES] [--rounds N]
 """
@@ -23,6 +23,8 @@ import pyarrow as pa
 
 import fencepost
 from bench import common
+from fencepost.demo.query import rows_of
+from fencepost.spark import arrow_pipeline
 from fencepost.spark.java import java_home
 
 PARTITIONS = 2
@@ -32,6 +34,7 @@ CONTESTANTS = {
     BUILT_IN: ("kafka", ""),
     "fencepost, at least once": ("fencepost", "at-least-once"),
     "fencepost, exactly once": ("fencepost", "exactly-once"),
+    "fencepost in Arrow, exactly once": ("arrow", "exactly-once"),
 }
 # The connector of Spark 4.2.0 and, by name, what it needs beyond Spark's own jars: its parent's list of repositories
 # begins with a mirror that is not reachable everywhere, and would be asked for everything transitive.
@@ -101,28 +104,27 @@ def drive(job: dict[str, str]) -> None:
     )
     spark = (builder.config("spark.jars", job["jars"]) if job["jars"] else builder).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    rows = (
-        spark.readStream.format(job["format"])
-        .option("kafka.bootstrap.servers", job["servers"])
-        .option("subscribe", job["source"])
-        .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", job["rows_per_batch"])
-        .load()
-    )
-    writer = (
-        rows.select("key", "value")
-        .writeStream.format(job["format"])
-        .option("kafka.bootstrap.servers", job["servers"])
-        .option("topic", job["target"])
-        .option("checkpointLocation", job["checkpoint"])
-    )
-    if job["delivery"]:
-        writer = writer.option("sink.id", job["target"]).option("delivery", job["delivery"])
+    source = {
+        "kafka.bootstrap.servers": job["servers"],
+        "subscribe": job["source"],
+        "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": job["rows_per_batch"],
+    }
+    sink = {
+        "kafka.bootstrap.servers": job["servers"],
+        "topic": job["target"],
+        "checkpointLocation": job["checkpoint"],
+        **({"sink.id": job["target"], "delivery": job["delivery"]} if job["delivery"] else {}),
+    }
+    if job["format"] == "arrow":
+        writer = arrow_pipeline(spark, source=source, transform=lambda rows: rows.select(["key", "value"]), sink=sink)
+    else:
+        rows = spark.readStream.format(job["format"]).options(**source).load().select("key", "value")
+        writer = rows.writeStream.format(job["format"]).options(**sink)
     query = writer.trigger(availableNow=True).start()
     query.awaitTermination()
-    done: list[Any] = [json.loads(one.json) for one in query.recentProgress]
-    measured = [(one["numInputRows"], one["durationMs"]["triggerExecution"] / 1000) for one in done]
-    print(json.dumps([one for one in measured if one[0]]), flush=True)
+    batches: list[Any] = [progress for progress in query.recentProgress if progress["numInputRows"]]
+    print(json.dumps([(rows_of(one), one["durationMs"]["triggerExecution"] / 1000) for one in batches]), flush=True)
     spark.stop()
 
 
