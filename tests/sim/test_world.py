@@ -55,7 +55,7 @@ def test_nothing_goes_wrong_under_drawn_faults() -> None:
 def test_nothing_goes_wrong_in_a_storm() -> None:
     words: Counter[str] = Counter()
     for protocol in ("classic", "consumer"):
-        report = run_world(101, STORMY.changed([f"group_protocol={protocol}"]))
+        report = run_world(102, STORMY.changed([f"group_protocol={protocol}"]))
         assert report.anomalies == []
         assert report.crashes >= 1
         words.update(word for line in report.trace for word in line.split()[1:4])
