@@ -35,6 +35,7 @@ SINCE: Final[Mapping[tuple[int, int], str]] = {
     (32, 3): "2.6",  # DescribeConfigs: documentation (KIP-569)
     (50, 0): "2.7 (with KRaft: 3.5)",  # DescribeUserScramCredentials (KIP-554)
     (51, 0): "2.7 (with KRaft: 3.5)",  # AlterUserScramCredentials (KIP-554)
+    (60, 0): "2.8",  # DescribeCluster (KIP-700)
     (61, 0): "2.8",  # DescribeProducers (KIP-664)
     (65, 0): "3.0",  # DescribeTransactions (KIP-664)
     (66, 0): "3.0",  # ListTransactions (KIP-664)
