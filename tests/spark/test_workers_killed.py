@@ -1,0 +1,121 @@
+"""Spark's Python workers are all killed in a batch: their transactions do not outlive it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from fencepost import Admin, Consumer, Producer, TopicPartition
+from fencepost.broker.embedded import Broker
+from fencepost.client.types import Isolation
+from tests.spark.session import session
+
+pytestmark = pytest.mark.spark
+
+SLOTS = 2
+RECORDS, IN_A_BATCH = 40, 10
+# The sink sends half a megabyte at a time, and Spark passes a row on when it has the next: both tasks have sent some of
+# their rows before they have read the last.
+VALUE_BYTES = 300_000
+KILLED_BATCH = 3
+PLACE = TopicPartition("out", 0)
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[Any]:
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    one_a_batch = {"spark.sql.execution.arrow.maxRecordsPerBatch": "1"}
+    made = session(f"local[{SLOTS}]", {"spark.python.worker.reuse": "false", **one_a_batch})
+    made.sparkContext.setLogLevel("FATAL")
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def servers() -> Iterator[str]:
+    with Broker({"transaction.two.phase.commit.enable": True}) as broker:
+        with Admin(broker.bootstrap_servers) as admin:
+            admin.create_topic("in", SLOTS)
+            admin.create_topic(PLACE.topic, 1)
+        with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+            for number in range(RECORDS):
+                producer.send("in", str(number).encode(), partition=number % SLOTS)
+        yield broker.bootstrap_servers
+
+
+def killing(servers: str, armed: Path) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Rows as they are; in one batch, while `armed` is there, all Python workers are killed in mid-work."""
+
+    def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        batch = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
+        for one in batches:
+            values = [value.ljust(VALUE_BYTES) for value in one.column(0).to_pylist()]
+            yield pa.RecordBatch.from_arrays([pa.array(values, pa.binary())], ["value"])
+        if batch != str(KILLED_BATCH) or not armed.exists():
+            return
+        with Admin(servers) as admin:
+            while sum(len(one.partitions) > 0 for one in open_ones(admin)) < SLOTS:
+                time.sleep(0.05)
+        armed.unlink(missing_ok=True)
+        daemon = os.getppid()
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            fields = stat.read_text().rpartition(")")[2].split()
+            if int(fields[1]) == daemon and int(stat.parent.name) != os.getpid():
+                os.kill(int(stat.parent.name), signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    return rows
+
+
+def open_ones(admin: Admin) -> list[Any]:
+    return admin.describe_transactions([one.transactional_id for one in admin.list_transactions(states=["Ongoing"])])
+
+
+def started(spark: Any, servers: str, folder: Path) -> Any:
+    source = spark.readStream.format("fencepost").option("kafka.bootstrap.servers", servers).option("subscribe", "in")
+    read = source.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", str(IN_A_BATCH)).load()
+    rows = read.select("value").mapInArrow(killing(servers, folder / "armed"), "value binary")
+    writer = rows.writeStream.format("fencepost").option("kafka.bootstrap.servers", servers).option("topic", "out")
+    writer = writer.option("sink.id", "workers").option("require.level", "keep-prepared")
+    return writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True).start()
+
+
+def written(servers: str) -> Counter[int]:
+    with Consumer(servers, auto_offset_reset="earliest", isolation_level="read_committed") as consumer:
+        consumer.assign([PLACE])
+        found: Counter[int] = Counter()
+        while records := consumer.poll(2000):
+            found.update(int(record.value or b"-1") for record in records)
+    return found
+
+
+def test_transactions_of_killed_workers_end_with_their_batch(spark: Any, servers: str, tmp_path: Path) -> None:
+    (tmp_path / "armed").touch()
+    query = started(spark, servers, tmp_path)
+    with pytest.raises(StreamingQueryException) as told:
+        query.awaitTermination(240)
+    assert not (tmp_path / "armed").exists(), f"ended before its workers were killed: {told.value}"
+    with Admin(servers) as admin:
+        assert open_ones(admin) == []
+        committed, end = (
+            admin.list_offsets({PLACE: -1}, isolation=how)[PLACE].offset
+            for how in (Isolation.READ_COMMITTED, Isolation.READ_UNCOMMITTED)
+        )
+    assert committed == end  # nothing hides what others write
+    done = KILLED_BATCH * IN_A_BATCH
+    assert sum(written(servers).values()) == done
+    assert end > done + KILLED_BATCH * SLOTS + SLOTS, "the killed tasks had sent nothing"
