@@ -89,6 +89,7 @@ class Transactions:
         self._under_way: set[MarkerWrite] = set()
         self._waiting: defaultdict[str, list[Callable[[int], None]]] = defaultdict(list)
         self._idle_owners: dict[int, str] | None = None
+        self._unsettled: set[tuple[str, Partition]] = set()  # by whose transactional id the partition has one open
 
     def init_producer_id(self, now_ms: int, request: InitRequest) -> InitReply:
         """Decide an InitProducerId and carry it out but for the answer. Raises OSError."""
@@ -163,8 +164,11 @@ class Transactions:
 
         A power loss can leave one that is not: the batch reached the disk, the record that enlisted the partition did
         not, and the client was never answered. Under its id's present pair it is enlisted again (its client will retry
-        the batch, which is there); otherwise nobody can go on with it, and it is aborted.
+        the batch, which is there); otherwise nobody can go on with it, and it is aborted. What the disk refuses is
+        tried again, and until it is done nothing is decided for that id: the id's next transaction would take over, in
+        this log, what this one has written.
         """
+        self._unsettled = {unsettled for unsettled in self._unsettled if unsettled[1] is not partition}
         log, name = partition.log, TopicPartition(partition.topic.name, partition.index)
         for producer_id in list(log.producers.open_transactions):
             state = log.producers.get(producer_id)
@@ -182,16 +186,26 @@ class Transactions:
             elif (
                 current is None or owner is None or current.client_pair != (producer_id, state.epoch) or current.is_kept
             ):
-                self._abort_orphan(now_ms, partition, producer_id, state.epoch)
+                self._or_again(
+                    now_ms, partition, owner, partial(self._abort_orphan, partition, producer_id, state.epoch)
+                )
             elif current.state in PREPARED:
                 self.when_idle(now_ms, owner, partial(self._settle_again, partition))
             else:
                 _log.warning("%s: enlisting it again in the transaction of %r", partition.directory, owner)
-                try:
-                    self.apply(now_ms, self.coordinator.adopt(now_ms, owner, name))
-                except OSError as error:
-                    _log.error("%s: it will be tried again: %s", partition.directory, error)
-                    self._runtime.again(now_ms, partial(self._settle_again, partition))
+                self._or_again(now_ms, partition, owner, partial(self._adopt, owner, name))
+
+    def _or_again(self, now_ms: int, partition: Partition, owner: str | None, action: Callable[[int], None]) -> None:
+        try:
+            action(now_ms)
+        except OSError as error:
+            _log.error("%s: it will be tried again: %s", partition.directory, error)
+            if owner is not None:
+                self._unsettled.add((owner, partition))
+            self._runtime.again(now_ms, partial(self._settle_again, partition))
+
+    def _adopt(self, owner: str, name: TopicPartition, now_ms: int) -> None:
+        self._carry_out(now_ms, self.coordinator.adopt(now_ms, owner, name))
 
     def _owner_of(self, producer_id: int) -> str | None:
         """The transactional id that a producer id belongs to. Most often an id with something open."""
@@ -224,15 +238,13 @@ class Transactions:
             return pair.producer_id == current.producer_id and pair != current.client_pair
         return current.transaction_pair == pair
 
-    def _abort_orphan(self, now_ms: int, partition: Partition, producer_id: int, epoch: int) -> None:
-        """End a transaction that nobody can go on with."""
+    def _abort_orphan(self, partition: Partition, producer_id: int, epoch: int, now_ms: int) -> None:
+        """End a transaction that nobody can go on with. Raises OSError."""
         _log.warning("%s: aborting what producer id %s left open", partition.directory, producer_id)
         log = partition.log
         appended = log.append_marker(producer_id, epoch, False, COORDINATOR_EPOCH, now_ms, transaction_version=0)
         if isinstance(appended, Rejected):
-            _log.error("%s: it will be tried again: %s", partition.directory, appended.message)
-            self._runtime.again(now_ms, partial(self._settle_again, partition))
-            return
+            raise OSError(appended.message)
         self._durability.appended(partition)
         if partition.topic.name == CONSUMER_OFFSETS:
             self._offsets_decided(producer_id, epoch, False, partition.index)
@@ -241,8 +253,16 @@ class Transactions:
         """Carry out a decision.
 
         `reply(now_ms)` is called once everything appended so far is durable. Raises OSError, before anything is
-        appended when a log that has to be fenced cannot be opened: what is decided must be carried out.
+        appended when a log that has to be fenced cannot be opened: what is decided must be carried out; and while
+        something older of the id has to be settled first.
         """
+        names = {record.transactional_id for record in result.records}
+        unsettled = sorted(partition.directory for owner, partition in self._unsettled if owner in names)
+        if unsettled:
+            raise OSError(f"what a power loss left open in {', '.join(unsettled)} is to be settled first")
+        self._carry_out(now_ms, result, reply)
+
+    def _carry_out(self, now_ms: int, result: Result[Any], reply: Callable[[int], None] | None = None) -> None:
         fences = [(self._topics.partition(*fence.partition), fence) for fence in result.fence]
         fenced = [(partition.log, fence) for partition, fence in fences if partition is not None]
         for record in result.records:

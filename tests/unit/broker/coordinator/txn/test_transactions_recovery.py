@@ -7,10 +7,12 @@ the high watermark, no producer has an open transaction, the id takes a new tran
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 
 import pytest
 
+from fencepost.broker.coordinator.runtime import CoordinatorRuntime
 from fencepost.check.disk import MemoryDisk, PowerCut
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
@@ -287,3 +289,40 @@ def test_an_end_that_cannot_be_carried_out_is_not_decided() -> None:
     assert driver.ask(end, 5, connection=2).error_code == ErrorCode.NONE
     (described,) = driver.ask(DescribeTransactionsRequest(transactional_ids=[ID]), 0, connection=2).transaction_states
     assert described.transaction_state == "CompleteCommit"
+
+
+def test_nothing_is_decided_before_what_was_left_open_is_settled(caplog: pytest.LogCaptureFixture) -> None:
+    """While the disk kept the partition from being enlisted again, an abort was answered without a marker there, and
+    the commit of the next transaction made the aborted record visible."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left on the test's disk")
+
+    refused = 0
+    for seed in range(40):
+        driver = prepared_disk({"fsync": "commit"})
+        writer = Writer(driver)
+        writer.init()
+        driver.auto_sync = False
+        records = batch(b"x", producer_id=writer.producer[0], epoch=writer.producer[1], sequence=0, transactional=True)
+        driver.send(produce("a", records, transactional_id=ID), 12)
+        driver.crash(seed)
+        driver.auto_sync = True
+        caplog.clear()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(CoordinatorRuntime, "append", refuse)
+            driver.start()
+        abort = EndTxnRequest(
+            transactional_id=ID, producer_id=writer.producer[0], producer_epoch=writer.producer[1], committed=False
+        )
+        if "it will be tried again" in caplog.text:
+            refused += 1
+            assert driver.ask(abort, 5).error_code == ErrorCode.NOT_COORDINATOR
+            driver.pass_time(1_000)
+        answer = driver.ask(abort, 5)
+        assert answer.error_code == ErrorCode.NONE
+        writer.producer = (answer.producer_id, answer.producer_epoch)
+        writer.write()
+        writer.end(commit=True)
+        assert visible(driver) == [1, 1]
+    assert refused > 3, "the batch was never left without its transaction"
