@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -202,7 +203,10 @@ def test_of_a_transaction_nothing_is_written_when_a_line_is_none(
 def test_a_whole_transaction(broker: BrokerUnderTest, run: Commands, topic: str, feed: Feed) -> None:
     feed(b'{"value": "v", "partition": 1, "timestamp": 7, "headers": [{"name": "a", "value": "b"}]}\n')
     run("produce", topic, "--json", "--transactional-id", topic, "--keep-partitions")
-    (record,) = records_of(broker, topic, 1)
+    deadline = time.monotonic() + 60
+    while not (records := records_of(broker, topic, 1)):  # Kafka answers EndTxn before the markers are written
+        assert time.monotonic() < deadline
+    (record,) = records
     assert (record.value, record.timestamp_ms, list(record.headers)) == (b"v", 7, [("a", b"b")])
 
 
