@@ -21,7 +21,13 @@ from fencepost.errors import InvalidProducerEpochError, KafkaError, TransactionA
 from fencepost.protocol.codes import ErrorCode as E
 from fencepost.protocol.produce_wire import ProducePartitionResult
 
-MAY_BE_APPENDED: Final = (E.NOT_ENOUGH_REPLICAS_AFTER_APPEND, E.REQUEST_TIMED_OUT)  # though refused
+MAY_BE_APPENDED: Final = (
+    E.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    E.REQUEST_TIMED_OUT,
+    E.KAFKA_STORAGE_ERROR,  # the disk may have failed after it took the batch
+    E.NOT_LEADER_OR_FOLLOWER,  # also said by a leader that took it, and is none before the replicas have it
+)
+"""Refusals after which a batch may be in the log all the same: its sequence is not given to another one."""
 
 
 class Sending(Protocol):

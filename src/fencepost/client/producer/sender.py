@@ -43,7 +43,6 @@ from fencepost.errors import (
     UnsupportedVersionError,
     error_for,
 )
-from fencepost.protocol.codes import ErrorCode as E
 from fencepost.protocol.errors import ProtocolError as WireError
 from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest
 from fencepost.protocol.produce_wire import (
@@ -58,7 +57,6 @@ from fencepost.protocol.records.batch import set_producer
 log = logging.getLogger("fencepost.client.producer")
 
 REQUEST_BYTES: Final = 4 * 1024 * 1024  # of batches in one request, across partitions
-MAY_BE_APPENDED: Final = (E.NOT_ENOUGH_REPLICAS_AFTER_APPEND, E.REQUEST_TIMED_OUT)  # though refused
 IMPLICIT_ENLIST_VERSION: Final = 12  # from here on Produce adds its partition to the transaction (KIP-890)
 
 

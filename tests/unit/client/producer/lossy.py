@@ -17,7 +17,8 @@ from fencepost.protocol.records.batch import BatchHeader, parse_header
 from fencepost.protocol.records.decoding import decode_batches
 from tests.unit.client.scripted import CutConnection, ScriptedBroker
 
-REFUSALS = (6, 19, 56, 3, 5)
+CERTAIN = (19, 3, 5)  # not appended, whoever says it
+REFUSALS = (*CERTAIN, 6, 56)
 NOT_APPENDED, LOST_REQUEST, LOST_REPLY = "not appended", "lost request", "lost reply"
 
 
@@ -74,6 +75,7 @@ class Partition(ScriptedBroker):
         self.logs: dict[str, Log] = {"t": Log(), "other": Log()}
         self.ids = {"t": 1, "other": 2}
         self.trouble: str | None = None
+        self.refusals = REFUSALS
         self.vague = False
         self._made = 0
         self._appended: set[bytes | None] = set()  # ever, to whatever log
@@ -113,7 +115,7 @@ class Partition(ScriptedBroker):
             name = one.topic if one.topic is not None else names.get(one.topic_id)
             code, base, start = 100, -1, -1
             if name is not None and self.trouble == NOT_APPENDED and name == "t":
-                code = self.dice.choice(REFUSALS)
+                code = self.dice.choice(self.refusals)
             elif name is not None:
                 log = self.logs[name]
                 start = log.start

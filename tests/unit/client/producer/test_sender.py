@@ -83,6 +83,25 @@ def test_retriable_codes_are_retried_with_new_metadata(code: int) -> None:
     assert run(body).batches == [(71, 0, 0, 1)] * 3
 
 
+@pytest.mark.parametrize(("code", "may_be_there"), [(6, True), (7, True), (19, False), (20, True), (56, True)])
+def test_a_sequence_that_may_be_in_the_log_is_not_given_to_another_batch(code: int, may_be_there: bool) -> None:
+    """Given up after refusals that may have come after the append: another batch under its sequence would be taken for
+    its duplicate, and acknowledged without being there."""
+
+    async def body(world: World) -> None:
+        producer = world.producer(delivery_timeout_ms=1_000, request_timeout_ms=500)
+        await world.fate(producer.append("t", b"first"))
+        world.broker.refuse_produce(code, times=10_000)
+        assert str(code) in str(await world.fate(producer.append("t", b"given up")))
+        world.broker.scripts[0].clear()
+        assert (await world.fate(producer.append("t", b"next"))).offset >= 0
+        await producer.close()
+
+    producer_id, epoch, sequence, _ = run(body).batches[-1]
+    taken_over = (producer_id, epoch, sequence) == (71, 0, 1)
+    assert taken_over is not may_be_there
+
+
 @pytest.mark.parametrize("code", [45, 59])
 def test_a_sequence_that_is_always_refused_is_tried_with_pauses_and_told(code: int) -> None:
     """Each attempt takes a new producer id."""
