@@ -75,7 +75,7 @@ class Partition(ScriptedBroker):
         self.logs: dict[str, Log] = {"t": Log(), "other": Log()}
         self.ids = {"t": 1, "other": 2}
         self.trouble: str | None = None
-        self.refusals = REFUSALS
+        self.refusals: tuple[int, ...] = REFUSALS
         self.vague = False
         self._made = 0
         self._appended: set[bytes | None] = set()  # ever, to whatever log
