@@ -303,6 +303,7 @@ SPECIAL: Mapping[tuple[str, str], Callable[[Drawing], Any]] = {
     ("UserName", "name"): lambda draw: draw.own("user", "nobody"),
     ("ScramCredentialDeletion", "name"): lambda draw: draw.own("user", "nobody"),
     ("ScramCredentialUpsertion", "name"): lambda draw: draw.one_of(draw.own("user"), draw.own("user"), ""),
+    ("SaslHandshakeRequest", "mechanism"): lambda draw: draw.one_of("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "", "9"),
     ("", "mechanism"): lambda draw: draw.one_of(1, 1, 2, 0, 9),
     ("", "iterations"): lambda draw: draw.one_of(4096, 4096, 8192, 1, 16_385),
     ("", "salted_password"): lambda draw: draw.one_of(b"x" * 32, b"y" * 64),

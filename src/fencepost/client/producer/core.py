@@ -63,6 +63,7 @@ class ProducerCore:
         self.sender = Sender(cluster, config, self.accumulator)
         self.transactions: Transactions | None = None
         self.owed_abort: OwedAbort | None = None
+        self._in_call = False  # a transactional one
         if config.transactional_id is not None:
             self.transactions = Transactions(cluster, self.sender, config)
             self.owed_abort = OwedAbort(runtime, self.transactions)
@@ -255,10 +256,16 @@ class ProducerCore:
         return self.transactions
 
     async def _alone(self, call: Callable[[], Awaitable[T]]) -> T:
-        transactions = self._transactional()
+        """One transactional call; a second one at the same time is refused."""
         if self.owed_abort is not None:
             await self.owed_abort.stop()
-        return await transactions.exclusively(call)
+        if self._in_call:
+            raise UsageError("another transactional call of this producer has not finished")
+        self._in_call = True
+        try:
+            return await call()
+        finally:
+            self._in_call = False
 
     @property
     def abort_is_owed(self) -> bool:

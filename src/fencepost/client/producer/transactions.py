@@ -11,15 +11,16 @@ has aborted: TransactionTimedOutError, abort and go on. Else what was met with f
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import Final, TypeVar
+from typing import Final
 from uuid import UUID
 
 from fencepost.client.net import retry
 from fencepost.client.net.answers import only
 from fencepost.client.net.cluster import Cluster, Coordinator, CoordinatorKind
 from fencepost.client.net.retry import Action
+from fencepost.client.net.runtime import TaskHandle
 from fencepost.client.net.transaction_calls import (
     TRANSACTION_VERSION,
     end_txn,
@@ -63,8 +64,6 @@ from fencepost.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from fencepost.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 
-T = TypeVar("T")
-
 _SENDING: Final = frozenset({TxnState.IN_TRANSACTION, TxnState.COMMITTING, TxnState.PREPARED})
 _ENDING: Final = frozenset({"PrepareAbort", "CompleteAbort", "PrepareEpochFence"})
 _STATE_OVER: Final = TransactionAbortableError("the transaction was aborted")
@@ -90,13 +89,12 @@ class Transactions:
         self._enlisted = False  # the coordinator may know of this transaction
         self._added: set[tuple[str, int]] = set()
         self._wanted: set[tuple[str, int]] = set()
-        self._adding = False
+        self._adding: TaskHandle | None = None
         self._groups: set[str] = set()
         self._topics: dict[str, UUID] = {}  # those with records of this producer id and epoch
         self._prepared: PreparedTransaction | None = None  # by `prepare`, or before this producer and kept
         self._completed: PreparedTransaction | None = None  # the last of those that was committed
         self._found: TransactionState | None = None  # what was there before init_transactions(keep_prepared=True)
-        self._busy = False
 
     # --- what the sender asks and tells ---
 
@@ -119,9 +117,8 @@ class Transactions:
         if self.implicit or (topic, partition) in self._added:
             return True
         self._wanted.add((topic, partition))
-        if not self._adding:
-            self._adding = True
-            self._cluster.runtime.spawn(self._add_partitions())
+        if self._adding is None:
+            self._adding = self._cluster.runtime.spawn(self._add_partitions())
         return False
 
     def sent(self) -> None:
@@ -162,7 +159,7 @@ class Transactions:
         """Claim the transactional id. What was open is aborted, unless it is kept as prepared."""
         self._advance(TxnEvent.INIT)
         try:
-            await self._sender.discard(_STATE_OVER, self._deadline())
+            await self._discard(self._deadline())
             if keep_prepared:
                 # The new epoch makes the coordinator forget how the last transaction ended, also if the answer is lost.
                 found = await self._describe()
@@ -357,7 +354,7 @@ class Transactions:
 
     async def _ask(self) -> None:
         """Tell a timeout from fencing, and both from a loss (see the module's text). Raises KafkaTimeoutError."""
-        await self._sender.discard(_STATE_OVER)
+        await self._discard()
         if self._ended_by_time is None:
             self._ended_by_time = await self._has_ended()
         try:
@@ -419,7 +416,7 @@ class Transactions:
             self._advance(TxnEvent.ABORT)
             return
         self._advance(TxnEvent.ABORT)
-        await self._sender.discard(_STATE_OVER)
+        await self._discard()
         if self._suspicious:
             await self._ask()
             self._raise_fatal()
@@ -472,9 +469,18 @@ class Transactions:
         if self.state is TxnState.FATAL_ERROR and self.error is not None:
             raise self.error.with_traceback(None)
 
+    async def _discard(self, deadline_ms: int | None = None) -> None:
+        """Nothing more of this transaction goes out. Raises KafkaTimeoutError, see `Sender.discard`."""
+        if self._adding is not None:
+            # Before v2, partitions that arrive after the end open a transaction that nobody knows of.
+            self._adding.cancel()
+            self._adding = None
+        await self._sender.discard(_STATE_OVER, deadline_ms)
+
     # --- enlisting, v1 ---
 
     async def _add_partitions(self) -> None:
+        adding = self._adding
         try:
             while self._wanted and self.state in _SENDING:
                 wanted = set(self._wanted)
@@ -495,8 +501,9 @@ class Transactions:
         except KafkaError as error:
             self._fail(abortable(error) if isinstance(error, KafkaTimeoutError) else error)
         finally:
-            self._adding = False
-            self._sender.wake()
+            if self._adding is adding:
+                self._adding = None
+                self._sender.wake()
 
     def _refused(self, api_key: int, code: int, what: str) -> None:
         error = error_for(code, f"{what} of {self._id!r}")
@@ -578,13 +585,3 @@ class Transactions:
         code = offsets_code(reply)
         if code != 0:
             self._refused(retry.TXN_OFFSET_COMMIT, code, f"offsets of group {group.group_id!r} in the transaction")
-
-    async def exclusively(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Run one transactional call; a second call at the same time is refused."""
-        if self._busy:
-            raise UsageError("another transactional call of this producer has not finished")
-        self._busy = True
-        try:
-            return await call()
-        finally:
-            self._busy = False

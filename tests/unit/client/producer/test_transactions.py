@@ -75,6 +75,12 @@ def test_protocol_2_takes_the_epoch_from_each_end() -> None:
     assert broker.versions(END) == {5}
 
 
+def partition_refused(code: int) -> Any:
+    result = AddPartitionsToTxnPartitionResult(partition_index=0, partition_error_code=code)
+    topic = AddPartitionsToTxnTopicResult(name="t", results_by_partition=[result])
+    return lambda version, request: AddPartitionsToTxnResponse(results_by_topic_v3_and_below=[topic])
+
+
 @pytest.mark.parametrize("level", [0, 1])
 def test_protocol_1_enlists_first_and_keeps_the_epoch(level: int) -> None:
     async def body(world: World) -> None:
@@ -114,6 +120,33 @@ def test_protocol_1_aborts_with_a_new_epoch() -> None:
     broker = run(body, ScriptedBroker(transaction_version=1))
     assert broker.batches == [(70, 0, 0, 1), (70, 1, 0, 1)]
     assert [(one.producer_id, one.producer_epoch) for one in broker.asked(INIT)] == [(-1, -1), (70, 0)]
+
+
+@pytest.mark.parametrize("level", [0, 1])
+def test_no_partition_is_added_after_the_end_of_its_transaction(level: int) -> None:
+    """It would open a transaction that nobody knows of: the next epoch asked for would find it, and be fenced."""
+
+    async def body(world: World) -> None:
+        producer = await started(world)
+        producer.begin_transaction()
+        producer.append("t", b"dropped")
+        while len(broker.asked(ADD_PARTITIONS)) < 3:
+            await world.runtime.sleep_ms(1)
+        await producer.abort_transaction()
+        asked = len(broker.asked(ADD_PARTITIONS))
+        await world.runtime.sleep_ms(60_000)
+        assert len(broker.asked(ADD_PARTITIONS)) == asked
+        broker.scripts[ADD_PARTITIONS].clear()
+        producer.begin_transaction()
+        producer.append("t", b"kept")
+        await producer.commit_transaction()
+        await producer.close()
+
+    broker = ScriptedBroker(transaction_version=level)
+    broker.scripts[ADD_PARTITIONS] += [partition_refused(51)] * 1_000
+    run(body, broker)
+    assert broker.batches == [(70, 1, 0, 1)]
+    assert [key for key, _, _ in broker.requests if key in (0, END)] == [END, 0, END]
 
 
 def test_empty_transactions_ask_nothing() -> None:
@@ -331,15 +364,10 @@ def test_a_member_is_not_hidden_from_a_broker_that_cannot_check_it() -> None:
 
 @pytest.mark.parametrize(("code", "timed_out"), [(59, True), (120, True), (47, True), (29, False)])
 def test_enlisting_refused(code: int, timed_out: bool) -> None:
-    def refuse(version: int, request: Any) -> Any:
-        result = AddPartitionsToTxnPartitionResult(partition_index=0, partition_error_code=code)
-        topic = AddPartitionsToTxnTopicResult(name="t", results_by_partition=[result])
-        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=[topic])
-
     async def body(world: World) -> None:
         producer = await started(world)
         producer.begin_transaction()
-        world.broker.scripts[ADD_PARTITIONS].append(refuse)
+        world.broker.scripts[ADD_PARTITIONS].append(partition_refused(code))
         producer.append("t", b"v")
         await world.runtime.sleep_ms(50)
         with pytest.raises(CommitFailedError) as raised:
