@@ -40,6 +40,7 @@ def _unexpected(cause: Exception) -> KafkaError:
 @dataclass(slots=True)
 class _Order:
     positions: Committed
+    held: Mapping[TopicPartition, object]  # as when it was asked for
     deadline_ms: int
     done: Event
     callback: OnCommit | None = None
@@ -50,7 +51,8 @@ class _Order:
 class Commits:
     """The queue of commits of one consumer.
 
-    `identity` tells who we are in the group when a commit goes out, `committed` hears of every success.
+    `identity` tells who we are in the group when a commit goes out, `held` what the group has given us, each with
+    something that is another when it was given anew; `committed` hears of every success.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class Commits:
         metrics: ConsumerMetrics,
         arrived: Event,
         identity: Callable[[], GroupMetadata],
+        held: Callable[[], Mapping[TopicPartition, object]],
         interceptors: ConsumerInterceptors,
         committed: Callable[[Committed], object],
     ) -> None:
@@ -69,6 +72,7 @@ class Commits:
         self._metrics = metrics
         self._arrived = arrived
         self._identity = identity
+        self._held = held
         self._interceptors = interceptors
         self._committed = committed
         self._orders: deque[_Order] = deque()
@@ -81,7 +85,15 @@ class Commits:
         self, positions: Committed, deadline_ms: int, callback: OnCommit | None = None, *, automatic: bool = False
     ) -> _Order:
         """Queue a commit."""
-        order = _Order(positions, deadline_ms, self._runtime.event(), callback, automatic)
+        held = self._held()
+        order = _Order(
+            positions,
+            {partition: held[partition] for partition in positions if partition in held},
+            deadline_ms,
+            self._runtime.event(),
+            callback,
+            automatic,
+        )
         self._last_ms = self._runtime.now_ms()
         self._orders.append(order)
         if not self._working:
@@ -114,11 +126,11 @@ class Commits:
         except (RetriableError, GroupFencedError) as error:
             log.warning("auto commit failed: %s", error)
 
-    async def drain(self, deadline_ms: int) -> None:
-        """Wait for the commits that are on their way, until the deadline."""
+    async def drain(self) -> None:
+        """Wait for the commits that are on their way, for up to auto_commit_interval_ms."""
         last = self._orders[-1] if self._orders else self._current
         if last is not None:
-            await last.done.wait(deadline_ms - self._runtime.now_ms())
+            await last.done.wait(self._config.auto_commit_interval_ms)
 
     def finished(self) -> list[Callable[[], object]]:
         """What is to be called in the application's own thread: callbacks and interceptors, in order."""
@@ -152,6 +164,7 @@ class Commits:
     async def _send(self, order: _Order) -> None:
         """One commit. A stale member epoch (KIP-848) is tried again with the epoch that the next heartbeat brings."""
         while True:
+            self._check_held(order)
             group = self._identity()
             try:
                 await commit(self._cluster, group, order.positions, order.deadline_ms, lane=GROUP_LANE)
@@ -161,3 +174,12 @@ class Commits:
                     raise
                 while self._identity() == group and self._runtime.now_ms() < order.deadline_ms:
                     await self._runtime.sleep_ms(NEW_EPOCH_PAUSE_MS)
+
+    def _check_held(self, order: _Order) -> None:
+        """As the member that we are by now, the position would be taken, on top of what the new owner committed."""
+        now = self._held()
+        gone = [f"{at.topic}-{at.partition}" for at, was in order.held.items() if now.get(at) is not was]
+        if gone:
+            raise GroupFencedError(
+                f"nothing of this commit is sent: the group took {', '.join(gone)} away since it was asked for"
+            )

@@ -93,6 +93,7 @@ class ConsumerCore:
             self._metrics,
             self._arrived,
             self.group_metadata,
+            self._held,
             self._interceptors,
             self._reading.committed,
         )
@@ -187,6 +188,8 @@ class ConsumerCore:
             self._metrics.partitions_lost_total += len(partitions)
         try:
             await self.listener(kind, partitions)
+            if kind == "revoked":
+                await self._commits.drain()
         finally:
             if kind != "assigned":
                 self._reading.give_up(partitions)
@@ -205,6 +208,9 @@ class ConsumerCore:
     def assignment(self) -> list[TopicPartition]:
         """The partitions being read."""
         return self._reading.assigned()
+
+    def _held(self) -> Mapping[TopicPartition, object]:
+        return {} if self._group is None else self._reading.places
 
     def subscription(self) -> list[str]:
         """The topics subscribed to; of a pattern, those it matches now."""
@@ -562,7 +568,7 @@ class ConsumerCore:
                 await self._leave_group()
             elif self.config.enable_auto_commit and self._reading.places:
                 await self._commits.quietly(self.positions())
-            await self._commits.drain(self._deadline(self.config.auto_commit_interval_ms))
+            await self._commits.drain()
             await self._serve()
             await self._fetcher.close()
         finally:

@@ -10,6 +10,7 @@ import pytest
 from fencepost.client.consumer.core import ConsumerCore
 from fencepost.client.group.member import Topics
 from fencepost.client.types import TopicPartition
+from fencepost.errors import GroupFencedError, KafkaError
 from fencepost.protocol.messages.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
@@ -17,6 +18,8 @@ from fencepost.protocol.messages.consumer_group_heartbeat import (
 )
 from tests.unit.client.scripted import CutConnection, World, run, topic_id
 from tests.unit.client.scripted_consumer import PLACE, TOPIC, ScriptedConsumerBroker, consumer_of, values_of
+
+STALE_MEMBER_EPOCH = 113
 
 
 def broker_with_a_record(*, partitions: int = 1) -> ScriptedConsumerBroker:
@@ -158,3 +161,39 @@ def test_patterns_are_the_brokers_where_it_understands_them(pattern: Any, matche
     first = broker.asked(68)[0]
     assert first.subscribed_topic_regex == ("t.*" if matched_by_broker else None)
     assert list(first.subscribed_topic_names or ()) == ([] if matched_by_broker else [TOPIC])
+
+
+def test_a_position_is_not_committed_when_its_partition_was_taken_away_meanwhile() -> None:
+    """Tried again under the next epoch, it would be taken, and put back what the new owner has committed."""
+    broker = broker_with_a_record(partitions=2)
+    told: list[tuple[KafkaError | None, list[TopicPartition]]] = []
+
+    async def body(world: World) -> None:
+        core = await joined(world, {"topics": [TOPIC]})
+        taken, kept = PLACE, TopicPartition(TOPIC, 1)
+        broker.scripts[8].append(lambda version, request: broker.commit(request, STALE_MEMBER_EPOCH))
+        core.commit_async({taken: 1, kept: 1}, callback=lambda error, at: told.append((error, list(at))))
+        await world.runtime.sleep_ms(1)
+        only = ResponseTopicPartitions(topic_id=topic_id(TOPIC), partitions=[kept.partition])
+
+        def one_taken_away(version: int, request: Any) -> Any:
+            acknowledged = request.topic_partitions is not None
+            broker.member_epoch += acknowledged
+            broker.scripts[68] += [] if acknowledged else [one_taken_away]
+            return broker.beat(assignment=Assignment(topic_partitions=[only]))
+
+        broker.scripts[68].append(one_taken_away)
+        await core.poll(10_000)
+        assert core.assignment() == [kept]
+        await core.poll(5000)
+        core.commit_async({kept: 1}, callback=lambda error, at: told.append((error, list(at))))
+        await core.poll(5000)
+        assert told[1] == (None, [kept])
+        await core.close()
+
+    run(body, broker)
+    [(error, _), _] = told
+    assert isinstance(error, GroupFencedError)
+    assert f"{TOPIC}-0" in str(error)
+    partitions = [[one.partition_index for one in request.topics[0].partitions] for request in broker.asked(8)]
+    assert partitions == [[0, 1], [1]]
