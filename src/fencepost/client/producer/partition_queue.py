@@ -59,6 +59,8 @@ class PartitionQueue:
     def sendable(self, now_ms: int, *, only_retries: bool) -> Batch | None:
         """The next batch, if it may go out now. With `only_retries`: only if it may have been appended already.
 
+        Behind a gap as well: what was not appended takes new numbers first, and cannot before it is known what was.
+
         The first batch of a producer id goes alone: Apache Kafka takes any sequence from an id that a partition does
         not know. Were the first batch refused (the leader is not ready yet) and the second taken, the first could never
         follow.
@@ -66,21 +68,28 @@ class PartitionQueue:
         most = MOST_IN_FLIGHT if self.introduced else 1
         if not self.pending or now_ms < self.not_before_ms or len(self.in_flight) >= most:
             return None
-        if self.gap:
-            if self.in_flight:
-                return None
+        if self.gap and self.in_flight:
+            return None
+        doubtful = self._doubtful_first() if self.gap or only_retries else False
+        if self.gap and not doubtful:
             self._close_gap()
+        if only_retries and not doubtful:
+            return None
         batch = self.pending[0]
-        if batch.attempts and self.in_flight:
-            return None
-        if only_retries and not batch.maybe_appended:
-            return None
-        return batch
+        return None if batch.attempts and self.in_flight else batch
+
+    def _doubtful_first(self) -> bool:
+        """Move the first batch that may have been appended to the front; False if there is none."""
+        doubtful = next((batch for batch in self.pending if batch.maybe_appended), None)
+        if doubtful is None:
+            return False
+        if doubtful is not self.pending[0]:
+            self.pending.remove(doubtful)
+            self.pending.appendleft(doubtful)
+        return True
 
     def _close_gap(self) -> None:
-        """Number again what was not appended, unless a batch may have been: that goes out first, again as it is."""
-        if any(batch.maybe_appended for batch in self.pending):
-            return
+        """Number again what was not appended."""
         self.gap = False
         for batch in self.pending:
             batch.sequence = -1

@@ -87,8 +87,8 @@ class ProduceAnswers:
         if step in retry.RETRIABLE:
             batch.maybe_appended = batch.maybe_appended or code in MAY_BE_APPENDED
             self.again(queue, batch, error)
-        elif step is Action.SPLIT and batch.count > 1:
-            self._split(queue, batch)
+        elif step is Action.SPLIT and batch.count > 1 and not (batch.maybe_appended and batch.sequence >= 0):
+            self._split(queue, batch)  # in doubt, its halves would be doubles of what is in the log
         elif step is Action.SEQUENCE:
             self._sequence_refused(queue, batch, result, error)
         elif self._reports.transactions is not None:
@@ -103,13 +103,16 @@ class ProduceAnswers:
             self._refused(queue, batch, step, error)
 
     def _refused(self, queue: PartitionQueue, batch: Batch, step: Action, error: KafkaError) -> None:
-        """A final refusal outside transactions: this batch was not appended, those behind it are renumbered."""
+        """A final refusal outside transactions: those behind it are renumbered, or sent under a new producer id.
+
+        An earlier attempt, whose answer was lost, may have been appended all the same.
+        """
         queue.in_flight.remove(batch)
-        queue.gap = batch.sequence >= 0
+        queue.given_up(batch)
         self._reports.fail(batch, error)
         if step is Action.FATAL:
             self._sending.fail_for_good(error)
-        elif step is Action.PROBE:
+        elif step is Action.PROBE or (batch.maybe_appended and batch.sequence >= 0):
             self._sending.replace_identity()
 
     def acknowledge(self, queue: PartitionQueue, batch: Batch, base_offset: int, append_time_ms: int) -> None:

@@ -102,6 +102,28 @@ def test_a_sequence_that_may_be_in_the_log_is_not_given_to_another_batch(code: i
     assert taken_over is not may_be_there
 
 
+@pytest.mark.parametrize("code", [10, 29, 87])
+@pytest.mark.parametrize("records", [1, 2])
+def test_a_refusal_does_not_undo_what_an_unanswered_attempt_may_have_done(code: int, records: int) -> None:
+    """The rights were taken away, or the topic's settings changed, after the append whose answer was lost."""
+
+    def cut(version: int, request: Any) -> Any:
+        raise CutConnection
+
+    async def body(world: World) -> None:
+        producer = world.producer(linger_ms=5)
+        world.broker.scripts[0].append(cut)
+        world.broker.refuse_produce(code)
+        for failed in [await world.fate(one) for one in [producer.append("t", b"lost") for _ in range(records)]]:
+            assert isinstance(failed, ProduceFailedError)
+            assert (failed.code, failed.outcome_unknown) == (code, True)
+        for sent in [producer.append("t", b"next") for _ in range(records)]:
+            assert (await world.fate(sent)).offset >= 0
+        await producer.close()
+
+    assert run(body).batches == [(71, 0, 0, records)] * 2 + [(72, 0, 0, records)]
+
+
 @pytest.mark.parametrize("code", [45, 59])
 def test_a_sequence_that_is_always_refused_is_tried_with_pauses_and_told(code: int) -> None:
     """Each attempt takes a new producer id."""
