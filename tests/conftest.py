@@ -12,6 +12,7 @@ import shutil
 import signal
 from collections.abc import Generator, Iterator
 
+import hypothesis
 import pytest
 
 from tests.support import run_report
@@ -40,6 +41,10 @@ LONGEST = (
 NEEDS_MORE = ("java", "spark", "kafka", "go", "postgresql")
 WANTING = "skipped for want of"
 watched: pytest.StashKey[Watched] = pytest.StashKey()
+
+# How fast an example is tells of the machine, not of the code.
+hypothesis.settings.register_profile("untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("untimed")
 
 
 def in_ci() -> bool:

@@ -39,7 +39,6 @@ def plain(found: Record) -> tuple[int, bytes | None, bytes | None, list[tuple[st
     return timestamp, key, value, list(found_headers)
 
 
-@settings(deadline=None)  # the first example loads the kernels
 @given(st.lists(st.tuples(records, codecs), min_size=1, max_size=4), st.integers(0, 2**40), st.integers(-3, 100))
 def test_what_is_encoded_is_decoded(batches: list[tuple[Rows, str]], first: int, skipped: int) -> None:
     starts = [first, *(first + ended for ended in accumulate(len(rows) for rows, _ in batches))]

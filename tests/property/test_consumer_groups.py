@@ -29,9 +29,7 @@ from tests.unit.broker.coordinator.group.group_driver import FakeTopics
 
 TOPICS = ("ta", "tb")
 MOST_CONSUMERS = 5
-PROFILE = settings(
-    max_examples=250, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
-)
+PROFILE = settings(max_examples=250, stateful_step_count=40, suppress_health_check=list(HealthCheck), derandomize=True)
 HUNT = settings(PROFILE, max_examples=500, report_multiple_bugs=False, derandomize=True, phases=[Phase.generate])
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fencepost.broker.log import Appended, Duplicate, LogConfig, PartitionLog, Rejected
@@ -337,9 +337,7 @@ def small(fsync: Any) -> LogConfig:
     return LogConfig(fsync=fsync, segment_bytes=900, index_interval_bytes=150, snapshot_interval_bytes=500)
 
 
-CHECKED = settings(
-    max_examples=60, deadline=None, report_multiple_bugs=False, suppress_health_check=[HealthCheck.too_slow]
-)
+CHECKED = settings(max_examples=60, report_multiple_bugs=False)
 
 
 @pytest.mark.parametrize("fsync", ["commit", "interval"])

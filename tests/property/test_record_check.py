@@ -34,7 +34,6 @@ def section_of(found: list[tuple[int, bytes | None, bytes | None, list[tuple[str
     return bytes(batch[HEADER_BYTES:])
 
 
-@settings(deadline=None)
 @given(rows)
 def test_what_is_sound(found: list[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]]) -> None:
     section, base = section_of(found), found[0][0]
@@ -55,7 +54,7 @@ def test_what_is_sound(found: list[tuple[int, bytes | None, bytes | None, list[t
                 check(section, wrong, base)
 
 
-@settings(deadline=None, max_examples=500)
+@settings(max_examples=500)
 @given(rows, st.data())
 def test_damage_is_seen_by_both(
     found: list[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]], data: st.DataObject
@@ -72,7 +71,7 @@ def test_damage_is_seen_by_both(
     assert outcomes[0] == outcomes[1]
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.binary(max_size=60), st.integers(0, 4))
 def test_any_bytes(section: bytes, count: int) -> None:
     outcomes: list[tuple[int, int, int] | None] = []

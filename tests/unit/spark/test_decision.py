@@ -7,7 +7,7 @@ import zlib
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fencepost.spark.errors import CorruptDecisionError, SinkContradictionError
@@ -37,7 +37,6 @@ def decision(sink: str = "s", uniques: list[bytes] | None = None, pairs: list[Pa
     )
 
 
-@settings(deadline=None)
 @given(
     st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30),
     st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30),
@@ -95,7 +94,6 @@ OFFSETS = st.one_of(
 )
 
 
-@settings(deadline=None)
 @given(st.builds(Content, st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1)), OFFSETS)
 def test_round_trip_of_what_the_batch_was(content: Content, offsets: SourceOffsets | None) -> None:
     made = replace(decision(), content=content, offsets=offsets)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fencepost.errors import ConfigurationError
@@ -15,7 +15,6 @@ UNIQUE = bytes(range(16))
 SINKS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60)
 
 
-@settings(deadline=None)
 @given(SINKS, st.binary(min_size=16, max_size=16))
 def test_ids_parse_back_to_what_they_were_made_of(sink: str, unique: bytes) -> None:
     assert names.parse(names.sink_id(sink)) == names.SinkId(sink)
@@ -23,7 +22,6 @@ def test_ids_parse_back_to_what_they_were_made_of(sink: str, unique: bytes) -> N
     assert names.task_id(sink, unique).isascii()
 
 
-@settings(deadline=None)
 @given(SINKS, SINKS)
 def test_two_sinks_never_share_an_id(one: str, other: str) -> None:
     ids = {names.sink_id(one), names.task_id(one, UNIQUE)} & {names.sink_id(other), names.task_id(other, UNIQUE)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fencepost.client.types import TopicPartition
@@ -21,7 +21,6 @@ PLACES = st.dictionaries(
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
 
 
-@settings(deadline=None)
 @given(PLACES, st.one_of(st.none(), st.integers(1, 2000)))
 def test_a_limit_is_kept_used_up_and_never_goes_back(
     places: dict[TopicPartition, tuple[int, int]], most: int | None
@@ -43,7 +42,6 @@ def test_an_end_behind_the_start_stays_at_the_start() -> None:
     assert ranges.limit({A0: 50}, {A0: 40}, None) == {A0: 50}
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.builds(

@@ -248,5 +248,5 @@ class Shares(RuleBasedStateMachine):
         assert self.shared.start_offset == self.end
 
 
-Shares.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+Shares.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
 TestShares = Shares.TestCase

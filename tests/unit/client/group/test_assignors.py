@@ -184,13 +184,13 @@ def check_whole(wanted: dict[str, Subscription], counts: dict[str, int], assigne
 
 @pytest.mark.parametrize("name", ["range", "roundrobin", "sticky", "cooperative-sticky"])
 @given(wanted=any_members, counts=counts_of_topics)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_everything_is_assigned_once(name: str, wanted: dict[str, Subscription], counts: dict[str, int]) -> None:
     check_whole(wanted, counts, assignor(name).assign(wanted, counts))
 
 
 @given(wanted=any_members, counts=counts_of_topics)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_no_single_move_makes_it_more_balanced(wanted: dict[str, Subscription], counts: dict[str, int]) -> None:
     assigned = sticky_assignor(wanted, counts)
     for giver, given_to in assigned.items():
@@ -201,7 +201,7 @@ def test_no_single_move_makes_it_more_balanced(wanted: dict[str, Subscription], 
 
 
 @given(before=equal_members, after=equal_members, counts=counts_of_topics)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_equal_subscriptions_move_only_what_has_to(
     before: dict[str, Subscription], after: dict[str, Subscription], counts: dict[str, int]
 ) -> None:
@@ -223,7 +223,7 @@ def test_equal_subscriptions_move_only_what_has_to(
 
 
 @given(before=any_members, after=any_members, counts=counts_of_topics)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_cooperative_rebalances_end_and_never_share_a_partition(
     before: dict[str, Subscription], after: dict[str, Subscription], counts: dict[str, int]
 ) -> None:

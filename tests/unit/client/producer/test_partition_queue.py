@@ -54,5 +54,5 @@ def test_what_may_be_in_the_log_is_asked_for_before_what_is_not(only_retries: bo
     assert queue.sendable(0, only_retries=only_retries) is None
     doubtful.maybe_appended = False
     queue.put_back(doubtful)
-    assert [waiting.name for waiting in queue.pending] == ["refused", "doubtful", "unsent"]
+    assert list(queue.pending) == [refused, doubtful, unsent]
     assert queue.sendable(0, only_retries=False) is refused
