@@ -32,9 +32,11 @@ class AtLeast(NamedTuple):
 
 
 MAY_BE_EMPTY: Final = "may be empty"  # in an `Annotated` text
+MILLISECONDS: Final = "of milliseconds"  # in an `Annotated` number
 
 MaybeEmpty = typing.Annotated[str, MAY_BE_EMPTY]
 OrMinusOne = typing.Annotated[int, AtLeast(-1)]  # -1: not known, or not told
+Milliseconds = typing.Annotated[int, MILLISECONDS]  # whole: who writes 1.0 means a second
 
 
 class Kind(NamedTuple):
@@ -109,7 +111,7 @@ def _as_it_is(_: str, value: Any) -> Any:
     return value
 
 
-def _whole(lowest: int = 0) -> Kind:
+def _whole(lowest: int = 0, what: str = "") -> Kind:
     def fits(value: Any) -> bool:
         return type(value) is int or (isinstance(value, numbers.Integral) and not isinstance(value, bool))
 
@@ -118,7 +120,7 @@ def _whole(lowest: int = 0) -> Kind:
             raise ConfigurationError(f"{name} is {value!r}; it must be at least {lowest}")
         return value
 
-    return Kind("a whole number", fits, take)
+    return Kind(f"a whole number {what}".rstrip(), fits, take)
 
 
 def _number(lowest: float = 0) -> Kind:
@@ -145,6 +147,8 @@ def _text(*, may_be_empty: bool = False) -> Kind:
 def _annotated(hint: Any, extra: Any) -> Kind:
     if isinstance(extra, AtLeast):
         return _whole(extra.lowest)
+    if extra == MILLISECONDS:
+        return _whole(what=MILLISECONDS)
     if extra == MAY_BE_EMPTY:
         return _text(may_be_empty=True)
     raise NotImplementedError(f"no kind of value for {hint!r} annotated with {extra!r}")

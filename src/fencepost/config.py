@@ -63,6 +63,7 @@ FOREIGN: dict[str, str] = {
     "stats_cb": "metrics()",
     "statistics_interval_ms": "metrics()",
     "enable_partition_eof": "Consumer.lag()",
+    "enable_auto_offset_store": "commit(...) of what is done",
     "api_version": "asked of each broker",
     "api_version_request": "asked of each broker",
     "broker_version_fallback": "asked of each broker",
@@ -396,15 +397,15 @@ def jaas_options(text: str) -> dict[str, str]:
 
 def _has_no_effect(given: str, value: Any, settings: Mapping[str, Any], spell: Callable[[str], str]) -> bool:
     """Whether it is another client's setting that may be left out; says so. Raises ConfigurationError."""
-    if given == "enable_auto_offset_store":
-        if str(value).lower() == "false" and str(settings.get("enable_auto_commit", False)).lower() == "true":
-            raise ConfigurationError(
-                f"{spell(given)}=False: there is no store_offsets(), so automatic commits would go beyond what was "
-                f"stored; say {spell('enable_auto_commit')}=False and commit(...) what is done"
-            )
-    elif given not in FOREIGN:
+    if given not in FOREIGN:
         return False
-    instead = FOREIGN.get(given)
+    stores = given != "enable_auto_offset_store" or str(value).lower() != "false"
+    if not stores and str(settings.get("enable_auto_commit", False)).lower() == "true":
+        raise ConfigurationError(
+            f"{spell(given)}=False: there is no store_offsets(), so automatic commits would go beyond what was "
+            f"stored; say {spell('enable_auto_commit')}=False and commit(...) what is done"
+        )
+    instead = FOREIGN[given]
     log.warning("setting %s has no effect here%s", spell(given), f"; instead: {instead}" if instead else "")
     return True
 

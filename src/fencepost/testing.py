@@ -160,7 +160,7 @@ def read_all(broker: Broker, topic: str, *, committed: bool = True, timeout_s: f
         for partition in partitions:
             start, end = starts[partition].offset, ends[partition].offset
             for piece in consumer.fetch_range(
-                partition.topic, partition.partition, start, end, timeout_ms=timeout_s * 1000
+                partition.topic, partition.partition, start, end, timeout_ms=round(timeout_s * 1000)
             ):
                 found.extend(to_records(piece))
     return found

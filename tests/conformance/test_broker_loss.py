@@ -140,7 +140,7 @@ def committed_values(cluster: ApacheKafkaCluster, topic: str) -> list[bytes]:
         )
         found: list[bytes | None] = []
         for one, end in ends.items():
-            for fetched in consumer.fetch_range(topic, one.partition, 0, end.offset, timeout_ms=SETTLE_S * 1000):
+            for fetched in consumer.fetch_range(topic, one.partition, 0, end.offset, timeout_ms=round(SETTLE_S * 1000)):
                 found += fetched.columns.values()
     return [value for value in found if value is not None]
 

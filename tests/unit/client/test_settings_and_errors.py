@@ -291,9 +291,10 @@ def test_settings_of_other_clients_that_cannot_matter_are_left_out_with_a_warnin
         assert any(f"setting {name} has no effect" in one for one in told)
 
 
-def test_offsets_that_nobody_stores_are_not_committed() -> None:
+def test_offsets_that_nobody_stores_are_not_committed(caplog: pytest.LogCaptureFixture) -> None:
     settings = {"bootstrap.servers": "h:1", "group.id": "g", "enable.auto.offset.store": False}
     ConsumerConfig.from_dotted(settings)
+    assert "enable.auto.offset.store has no effect here; instead: commit(...)" in caplog.text
     with pytest.raises(ConfigurationError, match="store_offsets"):
         ConsumerConfig.from_dotted({**settings, "enable.auto.commit": "true"})
 

@@ -68,6 +68,8 @@ TAKES: dict[str, str] = {
     "int | str": "whole",
     "float": "whole, fraction",
     "float | None": "none, whole, fraction",
+    "Milliseconds": "whole",
+    "Milliseconds | None": "none, whole",
     "bool": "truth",
     "bytes | None": "none, bytes",
     "object": ", ".join(GIVEN),
@@ -338,3 +340,13 @@ def test_no_records_cannot_be_asked_for(poll: str) -> None:
                 await getattr(consumer, poll)(0, max_records=0)
 
     asyncio.run(body())
+
+
+@pytest.mark.parametrize("poll", ["poll", "poll_columns", "poll_arrow"])
+def test_seconds_are_not_taken_for_milliseconds(poll: str) -> None:
+    """Other clients wait a second for `poll(1.0)`; a millisecond would be a loop that never rests."""
+    with (
+        fencepost.Consumer("127.0.0.1:1") as consumer,
+        pytest.raises(TypeError, match=r"timeout_ms is 1\.0 \(float\); a whole number of milliseconds is meant"),
+    ):
+        getattr(consumer, poll)(1.0)

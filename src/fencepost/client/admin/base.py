@@ -30,7 +30,7 @@ class AdminBase:
         """Close the connections."""
         self.cluster.close()
 
-    async def leave(self, timeout_ms: float) -> None:
+    async def leave(self, timeout_ms: int) -> None:
         """Close without the application."""
         self.cluster.close()
 

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import fencepost.client.aio as clients  # loads the consumer when a call names it
-from fencepost.arguments import checked
+from fencepost.arguments import Milliseconds, checked
 from fencepost.client.aio.base import AsyncClient, in_loop
 from fencepost.client.configured import configured_by
 from fencepost.client.net.asyncio_runtime import runtime_for
@@ -166,7 +166,7 @@ class AsyncProducer(AsyncClient[ProducerCore]):
         return self._core.producer_epoch
 
     @checked
-    async def close(self, timeout_ms: float | None = 30_000) -> None:
+    async def close(self, timeout_ms: Milliseconds | None = 30_000) -> None:
         """As Producer.close."""
         await self._end(lambda core: core.close(timeout_ms))
 

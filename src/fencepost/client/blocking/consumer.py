@@ -10,7 +10,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from fencepost.arguments import checked
+from fencepost.arguments import Milliseconds, checked
 from fencepost.client.blocking.base import BlockingClient
 from fencepost.client.configured import configured_by
 from fencepost.client.consumer.core import ConsumerCore
@@ -257,7 +257,7 @@ class Consumer(BlockingClient[ConsumerCore]):
 
     @checked
     def fetch_range(
-        self, topic: str, partition: int, start: int, end: int, *, timeout_ms: float | None = None
+        self, topic: str, partition: int, start: int, end: int, *, timeout_ms: Milliseconds | None = None
     ) -> Iterator[Fetched]:
         """All visible records of [start, end) of one partition as columns, whatever is assigned.
 

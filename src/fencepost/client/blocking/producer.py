@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 import fencepost.client.blocking as clients  # loads the consumer when a call names it
-from fencepost.arguments import NUMBER, checked
+from fencepost.arguments import NUMBER, Milliseconds, checked
 from fencepost.client.blocking.base import BlockingClient, blocking
 from fencepost.client.configured import configured_by
 from fencepost.client.net.asyncio_runtime import runtime_for
@@ -217,7 +217,7 @@ class Producer(BlockingClient[ProducerCore]):
         return self._core.producer_epoch
 
     @checked
-    def close(self, timeout_ms: float | None = 30_000) -> None:
+    def close(self, timeout_ms: Milliseconds | None = 30_000) -> None:
         """Deliver what was sent (within `timeout_ms`), abort an open (not prepared) transaction, release everything.
 
         Raises ProduceFailedError for what failed and nobody has looked at (see `flush`). May be called again.

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from fencepost.arguments import Milliseconds
 from fencepost.client.consumer.commits import Commits, OnCommit
 from fencepost.client.consumer.fetch_requests import RANGE_FETCH_BYTES, FetchSettings, fetch_range
 from fencepost.client.consumer.fetcher import Fetcher
@@ -113,9 +114,9 @@ class ConsumerCore:
         if self.closed:
             raise ClosedError("the consumer is closed")
 
-    def _deadline(self, timeout_ms: float | None) -> int:
+    def _deadline(self, timeout_ms: int | None) -> int:
         patience = self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms
-        return self._runtime.now_ms() + round(patience)
+        return self._runtime.now_ms() + patience
 
     async def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Read these partitions, without a group's assignment. Replaces what was read before."""
@@ -269,13 +270,13 @@ class ConsumerCore:
         self._arrived.set()
 
     async def offsets_for(
-        self, wanted: Mapping[K, offsets.TimestampOrEnd], timeout_ms: float | None = None
+        self, wanted: Mapping[K, offsets.TimestampOrEnd], timeout_ms: Milliseconds | None = None
     ) -> dict[TopicPartition, OffsetAt]:
         """Offsets by timestamp, EARLIEST or LATEST, as this consumer's isolation level sees them."""
         asked = {TopicPartition(*partition): at for partition, at in wanted.items()}
         return await offsets.list_offsets(self.cluster, asked, self._settings.isolation, self._deadline(timeout_ms))
 
-    async def position(self, partition: tuple[str, int], timeout_ms: float | None = None) -> int:
+    async def position(self, partition: tuple[str, int], timeout_ms: Milliseconds | None = None) -> int:
         """The offset of the next record that poll hands out. Raises KafkaTimeoutError, OffsetOutOfRangeError."""
         self._check()
         place = self._reading.place(partition)
@@ -302,7 +303,7 @@ class ConsumerCore:
         """
         return self._reading.lag(partition, self._settings.isolation)
 
-    async def reset_to_committed(self, timeout_ms: float | None = None) -> None:
+    async def reset_to_committed(self, timeout_ms: Milliseconds | None = None) -> None:
         """Go back to what the group has committed (where nothing is: to where reading began); pending is waited for.
 
         Raises KafkaTimeoutError; the positions are forgotten all the same, and poll goes on looking for them.
@@ -349,7 +350,7 @@ class ConsumerCore:
 
     # --- polling ---
 
-    async def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> list[Record]:
+    async def poll(self, timeout_ms: Milliseconds = 0, max_records: int | None = None) -> list[Record]:
         """The next records, waiting up to `timeout_ms` for the first. See `poll_columns` for what it raises."""
         records: list[Record] = []
         fetched = await self.poll_columns(timeout_ms, max_records)
@@ -374,7 +375,7 @@ class ConsumerCore:
         return self._reading.one_by_one(records)
 
     async def poll_arrow(
-        self, timeout_ms: float = 0, max_records: int | None = None, *, headers: bool = False
+        self, timeout_ms: Milliseconds = 0, max_records: int | None = None, *, headers: bool = False
     ) -> pa.Table:
         """As `poll`, as an Arrow table with the columns of Spark's Kafka source (`records.arrow_schema`)."""
         import pyarrow as pa
@@ -388,7 +389,7 @@ class ConsumerCore:
             self.take_back()
             raise
 
-    async def poll_columns(self, timeout_ms: float = 0, max_records: int | None = None) -> list[Fetched]:
+    async def poll_columns(self, timeout_ms: Milliseconds = 0, max_records: int | None = None) -> list[Fetched]:
         """As `poll`, as columns per partition.
 
         Takes part in the group (rebalances happen here) and commits if enable_auto_commit. Raises WakeupError,
@@ -398,7 +399,7 @@ class ConsumerCore:
         self._check()
         if max_records is not None and max_records < 1:
             raise ConfigurationError(f"max_records is {max_records}; it must be at least 1")
-        deadline_ms = self._runtime.now_ms() + round(timeout_ms)
+        deadline_ms = self._runtime.now_ms() + timeout_ms
         most = self.config.max_poll_records if max_records is None else max_records
         self._metrics.polls_total += 1
         self._reading.kept()
@@ -491,7 +492,7 @@ class ConsumerCore:
     async def commit(
         self,
         positions: Mapping[K, OffsetAndMetadata | int] | None = None,
-        timeout_ms: float | None = None,
+        timeout_ms: Milliseconds | None = None,
     ) -> None:
         """Commit `positions` (None: where reading goes on now), after the commits that are on their way.
 
@@ -519,7 +520,7 @@ class ConsumerCore:
         self._commits.start(chosen, self._deadline(None), callback)
 
     async def committed(
-        self, partitions: Iterable[tuple[str, int]], timeout_ms: float | None = None
+        self, partitions: Iterable[tuple[str, int]], timeout_ms: Milliseconds | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """The group's committed positions; partitions without a position are left out."""
         self._check()
@@ -533,16 +534,16 @@ class ConsumerCore:
     # --- reading a range, other ---
 
     def fetch_range(
-        self, topic: str, partition: int, start: int, end: int, *, timeout_ms: float | None = None
+        self, topic: str, partition: int, start: int, end: int, *, timeout_ms: Milliseconds | None = None
     ) -> AsyncIterator[Fetched]:
         """All visible records of [start, end), whatever is assigned; see `fetch_requests.fetch_range`."""
         self._check()
         most = max(self._settings.partition_bytes, RANGE_FETCH_BYTES)
         settings = replace(self._settings, partition_bytes=most, min_bytes=1, rack="")
-        patience_ms = round(self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms)
+        patience_ms = self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms
         return fetch_range(self.cluster, TopicPartition(topic, partition), start, end, settings, patience_ms)
 
-    async def partitions_for(self, topic: str, timeout_ms: float | None = None) -> list[int]:
+    async def partitions_for(self, topic: str, timeout_ms: Milliseconds | None = None) -> list[int]:
         """The topic's partition numbers."""
         self._check()
         return sorted((await self.cluster.topic(topic, self._deadline(timeout_ms))).partitions)
@@ -575,7 +576,7 @@ class ConsumerCore:
             self.closed = True
             self.cluster.close()
 
-    async def leave(self, timeout_ms: float) -> None:
+    async def leave(self, timeout_ms: int) -> None:
         """Close without the application: nothing more is committed, no listener is told. For who forgot to close."""
         self.config = replace(self.config, enable_auto_commit=False)
         self.listener, self.call_user = _ignore, _call_here

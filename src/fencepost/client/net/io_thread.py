@@ -191,7 +191,7 @@ class IoThread:
         """A client was closed."""
         self._open.pop(id(core), None)
 
-    def leave(self, core: Leaving, timeout_ms: float) -> None:
+    def leave(self, core: Leaving, timeout_ms: int) -> None:
         """Close a client's core in the background, unless that was done; from any thread."""
         if id(core) not in self._open:
             return
@@ -206,7 +206,7 @@ class IoThread:
         self._leaving.add(future)
         future.add_done_callback(self._leaving.discard)
 
-    def end(self, timeout_ms: float) -> None:
+    def end(self, timeout_ms: int) -> None:
         """Leave all clients that are open, and end every task of the loop."""
         for core in list(self._open.values()):
             self.leave(core, timeout_ms)

@@ -15,7 +15,7 @@ LEAVING_MS = 30_000  # for a client that was collected while it was open
 class Leaving(Protocol):
     """What can be left to itself: a client's core."""
 
-    async def leave(self, timeout_ms: float) -> None:
+    async def leave(self, timeout_ms: int) -> None:
         """Close without the application: deliver what was sent, leave groups, call none of its listeners."""
         ...
 
@@ -30,7 +30,7 @@ def warn_unclosed(client: object) -> None:
     warnings.warn(f"a {name} was never closed; use `with`, or close()", ResourceWarning, stacklevel=3, source=client)
 
 
-async def leave_quietly(core: Leaving, timeout_ms: float) -> None:
+async def leave_quietly(core: Leaving, timeout_ms: int) -> None:
     """Leave a core to itself; what goes wrong is logged, there is nobody to raise it to."""
     try:
         await core.leave(timeout_ms)

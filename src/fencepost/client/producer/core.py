@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from fencepost.arguments import Milliseconds
 from fencepost.client.interceptors import OutgoingRecord
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.tasks import within
@@ -141,15 +142,15 @@ class ProducerCore:
         pieces = pieces_of(topic, data, partition)
         return [self.accumulator.append_table(name, piece, piece.nbytes) for name, piece in pieces]
 
-    async def flush(self, timeout_ms: float | None = None) -> None:
+    async def flush(self, timeout_ms: Milliseconds | None = None) -> None:
         """Wait until everything sent before has its fate.
 
         Raises ProduceFailedError for failures that nobody has looked at (`records`: how many; `__cause__`: the first
         cause), KafkaTimeoutError. In a transaction failures are told by the next transactional call instead.
         """
-        deadline_ms = None if timeout_ms is None else self.cluster.runtime.now_ms() + round(timeout_ms)
+        deadline_ms = None if timeout_ms is None else self.cluster.runtime.now_ms() + timeout_ms
         if not await self.sender.flush(deadline_ms):
-            raise self._late(f"not everything was delivered within {timeout_ms:g} ms")
+            raise self._late(f"not everything was delivered within {timeout_ms} ms")
         self._raise_unhandled()
 
     def _late(self, what: str) -> KafkaTimeoutError:
@@ -171,7 +172,7 @@ class ProducerCore:
         known = await self.cluster.topic(topic, self.cluster.runtime.now_ms() + self.config.max_block_ms)
         return sorted(known.partitions)
 
-    async def close(self, timeout_ms: float | None = 30_000) -> None:
+    async def close(self, timeout_ms: Milliseconds | None = 30_000) -> None:
         """Deliver what was sent (for at most `timeout_ms`), abort an open transaction, release everything.
 
         What is not delivered by then fails; 0 does not wait at all. Raises ProduceFailedError as `flush` does,
@@ -189,9 +190,9 @@ class ProducerCore:
             if timeout_ms == 0:
                 pass
             elif self.transactions is None:
-                deadline_ms = None if timeout_ms is None else self.cluster.runtime.now_ms() + round(timeout_ms)
+                deadline_ms = None if timeout_ms is None else self.cluster.runtime.now_ms() + timeout_ms
                 if not await self.sender.flush(deadline_ms):
-                    reason = self._late(f"not delivered within the {timeout_ms:g} ms that close() waited")
+                    reason = self._late(f"not delivered within the {timeout_ms} ms that close() waited")
             elif self.transactions.state in _ENDS_BY_ABORT:
                 await self._abort_at_the_end(self.transactions.abort(), timeout_ms)
         finally:
@@ -203,7 +204,7 @@ class ProducerCore:
             await self.sender.drain(self.cluster.runtime.now_ms() + CUT_OFF_MS)  # the closed connections end them
             self._raise_unhandled()
 
-    async def _abort_at_the_end(self, abort: Coroutine[Any, Any, None], timeout_ms: float | None) -> None:
+    async def _abort_at_the_end(self, abort: Coroutine[Any, Any, None], timeout_ms: int | None) -> None:
         """What turns out to be committed is raised, unless the consumer of its block will read on behind it anyway."""
         try:
             if timeout_ms is None:
@@ -226,7 +227,7 @@ class ProducerCore:
             log.error("closing after %s: %s", type(error).__name__, finding)
             error.add_note(f"closing the producer afterwards: {type(finding).__name__}: {finding}")
 
-    async def leave(self, timeout_ms: float) -> None:
+    async def leave(self, timeout_ms: int) -> None:
         """Close for an application that forgot to: what fails is only logged."""
         try:
             await self.close(timeout_ms)
