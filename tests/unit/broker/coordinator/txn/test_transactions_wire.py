@@ -60,9 +60,11 @@ def send_add(driver: BrokerDriver, pair: tuple[int, int], version: int) -> int:
     return driver.send(request, version)
 
 
-def send_end(driver: BrokerDriver, pair: tuple[int, int], version: int, commit: bool = True) -> int:
+def send_end(
+    driver: BrokerDriver, pair: tuple[int, int], version: int, commit: bool = True, connection: int = 1
+) -> int:
     request = EndTxnRequest(transactional_id=ID, producer_id=pair[0], producer_epoch=pair[1], committed=commit)
-    return driver.send(request, version)
+    return driver.send(request, version, connection)
 
 
 def send_write(
@@ -150,6 +152,20 @@ def test_no_batch_joins_a_transaction_whose_end_is_decided(
     begins_the_next = (produce_version, end_version) == (12, 4)
     assert (result.error_code == ErrorCode.NONE) == begins_the_next
     assert result.base_offset == (2 if begins_the_next else -1)
+
+
+def test_the_next_epoch_of_an_empty_transaction_is_durable_before_anybody_has_it(driver: BrokerDriver) -> None:
+    """No marker is owed, but a power loss must not give the epoch that the client was told to another one."""
+    pair = init(driver, timeout_ms=60_000)
+    driver.auto_sync = False
+    ended = send_end(driver, pair, 5, commit=False)
+    assert driver.answer(ended) is None
+    repeated = send_end(driver, pair, 5, connection=2, commit=False)
+    assert driver.answer(repeated, connection=2) is None
+    driver.sync()
+    bumped = driver.answer(ended)
+    assert (bumped.error_code, bumped.producer_epoch) == (ErrorCode.NONE, pair[1] + 1)
+    assert driver.answer(repeated, connection=2) == bumped
 
 
 def test_partitions_refuse_the_old_epoch_before_the_end_is_durable(driver: BrokerDriver) -> None:
