@@ -23,6 +23,7 @@ from fencepost.broker.connection import Call, Connection, Core
 from fencepost.broker.disk.files import File, Files
 from fencepost.broker.effects import Close, Effect, Failed, GoOn, Reply
 from fencepost.broker.faults.table import FaultTable
+from fencepost.broker.metrics.log_rate_limit import Paces
 from fencepost.broker.security.login import Login, LoginState
 from fencepost.broker.security.mechanisms import LoginFailed
 from fencepost.broker.settings.client_quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE
@@ -60,6 +61,7 @@ class BrokerCore(Core):
         self._faults = RequestFaults(FaultTable() if faults is None else faults)
         self._doubtful = DoubtfulRequests(self.doubts)
         self._connections: dict[int, Connection] = {}
+        self._malformed = Paces()
         self._effects: list[Effect] = []
 
     def open(self, now_ms: int) -> None:
@@ -118,7 +120,7 @@ class BrokerCore(Core):
         try:
             self._handle(now_ms, connection, frame, spared)
         except MalformedMessage as error:
-            _log.warning("closing connection %s: %s", connection, error)
+            self.tell_malformed(now_ms, connection, error)
             self.drop(now_ms, connection)
         except Exception as error:  # noqa: BLE001 - one request's failure is not to end the others' connections
             self.request_failed(connection, error)
@@ -301,6 +303,12 @@ class BrokerCore(Core):
             self.drop(now_ms, call.connection)
         else:
             self.answer(call, refusal(request, SERVED[call.api_key].log_failure))
+
+    def tell_malformed(self, now_ms: int, connection: Connection, error: Exception) -> None:
+        """The connection is closed for what came. A client comes again at once: each cause is told now and then."""
+        if times := self._malformed.hit(now_ms, connection.host, str(error)):
+            again = f"; {times} times since this was last said" if times > 1 else ""
+            _log.warning("closing connection %s: %s%s", connection, error, again)
 
     def request_failed(self, connection: Connection, error: Exception) -> None:
         """A request raised what it must not, at once or after it had waited: it costs its own connection."""

@@ -175,6 +175,24 @@ def test_bytes_that_are_no_request_close_the_connection(driver: BrokerDriver, fr
     assert driver.closed == {1}
 
 
+def test_clients_that_come_again_are_not_told_of_each_time(
+    driver: BrokerDriver, caplog: pytest.LogCaptureFixture
+) -> None:
+    def connect(connection: int, host: str, frame: bytes) -> None:
+        driver.core.connected(driver.now_ms, connection, ("127.0.0.1", 9092), (host, 60_000 + connection))
+        driver.core.handle_frame(driver.now_ms, connection, memoryview(frame))
+
+    for number in range(10, 30):
+        connect(number, "10.0.0.1", b"\x00\x03")
+    connect(30, "10.0.0.1", struct.pack(">hhih", 999, 0, 1, -1))
+    connect(31, "10.0.0.2", b"\x00\x03")
+    driver.pass_time(10_000)
+    connect(32, "10.0.0.1", b"\x00\x03")
+    told = [line for line in caplog.messages if "closing connection" in line]
+    assert [line.split()[2] for line in told] == ["10", "30", "31", "32"]
+    assert told[-1].endswith("; 20 times since this was last said")
+
+
 def test_acks_0_tells_of_an_error_by_closing(driver: BrokerDriver) -> None:
     driver.send(produce("missing", batch(), acks=0), 9)
     assert driver.closed == {1}

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-__all__ = ["Pace"]
+from typing import Final
+
+__all__ = ["Pace", "Paces"]
+
+_MOST: Final = 1_000
 
 
 class Pace:
@@ -23,3 +27,18 @@ class Pace:
         self._next_ms = now_ms + self._interval_ms
         told, self._untold = self._untold, 0
         return told
+
+
+class Paces:
+    """A pace for each subject. Of very many those are forgotten that were met longest ago, and told at once again."""
+
+    def __init__(self) -> None:
+        self._paces: dict[tuple[str, ...], Pace] = {}
+
+    def hit(self, now_ms: int, *subject: str) -> int:
+        """As `Pace.hit`, of this subject."""
+        pace = self._paces.pop(subject, None) or Pace()
+        self._paces[subject] = pace
+        if len(self._paces) > _MOST:
+            del self._paces[next(iter(self._paces))]
+        return pace.hit(now_ms)

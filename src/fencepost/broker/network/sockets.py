@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -25,8 +24,6 @@ __all__ = ["ClientSocket", "listening_sockets"]
 _BACKLOG = 1024
 _JOINED_BYTES = 64 * 1024  # so many are sooner copied than written piece by piece
 _WAITING_BYTES, _WAITING_FRAMES = 256 * 1024, 1000
-
-_log = logging.getLogger("fencepost.broker")
 
 
 class Server(Protocol):
@@ -114,7 +111,9 @@ class ClientSocket(asyncio.BufferedProtocol):
         try:
             frames = self._receiver.received(nbytes)
         except ProtocolError as error:
-            _log.warning("closing connection %s: %s", self._connection_id, error)
+            connection = server.core.connection(self._connection_id)
+            if connection is not None:
+                server.core.tell_malformed(server.now_ms(), connection, error)
             self._transport.close()
         else:
             if frames:
