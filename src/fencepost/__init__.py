@@ -18,12 +18,16 @@ if TYPE_CHECKING:
     from fencepost.client.aio import AsyncAdmin as AsyncAdmin
     from fencepost.client.aio import AsyncConsumer as AsyncConsumer
     from fencepost.client.aio import AsyncProducer as AsyncProducer
+    from fencepost.client.aio import AsyncShareConsumer as AsyncShareConsumer
     from fencepost.client.blocking import Admin as Admin
     from fencepost.client.blocking import Consumer as Consumer
     from fencepost.client.blocking import Producer as Producer
+    from fencepost.client.blocking import ShareConsumer as ShareConsumer
     from fencepost.client.prepared import PreparedTransaction as PreparedTransaction
     from fencepost.client.rebalance import RebalanceListener as RebalanceListener
     from fencepost.client.records import Record as Record
+    from fencepost.client.records import SharedRecord as SharedRecord
+    from fencepost.client.types import AcknowledgeType as AcknowledgeType
     from fencepost.client.types import GroupMetadata as GroupMetadata
     from fencepost.client.types import Isolation as Isolation
     from fencepost.client.types import OffsetAndMetadata as OffsetAndMetadata
@@ -31,10 +35,12 @@ if TYPE_CHECKING:
     from fencepost.client.types import TopicPartition as TopicPartition
 
 _HOMES = {
+    "AcknowledgeType": "fencepost.client.types",
     "Admin": "fencepost.client.blocking",
     "AsyncAdmin": "fencepost.client.aio",
     "AsyncConsumer": "fencepost.client.aio",
     "AsyncProducer": "fencepost.client.aio",
+    "AsyncShareConsumer": "fencepost.client.aio",
     "Broker": "fencepost.broker.embedded",
     "Consumer": "fencepost.client.blocking",
     "GroupMetadata": "fencepost.client.types",
@@ -45,16 +51,20 @@ _HOMES = {
     "RebalanceListener": "fencepost.client.rebalance",
     "Record": "fencepost.client.records",
     "RecordMetadata": "fencepost.client.types",
+    "ShareConsumer": "fencepost.client.blocking",
+    "SharedRecord": "fencepost.client.records",
     "TopicPartition": "fencepost.client.types",
     "config": "fencepost.config",
     "errors": "fencepost.errors",
 }
 
 __all__ = [
+    "AcknowledgeType",
     "Admin",
     "AsyncAdmin",
     "AsyncConsumer",
     "AsyncProducer",
+    "AsyncShareConsumer",
     "Broker",
     "Consumer",
     "GroupMetadata",
@@ -65,6 +75,8 @@ __all__ = [
     "RebalanceListener",
     "Record",
     "RecordMetadata",
+    "ShareConsumer",
+    "SharedRecord",
     "TopicPartition",
     "__version__",
     "config",

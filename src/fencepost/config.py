@@ -100,6 +100,8 @@ CHOICES: dict[str, tuple[object, ...]] = {
     "isolation_level": ("read_committed", "read_uncommitted"),
     "security_protocol": ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
     "sasl_mechanism": ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"),
+    "share_acknowledgement_mode": ("implicit", "explicit"),
+    "share_acquire_mode": ("batch_optimized", "record_limit"),
     "ssl_endpoint_identification_algorithm": ("https", ""),
     "ssl_truststore_type": ("PEM",),
     "ssl_keystore_type": ("PEM",),
@@ -118,6 +120,7 @@ INT32 = frozenset(
         "fetch_max_bytes",
         "max_partition_fetch_bytes",
         "max_poll_interval_ms",
+        "max_poll_records",
         "session_timeout_ms",
         "heartbeat_interval_ms",
     }
@@ -366,6 +369,30 @@ class ConsumerConfig(CommonConfig):
             raise ConfigurationError("max_poll_records must be at least 1")
         if self.max_decompressed_bytes < 1:
             raise ConfigurationError("max_decompressed_bytes must be at least 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShareConsumerConfig(CommonConfig):
+    """A member of a share group (KIP-932). What is read, from where and how often is the group's configuration."""
+
+    at_least_one = CommonConfig.at_least_one | {"max_poll_interval_ms", "max_poll_records", "max_decompressed_bytes"}
+
+    group_id: str | None = None
+    share_acknowledgement_mode: str = "implicit"  # "explicit": every record is acknowledged by the application
+    share_acquire_mode: str = "batch_optimized"  # "record_limit": never more than max_poll_records are locked at once
+    fetch_min_bytes: int = 1
+    fetch_max_wait_ms: int = 500
+    fetch_max_bytes: int = 52_428_800
+    max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES  # made of one batch
+    max_poll_records: int = 500
+    max_poll_interval_ms: int = 300_000
+    check_crcs: bool = True
+    client_rack: str = ""
+
+    def check(self) -> None:
+        super().check()
+        if not self.group_id:
+            raise ConfigurationError("a share consumer needs a group_id")
 
 
 def _check_interceptors(interceptors: Sequence[Any], method: str) -> None:

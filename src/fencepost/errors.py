@@ -36,6 +36,7 @@ What to do is said by the branch, not by the leaf::
     |   `-- AuthorizationError             Topic-, Group-, TransactionalId-, ClusterAuthorizationError
     |       `-- AuthenticationError
     |-- ProduceFailedError                 records were not delivered; of a delivery, a callback, flush() or close()
+    |-- InvalidRecordStateError            what a share consumer said of records does not count: their lock is over
     |-- OffsetOutOfRangeError              a position that is not in the log
     |   `-- LogTruncationError             a new leader's log ends before what was read already (KIP-320)
     |-- WakeupError                        consumer.wakeup() interrupted a poll
@@ -326,6 +327,10 @@ class ProduceFailedError(KafkaError):
         return self.outcome_unknown
 
 
+class InvalidRecordStateError(KafkaError):
+    """An acknowledgement came too late (121): the record's lock was over. It comes again, here or elsewhere."""
+
+
 class OffsetOutOfRangeError(KafkaError):
     """The position is not in the log (1); with auto_offset_reset="none", or for an exact range read."""
 
@@ -416,6 +421,7 @@ CODE_CLASSES: Final[dict[int, type[KafkaError]]] = {
     E.UNSUPPORTED_ASSIGNOR: GroupConfigurationError,
     E.STALE_MEMBER_EPOCH: GroupFencedError,
     E.TRANSACTION_ABORTABLE: TransactionAbortableError,
+    E.INVALID_RECORD_STATE: InvalidRecordStateError,
     E.INVALID_REGULAR_EXPRESSION: GroupConfigurationError,
 }
 

@@ -63,10 +63,11 @@ ROOMS: dict[str, dict[str, frozenset[str]]] = {
         "net": frozenset({""}),
         "group": frozenset({"", "net"}),
         "consumer": frozenset({"", "net", "group"}),
+        "share": frozenset({"", "net", "group"}),
         "producer": frozenset({"", "net"}),
         "admin": frozenset({"", "net", "group"}),
-        "aio": frozenset({"", "net", "group", "consumer", "producer", "admin"}),
-        "blocking": frozenset({"", "net", "group", "consumer", "producer", "admin"}),
+        "aio": frozenset({"", "net", "group", "consumer", "share", "producer", "admin"}),
+        "blocking": frozenset({"", "net", "group", "consumer", "share", "producer", "admin"}),
         # Names that users may import from where they stood before.
         "admin_acls": frozenset({"admin"}),
         "consumer_interceptors": frozenset({""}),

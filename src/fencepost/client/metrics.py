@@ -78,6 +78,25 @@ def _ratio(total: float, count: float) -> float:
 
 
 @dataclass(slots=True)
+class ShareConsumerMetrics:
+    """Totals since the share consumer was made."""
+
+    polls_total: int = 0
+    records_consumed_total: int = 0
+    records_expired_total: int = 0  # came and were not handed out: their locks were over before the next poll
+    acknowledgements_send_total: int = 0  # records
+    acknowledgements_error_total: int = 0  # records
+    share_sessions_total: int = 0
+    share_sessions_lost_total: int = 0
+    heartbeat_total: int = 0
+    heartbeat_failed_total: int = 0
+
+    def snapshot(self) -> dict[str, float]:
+        """All of them."""
+        return asdict(self)
+
+
+@dataclass(slots=True)
 class ConsumerMetrics:
     """Totals since the consumer was made."""
 

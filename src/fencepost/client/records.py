@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -30,6 +31,26 @@ class Record(NamedTuple):
     value: bytes | None
     headers: Sequence[tuple[str, bytes | None]]
     timestamp_type: TimestampType
+
+
+@dataclass(slots=True)
+class SharedRecord:
+    """A record of a share group: a Record, and how often it was handed out by now, this time included."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]]
+    timestamp_type: TimestampType
+    delivery_count: int
+
+    @classmethod
+    def of(cls, record: Record, delivery_count: int) -> SharedRecord:
+        """The record as it was handed out for the n-th time."""
+        return cls(*record, delivery_count)
 
 
 class Fetched(NamedTuple):

@@ -31,6 +31,15 @@ class TimestampType(IntEnum):
     LOG_APPEND_TIME = 1
 
 
+class AcknowledgeType(IntEnum):
+    """What a member of a share group says of a record that it was handed out (KIP-932)."""
+
+    ACCEPT = 1  # it was processed
+    RELEASE = 2  # it may be handed out again
+    REJECT = 3  # nobody can process it
+    RENEW = 4  # more time is needed (KIP-1222): the lock begins anew
+
+
 class RecordMetadata(NamedTuple):
     """Where a produced record is. `offset` is -1 when the broker did not say (acks=0, or a duplicate, code 46)."""
 

@@ -13,6 +13,7 @@ from fencepost.errors import ConfigurationError
 PAIRS = [
     (fencepost.Producer, fencepost.AsyncProducer),
     (fencepost.Consumer, fencepost.AsyncConsumer),
+    (fencepost.ShareConsumer, fencepost.AsyncShareConsumer),
     (fencepost.Admin, fencepost.AsyncAdmin),
 ]
 CLIENTS = [client for pair in PAIRS for client in pair]
@@ -28,6 +29,10 @@ CONSUMER = """
     offsets_for partitions_for pause paused poll poll_arrow poll_columns position positions reset_to_committed resume
     seek seek_to_beginning seek_to_end seek_to_timestamp set_rebalance_listener state subscribe subscription unsubscribe
     wakeup
+"""
+SHARE_CONSUMER = """
+    acknowledge acquisition_lock_timeout_ms assignment commit commit_async metrics poll set_acknowledgement_callback
+    state subscribe subscription unsubscribe wakeup
 """
 ADMIN = """
     alter_configs alter_group_offsets alter_partition_reassignments alter_user_scram_credentials api_versions
@@ -55,8 +60,8 @@ def shape(client: type, name: str) -> list[tuple[str, inspect._ParameterKind, ob
 
 @pytest.mark.parametrize(
     ("pair", "listed"),
-    list(zip(PAIRS, [PRODUCER, CONSUMER, ADMIN], strict=True)),
-    ids=["producer", "consumer", "admin"],
+    list(zip(PAIRS, [PRODUCER, CONSUMER, SHARE_CONSUMER, ADMIN], strict=True)),
+    ids=["producer", "consumer", "share consumer", "admin"],
 )
 def test_a_client_shows_what_is_listed_and_no_more(pair: tuple[type, type], listed: str) -> None:
     for client in pair:
@@ -104,7 +109,10 @@ def test_a_client_from_dotted_settings_is_one_of_its_class(client: type) -> None
     class Own(client):  # type: ignore[misc]
         """A subclass keeps its class."""
 
-    with Own.from_config({"bootstrap.servers": "127.0.0.1:1", "client.id": "own", "retry.backoff.ms": "7"}) as made:
+    settings = {"bootstrap.servers": "127.0.0.1:1", "client.id": "own", "retry.backoff.ms": "7"}
+    if client is fencepost.ShareConsumer:
+        settings["group.id"] = "g"
+    with Own.from_config(settings) as made:
         assert type(made) is Own
         assert made._core.cluster.config.retry_backoff_ms == 7
     assert made.closed

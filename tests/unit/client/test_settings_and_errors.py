@@ -18,7 +18,7 @@ from fencepost import errors
 from fencepost.client.net import retry
 from fencepost.client.net.retry import Action
 from fencepost.client.prepared import PreparedTransaction
-from fencepost.config import AdminConfig, ConsumerConfig, ProducerConfig
+from fencepost.config import AdminConfig, ConsumerConfig, ProducerConfig, ShareConsumerConfig
 from fencepost.errors import ConfigurationError
 from fencepost.protocol.codes import ErrorCode, retriable
 
@@ -109,7 +109,7 @@ def test_values_take_the_types_of_their_settings() -> None:
 
 def test_every_type_of_a_setting_can_be_judged() -> None:
     judged = 0
-    for config in (AdminConfig, ConsumerConfig, ProducerConfig):
+    for config in (AdminConfig, ConsumerConfig, ProducerConfig, ShareConsumerConfig):
         for name, hint in typing.get_type_hints(config).items():
             if typing.get_origin(hint) is typing.ClassVar:
                 continue
@@ -306,6 +306,8 @@ def test_offsets_that_nobody_stores_are_not_committed(caplog: pytest.LogCaptureF
         (fencepost.AsyncProducer, ProducerConfig),
         (fencepost.Consumer, ConsumerConfig),
         (fencepost.AsyncConsumer, ConsumerConfig),
+        (fencepost.ShareConsumer, ShareConsumerConfig),
+        (fencepost.AsyncShareConsumer, ShareConsumerConfig),
         (fencepost.Admin, AdminConfig),
         (fencepost.AsyncAdmin, AdminConfig),
     ],

@@ -1,4 +1,4 @@
-"""The clients for asyncio: `AsyncProducer`, `AsyncConsumer`, `AsyncAdmin`.
+"""The clients for asyncio: `AsyncProducer`, `AsyncConsumer`, `AsyncShareConsumer`, `AsyncAdmin`.
 
 Make them inside a running event loop, and use them there: another loop is refused.
 """
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fencepost.client.aio.producer import AsyncBulkDelivery as AsyncBulkDelivery
     from fencepost.client.aio.producer import AsyncDelivery as AsyncDelivery
     from fencepost.client.aio.producer import AsyncProducer as AsyncProducer
+    from fencepost.client.aio.share_consumer import AsyncShareConsumer as AsyncShareConsumer
 
 __getattr__, __dir__ = loaded_from(
     globals(),
@@ -24,5 +25,6 @@ __getattr__, __dir__ = loaded_from(
         "AsyncConsumer": "fencepost.client.aio.consumer",
         "AsyncDelivery": "fencepost.client.aio.producer",
         "AsyncProducer": "fencepost.client.aio.producer",
+        "AsyncShareConsumer": "fencepost.client.aio.share_consumer",
     },
 )

@@ -1,4 +1,4 @@
-"""The blocking clients: `Producer`, `Consumer`, `Admin`. All clients of a process share one I/O thread."""
+"""The blocking clients: `Producer`, `Consumer`, `ShareConsumer`, `Admin`. All of a process share one I/O thread."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from fencepost.client.blocking.producer import BulkDelivery as BulkDelivery
     from fencepost.client.blocking.producer import Delivery as Delivery
     from fencepost.client.blocking.producer import Producer as Producer
+    from fencepost.client.blocking.share_consumer import ShareConsumer as ShareConsumer
 
 __getattr__, __dir__ = loaded_from(
     globals(),
@@ -21,5 +22,6 @@ __getattr__, __dir__ = loaded_from(
         "Consumer": "fencepost.client.blocking.consumer",
         "Delivery": "fencepost.client.blocking.producer",
         "Producer": "fencepost.client.blocking.producer",
+        "ShareConsumer": "fencepost.client.blocking.share_consumer",
     },
 )

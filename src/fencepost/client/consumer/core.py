@@ -7,15 +7,15 @@ the application (rebalance news, callbacks, interceptors) happens inside its own
 
 from __future__ import annotations
 
-import inspect
 import logging
 import re
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from fencepost.arguments import Milliseconds
+from fencepost.client.calling import CallUser, call_here
 from fencepost.client.consumer.commits import Commits, OnCommit
 from fencepost.client.consumer.fetch_requests import RANGE_FETCH_BYTES, FetchSettings, fetch_range
 from fencepost.client.consumer.fetcher import Fetcher
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("fencepost.client.consumer")
 
 TELL_AFTER_MS: Final = 10_000  # without assignment or position for so long is worth a warning, and again
-CallUser = Callable[[Callable[[], Any]], Awaitable[None]]
 
 
 class _News(NamedTuple):
@@ -63,21 +62,15 @@ async def _ignore(kind: str, partitions: list[TopicPartition]) -> None:
     """The listener of those who have none."""
 
 
-async def _call_here(function: Callable[[], Any]) -> None:
-    outcome = function()
-    if inspect.isawaitable(outcome):
-        await outcome
-
-
 class ConsumerCore:
     """One consumer over one cluster view; everything runs in the runtime, one call at a time (wakeup excepted)."""
 
-    def __init__(self, cluster: Cluster, config: ConsumerConfig) -> None:
+    def __init__(self, cluster: Cluster, config: ConsumerConfig, call_user: CallUser = call_here) -> None:
         self.cluster = cluster
         self.config = config
         self.closed = False
         self.listener: Listener = _ignore
-        self.call_user: CallUser = _call_here
+        self.call_user = call_user
         self._runtime = cluster.runtime
         self._arrived = self._runtime.event()
         self._metrics = ConsumerMetrics()
@@ -579,7 +572,7 @@ class ConsumerCore:
     async def leave(self, timeout_ms: int) -> None:
         """Close without the application: nothing more is committed, no listener is told. For who forgot to close."""
         self.config = replace(self.config, enable_auto_commit=False)
-        self.listener, self.call_user = _ignore, _call_here
+        self.listener, self.call_user = _ignore, call_here
         await within(self._runtime, self.close(), timeout_ms, "leaving the group")
 
     def unsaid(self) -> str:

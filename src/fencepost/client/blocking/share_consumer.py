@@ -1,0 +1,37 @@
+"""The blocking share consumer: ShareConsumerCore in the I/O thread, callbacks in the thread that calls."""
+
+from __future__ import annotations
+
+from fencepost.client.blocking.listening import ListeningClient, alone, changing, listening, plain, polling
+from fencepost.client.configured import configured_by
+from fencepost.client.net.asyncio_runtime import runtime_for
+from fencepost.client.net.cluster import Cluster
+from fencepost.client.share.core import ShareConsumerCore
+from fencepost.config import ShareConsumerConfig
+
+
+class ShareConsumer(ListeningClient[ShareConsumerCore]):
+    """A blocking member of a share group (KIP-932), for one thread at a time.
+
+    `wakeup`, `close` and what only looks (assignment, metrics, state, ...) may come from any thread.
+    """
+
+    _config_type = ShareConsumerConfig
+
+    @configured_by(ShareConsumerConfig)
+    def __init__(self, config: ShareConsumerConfig) -> None:
+        """`bootstrap_servers`: "host:port,...", or a list of these; the settings are Kafka's, in snake_case."""
+        super().__init__(lambda call_user: ShareConsumerCore(Cluster(runtime_for(config), config), config, call_user))
+
+    poll = polling(ShareConsumerCore.poll)
+    commit = listening(ShareConsumerCore.commit)
+    unsubscribe = listening(ShareConsumerCore.unsubscribe)
+    subscribe = alone(ShareConsumerCore.subscribe)
+    acknowledge = changing(ShareConsumerCore.acknowledge)
+    commit_async = changing(ShareConsumerCore.commit_async)
+    set_acknowledgement_callback = changing(ShareConsumerCore.set_acknowledgement_callback)
+    acquisition_lock_timeout_ms = plain(ShareConsumerCore.acquisition_lock_timeout_ms)
+    assignment = plain(ShareConsumerCore.assignment)
+    subscription = plain(ShareConsumerCore.subscription)
+    metrics = plain(ShareConsumerCore.metrics)
+    state = plain(ShareConsumerCore.state)

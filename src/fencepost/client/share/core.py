@@ -1,0 +1,294 @@
+"""The share consumer's core (KIP-932): polling, acknowledging. `blocking` and `aio` have the faces users see.
+
+Requests to a broker go one by one in tasks (exchange.py); what they bring waits for the application's next poll. An
+acknowledgement is sent once: when its answer is lost nobody knows whether it counted, and the lock is gone with the
+connection, so it is told and not repeated.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from fencepost.arguments import Milliseconds
+from fencepost.client.calling import CallUser, call_here
+from fencepost.client.metrics import ShareConsumerMetrics
+from fencepost.client.net.cluster import Cluster
+from fencepost.client.net.tasks import within
+from fencepost.client.records import SharedRecord
+from fencepost.client.share.exchange import Exchange
+from fencepost.client.share.in_hand import InHand
+from fencepost.client.share.member import ShareMember
+from fencepost.client.share.session import Place, ShareSession
+from fencepost.client.types import AcknowledgeType, TopicPartition
+from fencepost.config import ShareConsumerConfig
+from fencepost.errors import (
+    ClosedError,
+    ConfigurationError,
+    KafkaError,
+    KafkaTimeoutError,
+    UsageError,
+    WakeupError,
+)
+
+log = logging.getLogger("fencepost.client.share")
+
+LOOK_AGAIN_MS: Final = 1_000
+CLOSE_PATIENCE_MS: Final = 5_000
+
+OnAcknowledged = Callable[[Mapping[TopicPartition, list[int]], KafkaError | None], Any]
+"""Told of the offsets that were acknowledged, and why they do not count, if so."""
+
+
+class _Handed(NamedTuple):
+    record: SharedRecord
+    place: Place
+    session: ShareSession
+
+
+class ShareConsumerCore:
+    """One member of a share group; everything runs in the runtime, one call at a time (wakeup excepted)."""
+
+    def __init__(self, cluster: Cluster, config: ShareConsumerConfig, call_user: CallUser = call_here) -> None:
+        self.cluster = cluster
+        self.config = config
+        self.closed = False
+        self.call_user = call_user
+        self._runtime = cluster.runtime
+        self._arrived = self._runtime.event()
+        self._metrics = ShareConsumerMetrics()
+        self._in_hand = InHand()
+        self._member: ShareMember | None = None
+        self._exchange = Exchange(cluster, config, self._metrics, self._arrived)
+        self._explicit = config.share_acknowledgement_mode == "explicit"
+        self._last: list[_Handed] = []  # what the last poll gave
+        self._returned: deque[_Handed] = deque()  # what it gave and did not reach the application
+        self._results: dict[TopicPartition, KafkaError | None] = {}
+        self._callback: OnAcknowledged | None = None
+        self._woken = False
+
+    # --- what to read ---
+
+    def _check(self) -> None:
+        if self.closed:
+            raise ClosedError("the share consumer is closed")
+
+    async def subscribe(self, topics: Iterable[str]) -> None:
+        """Read what the group assigns of these topics; the next poll joins. It replaces the last."""
+        self._check()
+        names = tuple(topics) if not isinstance(topics, str) else ()
+        if not names:
+            raise ConfigurationError(f"subscribe({topics!r}): a list of topics is needed; unsubscribe() reads nothing")
+        if self._member is None:
+            self._member = ShareMember(self.cluster, self.config, self._metrics, self._arrived)
+        self._member.subscribe(names)
+
+    async def unsubscribe(self) -> None:
+        """Acknowledge what was answered for, give the rest back, leave the group."""
+        self._check()
+        await self._leave()
+
+    async def _leave(self) -> None:
+        member, self._member = self._member, None
+        self._in_hand.clear()
+        self._last, self._returned = [], deque()
+        if member is None:
+            return
+        try:
+            await self._exchange.end(member.member_id, self._runtime.now_ms() + CLOSE_PATIENCE_MS)
+        finally:
+            await member.end()
+            await self._serve()
+
+    def subscription(self) -> list[str]:
+        """The topics subscribed to."""
+        return [] if self._member is None else list(self._member.topics)
+
+    def assignment(self) -> list[TopicPartition]:
+        """The partitions that are read now, with other members."""
+        return [] if self._member is None else sorted(self._member.places.values())
+
+    # --- polling ---
+
+    async def poll(self, timeout_ms: Milliseconds = 0, max_records: int | None = None) -> list[SharedRecord]:
+        """The next records, waiting up to `timeout_ms` for the first; each is locked for this member meanwhile.
+
+        Implicitly, what the last poll gave is accepted by this call. Raises UsageError when something has not been
+        acknowledged explicitly, CorruptRecordError, WakeupError, AuthorizationError, UnsupportedVersionError.
+        """
+        self._check()
+        if max_records is not None and max_records < 1:
+            raise ConfigurationError(f"max_records is {max_records}; it must be at least 1")
+        member = self._member
+        if member is None:
+            raise UsageError("subscribe first")
+        self._metrics.polls_total += 1
+        self._settle_last()
+        most = self.config.max_poll_records if max_records is None else max_records
+        deadline_ms = self._runtime.now_ms() + timeout_ms
+        while True:
+            self._arrived.clear()
+            if self._woken:
+                self._woken = False
+                raise WakeupError("wakeup() was called")
+            await self._serve()
+            member.polled()
+            got = self._take(most)
+            if not got:
+                self._exchange.raise_failure()
+            self._exchange.start(member.member_id, member.places, fetching=not got)
+            if got:
+                for record, place, session in got:
+                    self._in_hand.hand_out(record, place, session)
+                self._last = got
+                self._metrics.records_consumed_total += len(got)
+                return [each.record for each in got]
+            left = deadline_ms - self._runtime.now_ms()
+            if left <= 0:
+                return []
+            await self._arrived.wait(min(left, LOOK_AGAIN_MS, self._exchange.wait_ms()))
+
+    def _settle_last(self) -> None:
+        """What the last poll gave is answered for. Raises UsageError."""
+        self._last = []
+        if not self._explicit:
+            self._accept()
+            return
+        unanswered = self._in_hand.unanswered()
+        if unanswered:
+            (topic, partition), offset = unanswered[0]
+            raise UsageError(
+                f"{len(unanswered)} records of the last poll are not acknowledged yet, the first is "
+                f"{topic}-{partition} offset {offset}; share_acknowledgement_mode is explicit"
+            )
+
+    def _take(self, most: int) -> list[_Handed]:
+        got: list[_Handed] = []
+        while len(got) < most and self._returned:
+            handed = self._returned.popleft()
+            if handed.session.ended is None:
+                got.append(handed)
+        for record, place, session in self._exchange.take(most - len(got)):
+            got.append(_Handed(record, place, session))
+        return got
+
+    def take_back(self) -> None:
+        """What the last poll gave did not reach the application: it comes again with the next, as if never given."""
+        last, self._last = self._last, []
+        self._in_hand.take_back(handed.record for handed in last)
+        self._returned.extendleft(reversed(last))
+
+    # --- acknowledging ---
+
+    def acknowledge(self, record: SharedRecord, kind: AcknowledgeType = AcknowledgeType.ACCEPT) -> None:
+        """Say what became of a record that a poll gave; the next poll or commit sends it.
+
+        RENEW lets its lock begin anew, and the record stays to be acknowledged. Raises UsageError when the record is
+        not in hand, or acknowledgement is implicit.
+        """
+        self._check()
+        if not self._explicit:
+            raise UsageError(
+                'acknowledge() needs share_acknowledgement_mode="explicit"; now the next poll acknowledges'
+            )
+        self._exchange.tell_over(self._in_hand.answer(record, AcknowledgeType(kind)))
+
+    async def commit(self, timeout_ms: Milliseconds | None = None) -> dict[TopicPartition, KafkaError | None]:
+        """Send what was acknowledged (implicitly: all that was polled), and wait for all answers.
+
+        Gives, for each partition of which something was acknowledged since the last commit, None or why it does not
+        count: InvalidRecordStateError when the lock was over; what `may_have_taken_effect` may count all the same.
+        Raises KafkaTimeoutError when answers are still missing.
+        """
+        self._check()
+        self._accept()
+        patience = self.config.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        deadline_ms = self._runtime.now_ms() + patience
+        while self._member is not None:
+            self._arrived.clear()
+            self._exchange.start(self._member.member_id, {}, fetching=False)
+            await self._serve()
+            if not self._exchange.owes:
+                break
+            left = deadline_ms - self._runtime.now_ms()
+            if left <= 0:
+                raise KafkaTimeoutError("acknowledgements are not answered yet", outcome_unknown=True)
+            await self._arrived.wait(min(left, LOOK_AGAIN_MS))
+        await self._serve()
+        results, self._results = self._results, {}
+        return results
+
+    def commit_async(self) -> None:
+        """As `commit`, without waiting; `set_acknowledgement_callback` tells how it went."""
+        self._check()
+        self._accept()
+        if self._member is not None:
+            self._exchange.start(self._member.member_id, {}, fetching=False)
+
+    def _accept(self) -> None:
+        if not self._explicit:
+            self._last = []
+            for session in self._in_hand.accept_all():
+                self._exchange.tell_over(session)
+
+    def set_acknowledgement_callback(self, callback: OnAcknowledged | None) -> None:
+        """Called in poll, commit and close with the offsets that were acknowledged, and the error or None."""
+        self._check()
+        self._callback = callback
+
+    async def _serve(self) -> None:
+        """Tell how acknowledging went. Raises what the callback raises."""
+        for offsets, error in self._exchange.finished():
+            for partition in offsets:
+                self._results[partition] = error or self._results.get(partition)
+            if self._callback is not None:
+                await self.call_user(partial(self._callback, offsets, error))
+            elif error is not None:
+                log.warning("share group %r: not acknowledged: %s: %s", self.config.group_id, offsets, error)
+
+    def acquisition_lock_timeout_ms(self) -> int | None:
+        """For how long a record is locked, as a broker said last; None before the first answer."""
+        return self._exchange.lock_ms
+
+    # --- other ---
+
+    def metrics(self) -> dict[str, float]:
+        """What was counted so far, and what is in hand now."""
+        return self._metrics.snapshot() | {"records_in_hand": float(len(self._in_hand))}
+
+    def state(self) -> str:
+        """One line for logs and tests."""
+        member = "not subscribed" if self._member is None else self._member.describe()
+        return f"{member}; in hand {len(self._in_hand)}; {self._exchange.describe()}"
+
+    def wakeup(self) -> None:
+        """Make the poll that runs now, or the next poll, raise WakeupError."""
+        self._woken = True
+        self._arrived.set()
+
+    async def close(self) -> None:
+        """Send what was acknowledged, give everything else back, leave the group. May be called again.
+
+        Implicitly, what the last poll gave is given back: nobody said that it was processed. commit() says so.
+        """
+        if self.closed:
+            return
+        try:
+            await self._leave()
+        finally:
+            self.closed = True
+            self.cluster.close()
+
+    async def leave(self, timeout_ms: int) -> None:
+        """Close without the application. For who forgot to close."""
+        self._callback, self.call_user = None, call_here
+        await within(self._runtime, self.close(), timeout_ms, "leaving the share group")
+
+    def unsaid(self) -> str:
+        """What the group will not learn if the consumer ends right now."""
+        if self.closed or self._member is None:
+            return ""
+        return f"share group {self.config.group_id!r} waits until the locks of what it has are over"

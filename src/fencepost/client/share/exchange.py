@@ -1,0 +1,397 @@
+"""The requests of one share consumer: a session with each broker that leads what is read, one request at a time."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from fencepost.client.metrics import ShareConsumerMetrics
+from fencepost.client.net import retry
+from fencepost.client.net.cluster import Cluster
+from fencepost.client.net.connection import Connection
+from fencepost.client.net.runtime import Event, TaskHandle
+from fencepost.client.records import SharedRecord
+from fencepost.client.share.fetched import take
+from fencepost.client.share.session import GAP, Place, Said, ShareSession
+from fencepost.client.types import AcknowledgeType, TopicPartition
+from fencepost.config import ShareConsumerConfig
+from fencepost.errors import (
+    ClosedError,
+    DisconnectedError,
+    InvalidRecordStateError,
+    KafkaError,
+    KafkaTimeoutError,
+    ProtocolError,
+    UnsupportedVersionError,
+    error_for,
+)
+from fencepost.protocol.codes import ErrorCode as E
+from fencepost.protocol.messages.share_acknowledge import ShareAcknowledgeResponse
+from fencepost.protocol.messages.share_fetch import PartitionData, ShareFetchResponse
+
+log = logging.getLogger("fencepost.client.share")
+
+SHARE_FETCH: Final = 78
+SHARE_ACKNOWLEDGE: Final = 79
+RENEWAL_VERSION: Final = 2
+RECORD_LIMIT: Final = 1  # share_acquire_mode
+# The session is over and a new one may begin; what came through it is with others, or will be.
+SESSION_LOST: Final = (E.SHARE_SESSION_NOT_FOUND, E.INVALID_SHARE_SESSION_EPOCH, E.SHARE_SESSION_LIMIT_REACHED)
+WORST_PAUSE_MS: Final = 60_000
+
+Outcome = tuple[dict[TopicPartition, list[int]], KafkaError | None]
+
+
+class _Ready(NamedTuple):
+    """Records that came and wait for a poll. `until_ms`: their locks may be over then."""
+
+    place: Place
+    session: ShareSession
+    until_ms: int
+    records: deque[SharedRecord]
+
+
+@dataclass(slots=True)
+class _Broker:
+    """How things are with one broker."""
+
+    session: ShareSession
+    task: TaskHandle | None = None
+    failures: int = 0
+    not_before_ms: int = 0
+
+
+class Exchange:
+    """What came waits in here; what is to be said waits in the sessions."""
+
+    def __init__(
+        self, cluster: Cluster, config: ShareConsumerConfig, metrics: ShareConsumerMetrics, arrived: Event
+    ) -> None:
+        """`arrived` is set whenever there is something new."""
+        self.lock_ms: int | None = None
+        self._cluster = cluster
+        self._runtime = cluster.runtime
+        self._config = config
+        self._group_id = config.group_id or ""
+        self._metrics = metrics
+        self._arrived = arrived
+        self._brokers: dict[int, _Broker] = {}
+        self._names: dict[Place, TopicPartition] = {}
+        self._ready: deque[_Ready] = deque()
+        self._finished: list[Outcome] = []
+        self._failures: deque[Exception] = deque()
+        self._refreshing: TaskHandle | None = None
+        self._look_again_ms = 0
+        self._owed = 0  # requests on their way that say something
+
+    @property
+    def owes(self) -> bool:
+        """Whether something is to be said, or not answered yet."""
+        return self._owed > 0 or any(broker.session.to_say for broker in self._brokers.values())
+
+    def finished(self) -> list[Outcome]:
+        """How acknowledging went, since this was asked last."""
+        finished, self._finished = self._finished, []
+        return finished
+
+    def raise_failure(self) -> None:
+        """Raise what a request met with that the application has to know."""
+        if self._failures:
+            raise self._failures.popleft()
+
+    def wait_ms(self) -> float:
+        """When to look again, at the latest."""
+        now_ms = self._runtime.now_ms()
+        waits = [broker.not_before_ms - now_ms for broker in self._brokers.values() if broker.not_before_ms > now_ms]
+        return min(waits, default=WORST_PAUSE_MS)
+
+    def describe(self) -> str:
+        """For logs and tests."""
+        waiting = sum(len(ready.records) for ready in self._ready)
+        return f"{len(self._brokers)} brokers, {waiting} records wait"
+
+    def take(self, most: int) -> Iterator[tuple[SharedRecord, Place, ShareSession]]:
+        """The records that wait, up to `most`; those that are locked no longer are left out, and come again."""
+        while self._ready and most > 0:
+            ready = self._ready[0]
+            gone = ready.session.ended is not None or self._runtime.now_ms() >= ready.until_ms
+            if gone or not ready.records:
+                if ready.records:
+                    self._metrics.records_expired_total += len(ready.records)
+                    log.info("share group %r: %d records were locked too long", self._group_id, len(ready.records))
+                self._ready.popleft()
+                continue
+            most -= 1
+            yield ready.records.popleft(), ready.place, ready.session
+
+    # --- starting requests ---
+
+    def start(self, member_id: str, places: Mapping[Place, TopicPartition], *, fetching: bool) -> None:
+        """Send what is to be said, and ask for records of `places` where no request is on its way."""
+        self._names.update(places)
+        wanted: dict[int, list[Place]] = defaultdict(list)
+        if fetching and not any(ready.records for ready in self._ready):
+            for place, name in places.items():
+                leader = self._cluster.leader(*name)
+                if leader < 0 or self._cluster.is_stale(name.topic):
+                    self._look([name.topic])
+                if leader >= 0:
+                    wanted[leader].append(place)
+            for node in wanted:
+                if node not in self._brokers:
+                    self._brokers[node] = _Broker(ShareSession(node))
+        now_ms = self._runtime.now_ms()
+        for node, broker in self._brokers.items():
+            session = broker.session
+            if broker.task is not None and not broker.task.done():
+                continue
+            leaves = fetching and not wanted.get(node) and not session.is_empty
+            if session.to_say and (session.renews or node not in wanted):
+                self._owed += 1
+                broker.task = self._runtime.spawn(self._acknowledge(broker, member_id, session.take()))
+            elif (wanted.get(node) or leaves) and now_ms >= broker.not_before_ms:
+                said = session.take()
+                self._owed += bool(said)
+                broker.task = self._runtime.spawn(self._fetch(broker, member_id, wanted.get(node, []), said))
+
+    def tell_over(self, session: ShareSession) -> None:
+        """What is to be said of records whose session is over cannot count."""
+        if session.ended is not None and session.to_say:
+            self._tell(session.take(), _over(session.ended))
+
+    def _tell(self, said: Mapping[Place, Said], error: KafkaError | None) -> None:
+        offsets: dict[TopicPartition, list[int]] = {}
+        for place, kinds in said.items():
+            told = sorted(offset for offset, kind in kinds.items() if kind != GAP)
+            if told:
+                offsets[self._names[place]] = told
+        if offsets:
+            count = sum(map(len, offsets.values()))
+            self._metrics.acknowledgements_send_total += count
+            self._metrics.acknowledgements_error_total += count if error is not None else 0
+            self._finished.append((offsets, error))
+
+    def _look(self, topics: Sequence[str]) -> None:
+        """Fetch metadata, in a task and not too often."""
+        now_ms = self._runtime.now_ms()
+        if now_ms < self._look_again_ms or (self._refreshing is not None and not self._refreshing.done()):
+            return
+        self._look_again_ms = now_ms + self._config.retry_backoff_ms
+        self._refreshing = self._runtime.spawn(self._refresh(list(topics)))
+
+    async def _refresh(self, topics: list[str]) -> None:
+        try:
+            await self._cluster.refresh_quietly(topics, self._runtime.now_ms() + self._config.request_timeout_ms)
+        except KafkaError as error:
+            self._failures.append(error)
+        self._arrived.set()
+
+    # --- one request ---
+
+    async def _fetch(self, broker: _Broker, member_id: str, wanted: list[Place], said: dict[Place, Said]) -> None:
+        config, session = self._config, broker.session
+        untold = dict(said)
+        try:
+            connection = await self._connect(broker)
+            version = self._version(connection)
+            request = session.fetch(self._group_id, member_id, wanted, said)
+            request.max_wait_ms = config.fetch_max_wait_ms if wanted else 0
+            request.min_bytes, request.max_bytes = config.fetch_min_bytes, config.fetch_max_bytes
+            request.max_records = request.batch_size = config.max_poll_records if wanted else 0
+            request.share_acquire_mode = RECORD_LIMIT if config.share_acquire_mode == "record_limit" else 0
+            self._metrics.share_sessions_total += not session.begun
+            sent_ms = self._runtime.now_ms()
+            reply: ShareFetchResponse = await connection.request(
+                request,
+                version,
+                timeout_ms=request.max_wait_ms + config.request_timeout_ms,
+                server_ms=request.max_wait_ms,
+            )
+            if reply.error_code != 0:
+                self._refused(broker, reply.error_code, reply.error_message)
+                return
+            session.answered()
+            self.lock_ms = reply.acquisition_lock_timeout_ms or self.lock_ms
+            refused = False
+            for topic in reply.responses:
+                for data in topic.partitions:
+                    if topic.topic_id is None:
+                        continue
+                    place = Place(topic.topic_id, data.partition_index)
+                    if place in untold:
+                        code, words = data.acknowledge_error_code, data.acknowledge_error_message
+                        self._answered(place, untold.pop(place), code, words)
+                    refused |= data.error_code != 0
+                    self._take(place, session, data, sent_ms)
+            self._missing(connection, untold)
+            if refused:
+                self._pause(broker)
+            else:
+                broker.failures = 0
+        except Exception as error:  # noqa: BLE001 (told by the next poll)
+            self._failed(broker, error)
+        finally:
+            self._end_request(session, untold, said)
+
+    async def _acknowledge(
+        self, broker: _Broker, member_id: str, said: dict[Place, Said], *, last: bool = False
+    ) -> None:
+        session = broker.session
+        untold = dict(said)
+        try:
+            connection = await self._connect(broker)
+            lowest = RENEWAL_VERSION if any(AcknowledgeType.RENEW in each.values() for each in said.values()) else 1
+            try:
+                version = connection.version(SHARE_ACKNOWLEDGE, lowest, RENEWAL_VERSION)
+            except UnsupportedVersionError as error:
+                self._tell(said, error)  # the session goes on; who renews is told
+                untold.clear()
+                return
+            request = session.acknowledge(self._group_id, member_id, said, last=last)
+            reply: ShareAcknowledgeResponse = await connection.request(
+                request, version, timeout_ms=self._config.request_timeout_ms
+            )
+            if reply.error_code != 0:
+                self._refused(broker, reply.error_code, reply.error_message)
+                return
+            session.answered()
+            broker.failures = 0
+            self.lock_ms = reply.acquisition_lock_timeout_ms or self.lock_ms
+            for topic in reply.responses:
+                for data in topic.partitions:
+                    place = None if topic.topic_id is None else Place(topic.topic_id, data.partition_index)
+                    if place is not None and place in untold:
+                        self._answered(place, untold.pop(place), data.error_code, data.error_message)
+            self._missing(connection, untold)
+        except Exception as error:  # noqa: BLE001 (told by the next poll)
+            self._failed(broker, error)
+        finally:
+            self._end_request(session, untold, said)
+
+    async def _connect(self, broker: _Broker) -> Connection:
+        deadline_ms = self._runtime.now_ms() + self._config.request_timeout_ms
+        return await self._cluster.connection(broker.session.node, deadline_ms)
+
+    def _version(self, connection: Connection) -> int:
+        version = connection.version(SHARE_FETCH, 1, 2)
+        if version < RENEWAL_VERSION and self._config.share_acquire_mode == "record_limit":
+            words = "share_acquire_mode=record_limit needs ShareFetch v2 (Apache Kafka 4.2); more may be locked at once"
+            self._cluster.lasting_errors.lacks("record_limit", f"{connection.name}: {words}")
+        return version
+
+    def _missing(self, connection: Connection, untold: Mapping[Place, Said]) -> None:
+        """Raises ProtocolError when something was said of partitions that the answer does not name."""
+        if untold:
+            names = ", ".join(f"{name.topic}-{name.partition}" for name in map(self._names.__getitem__, untold))
+            raise ProtocolError(f"{connection.name} left what was acknowledged of {names} out of its answer")
+
+    def _answered(self, place: Place, said: Said, code: int, words: str | None) -> None:
+        name = self._names[place]
+        error = error_for(code, f"acknowledging {name.topic}-{name.partition}", words) if code else None
+        self._tell({place: said}, error)
+
+    def _end_request(self, session: ShareSession, untold: Mapping[Place, Said], said: Mapping[Place, Said]) -> None:
+        """Whatever happened: what nobody has told of is told now."""
+        self._owed -= bool(said)
+        if untold:
+            cause = session.ended or DisconnectedError("the request was cancelled", sent=True)
+            if cause.may_have_taken_effect or isinstance(cause, ProtocolError):
+                self._tell(untold, cause)
+            else:
+                self._tell(untold, _over(cause))
+        self._arrived.set()
+
+    # --- answers ---
+
+    def _take(self, place: Place, session: ShareSession, data: PartitionData, sent_ms: int) -> None:
+        """Keep what was handed out of one partition. Locks began after the request was sent."""
+        name = self._names[place]
+        if data.error_code != 0:
+            self._partition_refused(name, data)
+            return
+        if not data.acquired_records:
+            return
+        taken = take(
+            name,
+            data.records,
+            data.acquired_records,
+            check_crcs=self._config.check_crcs,
+            max_batch_bytes=self._config.max_decompressed_bytes,
+        )
+        for offset in taken.gaps:
+            session.say(place, offset, GAP)
+        for offset in taken.unreadable:
+            session.say(place, offset, AcknowledgeType.RELEASE)
+        if taken.error is not None:
+            self._failures.append(taken.error)
+        until_ms = sent_ms + (self.lock_ms or WORST_PAUSE_MS)
+        if taken.records:
+            self._ready.append(_Ready(place, session, until_ms, deque(taken.records)))
+
+    def _partition_refused(self, name: TopicPartition, data: PartitionData) -> None:
+        error = error_for(data.error_code, f"share fetch of {name.topic}-{name.partition}", data.error_message)
+        if retry.action(retry.FETCH, data.error_code) in retry.RETRIABLE:
+            self._cluster.lasting_errors.met(f"share fetch of {name.topic}-{name.partition}", error)
+            self._look([name.topic])
+        else:
+            self._failures.append(error)
+
+    def _refused(self, broker: _Broker, code: int, words: str | None) -> None:
+        """The whole request was refused."""
+        error = error_for(code, f"share group {self._group_id!r} at broker {broker.session.node}", words)
+        if code not in SESSION_LOST and retry.action(SHARE_FETCH, code) not in retry.RETRIABLE:
+            self._failures.append(error)
+        self._lose(broker, error)
+
+    def _failed(self, broker: _Broker, error: Exception) -> None:
+        if isinstance(error, ClosedError):
+            self._lose(broker, error)
+        elif isinstance(error, (DisconnectedError, KafkaTimeoutError)):
+            self._lose(broker, error)
+            self._look(sorted({name.topic for name in self._names.values()}))
+        else:
+            self._failures.append(error)
+            self._lose(broker, error if isinstance(error, KafkaError) else ProtocolError(str(error)))
+
+    def _lose(self, broker: _Broker, error: KafkaError) -> None:
+        """The session is over; the next request begins another, not at once."""
+        session = broker.session
+        session.ended = error
+        if session.begun:
+            self._metrics.share_sessions_lost_total += 1
+            log.warning("share group %r: session with broker %d lost: %s", self._group_id, session.node, error)
+        self.tell_over(session)
+        broker.session = ShareSession(session.node)
+        self._pause(broker)
+
+    def _pause(self, broker: _Broker) -> None:
+        """Something was refused: do not ask again at once."""
+        pause_ms = retry.backoff_ms(broker.failures, self._runtime.random())
+        broker.failures += 1
+        broker.not_before_ms = self._runtime.now_ms() + round(pause_ms)
+
+    # --- the end ---
+
+    async def end(self, member_id: str, deadline_ms: int) -> None:
+        """Say what is to be said and end all sessions: what is not acknowledged goes back to the group."""
+        self._ready.clear()
+        for broker in self._brokers.values():
+            while broker.task is not None and not broker.task.done() and self._runtime.now_ms() < deadline_ms:
+                self._arrived.clear()
+                await self._arrived.wait(deadline_ms - self._runtime.now_ms())
+        for broker in self._brokers.values():
+            if broker.session.begun:
+                said = broker.session.take()
+                self._owed += bool(said)
+                await self._acknowledge(broker, member_id, said, last=True)
+        self._brokers.clear()
+        self._failures.clear()
+
+
+def _over(cause: KafkaError) -> InvalidRecordStateError:
+    error = InvalidRecordStateError(f"the share session is over, and its locks with it: {cause}")
+    error.__cause__ = cause
+    return error

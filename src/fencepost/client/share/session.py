@@ -1,0 +1,147 @@
+"""A share session with one broker: what it knows of the partitions, and what is still to be said of their records.
+
+Pure: decides what the next request says. Locks live as long as the session does (KIP-932, "Share sessions"): when it
+ends, by an error or with its connection, the broker gives the records to others, so what is said later of records that
+came through it fails here. A share session's epoch counts its requests; 0 begins, -1 ends it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from fencepost.client.types import AcknowledgeType
+from fencepost.errors import KafkaError
+from fencepost.protocol.messages import share_acknowledge, share_fetch
+
+INITIAL_EPOCH: Final = 0
+FINAL_EPOCH: Final = -1
+LAST_EPOCH: Final = 2**31 - 1
+GAP: Final = 0  # nothing came for the offset: compacted away, or a marker
+
+
+class Place(NamedTuple):
+    """A partition by its topic's id: a topic that was made anew is another."""
+
+    topic_id: UUID
+    partition: int
+
+
+class Run(NamedTuple):
+    """Neighbouring offsets, and what is said of them: one type for all, or one for each."""
+
+    first_offset: int
+    last_offset: int
+    types: list[int]
+
+
+Said = dict[int, int]
+"""What is said of records: by offset, an AcknowledgeType or GAP."""
+
+
+def runs(said: Said) -> list[Run]:
+    """As requests have it: in order, as few as possible."""
+    found: list[Run] = []
+    for offset in sorted(said):
+        if found and found[-1].last_offset == offset - 1:
+            found[-1].types.append(said[offset])
+            found[-1] = found[-1]._replace(last_offset=offset)
+        else:
+            found.append(Run(offset, offset, [said[offset]]))
+    return [run._replace(types=run.types[:1]) if len(set(run.types)) == 1 else run for run in found]
+
+
+class ShareSession:
+    """One session, from its first request to its end. `ended` is why it is over."""
+
+    def __init__(self, node: int) -> None:
+        self.node = node
+        self.ended: KafkaError | None = None
+        self.to_say: dict[Place, Said] = {}
+        self.asking = False  # a request is on its way; they go one by one, for each has the next epoch
+        self._epoch = INITIAL_EPOCH
+        self._places: set[Place] = set()
+
+    @property
+    def begun(self) -> bool:
+        """Whether the broker knows it."""
+        return self._epoch != INITIAL_EPOCH
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no partitions."""
+        return not self._places
+
+    @property
+    def renews(self) -> bool:
+        """Whether a lock is to be renewed, which a fetch cannot do (KIP-1222)."""
+        return any(AcknowledgeType.RENEW in said.values() for said in self.to_say.values())
+
+    def say(self, place: Place, offset: int, kind: int) -> None:
+        """Something to say with the next request."""
+        self.to_say.setdefault(place, {})[offset] = kind
+
+    def take(self) -> dict[Place, Said]:
+        """What is to be said, for a request that goes out now (or for telling that it cannot be said)."""
+        said, self.to_say = self.to_say, {}
+        return said
+
+    def fetch(
+        self, group_id: str, member_id: str, wanted: Iterable[Place], said: Mapping[Place, Said]
+    ) -> share_fetch.ShareFetchRequest:
+        """The next ShareFetch, without its sizes and times."""
+        now = set(wanted)
+        new, gone = sorted(now - self._places), sorted(self._places - now)
+        self._places = now
+        topics: dict[UUID, list[share_fetch.FetchPartition]] = defaultdict(list)
+        for place in sorted({*new, *said}):
+            batches = [
+                share_fetch.AcknowledgementBatch(first_offset=run[0], last_offset=run[1], acknowledge_types=run[2])
+                for run in runs(said.get(place, {}))
+            ]
+            topics[place.topic_id].append(
+                share_fetch.FetchPartition(partition_index=place.partition, acknowledgement_batches=batches)
+            )
+        forgotten: dict[UUID, list[int]] = defaultdict(list)
+        for place in gone:
+            forgotten[place.topic_id].append(place.partition)
+        return share_fetch.ShareFetchRequest(
+            group_id=group_id,
+            member_id=member_id,
+            share_session_epoch=self._epoch,
+            topics=[share_fetch.FetchTopic(topic_id=one, partitions=parts) for one, parts in topics.items()],
+            forgotten_topics_data=[
+                share_fetch.ForgottenTopic(topic_id=one, partitions=parts) for one, parts in forgotten.items()
+            ],
+        )
+
+    def acknowledge(
+        self, group_id: str, member_id: str, said: Mapping[Place, Said], *, last: bool = False
+    ) -> share_acknowledge.ShareAcknowledgeRequest:
+        """The next ShareAcknowledge; `last`: the session ends with it."""
+        topics: dict[UUID, list[share_acknowledge.AcknowledgePartition]] = defaultdict(list)
+        for place in sorted(said):
+            batches = [
+                share_acknowledge.AcknowledgementBatch(
+                    first_offset=run[0], last_offset=run[1], acknowledge_types=run[2]
+                )
+                for run in runs(said[place])
+            ]
+            topics[place.topic_id].append(
+                share_acknowledge.AcknowledgePartition(partition_index=place.partition, acknowledgement_batches=batches)
+            )
+        return share_acknowledge.ShareAcknowledgeRequest(
+            group_id=group_id,
+            member_id=member_id,
+            share_session_epoch=FINAL_EPOCH if last else self._epoch,
+            is_renew_ack=any(AcknowledgeType.RENEW in each.values() for each in said.values()),
+            topics=[
+                share_acknowledge.AcknowledgeTopic(topic_id=one, partitions=parts) for one, parts in topics.items()
+            ],
+        )
+
+    def answered(self) -> None:
+        """The request was taken: the next has the next epoch."""
+        self._epoch = 1 if self._epoch == LAST_EPOCH else self._epoch + 1
