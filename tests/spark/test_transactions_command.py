@@ -321,3 +321,55 @@ def test_a_secured_cluster_is_reached_with_a_properties_file_or_the_environment(
         assert command("list", "--command-config", str(login)) == 1
         told = capsys.readouterr().err
         assert "NAME=VALUE" in told and "secret" not in told
+
+
+def meanings(bench: Bench, capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, str]:
+    """By transactional id: what `list` says each of the sink's is to it."""
+    capsys.readouterr()
+    assert command("list", "--json", "--prefix", names.sink_id(bench.sink), "-b", bench.servers, *words) == 0
+    told = json.loads(capsys.readouterr().out)["transactions"]
+    return {one["transactional_id"]: one["spark"].removeprefix(f"sink {bench.sink}: ") for one in told}
+
+
+@pytest.mark.parametrize("level", [Level.KEEP_PREPARED, Level.RESUME])
+def test_what_is_over_is_not_called_undecided(level: Level, capsys: pytest.CaptureFixture[str]) -> None:
+    """A decision is kept until its query's next one: what older batches have written is written all the same."""
+    with Broker({"transaction.two.phase.commit.enable": level is Level.KEEP_PREPARED}) as broker:
+        bench = Bench(broker.bootstrap_servers, level)
+        written: list[str] = []
+        lost: list[str] = []
+        for number in range(2):
+            opened = bench.open()
+            winner, loser = bench.task(opened, number), bench.task(opened, number)
+            assert isinstance(winner, plan_steps.Prepared) and isinstance(loser, plan_steps.Prepared)
+            assert bench.runner.run(plan.commit_batch(bench.sink, number, [winner])) is True
+            written.append(winner.transactional_id)
+            lost.append(loser.transactional_id)
+        assert sorted(bench.committed()) == [0, 1]
+        told = meanings(bench, capsys, "--all")
+        assert told[written[0]] == "committed"
+        assert told[written[1]] == f"decided, batch 1 of query {bench.query}: committed"
+        assert [told[each] for each in lost] == ["aborted", "aborted"]
+        assert meanings(bench, capsys) == {}
+        for verb in ("commit", "abort"):
+            for over in written:
+                assert command(verb, over, "--yes", "-b", bench.servers) == 1
+                assert f"{over} is not open: CompleteCommit" in capsys.readouterr().err
+        running = bench.task(bench.open(), 2)
+        assert isinstance(running, plan_steps.Prepared)
+        assert meanings(bench, capsys) == {running.transactional_id: "not decided"}
+
+
+def test_a_decided_transaction_that_was_aborted_is_called_lost(
+    broker: Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench = Bench(broker.bootstrap_servers, Level.KEEP_PREPARED)
+    decided, loser = decided_and_loser(bench)
+    named = f"decided, batch 0 of query {bench.query}: "
+    assert meanings(bench, capsys) == {
+        decided.transactional_id: f"{named}to be committed",
+        loser.transactional_id: "not decided",
+    }
+    words = (decided.transactional_id, "--even-if-decided", "--yes", "-b", bench.servers)
+    assert command("abort", *words) == 0
+    assert meanings(bench, capsys, "--all")[decided.transactional_id] == f"{named}lost, its rows are not in the topic"

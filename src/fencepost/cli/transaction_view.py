@@ -17,14 +17,32 @@ from fencepost.protocol.codes import describe as describe_code
 from fencepost.spark.sink import names
 from fencepost.spark.sink.decision import Decision, Pair
 from fencepost.spark.sink.decision_store import DecisionStore
+from fencepost.spark.sink.repair import WinnerState, winner_state
 from fencepost.spark.sink.runner import Link, SinkLink
 from fencepost.spark.sink.steps import SinkConfig
 from fencepost.spark.source.held_back import NO_TIMEOUT_MS, Holder, holders, told
 
-__all__ = ["HeldBack", "Session", "age_of", "is_open", "is_two_phase", "open_session", "state_of"]
+__all__ = ["HeldBack", "Session", "age_of", "is_open", "is_two_phase", "meaning_of", "open_session", "state_of"]
 
 OPEN_STATES: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")
 ANY_SINK: Final = "fencepost-sink/.*"
+
+_DECIDED: Final = {
+    WinnerState.COMMITTED: "committed",
+    WinnerState.OPEN: "to be committed",
+    WinnerState.LOST: "lost, its rows are not in the topic",
+    WinnerState.EXPIRED: "ended so long ago that the brokers do not know how",
+}
+# Of a task's transaction that no decision names, by Kafka's names. A decision is kept until its query's next one: a
+# transaction that is over is an older batch's, a losing attempt's, or was ended by hand.
+_NOT_NAMED: Final = {
+    "Ongoing": "not decided",
+    "PrepareCommit": "committed",
+    "CompleteCommit": "committed",
+    "PrepareAbort": "aborted",
+    "CompleteAbort": "aborted",
+    "PrepareEpochFence": "aborted",
+}
 
 
 class HeldBack(NamedTuple):
@@ -57,6 +75,20 @@ def age_of(transaction: TransactionDescription) -> float | None:
     """Seconds since it began; None when nothing is open."""
     began = transaction.error_code == 0 and transaction.state in OPEN_STATES and transaction.start_time_ms >= 0
     return max(time.time() - transaction.start_time_ms / 1000, 0.0) if began else None
+
+
+def meaning_of(transaction: TransactionDescription, decision: Decision | None) -> str:
+    """What it is to a Spark sink, given the decision that names it; "" for a stranger's."""
+    name = names.parse(transaction.transactional_id)
+    if name is None:
+        return ""
+    if isinstance(name, names.SinkId):
+        return f"sink {name.sink}: its own"
+    state = transaction.state if transaction.error_code == 0 else None
+    if decision is not None:
+        became = _DECIDED[winner_state(state)]
+        return f"sink {name.sink}: decided, batch {decision.batch_id} of query {decision.query_id}: {became}"
+    return f"sink {name.sink}: {_NOT_NAMED.get(state or '', 'nothing is open')}"
 
 
 class Session:
@@ -127,17 +159,9 @@ class Session:
                     return decision
         return None
 
-    def meaning(self, transactional_id: str) -> str:
-        """What the id is to a Spark sink; "" for a stranger's."""
-        name = names.parse(transactional_id)
-        if name is None:
-            return ""
-        if isinstance(name, names.SinkId):
-            return f"sink {name.sink}: its own"
-        decision = self.decided_by(transactional_id)
-        if decision is not None:
-            return f"sink {name.sink}: decided, batch {decision.batch_id} of query {decision.query_id}"
-        return f"sink {name.sink}: not decided"
+    def meaning(self, transaction: TransactionDescription) -> str:
+        """What it is to a Spark sink; "" for a stranger's."""
+        return meaning_of(transaction, self.decided_by(transaction.transactional_id))
 
     def facts(self, transaction: TransactionDescription) -> dict[str, Any]:
         """What is known of a transaction, by the names that --json has."""
@@ -152,7 +176,7 @@ class Session:
             "timeout_ms": transaction.timeout_ms if known and transaction.timeout_ms != NO_TIMEOUT_MS else None,
             "age_s": None if age is None else round(age, 3),
             "partitions": [f"{at.topic}-{at.partition}" for at in transaction.partitions],
-            "spark": self.meaning(transaction.transactional_id),
+            "spark": self.meaning(transaction),
         }
 
     def held_back(self, partitions: Iterable[TopicPartition]) -> list[HeldBack]:

@@ -183,10 +183,11 @@ def abort(
     """Abort one open transaction, whoever owns it."""
     with failures_told():
         session = open_session(bootstrap_servers, command_config, decision_topic)
+        (found,) = session.describe([transactional_id])
         decided = session.decided_by(transactional_id) is not None
-        if decided and not even_if_decided:
-            refuse(f"{transactional_id} is to be committed ({session.meaning(transactional_id)}); use resolve")
-        found = _open_one(session, transactional_id, may_be_prepared=even_if_prepared or decided)
+        if is_open(found) and decided and not even_if_decided:
+            refuse(f"{transactional_id} is to be committed ({session.meaning(found)}); use resolve")
+        _check_open(found, may_be_prepared=even_if_prepared or decided)
         _end_open(session, found, commit=False, yes=yes)
 
 
@@ -205,11 +206,12 @@ def commit(
     """Commit one open transaction, whoever owns it. Only its owner knows whether everything is in it: ask there."""
     with failures_told():
         session = open_session(bootstrap_servers, command_config, decision_topic)
-        meaning = session.meaning(transactional_id)
+        (found,) = session.describe([transactional_id])
+        meaning = session.meaning(found)
         decided = session.decided_by(transactional_id) is not None
-        if meaning and not decided and not even_if_undecided:
+        if is_open(found) and meaning and not decided and not even_if_undecided:
             refuse(f"{transactional_id} is not decided ({meaning}): its rows will be written again; use resolve")
-        found = _open_one(session, transactional_id, may_be_prepared=even_if_prepared or decided)
+        _check_open(found, may_be_prepared=even_if_prepared or decided)
         _end_open(session, found, commit=True, yes=yes)
 
 
@@ -243,7 +245,8 @@ def finish_flink(
         for ids, is_commit in ((to_commit, True), (to_abort, False)):
             for flink_id in ids:
                 if apply:
-                    found = _open_one(session, flink_id.transactional_id, may_be_prepared=True)
+                    (found,) = session.describe([flink_id.transactional_id])
+                    _check_open(found, may_be_prepared=True)
                     _end_open(session, found, commit=is_commit, yes=True)
                 else:
                     sys.stdout.write(f"would {'commit' if is_commit else 'abort'} {flink_id.transactional_id}\n")
@@ -251,18 +254,17 @@ def finish_flink(
     sys.stdout.write(f"{len(to_commit)} {done[0]}, {len(to_abort)} {done[1]}\n")
 
 
-def _open_one(session: Session, transactional_id: str, *, may_be_prepared: bool) -> TransactionDescription:
-    """The transaction as it is. Exits with 1 when it is not open, or is somebody else's to decide."""
-    (found,) = session.describe([transactional_id])
+def _check_open(found: TransactionDescription, *, may_be_prepared: bool) -> None:
+    """Exits with 1 when the transaction is not open, or is somebody else's to decide."""
+    name = found.transactional_id
     if not is_open(found):
-        refuse(f"{transactional_id} is not open: {state_of(found)}")
+        refuse(f"{name} is not open: {state_of(found)}")
     if is_two_phase(found) and not may_be_prepared:
         refuse(
-            f"{transactional_id} is a two-phase transaction, prepared or about to be ({_age(found)} old, on "
+            f"{name} is a two-phase transaction, prepared or about to be ({_age(found)} old, on "
             f"{_named(found.partitions, 5)}): whoever keeps its state is to decide it, and may have done so. "
             "Ask there; if nobody will ever decide it, say --even-if-prepared"
         )
-    return found
 
 
 def _end_open(session: Session, found: TransactionDescription, *, commit: bool, yes: bool) -> None:

@@ -11,7 +11,16 @@ from fencepost.spark.sink import checkpoint, plan, plan_steps
 from fencepost.spark.sink.decision import Decision, Winner
 from fencepost.spark.sink.runner import SinkLink, link_for
 
-__all__ = ["Repair", "Repaired", "WinnerState", "repair_checkpoint", "repair_of", "settle_lost_batch", "states_of"]
+__all__ = [
+    "Repair",
+    "Repaired",
+    "WinnerState",
+    "repair_checkpoint",
+    "repair_of",
+    "settle_lost_batch",
+    "states_of",
+    "winner_state",
+]
 
 
 class WinnerState(Enum):
@@ -57,6 +66,11 @@ class Repaired:
     written: list[Path]
 
 
+def winner_state(state: str | None) -> WinnerState:
+    """By Kafka's name for the transaction's state; None: the brokers do not know the id."""
+    return _STATES.get(state or "", WinnerState.EXPIRED)
+
+
 def states_of(link: SinkLink, decision: Decision) -> dict[Winner, WinnerState]:
     """What became of each of its transactions. Claims nothing: a run that is alive goes on. Raises KafkaError."""
     known = {described.transactional_id: described.state for described in link.run(_described(decision))}
@@ -65,9 +79,7 @@ def states_of(link: SinkLink, decision: Decision) -> dict[Winner, WinnerState]:
         # A run that is alive has decided more: before that it has completed this, and may use the ids again.
         return dict.fromkeys(decision.winners, WinnerState.COMMITTED)
     # A transaction that is open with another pair was kept by somebody: whoever commits it finds the pair.
-    return {
-        winner: _STATES.get(known.get(winner.transactional_id, ""), WinnerState.EXPIRED) for winner in decision.winners
-    }
+    return {winner: winner_state(known.get(winner.transactional_id)) for winner in decision.winners}
 
 
 def _described(decision: Decision) -> plan.Plan[tuple[plan_steps.Listed, ...]]:
