@@ -138,7 +138,9 @@ while not consumer.poll(100):
     assert (done.returncode, done.stderr) == (0, "")
     with fencepost.Admin(broker.bootstrap_servers) as admin:
         assert not admin.describe_group(group).members
-        assert TP(topic, 0) not in admin.group_offsets(group)  # nobody said that it was worked on
+        committed = admin.group_offsets(group).get(TP(topic, 0))
+        # Nobody said that it was worked on; before it was read, auto-commit may have committed where reading begins.
+        assert committed is None or committed.offset == 0
 
 
 def test_an_embedded_broker_leaves_no_directory(tmp_path: Path) -> None:

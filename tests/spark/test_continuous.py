@@ -53,7 +53,7 @@ def test_it_ends_the_query_where_the_checkpoint_can_be_seen(spark: Any, servers:
     for _ in range(2):  # and at every restart
         query = started(spark, servers, checkpointLocation=str(tmp_path / "checkpoint"))
         with pytest.raises(Exception, match=r"cannot be used with trigger\(continuous=\.\.\.\)"):
-            query.awaitTermination(120)
+            query.awaitTermination(500)
         assert not query.isActive
     assert end_of(servers) == 0
 
@@ -69,7 +69,7 @@ def test_spark_ends_it_when_too_many_epochs_wait_to_be_committed(spark: Any, ser
     try:
         query = started(spark, servers)
         with pytest.raises(StreamingQueryException, match="queue has exceeded its maximum"):
-            query.awaitTermination(120)
+            query.awaitTermination(500)
     finally:
         for name in settings:
             spark.conf.unset(name)

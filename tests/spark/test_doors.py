@@ -75,4 +75,5 @@ def check(seen: dict[str, object]) -> None:
     assert seen["two sinks"] == ""
     of_a_frame, of_two_sinks = list(seen["rows of a frame, rows of two sinks"])  # type: ignore[call-overload]
     assert of_two_sinks == 2 * of_a_frame > 200
-    assert "exactly_once()" in str(seen["batch write in a batch"])
+    plain = str(seen["batch write in a batch"])
+    assert "exactly_once()" in plain, plain

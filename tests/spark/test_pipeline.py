@@ -76,7 +76,7 @@ class Place:
 
 def run(writer: Any) -> Any:
     query = writer.trigger(availableNow=True).start()
-    query.awaitTermination(120)
+    query.awaitTermination(500)
     assert not query.isActive
     return query
 

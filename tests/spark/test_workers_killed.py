@@ -107,7 +107,7 @@ def test_transactions_of_killed_workers_end_with_their_batch(spark: Any, servers
     (tmp_path / "armed").touch()
     query = started(spark, servers, tmp_path)
     with pytest.raises(StreamingQueryException) as told:
-        query.awaitTermination(240)
+        query.awaitTermination(500)
     assert not (tmp_path / "armed").exists(), f"ended before its workers were killed: {told.value}"
     with Admin(servers) as admin:
         assert open_ones(admin) == []
