@@ -289,6 +289,28 @@ def test_a_lock_that_is_over_is_told_by_partition_and_to_the_callback() -> None:
     assert [(offsets, type(error)) for offsets, error in told] == [({PLACE: [5, 6]}, InvalidRecordStateError)]
 
 
+def test_a_callback_that_raises_hides_no_other_outcome() -> None:
+    broker = ShareBroker()
+    broker.waiting = [(0, [b"a", b"b"], 1)]
+
+    def raises(offsets: Mapping[TopicPartition, list[int]], error: KafkaError | None) -> None:
+        raise ZeroDivisionError
+
+    async def main(world: World) -> None:
+        core = await subscribed(world)
+        for record in await polled(core):
+            core.acknowledge(record)
+            core.commit_async()
+            await world.runtime.sleep_ms(1_000)
+        core.set_acknowledgement_callback(raises)
+        for _ in range(2):
+            with pytest.raises(ZeroDivisionError):
+                await core.poll(0)
+        assert await core.commit() == {PLACE: None}
+
+    run(main, broker)
+
+
 def test_what_waited_longer_than_its_lock_is_not_handed_out() -> None:
     broker = ShareBroker()
     broker.waiting = [(0, [b"a", b"b", b"c"], 1), (3, [b"d"], 1)]

@@ -136,9 +136,8 @@ class ShareConsumerCore:
                 raise WakeupError("wakeup() was called")
             await self._serve()
             member.polled()
+            self._exchange.raise_failure()
             got = self._take(most)
-            if not got:
-                self._exchange.raise_failure()
             self._exchange.start(member.member_id, member.places, fetching=not got)
             if got:
                 for record, place, session in got:

@@ -81,8 +81,8 @@ class Exchange:
         self._brokers: dict[int, _Broker] = {}
         self._names: dict[Place, TopicPartition] = {}
         self._ready: deque[_Ready] = deque()
-        self._finished: list[Outcome] = []
-        self._failures: deque[Exception] = deque()
+        self._finished: deque[Outcome] = deque()
+        self._failures: list[Exception] = []
         self._refreshing: TaskHandle | None = None
         self._look_again_ms = 0
         self._owed = 0  # requests on their way that say something
@@ -92,15 +92,20 @@ class Exchange:
         """Whether something is to be said, or not answered yet."""
         return self._owed > 0 or any(broker.session.to_say for broker in self._brokers.values())
 
-    def finished(self) -> list[Outcome]:
-        """How acknowledging went, since this was asked last."""
-        finished, self._finished = self._finished, []
-        return finished
+    def finished(self) -> Iterator[Outcome]:
+        """How acknowledging went: each outcome once."""
+        while self._finished:
+            yield self._finished.popleft()
 
     def raise_failure(self) -> None:
-        """Raise what a request met with that the application has to know."""
-        if self._failures:
-            raise self._failures.popleft()
+        """Raise what requests met with that the application has to know: the first, the others are logged."""
+        if not self._failures:
+            return
+        failure, *others = self._failures
+        self._failures.clear()
+        for other in others:
+            log.warning("share group %r: %s", self._group_id, other)
+        raise failure
 
     def wait_ms(self) -> float:
         """When to look again, at the latest."""
