@@ -215,7 +215,9 @@ class Sender:
             except (Exception, GeneratorExit):
                 raise
             except BaseException:  # asyncio.run cancels what is left
-                self._give_up(ClosedError("the event loop ended, or the task was cancelled, before close()"))
+                ended = "the program or its event loop ended, or the task was cancelled, before close() was done"
+                reason = self._cluster.lasting_errors.latest()
+                self._give_up(ClosedError(ended if reason is None else f"{ended}; {reason}"))
                 raise
 
     @contextmanager

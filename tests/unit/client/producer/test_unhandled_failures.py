@@ -250,6 +250,22 @@ def test_a_cancelled_task_leaves_no_record_without_a_fate() -> None:
     run(body)
 
 
+def test_a_program_that_ends_tells_why_its_records_were_not_delivered(caplog: pytest.LogCaptureFixture) -> None:
+    async def body(world: World) -> None:
+        world.broker.refuses_connections = True
+        producer = world.producer()
+        producer.append("t", b"v")
+        await world.runtime.sleep_ms(50)
+        for task in list(world.runtime.tasks):
+            task.cancel()
+        await world.runtime.sleep_ms(0)
+        with pytest.raises(ProduceFailedError):
+            await producer.close()
+
+    run(body)
+    assert "event loop ended, or the task was cancelled, before close() was done; cannot connect" in caplog.text
+
+
 def test_a_record_without_a_place_does_not_fail_those_beside_it() -> None:
     async def body(world: World) -> None:
         producer = world.producer(linger_ms=100)
