@@ -12,16 +12,20 @@ from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fencepost.broker.disk.system_files import raise_descriptor_limit
 from fencepost.broker.disk.two_copies import UnusableDirectory
 from fencepost.broker.metrics.endpoint import serve_metrics
-from fencepost.broker.security.listeners import listeners_of
+from fencepost.broker.security.listeners import Listener, listeners_of
 from fencepost.broker.server import BrokerServer, DirectoryInUse, new_event_loop
 from fencepost.broker.settings.table import InvalidSetting
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.cli.properties import read_properties
 from fencepost.cli.standard_output import OutputLost
+
+if TYPE_CHECKING:
+    from fencepost.cli.ui.server import Page
 
 __all__ = ["broker"]
 
@@ -98,6 +102,15 @@ def _parser() -> ArgumentParser:
         type=int,
         help="Answer GET /metrics (Prometheus) on this port of the same host; 0 takes a free one.",
     )
+    parser.add_argument(
+        "--ui",
+        metavar="PORT",
+        type=int,
+        nargs="?",
+        const=0,
+        help="Show a web page about this broker on 127.0.0.1, to look at only; without PORT, or with 0, on a free one. "
+        "`fencepost ui` does more, for any broker.",
+    )
     parser.add_argument("--verbose", action="store_true", help="Log every request.")
     return parser
 
@@ -111,6 +124,7 @@ class _Options(Namespace):
     config: list[str]
     config_file: str | None
     metrics_port: int | None
+    ui: int | None
     verbose: bool
 
 
@@ -126,11 +140,18 @@ def broker(arguments: list[str]) -> None:
         parser.error(f"--listen: {options.listen!r} is not HOST:PORT with a port from 0 to 65535")
     if options.metrics_port is not None and find_spec("prometheus_client") is None:
         parser.error("--metrics-port needs the package prometheus-client: pip install 'fencepost[metrics]'")
+    for name, number in (("--metrics-port", options.metrics_port), ("--ui", options.ui)):
+        if number is not None and not 0 <= number <= _LARGEST_PORT:
+            parser.error(f"{name}: {number} is not a port from 0 to 65535")
     try:
         pairs = {"fsync": options.fsync, **_of_file(options.config_file), **_pairs(options.config)}
         data_dir = _data_directory(pairs, options.data_dir)
         settings = BrokerConfig(pairs)
-        listeners_of(settings, host.strip("[]"), int(port))
+        listeners = listeners_of(settings, host.strip("[]"), int(port))
+        if options.ui is not None and _unlocked(listeners) is None:
+            raise _UnusableArgument(
+                "--ui: every listener asks for credentials, and the page has none: run `fencepost ui --command-config`"
+            )
     except (_UnusableArgument, InvalidSetting) as error:
         parser.error(str(error))
     raise_descriptor_limit()
@@ -139,16 +160,16 @@ def broker(arguments: list[str]) -> None:
         logging.getLogger("fencepost.broker").info("the data is in %s and will be removed at the end", directory)
     try:
         server = BrokerServer(settings, directory, host.strip("[]"), int(port))
-        _run(server, host.strip("[]"), options.metrics_port)
+        _run(server, host.strip("[]"), options.metrics_port, options.ui)
     finally:
         if not data_dir:
             shutil.rmtree(directory, ignore_errors=True)
 
 
-def _run(server: BrokerServer, host: str, metrics_port: int | None) -> None:
+def _run(server: BrokerServer, host: str, metrics_port: int | None, ui_port: int | None) -> None:
     loop = new_event_loop()
     try:
-        loop.run_until_complete(_serve(server, host, metrics_port))
+        loop.run_until_complete(_serve(server, host, metrics_port, ui_port))
     except (OSError, DirectoryInUse, UnusableDirectory) as error:
         logging.getLogger("fencepost.broker").critical("%s", error)
         raise SystemExit(1) from error
@@ -156,7 +177,7 @@ def _run(server: BrokerServer, host: str, metrics_port: int | None) -> None:
         loop.close()
 
 
-async def _serve(server: BrokerServer, metrics_host: str, metrics_port: int | None) -> None:
+async def _serve(server: BrokerServer, metrics_host: str, metrics_port: int | None, ui_port: int | None) -> None:
     end = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -165,6 +186,7 @@ async def _serve(server: BrokerServer, metrics_host: str, metrics_port: int | No
     await server.start()
     ended = asyncio.ensure_future(end.wait())
     end_metrics = None
+    page = None
     try:
         _tell(
             f"listening on {listener.address}{f' as {listener.name}' if place else ''}"
@@ -177,14 +199,35 @@ async def _serve(server: BrokerServer, metrics_host: str, metrics_port: int | No
                 metrics_port,
             )
             logging.getLogger("fencepost.broker").info("metrics are on port %s", port)
+        if ui_port is not None:
+            page = _page(server.listeners, ui_port)
         await asyncio.wait((ended, server.failed), return_when=asyncio.FIRST_COMPLETED)
     finally:
         ended.cancel()
         if end_metrics is not None:
             end_metrics()
+        if page is not None:
+            await asyncio.to_thread(page.close)
         await server.stop()
     if server.failed.done():
         server.failed.result()
+
+
+def _unlocked(listeners: Iterable[Listener]) -> Listener | None:
+    """One where a client without credentials may connect."""
+    return next((listener for listener in listeners if not listener.sasl), None)
+
+
+def _page(listeners: Iterable[Listener], port: int) -> Page | None:
+    """What the page may see there is what a client may that does not say who it is."""
+    from fencepost.cli.ui.server import Page
+
+    listener = _unlocked(listeners)
+    if listener is None:
+        return None
+    page = Page({"bootstrap.servers": listener.address}, port=port)
+    logging.getLogger("fencepost.broker").info("the page is at %s", page.address)
+    return page
 
 
 def _tell(lines: Iterable[str]) -> None:

@@ -46,6 +46,7 @@ COMMANDS: Mapping[str, Command] = {
     "users": Command("fencepost.cli.cluster.users:users", "List users of SCRAM; set and delete their passwords."),
     "dump": Command("fencepost.cli.cluster.dump:dump", "Show what is in the segments of a partition."),
     "doctor": Command("fencepost.cli.cluster.doctor:doctor", "Ask what a cluster can do, and what stands in the way."),
+    "ui": Command("fencepost.cli.ui.command:ui", "Show a cluster on a web page, live."),
     "transactions": Command("fencepost.cli.transactions:transactions", "List, describe and resolve transactions."),
     "spark": Command("fencepost.cli.spark:spark", "Show what Spark sinks have decided; repair after a loss."),
 }

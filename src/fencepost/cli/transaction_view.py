@@ -77,14 +77,15 @@ def age_of(transaction: TransactionDescription) -> float | None:
     return max(time.time() - transaction.start_time_ms / 1000, 0.0) if began else None
 
 
-def meaning_of(transaction: TransactionDescription, decision: Decision | None) -> str:
-    """What it is to a Spark sink, given the decision that names it; "" for a stranger's."""
-    name = names.parse(transaction.transactional_id)
+def meaning_of(transactional_id: str, state: str | None, decision: Decision | None) -> str:
+    """What it is to a Spark sink, given Kafka's name of its state (None: the brokers know none) and the decision that
+    names it; "" for a stranger's.
+    """
+    name = names.parse(transactional_id)
     if name is None:
         return ""
     if isinstance(name, names.SinkId):
         return f"sink {name.sink}: its own"
-    state = transaction.state if transaction.error_code == 0 else None
     if decision is not None:
         became = _DECIDED[winner_state(state)]
         return f"sink {name.sink}: decided, batch {decision.batch_id} of query {decision.query_id}: {became}"
@@ -161,7 +162,8 @@ class Session:
 
     def meaning(self, transaction: TransactionDescription) -> str:
         """What it is to a Spark sink; "" for a stranger's."""
-        return meaning_of(transaction, self.decided_by(transaction.transactional_id))
+        state = transaction.state if transaction.error_code == 0 else None
+        return meaning_of(transaction.transactional_id, state, self.decided_by(transaction.transactional_id))
 
     def facts(self, transaction: TransactionDescription) -> dict[str, Any]:
         """What is known of a transaction, by the names that --json has."""

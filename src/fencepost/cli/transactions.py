@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
 
 from fencepost.cli.cluster_settings import CommandConfig, DecisionTopic, Servers, client_settings, sink_options
+from fencepost.cli.ending import Consent, age_words, end_open, ending_of, partition_words
 from fencepost.cli.hanging import find_hanging
 from fencepost.cli.output import Json, Yes, command_group, confirmed, failures_told, print_json, print_table, refuse
 from fencepost.cli.spark import sinks
-from fencepost.cli.transaction_view import OPEN_STATES, Session, age_of, is_open, is_two_phase, open_session, state_of
+from fencepost.cli.transaction_view import OPEN_STATES, Session, is_two_phase, open_session, state_of
 from fencepost.client.admin.transactions import TransactionDescription
 from fencepost.client.types import TopicPartition
-from fencepost.protocol.codes import describe as describe_code
 from fencepost.spark.errors import UnfinishedSinkError
 from fencepost.spark.sink import takeover
-from fencepost.spark.sink.decision import Pair
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
 from fencepost.spark.sink.runner import resolve_sink
-from fencepost.spark.sink.steps import SAFE_END_TXN_VERSION
 
 __all__ = ["transactions"]
 
@@ -32,16 +30,6 @@ transactions.command("find-hanging")(find_hanging)
 EvenIfPrepared = Annotated[
     bool, typer.Option("--even-if-prepared", help="Take a two-phase transaction's decision out of its owner's hands.")
 ]
-
-
-def _named(partitions: Sequence[TopicPartition], most: int) -> str:
-    shown = [f"{at.topic}-{at.partition}" for at in partitions[:most]]
-    return ", ".join(shown) + (f", and {len(partitions) - most} more" if len(partitions) > most else "")
-
-
-def _age(transaction: TransactionDescription) -> str:
-    age = age_of(transaction)
-    return "" if age is None else f"{age:.0f} s"
 
 
 @transactions.command("list")
@@ -84,8 +72,8 @@ def list_(
         (
             transaction.transactional_id,
             state_of(transaction),
-            _age(transaction),
-            _named(transaction.partitions, 3),
+            age_words(transaction),
+            partition_words(transaction.partitions, 3),
             fact["spark"],
         )
         for transaction, fact in zip(found, facts, strict=True)
@@ -132,9 +120,9 @@ def _print_facts(transaction: TransactionDescription, fact: dict[str, Any]) -> N
     lines = {
         "state": state_of(transaction),
         "end with": fact["end_with"],
-        "age": _age(transaction),
+        "age": age_words(transaction),
         "timeout": "" if transaction.error_code != 0 else timeout,
-        "partitions": _named(transaction.partitions, len(transaction.partitions)),
+        "partitions": partition_words(transaction.partitions, len(transaction.partitions)),
         "spark": fact["spark"],
     }
     sys.stdout.write(f"{transaction.transactional_id}\n")
@@ -183,12 +171,8 @@ def abort(
     """Abort one open transaction, whoever owns it."""
     with failures_told():
         session = open_session(bootstrap_servers, command_config, decision_topic)
-        (found,) = session.describe([transactional_id])
-        decided = session.decided_by(transactional_id) is not None
-        if is_open(found) and decided and not even_if_decided:
-            refuse(f"{transactional_id} is to be committed ({session.meaning(found)}); use resolve")
-        _check_open(found, may_be_prepared=even_if_prepared or decided)
-        _end_open(session, found, commit=False, yes=yes)
+        given = _given({Consent.EVEN_IF_DECIDED: even_if_decided, Consent.EVEN_IF_PREPARED: even_if_prepared})
+        _end(session, transactional_id, given, commit=False, yes=yes)
 
 
 @transactions.command()
@@ -206,13 +190,8 @@ def commit(
     """Commit one open transaction, whoever owns it. Only its owner knows whether everything is in it: ask there."""
     with failures_told():
         session = open_session(bootstrap_servers, command_config, decision_topic)
-        (found,) = session.describe([transactional_id])
-        meaning = session.meaning(found)
-        decided = session.decided_by(transactional_id) is not None
-        if is_open(found) and meaning and not decided and not even_if_undecided:
-            refuse(f"{transactional_id} is not decided ({meaning}): its rows will be written again; use resolve")
-        _check_open(found, may_be_prepared=even_if_prepared or decided)
-        _end_open(session, found, commit=True, yes=yes)
+        given = _given({Consent.EVEN_IF_UNDECIDED: even_if_undecided, Consent.EVEN_IF_PREPARED: even_if_prepared})
+        _end(session, transactional_id, given, commit=True, yes=yes)
 
 
 @transactions.command("finish-flink")
@@ -245,38 +224,26 @@ def finish_flink(
         for ids, is_commit in ((to_commit, True), (to_abort, False)):
             for flink_id in ids:
                 if apply:
-                    (found,) = session.describe([flink_id.transactional_id])
-                    _check_open(found, may_be_prepared=True)
-                    _end_open(session, found, commit=is_commit, yes=True)
+                    _end(session, flink_id.transactional_id, list(Consent), commit=is_commit, yes=True)
                 else:
                     sys.stdout.write(f"would {'commit' if is_commit else 'abort'} {flink_id.transactional_id}\n")
     done = "committed" if apply else "to commit", "aborted" if apply else "to abort"
     sys.stdout.write(f"{len(to_commit)} {done[0]}, {len(to_abort)} {done[1]}\n")
 
 
-def _check_open(found: TransactionDescription, *, may_be_prepared: bool) -> None:
-    """Exits with 1 when the transaction is not open, or is somebody else's to decide."""
-    name = found.transactional_id
-    if not is_open(found):
-        refuse(f"{name} is not open: {state_of(found)}")
-    if is_two_phase(found) and not may_be_prepared:
-        refuse(
-            f"{name} is a two-phase transaction, prepared or about to be ({_age(found)} old, on "
-            f"{_named(found.partitions, 5)}): whoever keeps its state is to decide it, and may have done so. "
-            "Ask there; if nobody will ever decide it, say --even-if-prepared"
-        )
+def _given(options: Mapping[Consent, bool]) -> list[Consent]:
+    return [consent for consent, is_given in options.items() if is_given]
 
 
-def _end_open(session: Session, found: TransactionDescription, *, commit: bool, yes: bool) -> None:
-    """EndTxn with the pair that is in force. Exits with 1 when the transaction stays open, or a person says no."""
-    name, word = found.transactional_id, "committed" if commit else "aborted"
-    where = f"{_age(found)} old, on {_named(found.partitions, 5) or 'no partition'}"
-    confirmed(f"{'Commit' if commit else 'Abort'} {name} ({where})?", yes=yes)
-    admin = session.link.admin
-    pair = Pair(found.producer_id, found.producer_epoch)
-    ended = session.link.io.run(
-        admin.end_transaction(name, pair.producer_id, pair.epoch, commit, version=SAFE_END_TXN_VERSION)
-    )
-    if ended.error_code != 0:
-        refuse(f"{name} was not {word}: {describe_code(ended.error_code)}")
-    sys.stdout.write(f"{word} {name}\n")
+def _end(session: Session, transactional_id: str, given: Sequence[Consent], *, commit: bool, yes: bool) -> None:
+    """Exits with 1 when something speaks against it, the transaction stays open, or a person says no."""
+    ending = ending_of(session, transactional_id, commit=commit)
+    objection = ending.standing(given)
+    if objection is not None:
+        advice = f"; {objection.advice}" if objection.advice else ""
+        refuse(f"{objection.reason}{advice}")
+    confirmed(ending.question, yes=yes)
+    refusal = end_open(session, ending)
+    if refusal is not None:
+        refuse(refusal)
+    sys.stdout.write(f"{'committed' if commit else 'aborted'} {transactional_id}\n")

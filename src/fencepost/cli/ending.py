@@ -1,0 +1,125 @@
+"""Ending one open transaction by hand: what speaks against it, what follows from it, and doing it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import Final, NamedTuple
+
+from fencepost.cli.transaction_view import Session, age_of, is_open, is_two_phase, state_of
+from fencepost.client.admin.transactions import TransactionDescription
+from fencepost.client.types import TopicPartition
+from fencepost.protocol.codes import describe as describe_code
+from fencepost.spark.sink.decision import Pair
+from fencepost.spark.sink.steps import SAFE_END_TXN_VERSION
+
+__all__ = ["Consent", "Ending", "Objection", "age_words", "end_open", "ending_of", "partition_words"]
+
+MOST_NAMED: Final = 5
+
+
+class Consent(Enum):
+    """What a person says to end a transaction in spite of an objection: the command's option of that name."""
+
+    EVEN_IF_DECIDED = "even-if-decided"
+    EVEN_IF_UNDECIDED = "even-if-undecided"
+    EVEN_IF_PREPARED = "even-if-prepared"
+
+
+class Objection(NamedTuple):
+    """Why a transaction is not to be ended so, and the consent that puts it aside; None: nothing does.
+
+    The advice is for who types commands.
+    """
+
+    reason: str
+    consent: Consent | None
+    advice: str = ""
+
+
+class Ending(NamedTuple):
+    """A transaction as it was looked at, and how it is to be ended. The gravest objection comes first."""
+
+    transaction: TransactionDescription
+    commit: bool
+    objections: tuple[Objection, ...]
+
+    def standing(self, given: Sequence[Consent]) -> Objection | None:
+        """The first objection that is not put aside."""
+        return next((each for each in self.objections if each.consent not in given), None)
+
+    @property
+    def pair(self) -> Pair:
+        """What ends it."""
+        return Pair(self.transaction.producer_id, self.transaction.producer_epoch)
+
+    @property
+    def consequence(self) -> str:
+        """What readers of committed records get of it."""
+        where = partition_words(self.transaction.partitions, MOST_NAMED) or "no partition"
+        if self.commit:
+            return f"What it wrote to {where} becomes visible to readers of committed records, and stays."
+        return f"What it wrote to {where} is lost: no reader of committed records will ever see it."
+
+    @property
+    def question(self) -> str:
+        """To be asked before it is done."""
+        found = self.transaction
+        where = f"{age_words(found)} old, on {partition_words(found.partitions, MOST_NAMED) or 'no partition'}"
+        return f"{'Commit' if self.commit else 'Abort'} {found.transactional_id} ({where})? {self.consequence}"
+
+
+def age_words(transaction: TransactionDescription) -> str:
+    """Since it began; "" when nothing is open."""
+    age = age_of(transaction)
+    return "" if age is None else f"{age:.0f} s"
+
+
+def partition_words(partitions: Sequence[TopicPartition], most: int) -> str:
+    """Their names, at most so many."""
+    shown = [f"{at.topic}-{at.partition}" for at in partitions[:most]]
+    return ", ".join(shown) + (f", and {len(partitions) - most} more" if len(partitions) > most else "")
+
+
+def ending_of(session: Session, transactional_id: str, *, commit: bool) -> Ending:
+    """The transaction as it is now, and what speaks against ending it so. Raises KafkaError."""
+    (found,) = session.describe([transactional_id])
+    decided = session.decided_by(transactional_id) is not None
+    meaning = session.meaning(found)
+    objections = []
+    if is_open(found) and decided and not commit:
+        reason = f"{transactional_id} is to be committed ({meaning})"
+        objections.append(Objection(reason, Consent.EVEN_IF_DECIDED, "use resolve"))
+    if is_open(found) and meaning and not decided and commit:
+        reason = f"{transactional_id} is not decided ({meaning}): its rows will be written again"
+        objections.append(Objection(reason, Consent.EVEN_IF_UNDECIDED, "use resolve"))
+    if not is_open(found):
+        objections.append(Objection(f"{transactional_id} is not open: {state_of(found)}", None))
+    if is_two_phase(found) and not decided:
+        reason = (
+            f"{transactional_id} is a two-phase transaction, prepared or about to be ({age_words(found)} old, on "
+            f"{partition_words(found.partitions, MOST_NAMED)}): whoever keeps its state is to decide it, and may have "
+            "done so"
+        )
+        advice = "ask there; if nobody will ever decide it, say --even-if-prepared"
+        objections.append(Objection(reason, Consent.EVEN_IF_PREPARED, advice))
+    return Ending(found, commit, tuple(objections))
+
+
+def end_open(session: Session, ending: Ending) -> str | None:
+    """EndTxn with the pair that was in force when it was looked at; why it is still open, if it is. Raises KafkaError
+    (KafkaTimeoutError.outcome_unknown: it may have been done)."""
+    found = ending.transaction
+    ended = session.link.io.run(
+        session.link.admin.end_transaction(
+            found.transactional_id,
+            ending.pair.producer_id,
+            ending.pair.epoch,
+            ending.commit,
+            version=SAFE_END_TXN_VERSION,
+        )
+    )
+    if ended.error_code == 0:
+        return None
+    word = "committed" if ending.commit else "aborted"
+    return f"{found.transactional_id} was not {word}: {describe_code(ended.error_code)}"

@@ -1,0 +1,1 @@
+"""`fencepost ui`: a page about a cluster, any Kafka's, for people."""

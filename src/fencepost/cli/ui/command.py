@@ -1,0 +1,82 @@
+"""`fencepost ui`: serve the page until it is told to end."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import sys
+import threading
+from typing import Annotated
+
+import typer
+
+from fencepost.cli.cluster_settings import CommandConfig, DecisionTopic, Servers, client_settings
+from fencepost.cli.output import failures_told, stopped_by_signals
+from fencepost.cli.ui.server import EVERY_S, Page
+from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
+
+__all__ = ["ui"]
+
+
+def ui(
+    bootstrap_servers: Servers = None,
+    host: Annotated[str, typer.Option(help="Where to listen. All but this machine's own loopback is asked for.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 0,
+    allow_actions: Annotated[
+        bool,
+        typer.Option(
+            "--allow-actions", help="Let the page end transactions and resolve sinks; each time it asks. Loopback only."
+        ),
+    ] = False,
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A name of this machine that browsers may ask for; may be repeated."),
+    ] = None,
+    every: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="How often to look.")] = EVERY_S,
+    decision_topic: DecisionTopic = DEFAULT_TOPIC,
+    command_config: CommandConfig = None,
+) -> None:
+    """A page about the cluster: topics, groups, transactions and what they hold back, Spark sinks; live.
+
+    Runs until Ctrl-C or SIGTERM. It only looks, unless --allow-actions. It asks nobody for a password: whoever reaches
+    the port sees what the settings' principal may see.
+
+    Example: fencepost ui -b localhost:9092 --port 8080
+    """
+    if allow_actions and not _is_loopback(host):
+        raise typer.BadParameter(
+            f"--allow-actions is for the loopback only, and {host} is not: the page asks nobody who he is"
+        )
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    with failures_told():
+        page = Page(
+            client_settings(bootstrap_servers, command_config),
+            host,
+            port,
+            decision_topic=decision_topic,
+            every_s=every,
+            allow_actions=allow_actions,
+            names=allowed_host or (),
+        )
+    try:
+        with stopped_by_signals():
+            if not _is_loopback(host):
+                sys.stderr.write("fencepost: whoever reaches this port sees the page: it asks for no password\n")
+            sys.stdout.write(f"the page is at {page.address}\n")
+            sys.stdout.flush()
+            threading.Event().wait()
+    except KeyboardInterrupt:
+        sys.stderr.write("stopped\n")
+    finally:
+        page.close()
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,239 @@
+"""Behind the page: one thread that looks at the cluster for all who look at the page, and what they may do to it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final, TypeVar
+
+from fencepost.cli.cluster_settings import PATIENCE_MS, sink_options
+from fencepost.cli.ending import Consent, Ending, end_open, ending_of
+from fencepost.cli.transaction_view import Session
+from fencepost.cli.ui import documents
+from fencepost.cli.ui.look import AWAY, Calls, Looker
+from fencepost.cli.ui.watch import Watch
+from fencepost.cli.ui.web import Refusal
+from fencepost.client.net.asyncio_runtime import runtime_for
+from fencepost.client.net.cluster import Cluster
+from fencepost.client.net.io_thread import io_thread
+from fencepost.config import AdminConfig
+from fencepost.errors import KafkaError
+from fencepost.spark.sink.runner import resolve_sink
+
+__all__ = ["ClusterDesk"]
+
+log = logging.getLogger("fencepost.ui")
+
+CALL_MS: Final = 5_000  # for each call of a look: that the brokers are away is to be seen soon
+IDLE_AFTER_S: Final = 60.0  # since somebody has asked for anything
+IDLE_EVERY_S: Final = 30.0
+MOST_KEPT: Final = 200  # things looked at by name
+
+T = TypeVar("T")
+
+
+class ClusterDesk:
+    """Knows one cluster by looking at it again and again. All calls may come from any thread."""
+
+    def __init__(
+        self, settings: Mapping[str, str], decision_topic: str, *, every_s: float, allow_actions: bool
+    ) -> None:
+        """`settings`: the client's, by Kafka's dotted names. Raises ConfigurationError; reaches for no broker yet."""
+        self._settings = dict(settings)
+        self._topic = decision_topic
+        self._every_s = every_s
+        self._allow_actions = allow_actions
+        config = AdminConfig.from_dotted(self._settings)
+        self._io = io_thread()
+
+        async def make() -> Calls:
+            return Calls(Cluster(runtime_for(config), config), CALL_MS)
+
+        self._calls = self._io.run(make())
+        self._looker = Looker(self._calls, decision_topic, CALL_MS)
+        self._watch = Watch()
+        self._lock = threading.Lock()  # of the watch
+        self._asked_s = time.monotonic()
+        self._wake = threading.Event()
+        self._ended = False
+        self._kept: dict[tuple[str, str], tuple[float, Any]] = {}
+        self._one_by_one = threading.Lock()
+        self._thread = threading.Thread(target=self._look_on, name="fencepost-ui-looks", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """No more looks."""
+        self._ended = True
+        self._wake.set()
+
+        async def end() -> None:
+            self._calls.cluster.close()
+
+        self._io.run(end())
+        self._thread.join(CALL_MS / 1000)
+
+    # --- looking ---
+
+    def _look_on(self) -> None:
+        while not self._ended:
+            began_s = time.monotonic()
+            self._look()
+            took_s = time.monotonic() - began_s
+            idle = time.monotonic() - self._asked_s > IDLE_AFTER_S
+            # Looking is not to be more than half of what the brokers are asked for.
+            self._wake.wait(max(IDLE_EVERY_S if idle else self._every_s, took_s))
+            self._wake.clear()
+
+    def _look(self) -> None:
+        try:
+            look = self._io.run(self._looker.look())
+        except Exception as error:
+            if self._ended:
+                return
+            if not isinstance(error, KafkaError):
+                log.exception("a look at the cluster failed")
+            with self._lock:
+                self._watch.failed(str(error) or repr(error))
+            return
+        with self._lock:
+            self._watch.take(look)
+
+    def _one(self, kind: str, name: str, ask: Callable[[str], Coroutine[Any, Any, T]]) -> T:
+        """One thing by its name, asked for at most once in a while, however many look at it. Raises Refusal."""
+        with self._lock:
+            if self._watch.away is not None:
+                raise Refusal(503, self._watch.away)
+        with self._one_by_one:
+            kept = self._kept.get((kind, name))
+            if kept is None or time.monotonic() - kept[0] > self._every_s / 2:
+                try:
+                    found: T | KafkaError = self._io.run(ask(name))
+                except KafkaError as error:
+                    found = error
+                self._kept.pop((kind, name), None)
+                kept = self._kept[kind, name] = (time.monotonic(), found)
+                while len(self._kept) > MOST_KEPT:
+                    del self._kept[next(iter(self._kept))]
+        answer: T | KafkaError = kept[1]
+        if isinstance(answer, KafkaError):
+            raise Refusal(503 if isinstance(answer, AWAY) else 403, str(answer))
+        return answer
+
+    # --- what the page asks for ---
+
+    def about(self) -> dict[str, Any]:
+        """For the page's head."""
+        return {
+            "servers": self._settings["bootstrap.servers"],
+            "actions": self._allow_actions,
+            "every_s": self._every_s,
+        }
+
+    def view(self, name: str, query: Mapping[str, str]) -> dict[str, Any]:
+        """Raises Refusal."""
+        if time.monotonic() - self._asked_s > IDLE_AFTER_S:
+            self._wake.set()
+        self._asked_s = time.monotonic()
+        wanted = query.get("name", "")
+        found: dict[str, Any] | None
+        if name in documents.VIEWS:
+            with self._lock:
+                found = documents.VIEWS[name](self._watch, query)
+        elif name == "topic":
+            with self._lock:
+                found = documents.topic(self._watch, wanted, query)
+        elif name == "sink":
+            with self._lock:
+                found = documents.sink(self._watch, wanted)
+        elif name == "transaction":
+            detail = self._one(name, wanted, self._looker.transaction)
+            with self._lock:
+                found = documents.transaction(self._watch, detail)
+        elif name == "group":
+            found = documents.group(self._one(name, wanted, self._looker.group), query)
+        else:
+            raise Refusal(404, f"there is no view {name!r}")
+        with self._lock:
+            around = documents.envelope(self._watch, int(time.time() * 1000))
+        return {**around, "view": found}
+
+    # --- what it may do ---
+
+    def act(self, action: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
+        """Raises Refusal, with the reason why it was not done; or that nobody knows whether it was."""
+        if not self._allow_actions:
+            raise Refusal(403, "this page only looks: start it with --allow-actions")
+        acts: Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+            "look-before-end": self._before_end,
+            "end": self._end,
+            "resolve": self._resolve,
+        }
+        if action not in acts:
+            raise Refusal(404, f"there is no action {action!r}")
+        try:
+            with self._one_by_one:
+                done = acts[action](wanted)
+                self._kept.clear()
+        except KafkaError as error:
+            doubt = "it may have been done all the same; " if error.may_have_taken_effect else ""
+            raise Refusal(409, f"{doubt}{error}") from error
+        self._wake.set()
+        return done
+
+    def _looked_at(self, session: Session, wanted: Mapping[str, Any]) -> Ending:
+        return ending_of(session, _text(wanted, "id"), commit=wanted.get("commit") is True)
+
+    def _session(self) -> Session:
+        return Session({"default.api.timeout.ms": PATIENCE_MS, **self._settings}, self._topic)
+
+    def _before_end(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
+        session = self._session()
+        try:
+            ending = self._looked_at(session, wanted)
+        finally:
+            session.link.close()
+        return {
+            "id": ending.transaction.transactional_id,
+            "pair": str(ending.pair),
+            "question": ending.question,
+            "objections": [
+                {"reason": each.reason, "consent": None if each.consent is None else each.consent.value}
+                for each in ending.objections
+            ],
+        }
+
+    def _end(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
+        session = self._session()
+        try:
+            ending = self._looked_at(session, wanted)
+            if str(ending.pair) != _text(wanted, "pair"):
+                raise Refusal(409, "the transaction has moved on since it was looked at: look again")
+            given = wanted.get("given")
+            objection = ending.standing([each for each in Consent if isinstance(given, list) and each.value in given])
+            if objection is not None:
+                raise Refusal(409, objection.reason)
+            log.warning("asked on the page: %s", ending.question)
+            refusal = end_open(session, ending)
+        finally:
+            session.link.close()
+        if refusal is not None:
+            raise Refusal(409, refusal)
+        word = "committed" if ending.commit else "aborted"
+        return {"done": f"{word} {ending.transaction.transactional_id}"}
+
+    def _resolve(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
+        sink = _text(wanted, "sink")
+        log.warning("asked on the page: resolve sink %s", sink)
+        servers, options = sink_options(self._settings, self._topic)
+        # A batch that another sink has written, too, is refused here: that takes the command.
+        done = resolve_sink(servers, sink, even_if_written_again=False, **options)
+        return {"done": f"{len(done.committed)} committed, {len(done.aborted)} aborted"}
+
+
+def _text(wanted: Mapping[str, Any], name: str) -> str:
+    value = wanted.get(name)
+    if not isinstance(value, str):
+        raise Refusal(400, f"{name} is missing")
+    return value

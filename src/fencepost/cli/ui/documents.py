@@ -1,0 +1,445 @@
+"""What the page shows, as values for JSON: a part of each list at a time, filtered here. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+from fencepost.cli.ending import partition_words
+from fencepost.cli.transaction_view import is_two_phase, meaning_of
+from fencepost.cli.ui.look import MOST_PLACES, OPEN_STATES, GroupDetail, TransactionDetail
+from fencepost.cli.ui.watch import Watch
+from fencepost.client.admin.topics import TopicDescription
+from fencepost.client.admin.transactions import ProducerDescription, TransactionDescription
+from fencepost.client.types import TopicPartition
+from fencepost.errors import KafkaError
+from fencepost.protocol.codes import describe as describe_code
+from fencepost.spark.sink import names
+from fencepost.spark.sink.decision import Decision
+from fencepost.spark.source.held_back import NO_TIMEOUT_MS, Holder, told
+
+__all__ = ["ROWS", "VIEWS", "group", "sink", "topic", "transaction"]
+
+Document = dict[str, Any]
+Query = Mapping[str, str]
+T = TypeVar("T")
+
+ROWS: Final = 50
+MOST_ATTENTION: Final = 12
+MOST_WINNERS: Final = 200
+
+
+def _page(rows: Sequence[T], name_of: Callable[[T], str], make: Callable[[T], Document], query: Query) -> Document:
+    """The rows of one page whose names hold what is looked for; `total` counts all there are."""
+    wanted = query.get("q", "").casefold()
+    matching = [row for row in rows if wanted in name_of(row).casefold()]
+    pages = max(-(-len(matching) // ROWS), 1)
+    text = query.get("page", "1")
+    number = min(max(int(text), 1), pages) if text.isascii() and text.isdecimal() and len(text) < 9 else 1
+    shown = matching[(number - 1) * ROWS : number * ROWS]
+    return {
+        "rows": [make(row) for row in shown],
+        "matching": len(matching),
+        "total": len(rows),
+        "page": number,
+        "pages": pages,
+    }
+
+
+def _at(place: TopicPartition) -> str:
+    return f"{place.topic}-{place.partition}"
+
+
+def _holder(holder: Holder | KafkaError | None) -> Document:
+    known = isinstance(holder, Holder)
+    return {"id": holder.transactional_id if isinstance(holder, Holder) else None, "words": told(holder), "said": known}
+
+
+# --- overview ---
+
+
+def overview(watch: Watch, _query: Query) -> Document:
+    """Counts, the rate of all, and what a person should look at."""
+    look = watch.look
+    if look is None:
+        return {}
+    known = {part: look.knows(part) for part in ("topics", "transactions", "groups", "sinks")}
+    visible = [each for each in look.topics.values() if not each.is_internal]
+    return {
+        "cluster_id": look.cluster.cluster_id,
+        "controller": look.cluster.controller_id,
+        "brokers": [{"id": node.id, "at": f"{node.host}:{node.port}"} for node in look.cluster.brokers],
+        "topics": len(visible) if known["topics"] else None,
+        "partitions": sum(len(each.partitions) for each in visible) if known["topics"] else None,
+        "groups": len(look.groups) if known["groups"] else None,
+        "open": len(watch.open_ones()) if known["transactions"] else None,
+        "prepared": len(watch.prepared()) if known["transactions"] else None,
+        "held": sum(at.stable < at.end for at in watch.ends.values()) if known["topics"] else None,
+        "sinks": len({each.sink for each in look.decisions}) if known["sinks"] else None,
+        "rate": watch.total.rates(),
+        "attention": _attention(watch),
+    }
+
+
+def _attention(watch: Watch) -> list[Document]:
+    look = watch.look
+    if look is None:
+        return []
+    held = watch.held_by()
+    found = [
+        {
+            "kind": "prepared",
+            "name": each.transactional_id,
+            "link": "transaction",
+            "since_ms": each.start_time_ms,
+            "words": _waiting(held.get(each.transactional_id, [])),
+        }
+        for each in watch.prepared()
+    ]
+    found += [
+        {
+            "kind": "hanging",
+            "name": _at(place),
+            "link": "topic",
+            "topic": place.topic,
+            "since_ms": None,
+            "words": f"readers of committed records stop at {watch.ends[place].stable:,}, for {told(holder)}",
+        }
+        for place, holder in look.held.items()
+        if isinstance(holder, Holder) and holder.transactional_id is None and place in watch.ends
+    ]
+    found += [
+        {"kind": "no leader", "name": name, "link": "topic", "topic": name, "since_ms": None, "words": words}
+        for name, each in sorted(look.topics.items())
+        if (words := _leaderless(each))
+    ]
+    more = len(found) - MOST_ATTENTION
+    return found[:MOST_ATTENTION] + ([{"kind": "more", "name": f"{more} more", "words": ""}] if more > 0 else [])
+
+
+def _waiting(places: Sequence[TopicPartition]) -> str:
+    return f"readers of committed records wait for it on {partition_words(places, 3)}" if places else ""
+
+
+def _leaderless(topic: TopicDescription) -> str:
+    without = [number for number, at in topic.partitions.items() if at.leader < 0]
+    return f"{len(without)} of {len(topic.partitions)} partitions have no leader" if without else ""
+
+
+# --- topics ---
+
+
+def topics(watch: Watch, query: Query) -> Document:
+    """A row each. `behind`: offsets that readers of committed records do not see yet."""
+    look = watch.look
+    if look is None:
+        return {}
+    internal = query.get("internal") == "1"
+    found = [each for _, each in sorted(look.topics.items()) if internal or not each.is_internal]
+
+    def row(each: TopicDescription) -> Document:
+        ends = [at for number in each.partitions if (at := watch.ends.get(TopicPartition(each.name, number)))]
+        line = watch.lines.get(each.name)
+        return {
+            "name": each.name,
+            "internal": each.is_internal,
+            "partitions": len(each.partitions),
+            "end": sum(at.end for at in ends) if ends else None,
+            "behind": sum(at.end - at.stable for at in ends) if ends else None,
+            "rate": [] if line is None else line.rates(),
+            "trouble": _leaderless(each),
+        }
+
+    return _page(found, lambda each: each.name, row, query)
+
+
+def topic(watch: Watch, name: str, query: Query) -> Document | None:
+    """One topic's partitions; None: there is no such topic."""
+    look = watch.look
+    if look is None or name not in look.topics:
+        return None
+    found = look.topics[name]
+
+    def row(number: int) -> Document:
+        place, at = TopicPartition(name, number), found.partitions[number]
+        ends = watch.ends.get(place)
+        held = ends is not None and ends.stable < ends.end
+        return {
+            "partition": number,
+            "leader": None if at.leader < 0 else at.leader,
+            "replicas": list(at.replicas),
+            "in_sync": list(at.in_sync),
+            "stable": None if ends is None else ends.stable,
+            "end": None if ends is None else ends.end,
+            "holder": _holder(look.held[place]) if held and place in look.held else None,
+        }
+
+    line = watch.lines.get(name)
+    page = _page(list(found.partitions), str, row, query)
+    return {"name": name, "internal": found.is_internal, "rate": [] if line is None else line.rates(), **page}
+
+
+# --- transactions ---
+
+
+def transactions(watch: Watch, query: Query) -> Document:
+    """The open ones, the oldest first, or with state=all every id that the brokers list."""
+    look = watch.look
+    if look is None:
+        return {}
+    wanted = query.get("state", "open")
+    prepared = {each.transactional_id for each in watch.prepared()}
+
+    def is_wanted(name: str, state: str) -> bool:
+        return wanted == "all" or (name in prepared if wanted == "prepared" else state in OPEN_STATES)
+
+    def age(name: str) -> tuple[int, str]:
+        described = look.described.get(name)
+        began = -1 if described is None else described.start_time_ms
+        return (began if began >= 0 else 2**63, name)
+
+    found = sorted(
+        (each for each in look.listed if is_wanted(each.transactional_id, each.state)),
+        key=lambda each: age(each.transactional_id),
+    )
+    held = watch.held_by()
+
+    def row(name: str, state: str) -> Document:
+        described = look.described.get(name)
+        known = described is not None and described.error_code == 0
+        now = described.state if described is not None and known else state
+        return {
+            "id": name,
+            "state": now,
+            "prepared": name in prepared,
+            "since_ms": described.start_time_ms if described is not None and known else None,
+            "partitions": len(described.partitions) if described is not None and known else None,
+            "holds": len(held.get(name, ())),
+            "owner": _owner(watch, name, now),
+        }
+
+    page = _page(found, lambda each: each.transactional_id, lambda each: row(each.transactional_id, each.state), query)
+    return {**page, "described": len(look.described), "open": len(watch.open_ones())}
+
+
+def _owner(watch: Watch, transactional_id: str, state: str | None) -> Document:
+    name = names.parse(transactional_id)
+    if name is None:
+        return {"kind": "client", "sink": None, "words": "a client"}
+    words = meaning_of(transactional_id, state, watch.winners.get(transactional_id))
+    return {"kind": "sink", "sink": name.sink, "words": words}
+
+
+def transaction(watch: Watch, detail: TransactionDetail) -> Document:
+    """One transaction's life, as far as it can be known."""
+    found = detail.transaction
+    name = found.transactional_id
+    life = watch.lives.get(name)
+    known = found.error_code == 0
+    is_open = known and found.state in OPEN_STATES
+    return {
+        "id": name,
+        "error": None if known else describe_code(found.error_code),
+        "state": found.state if known else None,
+        "prepared": is_two_phase(found),
+        "is_open": is_open,
+        "can_end": known and found.state == "Ongoing",
+        "producer": f"{found.producer_id}:{found.producer_epoch}" if known else None,
+        "began_ms": found.start_time_ms if is_open and found.start_time_ms >= 0 else None,
+        "timeout_ms": found.timeout_ms if known and found.timeout_ms < NO_TIMEOUT_MS else None,
+        "owner": _owner(watch, name, found.state if known else None),
+        "partitions": [_producer(found, place, at) for place, at in detail.producers.items()],
+        "more_partitions": max(len(found.partitions) - MOST_PLACES, 0),
+        "holds": sorted(map(_at, watch.held_by().get(name, [])))[:MOST_PLACES],
+        "events": [] if life is None else [{"at_ms": each.at_ms, "what": each.what} for each in life.events],
+    }
+
+
+def _producer(
+    found: TransactionDescription, place: TopicPartition, at: ProducerDescription | KafkaError | None
+) -> Document:
+    if isinstance(at, KafkaError):
+        return {"at": _at(place), "topic": place.topic, "error": str(at)}
+    if at is None:
+        return {"at": _at(place), "topic": place.topic, "error": "nothing of this producer is in the partition"}
+    return {
+        "at": _at(place),
+        "topic": place.topic,
+        "error": None,
+        "epoch": at.producer_epoch,
+        "fenced": at.producer_epoch != found.producer_epoch,
+        "from_offset": at.transaction_start_offset if at.transaction_start_offset >= 0 else None,
+        "sequence": at.last_sequence,
+        "written_ms": at.last_timestamp_ms if at.last_timestamp_ms >= 0 else None,
+    }
+
+
+# --- groups ---
+
+
+def groups(watch: Watch, query: Query) -> Document:
+    """A row each, with how far it is behind in all."""
+    look = watch.look
+    if look is None:
+        return {}
+
+    def row(group_id: str, kind: str, state: str) -> Document:
+        committed = watch.committed.get(group_id)
+        refused = isinstance(committed, KafkaError)
+        places = {} if committed is None or isinstance(committed, KafkaError) else committed
+        lags = [max(watch.ends[place].end - at, 0) for place, at in places.items() if place in watch.ends]
+        return {
+            "name": group_id,
+            "type": kind,
+            "state": state,
+            "topics": sorted({place.topic for place in places})[:5],
+            "lag": sum(lags) if lags else None,
+            "error": str(committed) if refused else None,
+        }
+
+    return _page(
+        look.groups,
+        lambda each: each.group_id,
+        lambda each: row(each.group_id, each.group_type, each.state),
+        query,
+    )
+
+
+def group(detail: GroupDetail, query: Query) -> Document | None:
+    """A group's partitions and members; None: nobody knows it."""
+    described = detail.described
+    if described.state == "Dead" and not detail.committed:
+        return None
+    owners = {place: member for member in described.members for place in member.assigned}
+
+    def row(place: TopicPartition) -> Document:
+        at, end = detail.committed.get(place), detail.ends.get(place)
+        member = owners.get(place)
+        return {
+            "topic": place.topic,
+            "partition": place.partition,
+            "committed": at,
+            "end": end,
+            "lag": None if at is None or end is None else max(end - at, 0),
+            "member": None if member is None else f"{member.client_id} {member.client_host}",
+        }
+
+    members = [
+        {
+            "id": member.member_id,
+            "client": member.client_id,
+            "host": member.client_host,
+            "partitions": len(member.assigned),
+        }
+        for member in described.members[:ROWS]
+    ]
+    return {
+        "name": described.group_id,
+        "type": described.group_type,
+        "state": described.state,
+        "protocol": described.protocol,
+        "member_count": len(described.members),
+        "members": members,
+        **_page(sorted({*detail.committed, *owners}), _at, row, query),
+    }
+
+
+# --- sinks ---
+
+
+def sinks(watch: Watch, query: Query) -> Document:
+    """A row for each sink that has decided something, or has something open."""
+    look = watch.look
+    if look is None:
+        return {}
+    open_of: dict[str, int] = {}
+    for each in watch.open_ones():
+        name = names.parse(each.transactional_id)
+        if isinstance(name, names.TaskId):
+            open_of[name.sink] = open_of.get(name.sink, 0) + 1
+    decided: dict[str, list[Decision]] = {name: [] for name in open_of}
+    for decision in look.decisions:
+        decided.setdefault(decision.sink, []).append(decision)
+
+    def row(name: str) -> Document:
+        rows = [
+            batch.decision.content.rows
+            for each in decided[name]
+            for batch in watch.batches[name, each.query_id]
+            if batch.decision.content is not None
+        ]
+        return {
+            "name": name,
+            "open": open_of.get(name, 0),
+            "queries": len(decided[name]),
+            "batch": max((each.batch_id for each in decided[name]), default=None),
+            "rows": rows,
+        }
+
+    return _page(sorted(decided), str, row, query)
+
+
+def sink(watch: Watch, name: str) -> Document:
+    """A sink's queries: the last decision of each with what became of it, and those seen before while watching."""
+    states = {} if watch.look is None else {each.transactional_id: each.state for each in watch.look.listed}
+    own = [seen for (owner, _), seen in sorted(watch.batches.items()) if owner == name]
+    decided = {winner.transactional_id for seen in own for winner in seen[-1].decision.winners}
+    undecided = [
+        each.transactional_id
+        for each in watch.open_ones()
+        if isinstance(task := names.parse(each.transactional_id), names.TaskId)
+        and task.sink == name
+        and each.transactional_id not in decided
+    ]
+    return {
+        "name": name,
+        "undecided": undecided[:MOST_WINNERS],
+        "undecided_count": len(undecided),
+        "queries": [
+            {
+                "query": seen[-1].decision.query_id,
+                "winners": [
+                    {"id": winner.transactional_id, "state": states.get(winner.transactional_id)}
+                    for winner in seen[-1].decision.winners[:MOST_WINNERS]
+                ],
+                "winner_count": len(seen[-1].decision.winners),
+                "batches": [
+                    {"batch": each.decision.batch_id, "seen_ms": each.at_ms, **_content(each.decision)}
+                    for each in reversed(seen)
+                ],
+            }
+            for seen in own
+        ],
+    }
+
+
+def _content(decision: Decision) -> Document:
+    content = decision.content
+    return {
+        "rows": None if content is None else content.rows,
+        "checksum": None if content is None else f"{content.checksum:016x}",
+        "transactions": len(decision.winners),
+    }
+
+
+VIEWS: Final[Mapping[str, Callable[[Watch, Query], Document]]] = {
+    "overview": overview,
+    "topics": topics,
+    "transactions": transactions,
+    "groups": groups,
+    "sinks": sinks,
+}
+
+
+def envelope(watch: Watch, now_ms: int) -> Document:
+    """What every answer says beside its view."""
+    look = watch.look
+    problems: Iterable[tuple[str, str]] = (
+        () if look is None else ((problem.part, problem.reason) for problem in look.problems)
+    )
+    return {
+        "now_ms": now_ms,
+        "seen_ms": None if look is None else look.at_ms,
+        "away": watch.away,
+        "problems": [{"part": part, "reason": reason} for part, reason in problems],
+    }

@@ -1,0 +1,188 @@
+// Which view is shown, asking for it again and again, and the questions before something is changed.
+"use strict";
+
+const TABS = [["overview", "Overview"], ["transactions", "Transactions"], ["topics", "Topics"], ["groups", "Groups"], ["sinks", "Spark sinks"]];
+const WITHIN = { topic: "topics", transaction: "transactions", group: "groups", sink: "sinks" };
+const element = (id) => document.getElementById(id);
+
+let about = { servers: "", actions: false, every_s: 2, token: "" };
+let timer = 0;
+let asked = 0; // the number of the last question: answers to earlier ones are too late
+let shown = ""; // the address that is on the page
+
+function address(view, query) {
+  const said = new URLSearchParams(Object.entries(query || {}).filter(([, value]) => value !== "" && value !== undefined));
+  return `#/${view}${said.size ? `?${said}` : ""}`;
+}
+
+function route() {
+  const [view, query] = location.hash.replace(/^#\//, "").split("?", 2);
+  return { view: VIEWS[view] ? view : "overview", query: Object.fromEntries(new URLSearchParams(query || "")) };
+}
+
+// --- looking ---
+
+async function ask(path, body) {
+  const response = await fetch(path, body && {
+    method: "POST",
+    headers: { "Content-Type": "application/json", "X-Fencepost-Token": about.token },
+    body: JSON.stringify(body),
+  });
+  const text = await response.text();
+  let answer;
+  try {
+    answer = JSON.parse(text);
+  } catch {
+    throw new Error(text.trim() || `status ${response.status}`);
+  }
+  if (!response.ok) throw Object.assign(new Error(answer.error), { told: true });
+  return answer;
+}
+
+async function look() {
+  clearTimeout(timer);
+  const here = route();
+  const mine = ++asked;
+  try {
+    if (!about.token) await introduce();
+    const answer = await ask(`/api/${here.view}?${new URLSearchParams(here.query)}`);
+    if (mine === asked) show(here, answer);
+  } catch (error) {
+    if (mine === asked) failed(here, error);
+  }
+  if (mine === asked && !document.hidden) timer = setTimeout(look, about.every_s * 1000);
+}
+
+async function introduce() {
+  about = { ...about, ...(await ask("/api/about")) };
+  element("servers").textContent = about.servers;
+}
+
+function show(here, answer) {
+  const notices = answer.problems.map(({ part, reason }) => notice(`${part}: not all is known.`, reason));
+  if (answer.away !== null) {
+    const last = answer.seen_ms === null ? "" : ` What is shown is from ${clock(answer.seen_ms)}.`;
+    notices.unshift(notice("The cluster is away; asking again.", answer.away + last));
+  }
+  say(notices);
+  pulse(answer.away === null && answer.seen_ms !== null, answer.away !== null ? "away" : answer.seen_ms === null ? "looking" : `live, ${clock(answer.seen_ms)}`);
+  if (answer.view === null) draw(here, [h("h1", {}, here.query.name || ""), h("p", { class: "quiet" }, "There is no such thing in the cluster.")]);
+  else if (Object.keys(answer.view).length) draw(here, VIEWS[here.view](answer.view, { ...about, now_ms: answer.now_ms }, here));
+}
+
+function failed(here, error) {
+  pulse(false, error.told ? "away" : "not connected");
+  if (!error.told) about.token = ""; // the program may be another when it is back
+  say([error.told ? notice("This cannot be shown now.", error.message) : notice("The program behind this page does not answer.", `Has it been stopped? (${error.message})`)]);
+  if (address(here.view, here.query) !== shown) draw(here, [h("h1", {}, here.query.name || "")]);
+}
+
+const notice = (title, words) => h("p", { class: "notice" }, h("b", {}, title), ` ${words}`);
+const say = (notices) => morphChildren(element("notices"), notices);
+
+function pulse(live, words) {
+  element("pulse").className = live ? "pulse live" : "pulse";
+  element("pulse").textContent = words;
+}
+
+function draw(here, children) {
+  const current = WITHIN[here.view] || here.view;
+  morphChildren(document.querySelector("nav"), TABS.map(([view, words]) =>
+    h("a", { "data-key": view, href: address(view), "aria-current": view === current ? "page" : null }, words)));
+  document.title = `${here.query.name || TABS.find(([view]) => view === current)[1]} · Fencepost`;
+  const fresh = h("main", {}, ...children.flat(3));
+  if (shown.split("?")[0] !== `#/${here.view}`) element("main").replaceChildren();
+  morphChildren(element("main"), [...fresh.childNodes]);
+  shown = address(here.view, here.query);
+}
+
+// --- asking before something is changed ---
+
+const dialog = () => element("dialog");
+const buttons = (...more) => h("div", { class: "buttons" }, more, h("button", { type: "button", "data-close": true }, "Leave it as it is"));
+
+function open(title, ...children) {
+  dialog().replaceChildren(h("h1", { id: "dialog-title" }, title), ...children.flat(3).filter(Boolean));
+  if (!dialog().open) dialog().showModal();
+}
+
+const tell = (title, words) => open(title, h("p", {}, words), h("div", { class: "buttons" }, h("button", { type: "button", "data-close": true }, "Close")));
+
+async function askToEnd(id, commit) {
+  const verb = commit ? "Commit" : "Abort";
+  let found;
+  try {
+    found = await ask("/do/look-before-end", { id, commit });
+  } catch (error) {
+    tell("It could not be looked at", error.message);
+    return;
+  }
+  const final = found.objections.find((each) => each.consent === null);
+  open(
+    `${verb} this transaction?`,
+    h("p", {}, found.question),
+    found.objections.map((each) =>
+      each.consent === null
+        ? h("p", { class: "hot" }, each.reason)
+        : h("label", {}, h("input", { type: "checkbox", "data-consent": each.consent }), `I know that ${each.reason}. ${verb} it all the same.`)),
+    buttons(!final && h("button", { type: "button", class: "grave", "data-go": true, disabled: found.objections.length > 0 }, `${verb} it`)),
+  );
+  const boxes = [...dialog().querySelectorAll("[data-consent]")];
+  const go = dialog().querySelector("[data-go]");
+  boxes.forEach((box) => box.addEventListener("change", () => (go.disabled = !boxes.every((each) => each.checked))));
+  go?.addEventListener("click", () => carryOut("/do/end", { id, commit, pair: found.pair, given: boxes.map((box) => box.dataset.consent) }));
+}
+
+function askToResolve(sink) {
+  open(
+    "Resolve this sink?",
+    h("p", {}, "What sink ", h("code", {}, sink), " has decided is committed; all else of it that is open is aborted, and its rows are lost unless the query writes them again."),
+    h("p", {}, "A run of the query that is alive is superseded: stop it first."),
+    buttons(h("button", { type: "button", class: "grave", "data-go": true }, "Resolve it")),
+  );
+  dialog().querySelector("[data-go]").addEventListener("click", () => carryOut("/do/resolve", { sink }));
+}
+
+async function carryOut(path, wanted) {
+  dialog().querySelector("[data-go]").disabled = true;
+  try {
+    tell("Done", (await ask(path, wanted)).done);
+  } catch (error) {
+    tell("Not done", error.message);
+  }
+  look();
+}
+
+// --- hands ---
+
+document.addEventListener("click", ({ target }) => {
+  const { end, id, resolve, close } = target.dataset || {};
+  if (end) askToEnd(id, end === "commit");
+  if (resolve !== undefined) askToResolve(resolve);
+  if (close !== undefined) dialog().close();
+});
+
+let typing = 0;
+document.addEventListener("input", ({ target }) => {
+  if (!target.matches("[data-search]")) return;
+  clearTimeout(typing);
+  typing = setTimeout(() => {
+    const { view, query } = route();
+    history.replaceState(null, "", address(view, { ...query, q: target.value, page: "" }));
+    look();
+  }, 150);
+});
+
+document.addEventListener("keydown", (event) => {
+  if (event.target.matches("input") || event.ctrlKey || event.metaKey || event.altKey || dialog().open) return;
+  const search = document.querySelector("[data-search]");
+  const tab = TABS[Number(event.key) - 1];
+  if (event.key === "/" && search) {
+    event.preventDefault();
+    search.focus();
+  } else if (tab) location.hash = address(tab[0]);
+});
+
+window.addEventListener("hashchange", look);
+document.addEventListener("visibilitychange", () => !document.hidden && look());
+look();

@@ -1,0 +1,365 @@
+// A function for each view: from what the server says to elements.
+"use strict";
+
+const number = (value) => (value === null || value === undefined ? "–" : value.toLocaleString("en"));
+const plural = (count, word) => `${number(count)} ${word}${count === 1 ? "" : "s"}`;
+const clock = (ms) => new Date(ms).toLocaleTimeString([], { hour12: false });
+
+function lasting(ms) {
+  const seconds = Math.max(Math.round(ms / 1000), 0);
+  if (seconds < 60) return `${seconds} s`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${seconds % 60} s`;
+  if (seconds < 86400) return `${Math.floor(seconds / 3600)} h ${Math.floor((seconds % 3600) / 60)} min`;
+  return `${Math.floor(seconds / 86400)} d ${Math.floor((seconds % 86400) / 3600)} h`;
+}
+
+const rate = (value) => `${value >= 10 || value === 0 ? number(Math.round(value)) : value.toFixed(1)}/s`;
+const link = (view, query, ...words) => h("a", { href: address(view, query) }, words);
+
+// --- drawings ---
+
+function spark(values, wide) {
+  if (values.length < 2) return h("span", { class: "quiet" }, wide ? "Watching …" : "–");
+  const [width, height] = wide ? [1000, 72] : [90, 22];
+  const top = Math.max(...values) || 1;
+  const points = values.map((value, place) => [
+    (place * width) / (values.length - 1),
+    height - 2 - (value / top) * (height - 4),
+  ]);
+  const edge = points.map(([x, y]) => `${x.toFixed(1)},${y.toFixed(1)}`).join(" L");
+  return h(
+    "svg",
+    { class: wide ? "wide" : "spark", viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img" },
+    h("title", {}, `now ${values.at(-1)}, at most ${top}`),
+    h("path", { class: "area", d: `M0,${height} L${edge} L${width},${height} Z` }),
+    h("path", { class: "edge", d: `M${edge}` }),
+  );
+}
+
+function lane(began, written, until, now) {
+  const at = (ms) => (1000 * Math.min(Math.max(ms - began, 0), until - began)) / Math.max(until - began, 1);
+  return h(
+    "svg",
+    { class: "lane", viewBox: "0 0 1000 12", preserveAspectRatio: "none", "aria-hidden": "true" },
+    h("rect", { class: "rest", x: 0, y: 5, width: 1000, height: 2 }),
+    h("rect", { class: "waits", x: 0, y: 2, width: at(now), height: 8 }),
+    written && h("rect", { class: "done", x: 0, y: 2, width: Math.max(at(written), 3), height: 8 }),
+    until > now && h("rect", { class: "now", x: at(now), y: 0, width: 2, height: 12 }),
+  );
+}
+
+// --- parts ---
+
+// columns: [heading, from row to content, class]; content is a value, an element or a list of these.
+function table(columns, rows, key, none) {
+  if (!rows.length) return h("p", { class: "quiet" }, none);
+  return h(
+    "table",
+    {},
+    h("thead", {}, h("tr", {}, columns.map(([heading, , kind]) => h("th", { class: kind, scope: "col" }, heading)))),
+    h(
+      "tbody",
+      {},
+      rows.map((row) =>
+        h(
+          "tr",
+          { "data-key": key(row) },
+          columns.map(([heading, make, kind]) => h("td", { class: kind, "data-label": heading }, make(row))),
+        ),
+      ),
+    ),
+  );
+}
+
+function listing(view, route, { placeholder, choices, columns, key, none }) {
+  const { q = "", page, ...others } = route.query;
+  const turn = (to, words) => link(route.view, { ...route.query, page: to }, words);
+  return [
+    h(
+      "div",
+      { class: "tools" },
+      h("input", {
+        type: "search", "data-key": `search-${route.view}`, "data-search": true, value: q, placeholder, "aria-label": placeholder,
+      }),
+      choices,
+      h("span", { class: "count" }, view.matching === view.total ? number(view.total) : `${number(view.matching)} of ${number(view.total)}`),
+    ),
+    table(columns, view.rows, key, view.total ? "Nothing matches." : none),
+    view.pages > 1 &&
+      h(
+        "p",
+        { class: "pager" },
+        view.page > 1 && turn(view.page - 1, "← earlier"),
+        `page ${view.page} of ${number(view.pages)}`,
+        view.page < view.pages && turn(view.page + 1, "later →"),
+      ),
+  ];
+}
+
+const choice = (view, name, options, chosen) =>
+  h("span", { class: "choice" }, options.map(([value, words]) =>
+    h("a", { href: address(view, { [name]: value }), "aria-current": value === chosen ? "true" : null }, words)));
+
+function figures(facts) {
+  return h("dl", { class: "figures" }, facts.filter(Boolean).map(([name, value, where, kind]) =>
+    h("div", {}, h("dt", {}, name), h("dd", { class: kind }, where ? link(where, {}, value) : value))));
+}
+
+const STATES = {
+  Ongoing: "open", PrepareCommit: "committing", PrepareAbort: "aborting", PrepareEpochFence: "fencing",
+  CompleteCommit: "committed", CompleteAbort: "aborted", Empty: "nothing yet", Dead: "expired",
+};
+const stateTag = (state, prepared) =>
+  h("span", { class: prepared ? "tag hot" : "tag", title: state }, prepared ? "prepared" : STATES[state] || state || "unknown");
+const owner = ({ kind, sink, words }) => (kind === "sink" ? link("sink", { name: sink }, words) : h("span", { class: "quiet" }, words));
+const transactionLink = (id) => link("transaction", { name: id }, id);
+const topicLink = (name) => link("topic", { name }, name);
+
+// --- views ---
+
+const VIEWS = {
+  overview(view, { now_ms: now }) {
+    const last = view.rate.at(-1);
+    return [
+      figures([
+        ["Topics", number(view.topics), "topics"],
+        ["Partitions", number(view.partitions), "topics"],
+        ["Groups", number(view.groups), "groups"],
+        ["Open transactions", number(view.open), "transactions"],
+        ["Prepared", number(view.prepared), "transactions", view.prepared ? "hot" : null],
+        ["Partitions held back", number(view.held), "topics", view.held ? "hot" : null],
+        ["Spark sinks", number(view.sinks), "sinks"],
+      ]),
+      h(
+        "section",
+        { class: "panel" },
+        h("div", { class: "chart" }, h("span", { class: "quiet" }, "Offsets written"), h("span", { class: "now" }, last === undefined ? "" : rate(last))),
+        spark(view.rate, true),
+      ),
+      h("h2", {}, "For a person to look at"),
+      view.attention.length
+        ? h("ul", { class: "attention" }, view.attention.map((each) =>
+            h("li", { "data-key": `${each.kind} ${each.name}` },
+              each.kind === "more" ? h("span") : h("span", { class: "tag hot" }, each.kind),
+              h("span", { class: "mono" }, each.link ? link(each.link, { name: each.topic || each.name }, each.name) : each.name),
+              h("span", { class: "quiet" }, each.since_ms ? lasting(now - each.since_ms) : ""),
+              each.words && h("span", { class: "words" }, each.words))))
+        : h("p", { class: "quiet" }, "Nothing waits for anybody."),
+      h("h2", {}, "Brokers"),
+      table(
+        [
+          ["Id", (row) => [row.id, row.id === view.controller ? h("span", { class: "quiet" }, " controller") : ""]],
+          ["Address", (row) => row.at, "name"],
+        ],
+        view.brokers, (row) => `broker ${row.id}`, "None.",
+      ),
+      view.cluster_id && h("p", { class: "sub" }, "Cluster ", h("code", {}, view.cluster_id)),
+    ];
+  },
+
+  topics(view, _about, route) {
+    return listing(view, route, {
+      placeholder: "Filter by name",
+      choices: choice("topics", "internal", [["0", "Topics"], ["1", "Internal too"]], route.query.internal || "0"),
+      none: "There is no topic.",
+      key: (row) => row.name,
+      columns: [
+        ["Topic", (row) => [topicLink(row.name), row.trouble && h("span", { class: "hot" }, ` ${row.trouble}`)], "name"],
+        ["Partitions", (row) => number(row.partitions), "number"],
+        ["End, summed", (row) => number(row.end), "number"],
+        ["Held back", (row) => h("span", { class: row.behind ? "hot" : "quiet" }, row.behind ? number(row.behind) : "–"), "number"],
+        ["Written", (row) => [spark(row.rate), " ", row.rate.length ? rate(row.rate.at(-1)) : ""], "number"],
+      ],
+    });
+  },
+
+  topic(view, _about, route) {
+    return [
+      h("p", { class: "crumb" }, link("topics", {}, "Topics")),
+      h("h1", {}, view.name),
+      h("p", { class: "sub" }, plural(view.total, "partition"), view.internal ? ", internal" : ""),
+      h("section", { class: "panel" }, h("div", { class: "chart" }, h("span", { class: "quiet" }, "Offsets written"), h("span", { class: "now" }, view.rate.length ? rate(view.rate.at(-1)) : "")), spark(view.rate, true)),
+      h("h2", {}, "Partitions"),
+      listing(view, route, {
+        placeholder: "Filter by number",
+        none: "There is no partition.",
+        key: (row) => `partition ${row.partition}`,
+        columns: [
+          ["Partition", (row) => row.partition],
+          ["Leader", (row) => (row.leader === null ? h("span", { class: "hot" }, "none") : row.leader)],
+          ["In sync", (row) => `${row.in_sync.length} of ${row.replicas.length}`],
+          ["Committed readers stop at", (row) => number(row.stable), "number"],
+          ["High watermark", (row) => number(row.end), "number"],
+          ["Held back", (row) => held(row)],
+        ],
+      }),
+    ];
+  },
+
+  transactions(view, { now_ms: now }, route) {
+    return [
+      listing(view, route, {
+        placeholder: "Filter by transactional id",
+        choices: choice("transactions", "state", [["open", "Open"], ["prepared", "Prepared"], ["all", "All ids"]], route.query.state || "open"),
+        none: route.query.state === "all" ? "The brokers list no transactional id." : "No transaction is open.",
+        key: (row) => row.id,
+        columns: [
+          ["Transactional id", (row) => transactionLink(row.id), "name"],
+          ["State", (row) => stateTag(row.state, row.prepared)],
+          ["Age", (row) => (row.since_ms > 0 ? lasting(now - row.since_ms) : "–"), "number"],
+          ["Partitions", (row) => number(row.partitions), "number"],
+          ["Holds back", (row) => h("span", { class: row.holds ? "hot whole" : "quiet" }, row.holds ? plural(row.holds, "partition") : "–")],
+          ["Whose", (row) => owner(row.owner)],
+        ],
+      }),
+      view.open > view.described &&
+        h("p", { class: "quiet" }, `${number(view.open)} are open; of the first ${number(view.described)} the age is asked for.`),
+    ];
+  },
+
+  transaction(view, about) {
+    const now = about.now_ms;
+    return [
+      h("p", { class: "crumb" }, link("transactions", {}, "Transactions")),
+      h("h1", {}, view.id),
+      h("p", { class: "sub" }, view.error ? view.error : [stateTag(view.state, view.prepared), " ", owner(view.owner)]),
+      !view.error && figures([
+        ["Producer", view.producer, null, "small"],
+        view.began_ms && ["Open for", lasting(now - view.began_ms), null, "small"],
+        view.began_ms && ["Began", clock(view.began_ms), null, "small"],
+        ["Timeout", view.timeout_ms === null ? "none" : lasting(view.timeout_ms), null, "small"],
+        view.began_ms && view.timeout_ms !== null && ["Aborted in", lasting(view.began_ms + view.timeout_ms - now), null, "small"],
+      ]),
+      view.prepared && h("p", {}, "It has no timeout: whoever keeps its state is to decide it. Until then readers of committed records wait."),
+      view.holds.length > 0 && h("p", {}, "Held back by it: ", h("span", { class: "mono" }, view.holds.join(", "))),
+      view.partitions.length > 0 && [h("h2", {}, "Partitions"), lanes(view, now)],
+      view.more_partitions > 0 && h("p", { class: "quiet" }, `And ${plural(view.more_partitions, "partition")} more.`),
+      h("h2", {}, "What was seen of it here"),
+      view.events.length
+        ? h("ol", { class: "events" }, view.events.map((each) => h("li", {}, h("time", {}, clock(each.at_ms)), each.what)))
+        : h("p", { class: "quiet" }, "Nothing: it has not been open since this page watches."),
+      about.actions && view.can_end &&
+        h("div", { class: "buttons" },
+          h("button", { type: "button", "data-end": "commit", "data-id": view.id }, "Commit …"),
+          h("button", { type: "button", "data-end": "abort", "data-id": view.id }, "Abort …")),
+    ];
+  },
+
+  groups(view, _about, route) {
+    return listing(view, route, {
+      placeholder: "Filter by name",
+      none: "There is no group.",
+      key: (row) => row.name,
+      columns: [
+        ["Group", (row) => link("group", { name: row.name }, row.name), "name"],
+        ["Type", (row) => row.type || "–"],
+        ["State", (row) => h("span", { class: "tag" }, row.state || "unknown")],
+        ["Topics", (row) => h("span", { class: "mono" }, row.topics.join(", ") || "–")],
+        ["Lag", (row) => (row.error ? h("span", { class: "hot", title: row.error }, "not known") : number(row.lag)), "number"],
+      ],
+    });
+  },
+
+  group(view, _about, route) {
+    return [
+      h("p", { class: "crumb" }, link("groups", {}, "Groups")),
+      h("h1", {}, view.name),
+      h("p", { class: "sub" }, h("span", { class: "tag" }, view.state), ` ${view.type}, ${plural(view.member_count, "member")}${view.protocol ? `, ${view.protocol}` : ""}`),
+      listing(view, route, {
+        placeholder: "Filter by partition",
+        none: "It has committed nothing.",
+        key: (row) => `${row.topic}-${row.partition}`,
+        columns: [
+          ["Partition", (row) => [topicLink(row.topic), `-${row.partition}`], "name"],
+          ["Committed", (row) => number(row.committed), "number"],
+          ["End", (row) => number(row.end), "number"],
+          ["Lag", (row) => number(row.lag), "number"],
+          ["Member", (row) => h("span", { class: "mono" }, row.member || "–")],
+        ],
+      }),
+      view.members.length > 0 && [
+        h("h2", {}, "Members"),
+        table(
+          [
+            ["Client", (row) => row.client, "name"],
+            ["Host", (row) => h("span", { class: "mono" }, row.host)],
+            ["Partitions", (row) => number(row.partitions), "number"],
+            ["Member id", (row) => h("span", { class: "mono quiet" }, row.id)],
+          ],
+          view.members, (row) => row.id, "",
+        ),
+      ],
+    ];
+  },
+
+  sinks(view, _about, route) {
+    return listing(view, route, {
+      placeholder: "Filter by name",
+      none: "No Spark sink has decided anything here.",
+      key: (row) => row.name,
+      columns: [
+        ["Sink", (row) => link("sink", { name: row.name }, row.name), "name"],
+        ["Queries", (row) => number(row.queries), "number"],
+        ["Last batch", (row) => number(row.batch), "number"],
+        ["Open transactions", (row) => number(row.open), "number"],
+        ["Rows by batch", (row) => spark(row.rows), "number"],
+      ],
+    });
+  },
+
+  sink(view, about) {
+    return [
+      h("p", { class: "crumb" }, link("sinks", {}, "Sinks")),
+      h("h1", {}, view.name),
+      h("p", { class: "sub" }, view.undecided_count ? `${plural(view.undecided_count, "transaction")} open and not decided` : "Nothing is open that is not decided."),
+      view.undecided.length > 0 && h("p", { class: "mono" }, view.undecided.map((id) => [transactionLink(id), " "])),
+      view.queries.map((each) => [
+        h("h2", {}, "Query ", h("code", {}, each.query)),
+        h("p", { class: "sub" },
+          `Batch ${number(each.batches[0].batch)} is decided: ${plural(each.winner_count, "transaction")}`,
+          `, ${number(each.winners.filter((winner) => winner.state === "Ongoing").length)} of them still open.`),
+        table(
+          [
+            ["Batch", (row) => number(row.batch)],
+            ["Rows", (row) => number(row.rows), "number"],
+            ["Checksum", (row) => h("span", { class: "mono" }, row.checksum || "–")],
+            ["Transactions", (row) => number(row.transactions), "number"],
+            ["First seen here", (row) => clock(row.seen_ms), "number"],
+          ],
+          each.batches, (row) => `batch ${row.batch} ${row.checksum}`, "",
+        ),
+        each.winners.length > 0 && table(
+          [
+            ["Its transaction", (row) => transactionLink(row.id), "name"],
+            ["State", (row) => stateTag(row.state, row.state === "Ongoing")],
+          ],
+          each.winners, (row) => row.id, "",
+        ),
+      ]),
+      about.actions &&
+        h("div", { class: "buttons" }, h("button", { type: "button", "data-resolve": view.name }, "Resolve this sink …")),
+    ];
+  },
+};
+
+function held(row) {
+  if (row.stable === row.end || row.stable === null) return h("span", { class: "quiet" }, "–");
+  const behind = h("span", { class: "hot whole" }, `${plural(row.end - row.stable, "offset")}`);
+  if (!row.holder) return behind;
+  return [behind, " by ", row.holder.id ? h("span", { class: "mono" }, transactionLink(row.holder.id)) : row.holder.words];
+}
+
+function lanes(view, now) {
+  const began = view.began_ms || now;
+  const until = view.timeout_ms === null ? now : Math.max(began + view.timeout_ms, now);
+  return h("div", { class: "lanes" }, view.partitions.map((each) => [
+    h("span", { class: "mono" }, each.at),
+    view.began_ms ? lane(began, each.written_ms, until, now) : h("span"),
+    h("span", { class: "fact" }, each.error || [
+      each.from_offset === null ? "nothing open" : `open from offset ${number(each.from_offset)}`,
+      each.written_ms ? `, last written ${lasting(now - each.written_ms)} ago` : "",
+      `, sequence ${number(each.sequence)}, epoch ${each.epoch}`,
+      each.fenced ? " (another than the coordinator has now)" : "",
+    ]),
+  ]));
+}

@@ -1,0 +1,211 @@
+"""What looks at a cluster add up to: the last one, and what only who watches can know. Pure, and bounded."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from fencepost.cli.transaction_view import is_two_phase
+from fencepost.cli.ui.look import OPEN_STATES, Ends, Look
+from fencepost.client.admin.transactions import TransactionDescription, TransactionListing
+from fencepost.client.types import TopicPartition
+from fencepost.errors import KafkaError
+from fencepost.spark.sink.decision import Decision
+
+__all__ = ["Batch", "Event", "Life", "Watch"]
+
+POINTS: Final = 60  # of a line of rates
+MOST_LIVES: Final = 2_000
+MOST_EVENTS: Final = 100  # of one transactional id
+MOST_BATCHES: Final = 60  # of one query
+MOST_DRAWN: Final = 5_000  # topics that have a line
+
+
+class Event(NamedTuple):
+    """Something that was seen of a transactional id. Looks see what lasts, not what happens between two of them."""
+
+    at_ms: int
+    what: str
+
+
+class Batch(NamedTuple):
+    """A decision that was seen, and when for the first time."""
+
+    at_ms: int
+    decision: Decision
+
+
+@dataclass(slots=True)
+class Life:
+    """What was seen of a transactional id, from its first open transaction on."""
+
+    state: str
+    producer: tuple[int, int] | None = None
+    began_ms: int = -1
+    partitions: frozenset[TopicPartition] = frozenset()
+    events: deque[Event] = field(default_factory=lambda: deque(maxlen=MOST_EVENTS))
+
+
+class Counted(NamedTuple):
+    """A count at a time."""
+
+    at_ms: int
+    ever: int
+
+
+class Line:
+    """Counts over time that only grow, as rates."""
+
+    def __init__(self) -> None:
+        self._points: deque[Counted] = deque(maxlen=POINTS + 1)
+
+    def add(self, at_ms: int, count: int) -> None:
+        """The clock may be set back: then the line begins anew."""
+        if self._points and at_ms <= self._points[-1].at_ms:
+            self._points.clear()
+        self._points.append(Counted(at_ms, count))
+
+    def rates(self) -> list[float]:
+        """Per second between each two looks. A count that has shrunk (a topic made again) is a rate of 0."""
+        return [
+            round(max(after.ever - before.ever, 0) * 1000 / (after.at_ms - before.at_ms), 3)
+            for before, after in pairwise(self._points)
+        ]
+
+
+class Watch:
+    """Takes looks, and what kept them from being had."""
+
+    def __init__(self) -> None:
+        self.look: Look | None = None
+        self.away: str | None = None
+        """Why the last look failed; the one before it is still there."""
+        self.ends: dict[TopicPartition, Ends] = {}
+        self.committed: dict[str, Mapping[TopicPartition, int] | KafkaError] = {}
+        self.lives: dict[str, Life] = {}
+        self.batches: dict[tuple[str, str], deque[Batch]] = {}
+        self.winners: dict[str, Decision] = {}
+        """By transactional id, the decision that names it."""
+        self.lines: dict[str, Line] = {}
+        self.total = Line()
+
+    def failed(self, reason: str) -> None:
+        """No broker answers."""
+        self.away = reason
+
+    def take(self, look: Look) -> None:
+        """What was seen last."""
+        self.look, self.away = look, None
+        if look.knows("topics"):
+            self._take_ends(look)
+        if look.knows("groups"):
+            known = {group.group_id for group in look.groups}
+            self.committed = {group: at for group, at in {**self.committed, **look.committed}.items() if group in known}
+        if look.knows("transactions"):
+            self._take_transactions(look)
+        if look.knows("sinks"):
+            self._take_decisions(look)
+
+    def _take_ends(self, look: Look) -> None:
+        there = {TopicPartition(name, number) for name, topic in look.topics.items() for number in topic.partitions}
+        self.ends = {place: at for place, at in {**self.ends, **look.ends}.items() if place in there}
+        sums: dict[str, int] = defaultdict(int)
+        for place, at in self.ends.items():
+            sums[place.topic] += at.end
+        self.lines = {name: line for name, line in self.lines.items() if name in sums}
+        for name, count in sums.items():
+            if name in self.lines or len(self.lines) < MOST_DRAWN:
+                self.lines.setdefault(name, Line()).add(look.at_ms, count)
+        self.total.add(look.at_ms, sum(count for name, count in sums.items() if not look.topics[name].is_internal))
+
+    def _take_decisions(self, look: Look) -> None:
+        latest = {(each.sink, each.query_id): each for each in look.decisions}
+        self.batches = {key: seen for key, seen in self.batches.items() if key in latest}
+        changed = False
+        for key, decision in latest.items():
+            seen = self.batches.setdefault(key, deque(maxlen=MOST_BATCHES))
+            if not seen or seen[-1].decision != decision:
+                seen.append(Batch(look.at_ms, decision))
+                changed = True
+        named = sum(len(decision.winners) for decision in look.decisions)
+        if changed or named != len(self.winners):
+            self.winners = {
+                winner.transactional_id: decision for decision in look.decisions for winner in decision.winners
+            }
+
+    # --- lives ---
+
+    def _take_transactions(self, look: Look) -> None:
+        listed = {each.transactional_id: each for each in look.listed}
+        for transactional_id, life in self.lives.items():
+            if transactional_id not in listed and life.state != "gone":
+                life.state = "gone"
+                life.events.append(Event(look.at_ms, "the brokers know this id no more"))
+        for transactional_id, listing in listed.items():
+            if transactional_id in self.lives or listing.state in OPEN_STATES:
+                self._take_one(look.at_ms, listing, look.described.get(transactional_id))
+        self._forget_some()
+
+    def _take_one(self, at_ms: int, listing: TransactionListing, described: TransactionDescription | None) -> None:
+        life = self.lives.get(listing.transactional_id)
+        known = described if described is not None and described.error_code == 0 else None
+        state = listing.state if known is None else known.state
+        producer = None if known is None else (known.producer_id, known.producer_epoch)
+        if life is None:
+            life = self.lives[listing.transactional_id] = Life(state, producer)
+            life.events.append(Event(at_ms, f"first seen, {state}"))
+        else:
+            if known is not None and known.start_time_ms > life.began_ms >= 0 and known.start_time_ms >= 0:
+                life.events.append(Event(known.start_time_ms, "a new transaction began"))
+                life.partitions = frozenset()
+            if state != life.state:
+                life.events.append(Event(at_ms, f"{life.state} → {state}"))
+            if producer is not None and life.producer is not None and producer != life.producer:
+                before, after = (f"{pair[0]}:{pair[1]}" for pair in (life.producer, producer))
+                life.events.append(Event(at_ms, f"producer {before} → {after}"))
+        life.state = state
+        life.producer = producer or life.producer
+        if known is not None:
+            if known.start_time_ms >= 0:
+                life.began_ms = known.start_time_ms
+            added = sorted(frozenset(known.partitions) - life.partitions)
+            if added:
+                life.events.append(Event(at_ms, f"enlisted: {_named(added)}"))
+            life.partitions |= frozenset(known.partitions)
+
+    def _forget_some(self) -> None:
+        """Those that have ended first, and the oldest of these."""
+        spare = len(self.lives) - MOST_LIVES
+        if spare > 0:
+            order = sorted(
+                self.lives, key=lambda name: (self.lives[name].state in OPEN_STATES, self.lives[name].events[-1].at_ms)
+            )
+            for name in order[:spare]:
+                del self.lives[name]
+
+    # --- what follows ---
+
+    def open_ones(self) -> list[TransactionListing]:
+        """Transactions that are not complete."""
+        return [] if self.look is None else [each for each in self.look.listed if each.state in OPEN_STATES]
+
+    def prepared(self) -> list[TransactionDescription]:
+        """Those that wait for somebody's decision, the oldest first."""
+        described: Iterable[TransactionDescription] = () if self.look is None else self.look.described.values()
+        return sorted(filter(is_two_phase, described), key=lambda each: each.start_time_ms)
+
+    def held_by(self) -> dict[str, list[TopicPartition]]:
+        """By transactional id, the partitions whose readers wait for it."""
+        found: dict[str, list[TopicPartition]] = defaultdict(list)
+        for place, holder in ({} if self.look is None else self.look.held).items():
+            if holder is not None and not isinstance(holder, KafkaError) and holder.transactional_id is not None:
+                found[holder.transactional_id].append(place)
+        return found
+
+
+def _named(places: list[TopicPartition]) -> str:
+    shown = ", ".join(f"{place.topic}-{place.partition}" for place in places[:5])
+    return shown + (f" and {len(places) - 5} more" if len(places) > 5 else "")

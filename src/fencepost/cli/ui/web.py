@@ -1,0 +1,149 @@
+"""From a request to an answer: who may ask, what for, and in which words it is refused. Pure."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import json
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, Protocol
+from urllib.parse import parse_qsl, urlsplit
+
+__all__ = ["MOST_BODY", "Desk", "Refusal", "Request", "Response", "Site", "is_own_host"]
+
+MOST_BODY: Final = 64 * 1024
+TOKEN: Final = "x-fencepost-token"  # noqa: S105 - a header's name
+JSON: Final = "application/json"
+
+HEADERS: Final = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+
+
+class Refusal(Exception):
+    """Why something is not answered or not done; `status` is HTTP's."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+class Request(NamedTuple):
+    """The names of headers are in lower case."""
+
+    method: str
+    target: str
+    headers: Mapping[str, str]
+    body: bytes = b""
+
+
+class Response(NamedTuple):
+    """Status, content type and body."""
+
+    status: int
+    kind: str
+    body: bytes
+
+
+class Desk(Protocol):
+    """What knows the cluster. Each call may raise Refusal."""
+
+    def about(self) -> dict[str, Any]:
+        """What the page shows once: where the cluster is, and whether it may be changed from here."""
+        ...
+
+    def view(self, name: str, query: Mapping[str, str]) -> dict[str, Any]:
+        """A list, or one thing where the query has its name."""
+        ...
+
+    def act(self, action: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
+        """Change something, or ask what would be changed."""
+        ...
+
+
+class Site:
+    """The page's files, and the desk behind them."""
+
+    def __init__(self, desk: Desk, files: Mapping[str, tuple[str, bytes]], names: frozenset[str], token: str) -> None:
+        """`files`: content type and bytes by path. `names`: what the page may be called by, beside addresses.
+
+        `token`: what every change has to bring along, so that no other site's page can ask for one.
+        """
+        self._desk = desk
+        self._files = files
+        self._names = names
+        self._token = token
+
+    def answer(self, request: Request) -> Response:
+        """Never raises Refusal: it is the answer."""
+        try:
+            return self._answer(request)
+        except Refusal as refusal:
+            return _json(refusal.status, {"error": str(refusal)})
+
+    def _answer(self, request: Request) -> Response:
+        host = request.headers.get("host", "")
+        if not is_own_host(host, self._names):
+            # A name that somebody has pointed at this address (DNS rebinding) makes the page readable to his own.
+            raise Refusal(
+                421, f"this page is not {host!r}: ask by its address or localhost, or start it with --allowed-host"
+            )
+        if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+            raise Refusal(403, "asked for by another site's page")
+        try:
+            url = urlsplit(request.target)
+        except ValueError as error:
+            raise Refusal(400, f"no address of this page: {error}") from error
+        if request.method == "GET" and url.path in self._files:
+            return Response(200, *self._files[url.path])
+        area, _, name = url.path.removeprefix("/").partition("/")
+        if request.method == "GET" and url.path == "/api/about":
+            return _json(200, {**self._desk.about(), "token": self._token})
+        if request.method == "GET" and area == "api":
+            return _json(200, self._desk.view(name, dict(parse_qsl(url.query, keep_blank_values=True))))
+        if request.method == "POST" and area == "do":
+            return _json(200, self._desk.act(name, self._wanted(request, host)))
+        raise Refusal(404 if request.method in ("GET", "POST") else 405, "there is nothing here")
+
+    def _wanted(self, request: Request, host: str) -> Mapping[str, Any]:
+        if not hmac.compare_digest(request.headers.get(TOKEN, "").encode(), self._token.encode()):
+            raise Refusal(403, "the token is missing or from before a restart: load the page again")
+        origin = request.headers.get("origin")
+        if origin is not None and origin.partition("://")[2] != host:
+            raise Refusal(403, f"asked for by a page of {origin}")
+        if request.headers.get("content-type", "").partition(";")[0].strip() != JSON:
+            raise Refusal(415, f"only {JSON} is taken")
+        try:
+            wanted = json.loads(request.body)
+        except ValueError as error:
+            raise Refusal(400, f"the body is not JSON: {error}") from error
+        if not isinstance(wanted, dict):
+            raise Refusal(400, "the body is not an object")
+        return wanted
+
+
+def is_own_host(header: str, names: frozenset[str]) -> bool:
+    """Whether a Host header names an address, localhost, or one of the names. The port does not matter."""
+    try:
+        name = urlsplit(f"//{header}").hostname
+    except ValueError:
+        return False
+    if name is None:
+        return False
+    if name == "localhost" or name in names:
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _json(status: int, value: Mapping[str, Any]) -> Response:
+    return Response(status, JSON, json.dumps(value, separators=(",", ":")).encode())
