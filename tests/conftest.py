@@ -1,7 +1,8 @@
 """What every test can use: a real Apache Kafka, and skips that cannot hide in CI.
 
-A test that needs Apache Kafka, Java, Spark or Go carries the marker of that name and is skipped where the machine
-lacks it. With CI=true such a skip fails the run: a machine that should run everything must not quietly run less.
+A test that needs Apache Kafka, Java, Spark, Go or a browser carries the marker of that name and is skipped where the
+machine lacks it. With CI=true such a skip fails the run: a machine that should run everything must not quietly run
+less.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Generator, Iterator
 import hypothesis
 import pytest
 
-from tests.support import run_report
+from tests.support import chromium, run_report
 from tests.support.apache_kafka import ApacheKafka, Unavailable, unavailable_reason
 
 MOST_SECOND_TRIES = 5
@@ -38,7 +39,7 @@ LONGEST = (
     "tests/conformance/test_java_shares.py",
     "tests/unit/torture/test_torture.py",
 )
-NEEDS_MORE = ("java", "spark", "kafka", "go", "postgresql")
+NEEDS_MORE = ("java", "spark", "kafka", "go", "postgresql", "browser")
 WANTING = "skipped for want of"
 watched: pytest.StashKey[Watched] = pytest.StashKey()
 
@@ -121,6 +122,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if (item.get_closest_marker("java") or item.get_closest_marker("spark")) and (reason := _missing_java()):
         pytest.skip(reason)
     if item.get_closest_marker("kafka") and (reason := _missing_kafka()):
+        pytest.skip(reason)
+    if item.get_closest_marker("browser") and (reason := chromium.unavailable_reason()):
         pytest.skip(reason)
     if item.get_closest_marker("go") and shutil.which("go") is None:
         pytest.skip("franz-go is compiled with Go, and there is no `go` in PATH")

@@ -29,7 +29,7 @@ INDEX: tuple[tuple[str, str, str], ...] = (
     (r"git clone .*", ELSEWHERE, "clean_copy below"),
     (r"cd \S+", ELSEWHERE, "clean_copy below"),
     (r"(pip|uv pip) install .*", ELSEWHERE, "tools/make_venv.sh, which every run starts with"),
-    (r"(\.venv/bin/)?fencepost broker\b.*", SERVE, ""),
+    (r"(\.venv/bin/)?fencepost (broker|ui)\b.*", SERVE, ""),
     (r"((echo|printf) '[^']*' \| )?(\.venv/bin/)?fencepost .*", RUN, ""),
     (r"(\.venv/bin/)?python (-m )?\S+.*", RUN, ""),
 )

@@ -28,7 +28,7 @@ class Command(NamedTuple):
 
 COMMANDS: Mapping[str, Command] = {
     "broker": Command(
-        "fencepost.cli.broker:broker",
+        "fencepost.cli.broker.command:broker",
         "Run a broker: Kafka's protocol on one port, from one directory.",
         takes_arguments=True,
     ),

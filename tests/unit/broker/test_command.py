@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fencepost.cli.broker import _OneLine
+from fencepost.cli.broker.command import _OneLine
 from fencepost.cli.main import main
 from fencepost.cli.properties import read_properties
 from fencepost.spark.options import SinkOptions

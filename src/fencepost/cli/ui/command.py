@@ -40,8 +40,8 @@ def ui(
 ) -> None:
     """A page about the cluster: topics, groups, transactions and what they hold back, Spark sinks; live.
 
-    Runs until Ctrl-C or SIGTERM. It only looks, unless --allow-actions. It asks nobody for a password: whoever reaches
-    the port sees what the settings' principal may see.
+    Prints "listening on" and the page's address, and runs until Ctrl-C or SIGTERM. It only looks, unless
+    --allow-actions. It asks nobody for a password: whoever reaches the port sees what the settings' principal may see.
 
     Example: fencepost ui -b localhost:9092 --port 8080
     """
@@ -64,7 +64,7 @@ def ui(
         with stopped_by_signals():
             if not _is_loopback(host):
                 sys.stderr.write("fencepost: whoever reaches this port sees the page: it asks for no password\n")
-            sys.stdout.write(f"the page is at {page.address}\n")
+            sys.stdout.write(f"listening on {page.address}\n")
             sys.stdout.flush()
             threading.Event().wait()
     except KeyboardInterrupt:

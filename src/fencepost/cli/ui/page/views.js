@@ -125,9 +125,9 @@ const VIEWS = {
         ["Topics", number(view.topics), "topics"],
         ["Partitions", number(view.partitions), "topics"],
         ["Groups", number(view.groups), "groups"],
-        ["Open transactions", number(view.open), "transactions"],
+        ["Transactions", number(view.open), "transactions"],
         ["Prepared", number(view.prepared), "transactions", view.prepared ? "hot" : null],
-        ["Partitions held back", number(view.held), "topics", view.held ? "hot" : null],
+        ["Held back", number(view.held), "topics", view.held ? "hot" : null],
         ["Spark sinks", number(view.sinks), "sinks"],
       ]),
       h(

@@ -1,0 +1,1 @@
+"""`fencepost broker`, in a folder of its own: it may serve the page, which builds on the other commands."""

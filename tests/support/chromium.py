@@ -1,0 +1,74 @@
+"""A headless Chromium for tests of the web page, driven by Playwright.
+
+Uses an installed one; as root on Debian it installs the package first. (Playwright's own browsers are not fetched.)
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+
+
+class Unavailable(Exception):
+    """This machine has no Chromium and cannot install one; or no Playwright."""
+
+
+@functools.cache
+def _program() -> str:
+    """Raises Unavailable."""
+    if find_spec("playwright") is None:
+        raise Unavailable("the package playwright is not installed")
+    found = _installed()
+    if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
+        for command in (["apt-get", "update"], ["apt-get", "install", "-y", "--no-install-recommends", "chromium"]):
+            done = subprocess.run(
+                command,
+                env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            if done.returncode != 0 and command[1] == "install":
+                raise Unavailable(f"Chromium cannot be installed: {done.stderr[-500:]}")
+        found = _installed()
+    if found is None:
+        raise Unavailable(f"none of {', '.join(NAMES)} is in PATH")
+    return found
+
+
+def _installed() -> str | None:
+    return next(filter(None, map(shutil.which, NAMES)), None)
+
+
+def unavailable_reason() -> str | None:
+    """Why there is no browser here, None when there is one."""
+    try:
+        _program()
+    except Unavailable as reason:
+        return str(reason)
+    return None
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """One browser. While it runs no event loop can be run in this thread. Raises Unavailable."""
+    from playwright.sync_api import sync_playwright
+
+    sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []  # root has none
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=_program(), args=sandbox)
+        try:
+            yield browser
+        finally:
+            browser.close()

@@ -1,0 +1,212 @@
+"""What looks add up to: lives of transactions, rates, decisions; bounded, however many there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fencepost.cli.ui import documents, watch
+from fencepost.cli.ui.look import Ends, Look, Problem, TransactionDetail, Turns
+from fencepost.cli.ui.watch import Watch
+from fencepost.client.admin.groups import GroupListing
+from fencepost.client.admin.topics import ClusterDescription, TopicDescription
+from fencepost.client.admin.transactions import ProducerDescription, TransactionDescription, TransactionListing
+from fencepost.client.net.topology import Partition
+from fencepost.client.types import TopicPartition
+from fencepost.errors import AuthorizationError
+from fencepost.spark.sink import names
+from fencepost.spark.sink.decision import Content, Decision, Pair, Winner
+from fencepost.spark.source.held_back import NO_TIMEOUT_MS, Holder
+
+START_MS = 1_700_000_000_000
+CLUSTER = ClusterDescription("c", 1, ())
+AT = TopicPartition("t", 0)
+
+
+def look(second: float = 0, **parts: Any) -> Look:
+    return Look(START_MS + int(second * 1000), CLUSTER, **parts)
+
+
+def topics(*found: str, partitions: int = 1) -> dict[str, TopicDescription]:
+    led = {number: Partition(number, 1, 0, (1,), (1,)) for number in range(partitions)}
+    return {name: TopicDescription(name, None, False, led) for name in found}
+
+
+def transaction(
+    name: str,
+    epoch: int = 0,
+    state: str = "Ongoing",
+    began_s: float = 0,
+    at: Iterable[TopicPartition] = (AT,),
+    **more: int,
+) -> dict[str, Any]:
+    """The parts of a look that has this one."""
+    producer_id = more.get("producer_id", 7)
+    described = TransactionDescription(
+        name, 0, state, producer_id, epoch, more.get("timeout_ms", 60_000), START_MS + int(began_s * 1000), tuple(at)
+    )
+    return {"listed": [TransactionListing(name, producer_id, state)], "described": {name: described}}
+
+
+def seen(watched: Watch, name: str) -> list[str]:
+    return [event.what for event in watched.lives[name].events]
+
+
+def test_a_life_is_what_was_seen_of_it() -> None:
+    watched = Watch()
+    watched.take(look(0, **transaction("a")))
+    watched.take(look(2, **transaction("a")))
+    watched.take(look(4, **transaction("a", at=[AT, TopicPartition("t", 1)])))
+    watched.take(look(6, **transaction("a", state="PrepareCommit")))
+    watched.take(look(8, listed=[TransactionListing("a", 7, "CompleteCommit")]))
+    watched.take(look(10, **transaction("a", epoch=1, began_s=9)))
+    watched.take(look(12))
+    assert seen(watched, "a") == [
+        "first seen, Ongoing",
+        "enlisted: t-0",
+        "enlisted: t-1",
+        "Ongoing → PrepareCommit",
+        "PrepareCommit → CompleteCommit",
+        "a new transaction began",
+        "CompleteCommit → Ongoing",
+        "producer 7:0 → 7:1",
+        "enlisted: t-0",
+        "the brokers know this id no more",
+    ]
+    assert [event.at_ms - START_MS for event in watched.lives["a"].events][-5:-1] == [9000, 10_000, 10_000, 10_000]
+
+
+def test_nothing_is_said_to_be_gone_when_the_brokers_did_not_tell() -> None:
+    watched = Watch()
+    watched.take(look(0, **transaction("a")))
+    watched.take(look(2, problems=[Problem("transactions", "not allowed")]))
+    assert seen(watched, "a") == ["first seen, Ongoing", "enlisted: t-0"]
+    assert documents.overview(watched, {})["open"] is None, "not 0: nobody knows"
+
+
+def test_an_id_that_was_never_seen_open_has_no_life() -> None:
+    watched = Watch()
+    watched.take(look(0, listed=[TransactionListing("done", 7, "CompleteCommit")]))
+    assert watched.lives == {}
+
+
+def test_lives_are_bounded_and_the_ended_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "MOST_LIVES", 3)
+    watched = Watch()
+    watched.take(look(0, listed=[TransactionListing(name, 1, "Ongoing") for name in "abc"]))
+    ended = [TransactionListing("b", 1, "CompleteAbort")]
+    watched.take(look(2, listed=[*ended, *(TransactionListing(name, 1, "Ongoing") for name in "acd")]))
+    assert sorted(watched.lives) == ["a", "c", "d"]
+
+
+def test_rates_are_per_second_and_never_negative() -> None:
+    watched = Watch()
+    for second, end in ((0, 0), (2, 10), (4, 4), (3, 50), (5, 150)):
+        watched.take(look(second, topics=topics("t"), ends={AT: Ends(end, end)}))
+        if second == 4:
+            assert documents.topics(watched, {})["rows"][0]["rate"] == [5.0, 0.0]
+    assert watched.total.rates() == [50.0], "the clock was set back: the line began anew"
+
+
+def test_a_deleted_topic_leaves_nothing() -> None:
+    watched = Watch()
+    watched.take(look(0, topics=topics("t"), ends={AT: Ends(1, 2)}))
+    watched.take(look(2, topics=topics("other")))
+    assert (watched.ends, watched.lines) == ({}, {})
+    assert documents.topic(watched, "t", {}) is None
+
+
+def test_decisions_are_kept_as_they_were_seen() -> None:
+    winner = Winner(names.task_id("s", b"0" * 16), Pair(7, 0))
+    first = Decision("s", "q", 3, (winner,), Content(10, 1))
+    watched = Watch()
+    for second, decision in ((0, first), (2, first), (4, replace(first, batch_id=4, winners=()))):
+        watched.take(look(second, decisions=[decision]))
+        if second == 2:
+            assert watched.winners == {winner.transactional_id: first}
+    shown = documents.sink(watched, "s")["queries"][0]
+    assert [(each["batch"], each["seen_ms"] - START_MS) for each in shown["batches"]] == [(4, 4000), (3, 0)]
+    assert watched.winners == {}
+    assert documents.sinks(watched, {})["rows"][0]["rows"] == [10, 10]
+
+
+def test_long_lists_come_in_pages_and_filtered() -> None:
+    watched = Watch()
+    listed = [TransactionListing(f"id-{number:05}", 1, "Ongoing") for number in range(20_000)]
+    watched.take(look(0, listed=listed))
+    first = documents.transactions(watched, {})
+    assert (len(first["rows"]), first["matching"], first["pages"]) == (documents.ROWS, 20_000, 400)
+    last = documents.transactions(watched, {"page": "99999"})
+    assert (last["page"], last["rows"][-1]["id"]) == (400, "id-19999")
+    found = documents.transactions(watched, {"q": "ID-0012", "page": "no number"})
+    assert [row["id"] for row in found["rows"]] == [f"id-0012{digit}" for digit in range(10)]
+    assert (found["total"], found["matching"]) == (20_000, 10)
+    assert len(watched.lives) == watch.MOST_LIVES
+
+
+def test_turns_go_round() -> None:
+    turns = Turns(2)
+    assert ["".join(turns.of("abcde")) for _ in range(4)] == ["ab", "cd", "ea", "bc"]
+    assert list(turns.of("xy")) == ["x", "y"]
+
+
+def test_who_has_to_decide_comes_first() -> None:
+    prepared = transaction("p", timeout_ms=NO_TIMEOUT_MS)
+    usual = transaction("u", began_s=-50, producer_id=8)
+    both = {
+        "listed": [*prepared["listed"], *usual["listed"]],
+        "described": {**prepared["described"], **usual["described"]},
+    }
+    held = {
+        AT: Holder(Pair(7, 0), "p", 1000, None),
+        TopicPartition("t", 1): Holder(Pair(9, 0), None, None, None),
+        TopicPartition("t", 2): AuthorizationError("READ is missing"),
+    }
+    ends = dict.fromkeys(held, Ends(5, 9))
+    watched = Watch()
+    watched.take(look(0, topics=topics("t", partitions=3), ends=ends, held=held, **both))
+    kinds = [(each["kind"], each["name"]) for each in documents.overview(watched, {})["attention"]]
+    assert kinds == [("prepared", "p"), ("hanging", "t-1")]
+    assert [row["id"] for row in documents.transactions(watched, {})["rows"]] == ["u", "p"], "the oldest first"
+    assert [row["id"] for row in documents.transactions(watched, {"state": "prepared"})["rows"]] == ["p"]
+    rows = {row["partition"]: row["holder"] for row in (documents.topic(watched, "t", {}) or {})["rows"]}
+    assert rows[0]["id"] == "p"
+    assert "READ is missing" in rows[2]["words"]
+
+
+def test_a_producer_with_another_epoch_than_the_coordinator_is_marked() -> None:
+    found = transaction("a", epoch=3)["described"]["a"]
+    producers = {
+        AT: ProducerDescription(7, 2, 5, START_MS, 0, 40),
+        TopicPartition("t", 1): None,
+        TopicPartition("t", 2): AuthorizationError("READ is missing"),
+    }
+    shown = documents.transaction(Watch(), TransactionDetail(found, producers))
+    first, second, third = shown["partitions"]
+    assert (first["fenced"], first["from_offset"], first["written_ms"]) == (True, 40, START_MS)
+    assert second["error"] == "nothing of this producer is in the partition"
+    assert third["error"] == "READ is missing"
+
+
+def test_the_lag_is_of_what_is_committed() -> None:
+    other = TopicPartition("t", 1)
+    watched = Watch()
+    groups = [GroupListing("g", "consumer", "Stable", "classic"), GroupListing("new", "consumer", "Empty", "classic")]
+    refused = {"new": AuthorizationError("DESCRIBE is missing")}
+    watched.take(
+        look(
+            0,
+            topics=topics("t", partitions=2),
+            ends={AT: Ends(10, 10), other: Ends(5, 5)},
+            groups=groups,
+            committed={"g": {AT: 4, other: 9}, **refused},
+        )
+    )
+    rows = documents.groups(watched, {})["rows"]
+    assert [(row["name"], row["lag"], row["error"]) for row in rows] == [
+        ("g", 6, None),
+        ("new", None, "DESCRIBE is missing"),
+    ]

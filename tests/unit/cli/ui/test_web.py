@@ -1,0 +1,280 @@
+"""The page's doors: who is let in, what is refused and why; many who look cost the brokers no more than one."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from http.client import HTTPConnection
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import pytest
+
+import fencepost
+from fencepost.broker.embedded import Broker
+from fencepost.cli.main import main
+from fencepost.cli.ui import desk, server
+from fencepost.cli.ui.server import Page
+from fencepost.cli.ui.web import is_own_host
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker({"transaction.two.phase.commit.enable": True}) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def page(broker: Broker) -> Iterator[Page]:
+    one = Page({"bootstrap.servers": broker.bootstrap_servers}, every_s=0.2, allow_actions=True, names=["Kafka-Box"])
+    yield one
+    one.close()
+
+
+def ask(
+    page: Page, path: str, method: str = "GET", body: object = None, **headers: str
+) -> tuple[int, Any, Mapping[str, str]]:
+    """Status, body (parsed where it is JSON) and headers. `headers`: with _ for -; Host is right unless it is said."""
+    url = urlsplit(page.address)
+    connection = HTTPConnection(url.hostname or "", url.port, timeout=30)
+    try:
+        text = json.dumps(body) if body is not None else None
+        connection.request(method, path, text, {name.replace("_", "-"): value for name, value in headers.items()})
+        answer = connection.getresponse()
+        found = answer.read()
+        kind = answer.headers["Content-Type"]
+        return answer.status, json.loads(found) if kind == "application/json" else found, dict(answer.headers)
+    finally:
+        connection.close()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("host", "is_own"),
+    [
+        ("127.0.0.1:8080", True),
+        ("localhost", True),
+        ("LOCALHOST:1", True),
+        ("[::1]:8080", True),
+        ("192.0.2.7", True),
+        ("kafka-box:80", True),
+        ("evil.example", False),
+        ("127.0.0.1.evil.example", False),
+        ("localhost.evil.example:8080", False),
+        ("evil.example@localhost.evil", False),
+        ("[::1", False),
+        ("", False),
+    ],
+)
+def test_only_own_names_are_answered(host: str, is_own: bool) -> None:
+    assert is_own_host(host, frozenset({"kafka-box"})) is is_own
+
+
+def test_another_host_gets_nothing(page: Page) -> None:
+    for path in ("/", "/app.js", "/api/about", "/api/overview"):
+        status, told, _ = ask(page, path, Host="evil.example")
+        assert status == 421
+        assert told["error"].startswith("this page is not 'evil.example'")
+        assert ask(page, path, Host="kafka-box")[0] == 200
+        assert ask(page, path, Sec_Fetch_Site="cross-site")[0] == 403
+
+
+def test_the_page_brings_all_it_needs_and_may_load_nothing_else(page: Page) -> None:
+    status, text, headers = ask(page, "/")
+    assert status == 200
+    assert "default-src 'none'" in headers["Content-Security-Policy"]
+    assert "unsafe" not in headers["Content-Security-Policy"]
+    assert b"http" not in text, "nothing from elsewhere"
+    for path in ("/app.js", "/dom.js", "/views.js", "/style.css", "/icon.svg"):
+        assert path.encode() in text or path == "/icon.svg"
+        assert ask(page, path)[0] == 200
+    for path in ("/nothing", "/api/nothing", "/../server.py", "//["):
+        assert ask(page, path)[0] in (400, 404)
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "words"),
+    [
+        ({"X_Fencepost_Token": ""}, 403, "token"),
+        ({"X_Fencepost_Token": "guessed"}, 403, "token"),
+        ({"Origin": "http://evil.example"}, 403, "evil.example"),
+        ({"Origin": "null"}, 403, "null"),
+        ({"Content_Type": "text/plain"}, 415, "application/json"),
+        ({"Sec_Fetch_Site": "same-site"}, 403, "another site"),
+    ],
+)
+def test_nobody_elses_page_can_change_anything(page: Page, change: dict[str, str], status: int, words: str) -> None:
+    right = {"X_Fencepost_Token": ask(page, "/api/about")[1]["token"], "Content_Type": "application/json"}
+    wanted = {"id": "nobody", "commit": False}
+    assert ask(page, "/do/look-before-end", "POST", wanted, **right)[0] == 200
+    refused = ask(page, "/do/look-before-end", "POST", wanted, **{**right, **change})
+    assert refused[0] == status
+    assert words in refused[1]["error"]
+    assert ask(page, "/do/look-before-end", "GET")[0] == 404
+
+
+def test_a_body_is_of_a_known_size_and_an_object(page: Page) -> None:
+    right = {"X_Fencepost_Token": ask(page, "/api/about")[1]["token"], "Content_Type": "application/json"}
+    assert ask(page, "/do/end", "POST", ["x" * 70_000], **right)[0] == 413
+    assert ask(page, "/do/end", "POST", ["x"], **right)[:2] == (400, {"error": "the body is not an object"})
+    assert ask(page, "/do/end", "POST", {}, **right)[:2] == (400, {"error": "id is missing"})
+    assert ask(page, "/do/nothing", "POST", {}, **right)[0] == 404
+
+
+def test_a_page_that_only_looks_changes_nothing(broker: Broker) -> None:
+    looks = Page({"bootstrap.servers": broker.bootstrap_servers})
+    try:
+        right = {"X_Fencepost_Token": ask(looks, "/api/about")[1]["token"], "Content_Type": "application/json"}
+        for action in ("look-before-end", "end", "resolve"):
+            told = ask(looks, f"/do/{action}", "POST", {"id": "a", "sink": "a"}, **right)
+            assert told[:2] == (403, {"error": "this page only looks: start it with --allow-actions"})
+    finally:
+        looks.close()
+
+
+def prepare(broker: Broker) -> str:
+    """The id of a transaction that waits for somebody's decision."""
+    name = f"prepared {time.monotonic_ns()}"
+    with fencepost.Producer(broker.bootstrap_servers, transactional_id=name, two_phase_commit=True) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("t", b"x")
+        producer.prepare_transaction()
+    return name
+
+
+def test_a_transaction_is_ended_as_it_was_looked_at_or_not_at_all(broker: Broker, page: Page) -> None:
+    prepared = prepare(broker)
+    right = {"X_Fencepost_Token": ask(page, "/api/about")[1]["token"], "Content_Type": "application/json"}
+    wanted = {"id": prepared, "commit": True}
+    _, looked, _ = ask(page, "/do/look-before-end", "POST", wanted, **right)
+    assert "becomes visible" in looked["question"]
+    (objection,) = looked["objections"]
+    assert objection["consent"] == "even-if-prepared"
+    without = ask(page, "/do/end", "POST", {**wanted, "pair": looked["pair"]}, **right)
+    assert (without[0], without[1]["error"]) == (409, objection["reason"])
+    given = {**wanted, "given": ["even-if-prepared"]}
+    moved = ask(page, "/do/end", "POST", {**given, "pair": "7:7"}, **right)
+    assert (moved[0], moved[1]["error"]) == (
+        409,
+        "the transaction has moved on since it was looked at: look again",
+    )
+    with fencepost.Admin(broker.bootstrap_servers) as admin:
+        (found,) = admin.describe_transactions([prepared])
+        assert found.state == "Ongoing"
+        done = ask(page, "/do/end", "POST", {**given, "pair": looked["pair"]}, **right)
+        assert done[:2] == (200, {"done": f"committed {prepared}"})
+        (found,) = admin.describe_transactions([prepared])
+        assert found.state == "CompleteCommit"
+    again = ask(page, "/do/look-before-end", "POST", wanted, **right)[1]
+    assert again["objections"] == [{"reason": f"{prepared} is not open: CompleteCommit", "consent": None}]
+
+
+@pytest.fixture
+def own_broker() -> Iterator[Broker]:
+    """At which nobody else looks."""
+    with Broker({"transaction.two.phase.commit.enable": True}) as one:
+        yield one
+
+
+def test_many_who_look_cost_no_more_than_one(own_broker: Broker) -> None:
+    broker, prepared = own_broker, prepare(own_broker)
+    page = Page({"bootstrap.servers": broker.bootstrap_servers}, every_s=600)
+    try:
+        until(lambda: ask(page, "/api/overview")[1]["seen_ms"] is not None)
+        before = dict(broker.metrics().requests)
+        path = f"/api/transaction?name={quote(prepared)}"
+        answers: list[int] = []
+        tabs = [threading.Thread(target=lambda: answers.append(ask(page, path)[0])) for _ in range(20)]
+        for tab in tabs:
+            tab.start()
+        for tab in tabs:
+            tab.join()
+        for _ in range(20):
+            ask(page, "/api/topics")
+        assert answers == [200] * 20
+        after = dict(broker.metrics().requests)
+        asked = {api: count - before.get(api, 0) for api, count in after.items() if api.startswith("describe")}
+        assert {api: count for api, count in asked.items() if count} == {
+            "describe_transactions": 1,
+            "describe_producers": 1,
+        }
+        assert after["metadata"] - before["metadata"] <= 1
+    finally:
+        page.close()
+
+
+def test_one_too_many_is_told_so_and_who_reads_nothing_is_left(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "MOST_AT_ONCE", 1)
+    page = Page({"bootstrap.servers": broker.bootstrap_servers})
+    url = urlsplit(page.address)
+    try:
+        with socket.create_connection((url.hostname, url.port)) as slow:
+            slow.sendall(b"GET / HTTP/1.0\r\n")  # and no more
+            until(lambda: ask(page, "/")[0] == 503)
+        until(lambda: ask(page, "/")[0] == 200)
+    finally:
+        page.close()
+
+
+def test_a_cluster_that_is_not_there_is_no_reason_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(desk, "CALL_MS", 500)
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+        page = Page({"bootstrap.servers": address}, every_s=0.1)
+        try:
+            until(lambda: ask(page, "/api/overview")[1]["away"] is not None)
+            told = ask(page, "/api/overview")[1]
+            assert address in told["away"]
+            assert (told["seen_ms"], told["view"]) == (None, {})
+            assert ask(page, "/api/transaction?name=a")[:2] == (503, {"error": told["away"]})
+        finally:
+            page.close()
+
+
+def test_no_secret_is_on_the_page(broker: Broker) -> None:
+    secret = "hunter2-of-the-admin"  # noqa: S105 - not one
+    settings = {
+        "bootstrap.servers": broker.bootstrap_servers,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "admin",
+        "sasl.password": secret,
+    }
+    page = Page(settings, every_s=0.1)
+    try:
+        until(lambda: ask(page, "/api/overview")[1]["away"] is not None)
+        for path in ("/", "/api/about", "/api/overview", "/api/group?name=x"):
+            assert secret not in str(ask(page, path))
+    finally:
+        page.close()
+
+
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required user_alice='a';"
+SASL_ONLY = (
+    "--config=listeners=SASL_PLAINTEXT://127.0.0.1:0",
+    f"--config=listener.name.sasl_plaintext.plain.sasl.jaas.config={PLAIN}",
+)
+
+
+def test_what_cannot_be_is_refused_at_the_start(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, status, told in (
+        (["ui", "--allow-actions", "--host", "0.0.0.0"], 2, "loopback only"),  # noqa: S104 - refused
+        (["ui", "--host", "192.0.2.1", "--port", "1"], 1, "fencepost: "),
+        (["broker", "--ui", "70000"], 2, "--ui: 70000 is not a port"),
+        (["broker", "--ui", *SASL_ONLY], 2, "every listener asks for credentials"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+        assert ended.value.code == status, words
+        assert told in capsys.readouterr().err
