@@ -52,8 +52,14 @@ SHELLS = (
 )
 
 
+# Cores among the shells.
+CORES = tuple(f"fencepost.cli.ui.{name}" for name in ("look", "watch", "documents", "web"))
+
+
 def is_shell(module: str) -> bool:
-    return any(module == name or (name.endswith(".") and f"{module}.".startswith(name)) for name in SHELLS)
+    return module not in CORES and any(
+        module == name or (name.endswith(".") and f"{module}.".startswith(name)) for name in SHELLS
+    )
 
 
 def findings(paths: list[Path], check: Callable[[Path, str], list[str]]) -> list[str]:

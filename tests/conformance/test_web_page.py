@@ -125,7 +125,7 @@ def test_who_holds_readers_back_is_found_and_decided(
     sees(tab, "prepared", "1 partition", "a client")
     tab.get_by_role("link", name=name).click()
     sees(tab, "Held back by it:", f"{topic}-0", "open from offset 0", "first seen, Ongoing", f"enlisted: {topic}-0")
-    sees(tab, "It has no timeout: whoever keeps its state is to decide it.")
+    sees(tab, "whoever keeps its state is to decide it.")
 
     tab.get_by_role("button", name="Commit").click()
     sees(tab, "becomes visible to readers of committed records", f"{topic}-0", where="dialog")

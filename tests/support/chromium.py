@@ -8,11 +8,12 @@ from __future__ import annotations
 import functools
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
+
+from tests.support import debian
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -30,17 +31,10 @@ def _program() -> str:
     if find_spec("playwright") is None:
         raise Unavailable("the package playwright is not installed")
     found = _installed()
-    if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
-        for command in (["apt-get", "update"], ["apt-get", "install", "-y", "--no-install-recommends", "chromium"]):
-            done = subprocess.run(
-                command,
-                env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            if done.returncode != 0 and command[1] == "install":
-                raise Unavailable(f"Chromium cannot be installed: {done.stderr[-500:]}")
+    if found is None:
+        failure = debian.install("chromium")
+        if failure is not None:
+            raise Unavailable(failure)
         found = _installed()
     if found is None:
         raise Unavailable(f"none of {', '.join(NAMES)} is in PATH")

@@ -17,6 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.support import debian
+
 PATIENCE_S = 120
 
 
@@ -28,17 +30,10 @@ class Unavailable(Exception):
 def _binaries() -> Path:
     """The folder with initdb and pg_ctl. Raises Unavailable."""
     found = _installed()
-    if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
-        for command in (["apt-get", "update"], ["apt-get", "install", "-y", "--no-install-recommends", "postgresql"]):
-            done = subprocess.run(
-                command,
-                env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            if done.returncode != 0 and command[1] == "install":
-                raise Unavailable(f"PostgreSQL cannot be installed: {done.stderr[-500:]}")
+    if found is None:
+        failure = debian.install("postgresql")
+        if failure is not None:
+            raise Unavailable(failure)
         found = _installed()
     if found is None:
         raise Unavailable("no PostgreSQL server (initdb) is installed")

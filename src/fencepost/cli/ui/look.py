@@ -133,9 +133,9 @@ class Looker:
         for part, ask in parts.items():
             try:
                 found |= await ask()
-            except AWAY:
-                raise
             except KafkaError as error:
+                if isinstance(error, AWAY):  # all of them, or only who was asked for this?
+                    await self._calls.describe_cluster(api_timeout_ms=self._patience_ms)
                 problems.append(Problem(part, str(error)))
         problems += _refused(found.get("held", {}), found.get("committed", {}))
         return Look(self._calls.cluster.runtime.wall_ms(), cluster, **found, problems=problems)

@@ -22,6 +22,7 @@ log = logging.getLogger("fencepost.ui")
 
 EVERY_S: Final = 2.0
 MOST_AT_ONCE: Final = 64
+ENDS_IN_S: Final = 0.1
 PATIENCE_S: Final = 10.0  # with who sends or reads nothing
 
 KINDS: Final = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
@@ -139,7 +140,9 @@ class Page:
             raise
         shown = f"[{host}]" if ":" in host else host
         self.address = f"http://{shown}:{self._server.server_address[1]}/"
-        self._thread = threading.Thread(target=self._server.serve_forever, name="fencepost-ui", daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(ENDS_IN_S,), name="fencepost-ui", daemon=True
+        )
         self._thread.start()
 
     def close(self) -> None:

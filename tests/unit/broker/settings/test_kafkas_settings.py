@@ -22,7 +22,7 @@ from fencepost.broker.settings.table import (
     Setting,
 )
 from fencepost.broker.settings.values import BrokerConfig
-from fencepost.cli import broker as command
+from fencepost.cli.broker import command
 from fencepost.cli.properties import read_properties
 from tests.golden.load import settings_of_kafka
 from tests.support.raw_client import RawClient

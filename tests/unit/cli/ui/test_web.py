@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -35,10 +37,10 @@ def page(broker: Broker) -> Iterator[Page]:
 
 
 def ask(
-    page: Page, path: str, method: str = "GET", body: object = None, **headers: str
+    page: Page | str, path: str, method: str = "GET", body: object = None, **headers: str
 ) -> tuple[int, Any, Mapping[str, str]]:
     """Status, body (parsed where it is JSON) and headers. `headers`: with _ for -; Host is right unless it is said."""
-    url = urlsplit(page.address)
+    url = urlsplit(page if isinstance(page, str) else page.address)
     connection = HTTPConnection(url.hostname or "", url.port, timeout=30)
     try:
         text = json.dumps(body) if body is not None else None
@@ -258,6 +260,27 @@ def test_no_secret_is_on_the_page(broker: Broker) -> None:
             assert secret not in str(ask(page, path))
     finally:
         page.close()
+
+
+def test_a_broker_shows_itself_and_ends_cleanly() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "fencepost", "broker", "--listen", "127.0.0.1:0", "--ui"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            lines = iter(process.stderr or ())
+            line = next(line for line in lines if "the page is at " in line)
+            address = line.rpartition(" ")[2].strip()
+            until(lambda: bool(ask(address, "/api/overview")[1]["view"]))
+            brokers = ask(address, "/api/overview")[1]["view"]["brokers"]
+            assert [broker["id"] for broker in brokers] == [1]
+            assert ask(address, "/api/about")[1]["actions"] is False
+        finally:
+            process.terminate()
+        assert "Traceback" not in "".join(lines)
+        assert process.wait(60) == 0
 
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required user_alice='a';"

@@ -110,7 +110,7 @@ const STATES = {
   CompleteCommit: "committed", CompleteAbort: "aborted", Empty: "nothing yet", Dead: "expired",
 };
 const stateTag = (state, prepared) =>
-  h("span", { class: prepared ? "tag hot" : "tag", title: state }, prepared ? "prepared" : STATES[state] || state || "unknown");
+  h("span", { class: prepared ? "tag hot" : "tag", title: prepared ? `${state}, two-phase: prepared, or about to be` : state }, prepared ? "prepared" : STATES[state] || state || "unknown");
 const owner = ({ kind, sink, words }) => (kind === "sink" ? link("sink", { name: sink }, words) : h("span", { class: "quiet" }, words));
 const transactionLink = (id) => link("transaction", { name: id }, id);
 const topicLink = (name) => link("topic", { name }, name);
@@ -230,7 +230,7 @@ const VIEWS = {
         ["Timeout", view.timeout_ms === null ? "none" : lasting(view.timeout_ms), null, "small"],
         view.began_ms && view.timeout_ms !== null && ["Aborted in", lasting(view.began_ms + view.timeout_ms - now), null, "small"],
       ]),
-      view.prepared && h("p", {}, "It has no timeout: whoever keeps its state is to decide it. Until then readers of committed records wait."),
+      view.prepared && h("p", {}, "It has no timeout, for it is prepared, or about to be: whoever keeps its state is to decide it. Until then readers of committed records wait."),
       view.holds.length > 0 && h("p", {}, "Held back by it: ", h("span", { class: "mono" }, view.holds.join(", "))),
       view.partitions.length > 0 && [h("h2", {}, "Partitions"), lanes(view, now)],
       view.more_partitions > 0 && h("p", { class: "quiet" }, `And ${plural(view.more_partitions, "partition")} more.`),

@@ -1,0 +1,32 @@
+"""Installs a Debian package for a test that needs its programs: as root, one after the other."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+__all__ = ["install"]
+
+PATIENCE = "DPkg::Lock::Timeout=300"  # somebody else may be installing something
+
+
+def install(package: str) -> str | None:
+    """Why it could not be done; None when it was, or when this is no Debian, or not run as root."""
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        return None
+    # Several test processes run at once, and apt-get's own locks make the second one fail.
+    with open(Path(tempfile.gettempdir()) / "fencepost-tests-apt.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for words in (["update"], ["install", "-y", "--no-install-recommends", package]):
+            done = subprocess.run(
+                ["apt-get", "-o", PATIENCE, *words],
+                env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+    return None if done.returncode == 0 else f"{package} cannot be installed: {done.stderr[-500:]}"
