@@ -206,14 +206,14 @@ def test_a_sink_is_resolved(cluster: str, serve: Callable[..., str], show: Calla
         tab,
         "1 transaction open and not decided",
         bench.query,
-        "Batch 0 is decided: 1 transaction, 1 of them still open",
+        "Batch 0 is decided. Its transactions: 1 open.",
     )
     tab.get_by_role("button", name="Resolve this sink").click()
     sees(tab, "A run of the query that is alive is superseded: stop it first.", where="dialog")
     tab.get_by_role("button", name="Resolve it").click()
     sees(tab, "1 committed, 1 aborted", where="dialog")
     tab.get_by_role("button", name="Close").click()
-    sees(tab, "0 of them still open", "Nothing is open that is not decided.")
+    sees(tab, "Its transactions: 1 committed.", "Nothing is open that is not decided.")
     assert bench.committed() == [0]
 
 

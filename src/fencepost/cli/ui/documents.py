@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
@@ -15,7 +16,8 @@ from fencepost.client.types import TopicPartition
 from fencepost.errors import KafkaError
 from fencepost.protocol.codes import describe as describe_code
 from fencepost.spark.sink import names
-from fencepost.spark.sink.decision import Decision
+from fencepost.spark.sink.decision import Decision, Winner
+from fencepost.spark.sink.repair import WinnerState
 from fencepost.spark.source.held_back import NO_TIMEOUT_MS, Holder, told
 
 __all__ = ["ROWS", "VIEWS", "group", "sink", "topic", "transaction"]
@@ -113,8 +115,29 @@ def _attention(watch: Watch) -> list[Document]:
         for name, each in sorted(look.topics.items())
         if (words := _leaderless(each))
     ]
+    found += _lost(watch)
     more = len(found) - MOST_ATTENTION
     return found[:MOST_ATTENTION] + ([{"kind": "more", "name": f"{more} more", "words": ""}] if more > 0 else [])
+
+
+def _lost(watch: Watch) -> list[Document]:
+    """Batches that a query believes written and that are not."""
+    lost = Counter(
+        (decision.sink, decision.query_id, decision.batch_id)
+        for name, became in watch.became.items()
+        if became is WinnerState.LOST and (decision := watch.winners.get(name)) is not None
+    )
+    return [
+        {
+            "kind": "lost",
+            "name": sink_name,
+            "link": "sink",
+            "since_ms": None,
+            "words": f"batch {batch} of query {query}: lost transactions {count}, their rows are not in the topic "
+            f"(fencepost spark decisions {sink_name})",
+        }
+        for (sink_name, query, batch), count in sorted(lost.items())
+    ]
 
 
 def _waiting(places: Sequence[TopicPartition]) -> str:
@@ -226,7 +249,10 @@ def _owner(watch: Watch, transactional_id: str, state: str | None) -> Document:
     name = names.parse(transactional_id)
     if name is None:
         return {"kind": "client", "sink": None, "words": "a client"}
-    words = meaning_of(transactional_id, state, watch.winners.get(transactional_id))
+    decision = watch.winners.get(transactional_id)
+    words = f"sink {name.sink}: just decided"
+    if decision is None or transactional_id in watch.became:
+        words = meaning_of(transactional_id, state, decision)
     return {"kind": "sink", "sink": name.sink, "words": words}
 
 
@@ -381,7 +407,6 @@ def sinks(watch: Watch, query: Query) -> Document:
 
 def sink(watch: Watch, name: str) -> Document:
     """A sink's queries: the last decision of each with what became of it, and those seen before while watching."""
-    states = {} if watch.look is None else {each.transactional_id: each.state for each in watch.look.listed}
     own = [seen for (owner, _), seen in sorted(watch.batches.items()) if owner == name]
     decided = {winner.transactional_id for seen in own for winner in seen[-1].decision.winners}
     undecided = [
@@ -399,10 +424,10 @@ def sink(watch: Watch, name: str) -> Document:
             {
                 "query": seen[-1].decision.query_id,
                 "winners": [
-                    {"id": winner.transactional_id, "state": states.get(winner.transactional_id)}
+                    {"id": winner.transactional_id, "became": _became(watch, winner)}
                     for winner in seen[-1].decision.winners[:MOST_WINNERS]
                 ],
-                "winner_count": len(seen[-1].decision.winners),
+                "became": Counter(_became(watch, winner) for winner in seen[-1].decision.winners),
                 "batches": [
                     {"batch": each.decision.batch_id, "seen_ms": each.at_ms, **_content(each.decision)}
                     for each in reversed(seen)
@@ -411,6 +436,11 @@ def sink(watch: Watch, name: str) -> Document:
             for seen in own
         ],
     }
+
+
+def _became(watch: Watch, winner: Winner) -> str:
+    found = watch.became.get(winner.transactional_id)
+    return "just decided" if found is None else found.value
 
 
 def _content(decision: Decision) -> Document:

@@ -126,9 +126,9 @@ class Looker:
         problems: list[Problem] = []
         parts: dict[str, Callable[[], Coroutine[Any, Any, Mapping[str, Any]]]] = {
             "topics": self._topics,
-            "transactions": self._transactions,
-            "groups": self._consumer_groups,
             "sinks": self._sinks,
+            "transactions": self._transactions,  # after the decisions: see watch._became
+            "groups": self._consumer_groups,
         }
         for part, ask in parts.items():
             try:

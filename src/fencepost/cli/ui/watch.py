@@ -14,6 +14,7 @@ from fencepost.client.admin.transactions import TransactionDescription, Transact
 from fencepost.client.types import TopicPartition
 from fencepost.errors import KafkaError
 from fencepost.spark.sink.decision import Decision
+from fencepost.spark.sink.repair import WinnerState, winner_state
 
 __all__ = ["Batch", "Event", "Life", "Watch"]
 
@@ -89,6 +90,8 @@ class Watch:
         self.batches: dict[tuple[str, str], deque[Batch]] = {}
         self.winners: dict[str, Decision] = {}
         """By transactional id, the decision that names it."""
+        self.became: dict[str, WinnerState] = {}
+        """By transactional id, what became of those that a decision names."""
         self.lines: dict[str, Line] = {}
         self.total = Line()
 
@@ -98,6 +101,8 @@ class Watch:
 
     def take(self, look: Look) -> None:
         """What was seen last."""
+        if self.look is not None:
+            self.became = _became(self.look, look)
         self.look, self.away = look, None
         if look.knows("topics"):
             self._take_ends(look)
@@ -204,6 +209,21 @@ class Watch:
             if holder is not None and not isinstance(holder, KafkaError) and holder.transactional_id is not None:
                 found[holder.transactional_id].append(place)
         return found
+
+
+def _became(before: Look, after: Look) -> dict[str, WinnerState]:
+    """Of decisions that were their queries' last before the transactions were listed, and still are: as long as that is
+    so no other transaction uses the ids that they name, and the list is about their winners."""
+    if not (before.knows("sinks") and before.knows("transactions") and after.knows("sinks")):
+        return {}
+    states = {each.transactional_id: each.state for each in before.listed}
+    last = {(each.sink, each.query_id): each for each in after.decisions}
+    return {
+        winner.transactional_id: winner_state(states.get(winner.transactional_id))
+        for each in before.decisions
+        if last.get((each.sink, each.query_id)) == each
+        for winner in each.winners
+    }
 
 
 def _named(places: list[TopicPartition]) -> str:

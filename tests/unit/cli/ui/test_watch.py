@@ -133,6 +133,30 @@ def test_decisions_are_kept_as_they_were_seen() -> None:
     assert documents.sinks(watched, {})["rows"][0]["rows"] == [10, 10]
 
 
+def test_a_decided_batch_that_is_not_in_the_topic_is_told() -> None:
+    kept, lost = (Winner(names.task_id("s", letter * 16), Pair(7, 0)) for letter in (b"0", b"1"))
+    decision = Decision("s", "q", 3, (kept, lost))
+    listed = [
+        TransactionListing(kept.transactional_id, 7, "CompleteCommit"),
+        TransactionListing(lost.transactional_id, 7, "CompleteAbort"),
+    ]
+    watched = Watch()
+    watched.take(look(0, listed=listed))
+    watched.take(look(2, listed=listed, decisions=[decision]))
+    assert documents.sink(watched, "s")["queries"][0]["became"] == {"just decided": 2}
+    assert documents.overview(watched, {})["attention"] == [], "the ids may have been listed for another transaction"
+    watched.take(look(4, listed=listed, decisions=[decision]))
+    assert documents.sink(watched, "s")["queries"][0]["became"] == {"committed": 1, "lost": 1}
+    (told,) = documents.overview(watched, {})["attention"]
+    assert (told["kind"], told["name"]) == ("lost", "s")
+    assert "batch 3 of query q: lost transactions 1, their rows are not in the topic" in told["words"]
+    watched.take(look(5, decisions=[decision], problems=[Problem("transactions", "not allowed")]))
+    watched.take(look(6, listed=listed, decisions=[decision]))
+    assert documents.sink(watched, "s")["queries"][0]["became"] == {"just decided": 2}, "not expired: nobody knew"
+    watched.take(look(7, listed=listed, decisions=[replace(decision, batch_id=4, winners=(lost,))]))
+    assert documents.overview(watched, {})["attention"] == [], "the next batch was decided after this one was complete"
+
+
 def test_long_lists_come_in_pages_and_filtered() -> None:
     watched = Watch()
     listed = [TransactionListing(f"id-{number:05}", 1, "Ongoing") for number in range(20_000)]

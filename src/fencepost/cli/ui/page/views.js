@@ -316,8 +316,8 @@ const VIEWS = {
       view.queries.map((each) => [
         h("h2", {}, "Query ", h("code", {}, each.query)),
         h("p", { class: "sub" },
-          `Batch ${number(each.batches[0].batch)} is decided: ${plural(each.winner_count, "transaction")}`,
-          `, ${number(each.winners.filter((winner) => winner.state === "Ongoing").length)} of them still open.`),
+          `Batch ${number(each.batches[0].batch)} is decided. Its transactions: `,
+          Object.entries(each.became).map(([words, many]) => `${number(many)} ${words}`).join(", ") || "none", "."),
         table(
           [
             ["Batch", (row) => number(row.batch)],
@@ -331,7 +331,7 @@ const VIEWS = {
         each.winners.length > 0 && table(
           [
             ["Its transaction", (row) => transactionLink(row.id), "name"],
-            ["State", (row) => stateTag(row.state, row.state === "Ongoing")],
+            ["What became of it", (row) => h("span", { class: ["open", "lost"].includes(row.became) ? "tag hot" : "tag" }, row.became)],
           ],
           each.winners, (row) => row.id, "",
         ),
