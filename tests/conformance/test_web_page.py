@@ -185,6 +185,12 @@ def test_topics_and_groups(cluster: str, serve: Callable[..., str], show: Callab
             sees(tab, "1,201")
 
             tab.keyboard.press("4")
+            with fencepost.ShareConsumer(cluster, group_id=f"{topic}-shared") as sharing:
+                sharing.subscribe([topic])
+                sharing.poll(100)
+                tab.get_by_label("Filter by name").fill(f"{topic}-shared")
+                sees(tab, f"{topic}-shared", "share")
+                assert tab.locator("td.name a").count() == 0, "it has nothing committed to show"
             tab.get_by_label("Filter by name").fill(group)
             sees(tab, "301", "Stable")
             tab.get_by_role("link", name=group).click()

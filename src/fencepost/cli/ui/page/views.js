@@ -105,6 +105,7 @@ function figures(facts) {
     h("div", {}, h("dt", {}, name), h("dd", { class: kind }, where ? link(where, {}, value) : value))));
 }
 
+const COMMITTING = new Set(["", "classic", "consumer"]); // types of groups that have committed offsets
 const STATES = {
   Ongoing: "open", PrepareCommit: "committing", PrepareAbort: "aborting", PrepareEpochFence: "fencing",
   CompleteCommit: "committed", CompleteAbort: "aborted", Empty: "nothing yet", Dead: "expired",
@@ -168,7 +169,7 @@ const VIEWS = {
         ["Partitions", (row) => number(row.partitions), "number"],
         ["End, summed", (row) => number(row.end), "number"],
         ["Held back", (row) => h("span", { class: row.behind ? "hot" : "quiet" }, row.behind ? number(row.behind) : "–"), "number"],
-        ["Written", (row) => [spark(row.rate), " ", row.rate.length ? rate(row.rate.at(-1)) : ""], "number"],
+        ["Written", (row) => [spark(row.rate), h("span", { class: "rate" }, row.rate.length ? rate(row.rate.at(-1)) : "")], "number"],
       ],
     });
   },
@@ -228,20 +229,20 @@ const VIEWS = {
         view.began_ms && ["Open for", lasting(now - view.began_ms), null, "small"],
         view.began_ms && ["Began", clock(view.began_ms), null, "small"],
         ["Timeout", view.timeout_ms === null ? "none" : lasting(view.timeout_ms), null, "small"],
-        view.began_ms && view.timeout_ms !== null && ["Aborted in", lasting(view.began_ms + view.timeout_ms - now), null, "small"],
+        view.began_ms && view.timeout_ms !== null && ["Times out in", lasting(view.began_ms + view.timeout_ms - now), null, "small"],
       ]),
       view.prepared && h("p", {}, "It has no timeout, for it is prepared, or about to be: whoever keeps its state is to decide it. Until then readers of committed records wait."),
       view.holds.length > 0 && h("p", {}, "Held back by it: ", h("span", { class: "mono" }, view.holds.join(", "))),
       view.partitions.length > 0 && [h("h2", {}, "Partitions"), lanes(view, now)],
       view.more_partitions > 0 && h("p", { class: "quiet" }, `And ${plural(view.more_partitions, "partition")} more.`),
-      h("h2", {}, "What was seen of it here"),
-      view.events.length
-        ? h("ol", { class: "events" }, view.events.map((each) => h("li", {}, h("time", {}, clock(each.at_ms)), each.what)))
-        : h("p", { class: "quiet" }, "Nothing: it has not been open since this page watches."),
       about.actions && view.can_end &&
         h("div", { class: "buttons" },
           h("button", { type: "button", "data-end": "commit", "data-id": view.id }, "Commit …"),
           h("button", { type: "button", "data-end": "abort", "data-id": view.id }, "Abort …")),
+      h("h2", {}, "What was seen of it here"),
+      view.events.length
+        ? h("ol", { class: "events", reversed: true }, view.events.toReversed().map((each) => h("li", {}, h("time", {}, clock(each.at_ms)), each.what)))
+        : h("p", { class: "quiet" }, "Nothing: it has not been open since this page watches."),
     ];
   },
 
@@ -251,7 +252,7 @@ const VIEWS = {
       none: "There is no group.",
       key: (row) => row.name,
       columns: [
-        ["Group", (row) => link("group", { name: row.name }, row.name), "name"],
+        ["Group", (row) => (COMMITTING.has(row.type.toLowerCase()) ? link("group", { name: row.name }, row.name) : row.name), "name"],
         ["Type", (row) => row.type || "–"],
         ["State", (row) => h("span", { class: "tag" }, row.state || "unknown")],
         ["Topics", (row) => h("span", { class: "mono" }, row.topics.join(", ") || "–")],
@@ -270,7 +271,7 @@ const VIEWS = {
         none: "It has committed nothing.",
         key: (row) => `${row.topic}-${row.partition}`,
         columns: [
-          ["Partition", (row) => [topicLink(row.topic), `-${row.partition}`], "name"],
+          ["Partition", (row) => link("topic", { name: row.topic }, `${row.topic}-${row.partition}`), "name"],
           ["Committed", (row) => number(row.committed), "number"],
           ["End", (row) => number(row.end), "number"],
           ["Lag", (row) => number(row.lag), "number"],
