@@ -159,6 +159,7 @@ class Call:
     __slots__ = (
         "answer",
         "api_key",
+        "began_ms",
         "client_id",
         "connection",
         "core",
@@ -183,6 +184,7 @@ class Call:
         """`size`: the request's bytes."""
         self.size = size
         self.core = core
+        self.began_ms = core.steady_ms()
         self.connection = connection
         self.api_key = api_key
         self.version = version

@@ -195,6 +195,7 @@ class BrokerCore(Core):
     def answer(self, call: Call, response: Any) -> None:
         """Encode the response of a call and send it when its turn has come."""
         key, version = call.api_key, call.version
+        self.metrics.latencies.add(key, self.steady_ms() - call.began_ms)
         if call.finish is not None:
             response = call.finish(response)
         if self.settings.quotas and key in _HOT:

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from fencepost.broker.metrics.latencies import Latencies, Latency
+
 __all__ = ["COUNTERS", "GAUGES", "Metrics", "Snapshot"]
 
 COUNTERS: Final[Mapping[str, str]] = {
@@ -84,13 +86,15 @@ GAUGES: Final[Mapping[str, str]] = {
 class Snapshot:
     """All of it at one moment. `counters` and `gauges` by the names in COUNTERS and GAUGES.
 
-    `requests`: how many of each API. `stable_lag`: (topic, partition) -> how many offsets readers of committed records
-    do not see yet because a transaction before them is open; only partitions where there are some.
+    `requests`: how many of each API; `latencies`: how long those took that were answered. `stable_lag`:
+    (topic, partition) -> how many offsets readers of committed records do not see yet because a transaction before them
+    is open; only partitions where there are some.
     """
 
     counters: Mapping[str, int]
     gauges: Mapping[str, int]
     requests: Mapping[str, int]
+    latencies: Mapping[str, Latency]
     stable_lag: Mapping[tuple[str, int], int]
 
 
@@ -101,6 +105,7 @@ class Metrics:
         self.values: dict[str, int] = dict.fromkeys(COUNTERS, 0)
         self.requests: Counter[int] = Counter()
         """By API key."""
+        self.latencies = Latencies()
 
     def count(self, name: str, by: int = 1) -> None:
         """Add to a counter."""

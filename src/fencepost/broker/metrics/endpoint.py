@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from fencepost.broker.metrics.counters import COUNTERS, GAUGES, Snapshot
+from fencepost.broker.metrics.latencies import BUCKETS_MS
 
 if TYPE_CHECKING:
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
 __all__ = ["serve_metrics"]
 
 _PREFIX = "fencepost_broker_"
+_BOUNDS = (*map(str, BUCKETS_MS), "+Inf")
 
 
 class _Collector:
@@ -23,8 +26,8 @@ class _Collector:
         """Nothing: so that registering asks for no numbers."""
         return iter(())
 
-    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
         seen = self._look()
         for name, text in COUNTERS.items():
@@ -35,6 +38,12 @@ class _Collector:
         for api, count in seen.requests.items():
             requests.add_metric([api], count)
         yield requests
+        text = "From a request to its answer, in ms, what it waited for on purpose included."
+        latencies = HistogramMetricFamily(_PREFIX + "request_ms", text, labels=["api"])
+        for api, latency in seen.latencies.items():
+            up_to = zip(_BOUNDS, accumulate(latency.counts), strict=True)
+            latencies.add_metric([api], list(up_to), latency.sum_ms)
+        yield latencies
         text = "Offsets that readers of committed records do not see yet, because a transaction before them is open."
         lags = GaugeMetricFamily(_PREFIX + "stable_lag", text, labels=["topic", "partition"])
         for (topic, partition), lag in seen.stable_lag.items():

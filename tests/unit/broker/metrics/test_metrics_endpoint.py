@@ -8,13 +8,16 @@ import urllib.request
 
 from prometheus_client.parser import text_string_to_metric_families
 
+import fencepost
 from fencepost.broker.metrics.counters import COUNTERS, GAUGES, Metrics, Snapshot
 from fencepost.broker.metrics.endpoint import serve_metrics
+from fencepost.broker.metrics.latencies import BUCKETS_MS, Latencies
 from tests.support.tidy import ROOT
 
 SERVED = {
     *(f"fencepost_broker_{name}_total" for name in (*COUNTERS, "requests")),
     *(f"fencepost_broker_{name}" for name in (*GAUGES, "stable_lag")),
+    *(f"fencepost_broker_request_ms_{part}" for part in ("bucket", "count", "sum")),
 }
 
 
@@ -39,7 +42,10 @@ def test_everything_is_served_with_its_value() -> None:
     metrics = Metrics()
     metrics.count("corrupt_reads", 3)
     gauges = {name: number for number, name in enumerate(GAUGES)}
-    seen = Snapshot(metrics.values, gauges, {"fetch": 7, "produce": 9}, {("orders", 2): 5})
+    for took_ms in (0, 1, 2, 3, 90_000):
+        metrics.latencies.add(0, took_ms)
+    latencies = {"produce": metrics.latencies.by_api[0]}
+    seen = Snapshot(metrics.values, gauges, {"fetch": 7, "produce": 9}, latencies, {("orders", 2): 5})
     port, end = serve_metrics(lambda: seen, "127.0.0.1", 0)
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=300) as answer:
@@ -47,7 +53,7 @@ def test_everything_is_served_with_its_value() -> None:
     finally:
         end()
     assert {sample.name for family in families.values() for sample in family.samples} == SERVED
-    names = {*COUNTERS, *GAUGES, "requests", "stable_lag"}
+    names = {*COUNTERS, *GAUGES, "requests", "request_ms", "stable_lag"}
     assert set(families) == {f"fencepost_broker_{name}" for name in names}
     values = {
         name.removeprefix("fencepost_broker_"): [(sample.labels, sample.value) for sample in family.samples]
@@ -56,4 +62,32 @@ def test_everything_is_served_with_its_value() -> None:
     assert [values[name] for name in COUNTERS] == [[({}, 3 if name == "corrupt_reads" else 0)] for name in COUNTERS]
     assert [values[name] for name in GAUGES] == [[({}, number)] for number in range(len(GAUGES))]
     assert values["requests"] == [({"api": "fetch"}, 7), ({"api": "produce"}, 9)]
+    took = families["fencepost_broker_request_ms"].samples
+    assert {sample.labels["api"] for sample in took} == {"produce"}
+    up_to = {sample.labels["le"]: sample.value for sample in took if "le" in sample.labels}
+    assert list(up_to) == [*map(str, BUCKETS_MS), "+Inf"]
+    assert [up_to[bound] for bound in ("1", "2", "5", "60000", "+Inf")] == [2, 3, 4, 4, 5]
+    assert [sample.value for sample in took if "le" not in sample.labels] == [5, 90_006]
     assert values["stable_lag"] == [({"topic": "orders", "partition": "2"}, 5)]
+
+
+def test_a_latency_counts_in_the_first_bucket_that_it_fits() -> None:
+    latencies = Latencies()
+    for took_ms in (0, *BUCKETS_MS, BUCKETS_MS[-1] + 1):
+        latencies.add(1, took_ms)
+    assert latencies.by_api[1].counts == [2, *[1] * (len(BUCKETS_MS) - 1), 1]
+    assert latencies.by_api[1].sum_ms == sum(BUCKETS_MS) + BUCKETS_MS[-1] + 1
+
+
+def test_a_broker_tells_how_long_its_requests_take() -> None:
+    with fencepost.Broker() as broker:
+        with fencepost.Producer(broker.bootstrap_servers) as producer:
+            for _ in range(3):
+                producer.send("orders", b"book").result(10)
+        with fencepost.Consumer(broker.bootstrap_servers, fetch_max_wait_ms=400) as consumer:
+            consumer.assign([("orders", 0)])
+            consumer.seek(("orders", 0), 3)
+            assert consumer.poll(1000) == []
+        seen = broker.metrics()
+    assert sum(seen.latencies["produce"].counts) == seen.requests["produce"] == 3
+    assert seen.latencies["fetch"].sum_ms >= 400  # a fetch waits at the end of a log

@@ -1,0 +1,39 @@
+"""How long requests took, by API: from the whole request to its answer, what it waited for on purpose included."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from typing import Final
+
+__all__ = ["BUCKETS_MS", "Latencies", "Latency"]
+
+BUCKETS_MS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 60_000)
+
+
+@dataclass(slots=True)
+class Latency:
+    """Requests of one API. `counts[n]`: those that took up to `BUCKETS_MS[n]`, and more than the bucket before; the
+    last: those that took longer than all."""
+
+    counts: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS_MS) + 1))
+    sum_ms: int = 0
+
+    def copy(self) -> Latency:
+        """As it is now."""
+        return Latency(list(self.counts), self.sum_ms)
+
+
+class Latencies:
+    """By API key."""
+
+    def __init__(self) -> None:
+        self.by_api: dict[int, Latency] = {}
+
+    def add(self, api_key: int, took_ms: int) -> None:
+        """A request was answered."""
+        latency = self.by_api.get(api_key)
+        if latency is None:
+            latency = self.by_api[api_key] = Latency()
+        latency.counts[bisect_left(BUCKETS_MS, took_ms)] += 1
+        latency.sum_ms += took_ms
