@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +188,11 @@ def test_as_a_batch_write(spark: Any, servers: str, tmp_path: Path) -> None:
     assert Counter(each.value for each in place.found("batch")) == Counter(b"%d" % n for n in range(RECORDS))
 
 
+def guarded(lock: Any, rows: pa.RecordBatch) -> pa.RecordBatch:
+    with lock:
+        return rows.select(["value"])
+
+
 @pytest.mark.parametrize(
     ("transform", "why"),
     [
@@ -195,6 +202,7 @@ def test_as_a_batch_write(spark: Any, servers: str, tmp_path: Path) -> None:
         (lambda rows: None, "made no batch of a batch without rows"),
         (lambda rows: 7, "the transform returned a int: a RecordBatch, a Table"),
         (lambda rows: [7], "an iterable with a int"),
+        (partial(guarded, threading.Lock()), "sent to Spark's Python workers: .*lock"),
     ],
 )
 def test_what_is_refused_at_once(spark: Any, servers: str, tmp_path: Path, transform: Any, why: str) -> None:

@@ -112,10 +112,13 @@ class BatchChangedError(FatalError):
         if decided_offsets is None or came_offsets is None:
             told += (
                 "Either the checkpoint was restored or lost files, so that Spark planned the batch anew, or the query "
-                "makes other rows of the same input each time"
+                "makes other rows of the same input each time, or was changed"
             )
         elif decided_offsets == came_offsets:
-            told += "Its source offsets are the same: the query makes other rows of the same input each time"
+            told += (
+                "Its source offsets are the same: the query makes other rows of the same input each time, or was "
+                "changed (then start it once as it was)"
+            )
         else:
             told += (
                 f"Its source offsets were {_shown(decided_offsets)} and are {_shown(came_offsets)}: the checkpoint was "

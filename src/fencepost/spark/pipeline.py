@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+from pyspark import cloudpickle
 from pyspark.sql.types import StructType
 
 from fencepost.errors import ConfigurationError
@@ -51,7 +52,8 @@ def arrow_pipeline(spark: SparkSession, *, source: Options, transform: Transform
     `source` and `sink` are options of `format("fencepost")`, `checkpointLocation` among the sink's. `transform` gets
     the records that a task reads, in their order, as Arrow batches with the source's columns, and returns batches with
     the sink's columns: one, several, or None. It is called here with a batch without rows, which tells its columns.
-    Raises ConfigurationError for columns and options of the source that are refused, and what `transform` raises.
+    Raises ConfigurationError for columns and options of the source that are refused and for a transform that cannot be
+    pickled, and what `transform` raises.
     """
     reading, writing = _texts(source), _texts(sink)
     name = _register(spark, Pipeline.of(stream_reader, reading, transform), writing)
@@ -106,13 +108,17 @@ class Pipeline:
     def _of_schema(self, made: pa.RecordBatch) -> pa.RecordBatch:
         if made.schema.equals(self.schema):
             return made
+        wrong = ConfigurationError(
+            f"the transform made the columns {_told(made.schema)}, and of a batch without rows {_told(self.schema)}: "
+            "they have to be the same"
+        )
+        names = self.schema.names
+        if sorted(made.schema.names) != sorted(names):
+            raise wrong
         try:
-            return made.select(self.schema.names).cast(self.schema)
-        except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise ConfigurationError(
-                f"the transform made the columns {_told(made.schema)}, and of a batch without rows "
-                f"{_told(self.schema)}: they have to be the same"
-            ) from error
+            return made.select(names).cast(self.schema)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise wrong from error
 
 
 class PipelineDataSource(FencepostDataSource):
@@ -136,6 +142,7 @@ class PipelineDataSource(FencepostDataSource):
 def _register(spark: SparkSession, made: Pipeline, sink: Mapping[str, str]) -> str:
     """The format's name, which no other pipeline has: Spark looks it up when it loads and again when it starts."""
     check_columns(made.columns, sink.get("topic"))
+    _check_travels(made.transform)
     format_name = f"fencepost-pipeline-{next(_numbers)}"
 
     class Registered(PipelineDataSource):
@@ -147,6 +154,17 @@ def _register(spark: SparkSession, made: Pipeline, sink: Mapping[str, str]) -> s
 
     spark.dataSource.register(Registered)
     return format_name
+
+
+def _check_travels(transform: Transform) -> None:
+    """Raises ConfigurationError for what cannot be pickled. Spark's own error names neither the transform nor a way."""
+    try:
+        cloudpickle.dumps(transform)  # type: ignore[no-untyped-call]
+    except Exception as error:  # whatever the objects raise that it holds on to
+        raise ConfigurationError(
+            f"the transform cannot be sent to Spark's Python workers: {error}; what it uses of that kind (a lock, a "
+            "connection, the session) has to be made within it"
+        ) from error
 
 
 def _texts(options: Options) -> dict[str, str]:

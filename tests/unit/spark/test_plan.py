@@ -204,10 +204,10 @@ HERE, THERE = SourceOffsets("v1\n{}\nhere", None), SourceOffsets("v1\n{}\nthere"
 @pytest.mark.parametrize(
     ("same", "rows", "then", "now", "words"),
     [
-        (SameBatch.ROWS, 3, HERE, HERE, "other rows of the same input"),
+        (SameBatch.ROWS, 3, HERE, HERE, "other rows of the same input each time, or was changed"),
         (SameBatch.ROWS, 3, HERE, THERE, "were here and are there.*fencepost spark repair"),
         (SameBatch.COUNT, 3, HERE, THERE, None),
-        (SameBatch.COUNT, 4, HERE, HERE, "other rows of the same input"),
+        (SameBatch.COUNT, 4, HERE, HERE, "other rows of the same input each time, or was changed"),
         (SameBatch.OFFSETS, 4, HERE, HERE, None),
         (SameBatch.OFFSETS, 3, HERE, THERE, "were here and are there"),
         (SameBatch.OFFSETS, 3, None, None, "Either the checkpoint"),
