@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from fencepost.cli.ending import partition_words
-from fencepost.cli.transaction_view import is_two_phase, meaning_of
-from fencepost.cli.ui.look import MOST_PLACES, OPEN_STATES, GroupDetail, TransactionDetail
+from fencepost.cli.transaction_view import OPEN_STATES, is_two_phase, meaning_of
+from fencepost.cli.ui.look import MOST_PLACES, GroupDetail, TransactionDetail
 from fencepost.cli.ui.watch import Watch
 from fencepost.client.admin.topics import TopicDescription
 from fencepost.client.admin.transactions import ProducerDescription, TransactionDescription

@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
+from fencepost.cli.transaction_view import OPEN_STATES
 from fencepost.client.admin.groups import AdminGroups, GroupDescription, GroupListing
 from fencepost.client.admin.topics import ClusterDescription, TopicDescription
 from fencepost.client.admin.transactions import ProducerDescription, TransactionDescription, TransactionListing
@@ -22,8 +23,6 @@ __all__ = ["AWAY", "Calls", "GroupDetail", "Look", "Looker", "Problem", "Transac
 
 AWAY: Final = (KafkaTimeoutError, DisconnectedError)
 """What is raised when the brokers are not there, as opposed to: may not be asked."""
-
-OPEN_STATES: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 
 MOST_PARTITIONS: Final = 5_000  # whose offsets are asked for in one look; of more, so many in turn
 MOST_GROUPS: Final = 100  # the same: a request each

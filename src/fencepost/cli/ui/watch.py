@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from fencepost.cli.transaction_view import is_two_phase
-from fencepost.cli.ui.look import OPEN_STATES, Ends, Look
+from fencepost.cli.transaction_view import OPEN_STATES, is_two_phase
+from fencepost.cli.ui.look import Ends, Look
 from fencepost.client.admin.transactions import TransactionDescription, TransactionListing
 from fencepost.client.types import TopicPartition
 from fencepost.errors import KafkaError
