@@ -1,4 +1,4 @@
-"""Spark's Python workers are all killed in a batch: their transactions do not outlive it."""
+"""Spark's Python workers come and go, or are all killed in a batch: nothing of theirs stays behind."""
 
 from __future__ import annotations
 
@@ -18,17 +18,21 @@ from pyspark.errors import StreamingQueryException
 from fencepost import Admin, Consumer, Producer, TopicPartition
 from fencepost.broker.embedded import Broker
 from fencepost.client.types import Isolation
+from fencepost.spark import arrow_pipeline
+from fencepost.spark.sink import names
 from tests.spark.session import session
 
 pytestmark = pytest.mark.spark
 
 SLOTS = 2
-RECORDS, IN_A_BATCH = 40, 10
+RECORDS, IN_A_BATCH = 30, 10
 # The sink sends half a megabyte at a time, and Spark passes a row on when it has the next: both tasks have sent some of
 # their rows before they have read the last.
 VALUE_BYTES = 300_000
-KILLED_BATCH = 3
+KILLED_BATCH = 1
 PLACE = TopicPartition("out", 0)
+BATCHES = 8
+PATIENCE_S = 600  # on a busy machine
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +47,7 @@ def spark() -> Iterator[Any]:
 
 
 @pytest.fixture
-def servers() -> Iterator[str]:
+def servers(spark: Any) -> Iterator[str]:
     with Broker({"transaction.two.phase.commit.enable": True}) as broker:
         with Admin(broker.bootstrap_servers) as admin:
             admin.create_topic("in", SLOTS)
@@ -52,6 +56,8 @@ def servers() -> Iterator[str]:
             for number in range(RECORDS):
                 producer.send("in", str(number).encode(), partition=number % SLOTS)
         yield broker.bootstrap_servers
+        for query in spark.streams.active:  # of a test that has failed
+            query.stop()
 
 
 def killing(servers: str, armed: Path) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -103,11 +109,18 @@ def written(servers: str) -> Counter[int]:
     return found
 
 
+def task_ids(servers: str) -> set[str]:
+    """Of all sinks, as the coordinator knows them."""
+    with Admin(servers) as admin:
+        listed = [one.transactional_id for one in admin.list_transactions()]
+    return {one for one in listed if isinstance(names.parse(one), names.TaskId)}
+
+
 def test_transactions_of_killed_workers_end_with_their_batch(spark: Any, servers: str, tmp_path: Path) -> None:
     (tmp_path / "armed").touch()
     query = started(spark, servers, tmp_path)
     with pytest.raises(StreamingQueryException) as told:
-        query.awaitTermination(500)
+        query.awaitTermination(PATIENCE_S)
     assert not (tmp_path / "armed").exists(), f"ended before its workers were killed: {told.value}"
     with Admin(servers) as admin:
         assert open_ones(admin) == []
@@ -119,3 +132,26 @@ def test_transactions_of_killed_workers_end_with_their_batch(spark: Any, servers
     done = KILLED_BATCH * IN_A_BATCH
     assert sum(written(servers).values()) == done
     assert end > done + KILLED_BATCH * SLOTS + SLOTS, "the killed tasks had sent nothing"
+
+    assert started(spark, servers, tmp_path).awaitTermination(PATIENCE_S)
+    assert written(servers) == Counter(range(RECORDS))
+    # The first batch's ids, which the last batch uses again, the killed tasks', and those of the batch repeated.
+    assert len(task_ids(servers)) == 3 * SLOTS
+
+
+def test_ids_of_workers_that_ended_are_used_again(spark: Any, servers: str, tmp_path: Path) -> None:
+    """No worker runs a second task, and a batch's ids are free when the next one is decided."""
+    with Admin(servers) as admin:
+        admin.create_topic("ones", 1)
+    with Producer(bootstrap_servers=servers) as producer:
+        for number in range(BATCHES):
+            producer.send("ones", str(number).encode())
+    at = {"kafka.bootstrap.servers": servers}
+    source = {**at, "subscribe": "ones", "startingOffsets": "earliest", "maxOffsetsPerTrigger": "1"}
+    sink = {**at, "topic": "out", "sink.id": "ones", "checkpointLocation": str(tmp_path / "checkpoint")}
+    pipeline = arrow_pipeline(spark, source=source, transform=lambda rows: rows.select(["value"]), sink=sink)
+    query = pipeline.trigger(availableNow=True).start()
+    assert query.awaitTermination(PATIENCE_S)
+    assert query.lastProgress is not None and query.lastProgress["batchId"] == BATCHES - 1
+    assert written(servers) == Counter(range(BATCHES))
+    assert len(task_ids(servers)) == 2
