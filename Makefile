@@ -3,6 +3,7 @@
 # make lint    ruff and mypy only
 # make bench   the benchmarks                    make bench ARGS="--quick"
 # make soak    the simulated worlds for an hour, from the seed at which the last soak ended    make soak MINUTES=480
+# make docs    the documentation as a site, under build/site
 # make venv    only set up .venv (the others do it themselves when it is needed)
 #
 # Needs Python >= 3.11 (make PYTHON=/path/to/python chooses one). Spark needs Java >= 17: if there is none, one is
@@ -11,7 +12,7 @@
 PY := .venv/bin/python
 export PYTHON
 
-.PHONY: help venv run test lint bench soak
+.PHONY: help venv run test lint bench soak docs
 .DEFAULT_GOAL := help
 
 help:
@@ -46,6 +47,9 @@ test: venv
 bench: venv
 	@if [ -f bench/__main__.py ]; then exec $(PY) -m bench $(ARGS); fi; \
 	for script in bench/[a-z]*.py; do echo "==> $$script"; $(PY) "$$script" $(ARGS) || exit 1; done
+
+docs: venv
+	@$(PY) -m mkdocs build --strict
 
 MINUTES ?= 60
 

@@ -1,0 +1,68 @@
+"""The documentation builds as a site, and no link of it leads nowhere."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.readme import ROOT
+
+DOCS = ROOT / "docs"
+
+
+def build(config: Path, site: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", str(config), "-d", str(site)],
+        cwd=config.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=480,
+    )
+
+
+def test_the_site_is_built_with_every_page_and_takes_nothing_from_elsewhere(tmp_path: Path) -> None:
+    done = build(ROOT / "mkdocs.yml", tmp_path / "site")
+    assert done.returncode == 0, done.stdout + done.stderr
+    pages = {path.stem: path.read_text() for path in (tmp_path / "site").glob("*.html")}
+    assert {path.stem for path in DOCS.glob("*.md")} <= set(pages)
+    for name, html in pages.items():
+        assert not re.search(r'<(script|img|iframe)[^>]*\ssrc="?(https?:)?//', html), name
+        assert not re.search(r'<link[^>]*rel="?stylesheet"?[^>]*href="?(https?:)?//', html), name
+
+
+@pytest.mark.parametrize(("page", "heading"), [("nowhere", ""), ("other", "#nothing"), ("/other", "")])
+def test_a_link_that_leads_nowhere_fails(page: str, heading: str, tmp_path: Path) -> None:
+    """With the settings of the real site: a page, or a heading, that is not there; a path from the root."""
+    pages = {
+        "index": f"# Start\n\n[there]({link('other', '#other')}), [not]({link(page, heading)})\n",
+        "other": "# Other\n",
+    }
+    (tmp_path / "docs").mkdir()
+    for name, text in pages.items():
+        (tmp_path / "docs" / link(name)).write_text(text)
+    config = tmp_path / "mkdocs.yml"
+    nav = ", ".join(map(link, pages))
+    own = f"docs_dir: docs\nnav: [{nav}]\nplugins: []\ntheme:\n  name: mkdocs\n"
+    config.write_text(f"INHERIT: {ROOT / 'mkdocs.yml'}\n{own}")
+    done = build(config, tmp_path / "site")
+    assert done.returncode != 0
+    told = done.stdout + done.stderr
+    assert told.count("WARNING") == 1, told
+    assert (heading or link(page)) in told
+
+
+def link(page: str, heading: str = "") -> str:
+    """A page of no site of ours, which is therefore not spelled out here."""
+    return f"{page}.md{heading}"
+
+
+def test_links_of_readme_lead_to_files() -> None:
+    for page in ("README.md", "DESIGN.md"):
+        targets = re.findall(r"\]\(((?!https?:)[^)#]+)", (ROOT / page).read_text())
+        assert targets
+        assert [target for target in targets if not (ROOT / target).exists()] == [], page
