@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from fencepost.broker.embedded import Broker
 from fencepost.errors import ConfigurationError, PreparedTransactionLostError
@@ -18,6 +19,7 @@ from fencepost.spark.sink.repair import settle_lost_batch
 from fencepost.spark.sink.runner import resolve_sink
 from tests.spark.hand_played import Bench
 from tests.support.apache_kafka import ApacheKafka
+from tests.support.older_kafka import OlderKafka
 
 
 @pytest.fixture(scope="module")
@@ -26,15 +28,48 @@ def own_broker() -> Iterator[Broker]:
         yield broker
 
 
-ARMS = [Level.KEEP_PREPARED, pytest.param(Level.TWO_PHASE, marks=pytest.mark.kafka)]
+@pytest.fixture(scope="module")
+def broker_of_version_0() -> Iterator[Broker]:
+    with Broker({"transaction.version": 0}) as broker:
+        yield broker
 
 
-@pytest.fixture(params=ARMS, ids=lambda level: level.value)
+@pytest.fixture(scope="module")
+def kafka_of_version_0() -> Iterator[ApacheKafka]:
+    with ApacheKafka(format_arguments=("--feature", "transaction.version=0")) as kafka:
+        yield kafka
+
+
+@pytest.fixture(scope="module")
+def kafka_of_version_1() -> Iterator[ApacheKafka]:
+    with ApacheKafka(format_arguments=("--feature", "transaction.version=1")) as kafka:
+        yield kafka
+
+
+@pytest.fixture(scope="module")
+def kafka_3() -> Iterator[ApacheKafka]:
+    with OlderKafka("3.9.1") as kafka:
+        yield kafka
+
+
+def _kafka(level: Level, fixture: str, *more: pytest.MarkDecorator) -> ParameterSet:
+    return pytest.param((level, fixture), marks=[pytest.mark.kafka, *more], id=f"{level.value}-{fixture}")
+
+
+ARMS = [
+    pytest.param((Level.KEEP_PREPARED, "own_broker"), id="keep-prepared"),
+    pytest.param((Level.RESUME_V1, "broker_of_version_0"), id="resume-v1"),
+    _kafka(Level.TWO_PHASE, "apache_kafka"),
+    _kafka(Level.RESUME_V1, "kafka_of_version_0", pytest.mark.slow),
+    _kafka(Level.TWO_PHASE, "kafka_of_version_1", pytest.mark.slow),
+    _kafka(Level.RESUME_V1, "kafka_3", pytest.mark.slow),
+]
+
+
+@pytest.fixture(params=ARMS)
 def bench(request: pytest.FixtureRequest) -> Bench:
-    if request.param is Level.KEEP_PREPARED:
-        return Bench(request.getfixturevalue("own_broker").bootstrap_servers, request.param)
-    kafka: ApacheKafka = request.getfixturevalue("apache_kafka")
-    return Bench(kafka.bootstrap_servers, request.param)
+    level, fixture = request.param
+    return Bench(request.getfixturevalue(fixture).bootstrap_servers, level)
 
 
 def test_a_batch_is_invisible_until_it_is_committed_and_there_once_afterwards(bench: Bench) -> None:

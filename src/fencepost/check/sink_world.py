@@ -134,6 +134,8 @@ class SinkWorld:
         settings: dict[str, str | int | bool] = {}
         if faults.level is plan_steps.Level.RESUME:
             settings["transaction.two.phase.commit.enable"] = False
+        if faults.level is plan_steps.Level.RESUME_V1:
+            settings["transaction.version"] = 0
         network = _copy(faults.network)
         self._stage = Stage(Random(self._random.getrandbits(64)), network, settings, self.report.trace, self._broke)
         self._config = SinkConfig(
@@ -144,7 +146,7 @@ class SinkWorld:
         self._inherited = OwnPool()  # of all executors, which end, are killed, stall, and come back
         self._lives = 0
         # Only a transaction timeout takes a decided transaction away, and only below two-phase commit.
-        self._may_lose = faults.level is plan_steps.Level.RESUME and faults.transaction_timeout_ms < NEVER_MS
+        self._may_lose = faults.level.may_lose and faults.transaction_timeout_ms < NEVER_MS
         self.faults = faults.spark
         self._checkpoints = [Checkpoint(f"query-of-{sink}", sink, rows) for sink in SINKS[: faults.sinks]]
 

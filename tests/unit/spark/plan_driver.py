@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fencepost.errors import KafkaError, PreparedTransactionLostError
 from fencepost.spark.errors import BatchChangedError, CheckpointRolledBackError
 from fencepost.spark.sink import plan_steps
+from fencepost.spark.sink.decision import Pair
 from fencepost.spark.sink.plan_steps import Opened, Use
 from fencepost.spark.sink.task_ids import IdPool, OwnPool, TaskIds
 from tests.unit.spark.plan_coordinator import SINK
@@ -169,12 +170,17 @@ class Run:
     def abort(self, messages: Any, cause: KafkaError) -> None:
         world = self.world
         world.swept = self.writer.claim
-        world.spawn("abort", world.rules.abort_batch(SINK, messages, world.noted), self.aborted, self)
+        prepared = [message for message in messages if isinstance(message, plan_steps.Prepared)]
+        asked = prepared[0].claim if prepared else world.noted
+        steps = world.rules.abort_batch(SINK, messages, world.noted)
+        world.spawn("abort", steps, lambda result: self.aborted(asked, result), self)
         self.fail(cause)
 
-    def aborted(self, result: Any) -> None:
+    def aborted(self, asked: Pair | None, result: Any) -> None:
         if result in (plan_steps.AbortOutcome.ABORTED, plan_steps.AbortOutcome.NOTHING):
             self.world.look_for_strays(self.writer.claim)
+        if result is plan_steps.AbortOutcome.COMMITTED and asked is not None:
+            self.world.check_was_decided(asked)
         if isinstance(result, PreparedTransactionLostError):
             self.world.lost_reports += 1
 

@@ -10,12 +10,14 @@ from typing import Any
 
 from fencepost.errors import KafkaError, PreparedTransactionLostError
 from fencepost.spark.errors import CheckpointRolledBackError
-from fencepost.spark.sink import names, plan, plan_steps
+from fencepost.spark.sink import names, plan, plan_owner, plan_steps
 from fencepost.spark.sink.decision import NO_ROWS, Decision, Pair, SourceOffsets, Winner
 from fencepost.spark.sink.task_ids import IdPool, OwnPool, TaskIds
 from tests.unit.spark.plan_coordinator import SINK, Coordinator, Row, S, content
+from tests.unit.spark.plan_coordinator_v1 import CoordinatorV1
 from tests.unit.spark.plan_driver import LOST, QUERY, Call, Place, Process, Read, Run, View, Worker
 
+LOSING = (plan_steps.Level.RESUME, plan_steps.Level.RESUME_V1)  # what is decided may time out
 GONE = "gone"
 GONE_ROW: Row = (-1, 0, 0)
 Task = tuple[int, int, int, int]  # (batch, partition, attempt, input)
@@ -32,6 +34,7 @@ class Rules:
     ids: Callable[[Callable[[], bytes], IdPool], TaskIds] = TaskIds
     pool: Callable[[], IdPool] = OwnPool
     names_by_attempt: bool = False
+    ask_owner: Callable[[str, Pair], plan.Plan[int]] = plan_owner.ask_owner  # at level resume-v1
 
 
 @dataclass
@@ -63,7 +66,9 @@ class World:
         may_depart: Callable[[], bool] = lambda: True,
     ) -> None:
         self.settings, self.rules, self.choose, self.may_depart = settings, rules, choose, may_depart
-        self.broker = Coordinator(settings.timed_out_code, settings.epochs)
+        self.old = CoordinatorV1() if settings.level is plan_steps.Level.RESUME_V1 else None
+        self.broker = self.old or Coordinator()
+        self.broker.timed_out_code, self.broker.epochs = settings.timed_out_code, settings.epochs
         self.processes: list[tuple[Process, Run]] = []
         self.late: list[Call] = []
         self.errors: list[KafkaError] = []
@@ -93,11 +98,13 @@ class World:
         """Decided, and complete only where it could be lost."""
         name, level = names.task_id(SINK, bytes(16)), self.settings.level
         pair = self.broker.init(name, level is plan_steps.Level.TWO_PHASE)
+        if self.old is not None:
+            self.old.enlist(name, pair)
         self.broker.produce(name, pair, GONE_ROW)
         if level is plan_steps.Level.KEEP_PREPARED:
             pair = self.broker.keep(name, pair) or pair
         self.broker.decisions.append(Decision(SINK, GONE, 9, (Winner(name, pair),), NO_ROWS))
-        if level is plan_steps.Level.RESUME:
+        if level in LOSING:
             self.broker.end(name, pair, True)
 
     # -- carrying plans out --
@@ -148,6 +155,8 @@ class World:
         broker = self.broker
         match step:
             case plan_steps.WriteDecision(claim, decision, others):
+                if not (yield from self._enlist_decision(claim)):
+                    return 90
                 if not (yield from _retried(lambda: broker.produce(S, claim, (decision, *others)))):
                     return 90
                 code = yield lambda: broker.end(S, claim, True)
@@ -174,6 +183,7 @@ class World:
                 return pair
             case plan_steps.WriteRows(transactional_id, pair):
                 row = (task[0], task[1], task[3])
+                yield from self._enlist(transactional_id, pair)
                 if not (yield from _retried(lambda: broker.produce(transactional_id, pair, row))):
                     raise KafkaError("the task's producer was fenced")
                 if self.settings.breaking_rows and self.faults > 0 and self.choose(6) == 5:
@@ -186,10 +196,25 @@ class World:
                 return (yield from self._each(plan_steps.EndTransactions((end,)) for end in ends))
             case plan_steps.KeepWinners(winners):
                 return (yield from self._each(plan_steps.KeepWinners((winner,)) for winner in winners))
-            case plan_steps.Claim() | plan_steps.AskOwner():
+            case plan_steps.AskOwner(sink, claim) if self.old is not None:
+                return (yield from self._calls(place, self.rules.ask_owner(sink, claim), task))
+            case plan_steps.Claim() | plan_steps.AskOwner() | plan_steps.UseUp():
                 return (yield from _retried(partial(broker.answer, step)))
             case _:
                 return (yield from _read(partial(broker.answer, step)))
+
+    def _enlist_decision(self, claim: Pair) -> Generator[Call, Any, bool]:
+        old = self.old
+        return old is None or bool((yield from _retried(partial(old.enlist, S, claim))))
+
+    def _enlist(self, transactional_id: str, pair: Pair) -> Generator[Call, Any, None]:
+        if (old := self.old) is None:
+            return
+        answer = yield partial(old.enlist, transactional_id, pair)
+        if answer is LOST:
+            raise KafkaError("it may be enlisted late, when the transaction is over")
+        if not answer:
+            raise KafkaError("the task's producer was fenced")
 
     def _each(self, steps: Iterable[plan_steps.Step]) -> Generator[Call, Any, Any]:
         """What a step does to several transactions, which may end between any two."""
@@ -270,6 +295,12 @@ class World:
         if self.settings.checkpoint_faults and self.runs:
             options.append(("the offsets of a batch are lost", partial(self._faulty, self._lose_offsets)))
             options.append(("the checkpoint is restored", partial(self._faulty, self._restore)))
+        return options + self._broker_faults()
+
+    def _broker_faults(self) -> list[tuple[str, Call]]:
+        options: list[tuple[str, Call]] = []
+        if self.old is not None:
+            options.append(("the coordinator moves", partial(self._faulty, self.old.move)))
         if self.settings.strangers:
             for name in self.broker.ongoing():
                 keep = partial(self.broker.keep_as_stranger, name)
@@ -282,7 +313,7 @@ class World:
     def _may_time_out_now(self) -> bool:
         """Where a decided transaction must never be lost, none times out under a commit that has asked for it."""
         return (
-            self.settings.level is not plan_steps.Level.RESUME
+            self.settings.level not in LOSING
             or self.settings.may_lose
             or (
                 not any(process.name.startswith(("commit", "abort")) for process, _ in self.processes)
@@ -333,11 +364,17 @@ class World:
         if self.swept != claim or self.late or any(process.alive for process, _ in self.processes):
             return
         own = self.broker.txns[S]
-        if (own.producer_id, own.epoch) != (claim.producer_id, claim.epoch + (own.state != "Empty")):
+        bumped = own.state != "Empty" if self.old is None else self.old.last.get(S) == claim
+        if (own.producer_id, own.epoch) != (claim.producer_id, claim.epoch + bumped):
             return  # somebody has claimed the sink since: what is open is left to them
         self.sweeps[own.state] += 1
         if open_ones := self.broker.ongoing():
             self.strays.append(f"{open_ones} of {self.settings.level}")
+
+    def check_was_decided(self, claim: Pair) -> None:
+        """An abort has found that: nothing of the batch is aborted then."""
+        if self.old is not None and claim not in self.old.decided_with:
+            self.strays.append(f"what was begun under {claim}, which has decided nothing,")
 
     def _stop_query(self) -> None:
         """No driver and nothing of Spark's on its host lives; tasks may, elsewhere."""
@@ -429,6 +466,9 @@ class World:
         problem = self._doubled()
         if problem is not None:
             return problem
+        winners = [winner for decision in self.broker.decisions for winner in decision.winners]
+        if self.old is not None and self.lost_reports and len(self.broker.committed) == len(winners):
+            return "a loss was told, and nothing is lost"
         if self.lost_reports or any(isinstance(error, PreparedTransactionLostError) for error in self.errors):
             return None if self.settings.may_lose else "a decided transaction was lost"
         if self.errors:

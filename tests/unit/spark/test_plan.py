@@ -469,8 +469,15 @@ def test_the_level_is_the_strongest_that_is_offered(
             play(plan.choose_level(SINK, Level.KEEP_PREPARED), [offer, *answers])
 
 
+@pytest.mark.parametrize("offer", [plan_steps.BrokerOffer(6, 5, 0, 5), plan_steps.BrokerOffer(4, 4, 0, 4)])
+def test_before_transaction_version_1_the_level_is_the_weakest(offer: plan_steps.BrokerOffer) -> None:
+    assert play(plan.choose_level(SINK, None), [offer])[1] is Level.RESUME_V1
+    with pytest.raises(LevelUnavailableError, match=r"transaction\.version 0; the stronger levels need"):
+        play(plan.choose_level(SINK, Level.RESUME), [offer])
+
+
 @pytest.mark.parametrize(
-    "offer", [plan_steps.BrokerOffer(6, 5, 0), plan_steps.BrokerOffer(4, 4, 2), plan_steps.BrokerOffer(-1, -1, 0)]
+    "offer", [plan_steps.BrokerOffer(6, 5, 0, 3), plan_steps.BrokerOffer(4, 4, 0, 3), plan_steps.BrokerOffer(-1, -1, 0)]
 )
 def test_brokers_where_ending_is_not_safe_are_refused(offer: plan_steps.BrokerOffer) -> None:
     with pytest.raises(LevelUnavailableError):

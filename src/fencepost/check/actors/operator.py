@@ -8,10 +8,8 @@ from typing import Any
 from fencepost.check.actors.actor import Actor
 from fencepost.check.process import Process
 from fencepost.check.scheduler import TaskCancelled
-from fencepost.client.net.cluster import Coordinator, CoordinatorKind
-from fencepost.client.producer.transaction_answers import add_code
+from fencepost.client.net.transaction_calls import enlist, to_enlist
 from fencepost.errors import KafkaError
-from fencepost.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 
 __all__ = ["Operator"]
 
@@ -50,18 +48,6 @@ class Operator(Actor):
         """A marker among the coordinators' own records would keep the broker from starting."""
         admin, name = process.admin, f"{self.name}-intruder"
         given = await admin.init_producer_id(name, timeout_ms=60_000)
-        request = AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=name,
-            v3_and_below_producer_id=given.producer_id,
-            v3_and_below_producer_epoch=given.producer_epoch,
-            v3_and_below_topics=[AddPartitionsToTxnTopic(name="__transaction_state", partitions=[0])],
-        )
-        reply = await admin.cluster.call(
-            Coordinator(CoordinatorKind.TRANSACTION, name),
-            request,
-            (0, 3),
-            deadline_ms=process.runtime.now_ms() + 10_000,
-            code_of=add_code,
-        )
-        if not add_code(reply):
+        request = to_enlist(name, given.producer_id, given.producer_epoch, [("__transaction_state", 0)])
+        if not await enlist(admin.cluster, request, process.runtime.now_ms() + 10_000):
             self.world.found("intruded", f"{name} has a part of __transaction_state in its transaction")

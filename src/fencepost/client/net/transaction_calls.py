@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
+from fencepost.client.net import retry
 from fencepost.client.net.cluster import AnyNode, Cluster, Coordinator, CoordinatorKind
 from fencepost.client.net.connection import Connection
 from fencepost.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
-from fencepost.errors import UnsupportedVersionError
+from fencepost.errors import KafkaError, UnsupportedVersionError, error_for
+from fencepost.protocol.codec import Message
 from fencepost.protocol.codes import ErrorCode as E
 from fencepost.protocol.messages import txn_offset_commit as toc
-from fencepost.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnTopic
+from fencepost.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+)
 from fencepost.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 TRANSACTION_VERSION: Final = "transaction.version"
+IMPLICIT_ENLIST_VERSION: Final = 12  # from here on Produce adds its partition to the transaction (KIP-890)
+ADD_VERSIONS: Final = (0, 3)  # the newer ones are the brokers' own
 TXN_OFFSET_COMMIT: Final = toc.TxnOffsetCommitRequest.API_KEY
 
 
@@ -50,12 +58,75 @@ async def init_producer_id(
     return reply
 
 
-def topics_to_add(partitions: Iterable[tuple[str, int]]) -> list[AddPartitionsToTxnTopic]:
-    """What AddPartitionsToTxn up to v3 asks for."""
+def add_code(reply: AddPartitionsToTxnResponse) -> int:
+    """The code that decides; 55 (not attempted) only says that another partition failed."""
+    codes = [
+        result.partition_error_code
+        for topic in reply.results_by_topic_v3_and_below
+        for result in topic.results_by_partition
+        if result.partition_error_code != 0
+    ]
+    return next((code for code in codes if code != E.OPERATION_NOT_ATTEMPTED), codes[0] if codes else 0)
+
+
+def to_enlist(
+    transactional_id: str, producer_id: int, epoch: int, partitions: Iterable[tuple[str, int]]
+) -> AddPartitionsToTxnRequest:
+    """A producer's AddPartitionsToTxn, of ADD_VERSIONS."""
     topics: dict[str, list[int]] = defaultdict(list)
     for topic, partition in sorted(partitions):
         topics[topic].append(partition)
-    return [AddPartitionsToTxnTopic(name=topic, partitions=numbers) for topic, numbers in topics.items()]
+    return AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=transactional_id,
+        v3_and_below_producer_id=producer_id,
+        v3_and_below_producer_epoch=epoch,
+        v3_and_below_topics=[AddPartitionsToTxnTopic(name=name, partitions=found) for name, found in topics.items()],
+    )
+
+
+async def enlist(cluster: Cluster, request: AddPartitionsToTxnRequest, deadline_ms: int) -> int:
+    """AddPartitionsToTxn, retried while the coordinator asks for it: 0 or the final code. Raises KafkaTimeoutError."""
+    target = Coordinator(CoordinatorKind.TRANSACTION, request.v3_and_below_transactional_id)
+    return add_code(await cluster.call(target, request, ADD_VERSIONS, deadline_ms=deadline_ms, code_of=add_code))
+
+
+def must_enlist(cluster: Cluster) -> bool:
+    """Whether the brokers know nothing of KIP-890's second part: no EndTxn v5, no batch that enlists its partition."""
+    return cluster.features.get(TRANSACTION_VERSION, 0) < 1
+
+
+async def once(
+    cluster: Cluster,
+    request: Message,
+    transactional_id: str,
+    versions: tuple[int, int],
+    code_of: Callable[[Any], int],
+    deadline_ms: int,
+) -> Any:
+    """The definite answer of the id's coordinator, or None when a request was sent and nothing came back.
+
+    Then it may still take effect. Answers that ask for a retry (14, 15, 16, 51) are definite; those are repeated.
+    Raises KafkaTimeoutError when nothing could be sent, UnsupportedVersionError.
+    """
+    target = Coordinator(CoordinatorKind.TRANSACTION, transactional_id)
+    what = f"{type(request).__name__.removesuffix('Request')} of {transactional_id!r}"
+
+    async def ask() -> Any:
+        try:
+            connection = await cluster.reach(target, deadline_ms)
+            version = connection.version(request.API_KEY, *versions)
+            left = max(deadline_ms - cluster.runtime.now_ms(), 0)
+            reply = await connection.request(request, version, timeout_ms=left)
+        except KafkaError as failure:
+            cluster.forget_coordinator(target)
+            if failure.may_have_taken_effect:
+                return None
+            raise
+        if retry.action(request.API_KEY, code_of(reply)) in retry.RETRIABLE:
+            raise error_for(code_of(reply), what)
+        return reply
+
+    return await cluster.until_answered(what, ask, deadline_ms, target=target, api_key=request.API_KEY)
 
 
 async def end_txn(

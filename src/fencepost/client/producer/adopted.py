@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from fencepost.client.net.cluster import Cluster
+from fencepost.client.net.runtime import TaskHandle
+from fencepost.client.net.transaction_calls import ADD_VERSIONS, add_code, must_enlist, once, to_enlist
 from fencepost.client.producer.accumulator import Accumulator
 from fencepost.client.producer.batching import BatchLimits
 from fencepost.client.producer.delivery_reports import made_anew
 from fencepost.client.producer.sender import Sender
 from fencepost.config import ProducerConfig
-from fencepost.errors import ClosedError, DataLossError, KafkaError
+from fencepost.errors import ClosedError, DataLossError, KafkaError, KafkaTimeoutError, error_for
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,14 +28,25 @@ __all__ = ["AdoptedProducer"]
 
 
 class _OpenTransaction:
-    """What the sender asks and tells: everything may go out until a batch fails, for good."""
+    """What the sender asks and tells: everything may go out until a batch fails, for good.
 
-    implicit = True  # a batch enlists its partition itself (KIP-890); nobody here could do it
+    Where a batch does not enlist its partition itself (KIP-890), `cluster` is asked to, once: the transaction is ended
+    elsewhere, and what arrives late would open it again.
+    """
 
-    def __init__(self, wake: Callable[[], object]) -> None:
+    def __init__(self, wake: Callable[[], object], cluster: Cluster, sender: Sender, config: ProducerConfig) -> None:
         self._wake = wake  # the sender, to look what is to be dropped
         self.failure: KafkaError | None = None
         self._topics: dict[str, UUID] = {}  # those that have rows
+        self._cluster, self._sender, self._config = cluster, sender, config
+        self._enlisted: set[tuple[str, int]] = set()
+        self._wanted: set[tuple[str, int]] = set()
+        self._enlisting: TaskHandle | None = None
+
+    @property
+    def implicit(self) -> bool:
+        """See TransactionHooks. Known when a broker was reached."""
+        return not must_enlist(self._cluster)
 
     @property
     def doomed(self) -> KafkaError | None:
@@ -46,7 +59,37 @@ class _OpenTransaction:
             self.failure = made_anew(self._topics, topic, topic_id)
         if self.failure is not None:
             self._wake()
-        return self.failure is None
+            return False
+        if self.implicit or (topic, partition) in self._enlisted:
+            return True
+        self._wanted.add((topic, partition))
+        if self._enlisting is None:
+            self._enlisting = self._cluster.runtime.spawn(self._enlist())
+        return False
+
+    async def _enlist(self) -> None:
+        name = self._config.transactional_id or ""
+        try:
+            while wanted := self._wanted - self._enlisted:
+                request = to_enlist(name, self._sender.producer_id, self._sender.epoch, wanted)
+                deadline_ms = self._cluster.runtime.now_ms() + self._config.delivery_timeout_ms
+                reply = await once(self._cluster, request, name, ADD_VERSIONS, add_code, deadline_ms)
+                what = f"add partitions to the transaction of {name!r}"
+                if reply is None:
+                    raise KafkaTimeoutError(f"{what}: not answered, so it may happen late", outcome_unknown=True)
+                if code := add_code(reply):
+                    raise error_for(code, what)
+                self._enlisted |= wanted
+        except KafkaError as error:
+            self.failure = self.failure or error
+        finally:
+            self._enlisting = None
+            self._wake()
+
+    def stop(self) -> None:
+        """Enlist nothing any more."""
+        if self._enlisting is not None:
+            self._enlisting.cancel()
 
     def acknowledged(self, topic: str, topic_id: UUID | None) -> None:
         """See TransactionHooks."""
@@ -84,7 +127,7 @@ class AdoptedProducer:
         self._sender = Sender(cluster, config, self._accumulator, limits)
         self._transaction: _OpenTransaction | None = None
         if config.transactional_id is not None:
-            self._transaction = self._sender.transactions = _OpenTransaction(self._wake)
+            self._transaction = self._sender.transactions = _OpenTransaction(self._wake, cluster, self._sender, config)
         self._sender.take_identity(producer_id, epoch)
         self._sender.start()
 
@@ -108,6 +151,8 @@ class AdoptedProducer:
 
     def stop(self) -> None:
         """Send nothing any more."""
+        if self._transaction is not None:
+            self._transaction.stop()
         reason = ClosedError("the task ended before its rows were sent")
         self._sender.drop(reason)
         self._sender.stop(reason)

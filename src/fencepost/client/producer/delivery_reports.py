@@ -28,7 +28,10 @@ log = logging.getLogger("fencepost.client.producer")
 class TransactionHooks(Protocol):
     """What the sender asks of a transactional producer's state."""
 
-    implicit: bool
+    @property
+    def implicit(self) -> bool:
+        """Whether a batch enlists its partition itself (KIP-890)."""
+        ...
 
     @property
     def doomed(self) -> KafkaError | None:

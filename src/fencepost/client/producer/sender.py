@@ -21,7 +21,7 @@ from fencepost.client.net import retry
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.connection import Connection
 from fencepost.client.net.runtime import TaskHandle
-from fencepost.client.net.transaction_calls import init_producer_id
+from fencepost.client.net.transaction_calls import IMPLICIT_ENLIST_VERSION, init_producer_id
 from fencepost.client.producer.accumulator import Accumulator
 from fencepost.client.producer.batching import BatchLimits
 from fencepost.client.producer.chunks import Batch
@@ -57,7 +57,6 @@ from fencepost.protocol.records.batch import set_producer
 log = logging.getLogger("fencepost.client.producer")
 
 REQUEST_BYTES: Final = 4 * 1024 * 1024  # of batches in one request, across partitions
-IMPLICIT_ENLIST_VERSION: Final = 12  # from here on Produce adds its partition to the transaction (KIP-890)
 
 
 class Sender:

@@ -21,7 +21,6 @@ from fencepost.errors import (
 )
 from fencepost.protocol.codes import ErrorCode as E
 from fencepost.protocol.codes import describe
-from fencepost.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
 
 FENCED: Final = (E.INVALID_PRODUCER_EPOCH, E.PRODUCER_FENCED)
 _ONLY_THE_ITEM: Final = (TopicAuthorizationError, GroupAuthorizationError, ConfigurationError, BrokerError)
@@ -62,14 +61,3 @@ def init_refusal(transactional_id: str, code: int, *, implicit: bool) -> KafkaEr
     if code == E.UNSUPPORTED_VERSION:
         detail = "the broker cannot keep a prepared transaction (KIP-939), as no Apache Kafka up to 4.3 can"
     return error_for(code, f"InitProducerId of {transactional_id!r}", detail)
-
-
-def add_code(reply: AddPartitionsToTxnResponse) -> int:
-    """The code that decides; 55 (not attempted) only says that another partition failed."""
-    codes = [
-        result.partition_error_code
-        for topic in reply.results_by_topic_v3_and_below
-        for result in topic.results_by_partition
-        if result.partition_error_code != 0
-    ]
-    return next((code for code in codes if code != E.OPERATION_NOT_ATTEMPTED), codes[0] if codes else 0)

@@ -24,15 +24,16 @@ from fencepost.client.net.runtime import TaskHandle
 from fencepost.client.net.transaction_calls import (
     TRANSACTION_VERSION,
     end_txn,
+    enlist,
     init_producer_id,
     offsets_code,
-    topics_to_add,
+    to_enlist,
     txn_offset_commit,
 )
 from fencepost.client.prepared import COMMITTED_STATES, PreparedTransaction, was_committed
 from fencepost.client.producer.delivery_reports import made_anew
 from fencepost.client.producer.sender import Sender
-from fencepost.client.producer.transaction_answers import FENCED, abortable, add_code, init_refusal, is_fatal, stuck
+from fencepost.client.producer.transaction_answers import FENCED, abortable, init_refusal, is_fatal, stuck
 from fencepost.client.producer.transaction_states import TxnEvent, TxnState, step
 from fencepost.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from fencepost.config import ProducerConfig
@@ -54,7 +55,6 @@ from fencepost.errors import (
 )
 from fencepost.protocol.codes import ErrorCode as E
 from fencepost.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from fencepost.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from fencepost.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
@@ -485,15 +485,9 @@ class Transactions:
             while self._wanted and self.state in _SENDING:
                 wanted = set(self._wanted)
                 self._enlisted = True
-                request = AddPartitionsToTxnRequest(
-                    v3_and_below_transactional_id=self._id,
-                    v3_and_below_producer_id=self._sender.producer_id,
-                    v3_and_below_producer_epoch=self._sender.epoch,
-                    v3_and_below_topics=topics_to_add(wanted),
-                )
-                until_ms = self._deadline()
-                reply = await self._cluster.call(self._target, request, (0, 3), deadline_ms=until_ms, code_of=add_code)
-                if (code := add_code(reply)) != 0:
+                request = to_enlist(self._id, self._sender.producer_id, self._sender.epoch, wanted)
+                code = await enlist(self._cluster, request, self._deadline())
+                if code != 0:
                     self._refused(retry.ADD_PARTITIONS_TO_TXN, code, "add partitions to the transaction")
                     return
                 self._added |= wanted

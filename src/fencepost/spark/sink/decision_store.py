@@ -63,6 +63,7 @@ class _Seen:
     topic_id: UUID | None
     position: int = 0
     last: dict[tuple[str, str], bytes] = field(default_factory=dict)
+    decided_with: dict[str, Pair] = field(default_factory=dict)  # of each sink: with what it last wrote anything
 
 
 class DecisionStore:
@@ -155,6 +156,11 @@ class DecisionStore:
         # Decoded only here: what another sink's newer release wrote is not ours to understand.
         return tuple(decode_value(value) for (owner, _), value in sorted(seen.last.items()) if owner == sink)
 
+    async def has_decided(self, sink: str, claim: Pair, deadline_ms: int) -> bool:
+        """Whether the last that the sink has written, as the end offset is now, came with this claim."""
+        await self.ensure_topic(deadline_ms)
+        return (await self._catch_up(partition_of(sink), deadline_ms)).decided_with.get(sink) == claim
+
     async def read_query(self, query_id: str, deadline_ms: int) -> tuple[Decision, ...]:
         """The last decision of this query in every sink. Reads the whole topic; raises what `read` raises."""
         await self.ensure_topic(deadline_ms)
@@ -189,7 +195,9 @@ class DecisionStore:
                 where = f"{self._topic}-{partition} at offset {header.base_offset}"
                 raise CorruptDecisionError(f"{where}: the records cannot be read: {error}") from error
             for _, key, value in records:
-                _take(seen.last, key, value)
+                owner = _take(seen.last, key, value)
+                if owner is not None:
+                    seen.decided_with[owner] = Pair(header.producer_id, header.producer_epoch)
             seen.position = header.last_offset + 1
         seen.position = max(seen.position, end)
         self._seen[partition] = seen
@@ -228,11 +236,13 @@ def _record(decision: Decision) -> _Record:
     return encode_key(decision.sink, decision.query_id), encode_value(decision)
 
 
-def _take(last: dict[tuple[str, str], bytes], key: bytes, value: bytes | None) -> None:
+def _take(last: dict[tuple[str, str], bytes], key: bytes, value: bytes | None) -> str | None:
+    """The sink whose record it is."""
     owner = decode_key(key)
     if owner is None:
-        return
+        return None
     if value is None:
         last.pop(owner, None)  # an operator's tombstone: the query is over
     else:
         last[owner] = value
+    return owner[0]

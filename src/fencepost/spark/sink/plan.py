@@ -13,6 +13,8 @@ was model-checked and each has its reason; tests/unit/spark/test_plan_model.py p
     settle_lost   by a person, after a loss
     choose_level  which guarantee the brokers allow
 
+plan_owner.py has how AskOwner is carried out where EndTxn does not raise the epoch.
+
 The wire codes are EndTxn v5's as Apache Kafka 4.3.1 gives them: 0 done or done before, 48 INVALID_TXN_STATE (ended the
 other way), 49 INVALID_PRODUCER_ID_MAPPING (expired after completion), 90 PRODUCER_FENCED. Our broker answers the commit
 of a transaction that timed out with 120 TRANSACTION_ABORTABLE, where Kafka says 48. Retriable codes never come.
@@ -20,9 +22,9 @@ of a transaction that timed out with 120 TRANSACTION_ABORTABLE, where Kafka says
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Final
 
 from fencepost.errors import ConfigurationError, KafkaTimeoutError, PreparedTransactionLostError, error_for
 from fencepost.protocol.codes import ErrorCode, describe
@@ -61,6 +63,7 @@ from fencepost.spark.sink.plan_steps import (
     Message,
     Nothing,
     Opened,
+    Plan,
     Prepared,
     ProbeTwoPhase,
     ReadDecisions,
@@ -69,7 +72,6 @@ from fencepost.spark.sink.plan_steps import (
     Seen,
     Settled,
     Skipped,
-    Step,
     TakeId,
     Use,
     WriteDecision,
@@ -102,9 +104,6 @@ _ABORT_IS_FINE: Final = frozenset({_NONE, _OTHER_WAY, _EXPIRED, _FENCED, _OLD_EP
 _MOVED_ON: Final = frozenset({_FENCED, _OLD_EPOCH})
 _SUPERSEDED: Final = frozenset({_FENCED, _EXPIRED, _OLD_EPOCH})
 _IS_COMMITTED: Final = frozenset({"PrepareCommit", "CompleteCommit"})  # Kafka's names of states
-
-T = TypeVar("T")
-Plan: TypeAlias = Generator[Step, Any, T]
 
 
 # --- open ---
@@ -419,14 +418,20 @@ def abort_claim(sink: str, claim: Pair) -> Plan[AbortOutcome]:
 def choose_level(sink: str, required: Level | None) -> Plan[Level]:
     """The strongest level the brokers offer. LevelUnavailableError when it is below `required`, or none is safe."""
     offer: BrokerOffer = yield DescribeBroker()
-    if offer.end_txn_max < 5 or offer.transaction_version < 1:
-        raise LevelUnavailableError(
-            f"the sink needs EndTxn v5 and transaction.version >= 1 (Kafka 4.0 or newer, finalized); the brokers have "
-            f"EndTxn v{offer.end_txn_max} and transaction.version {offer.transaction_version}"
-        )
     level = Level.RESUME
     why = f"InitProducerId goes up to v{offer.init_producer_id_max}, two-phase commit needs v6"
-    if offer.init_producer_id_max >= 6:
+    if not offer.bumps_epochs:
+        why = (
+            f"they have EndTxn v{offer.end_txn_max} and transaction.version {offer.transaction_version}; the stronger "
+            "levels need v5 and 1 (Kafka 4.0 or newer, finalized)"
+        )
+        if not offer.verifies:
+            raise LevelUnavailableError(
+                "the sink needs brokers that refuse a batch which comes after its transaction (KIP-890: Kafka 3.6 or "
+                f"newer, with AddPartitionsToTxn v4; the brokers have v{offer.add_partitions_max})"
+            )
+        level = Level.RESUME_V1
+    elif offer.init_producer_id_max >= 6:
         # 53 before 35: where two-phase commit is not allowed, the question whether it can be kept is not reached.
         code: int = yield ProbeTwoPhase(sink, keep_prepared=True)
         if code == _NONE:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass
 from enum import Enum
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from fencepost.spark.sink.decision import Content, Decision, Pair, Winner
 
@@ -23,6 +24,7 @@ __all__ = [
     "EndTransactions",
     "ForgetQuery",
     "GiveUp",
+    "HasDecided",
     "HasRows",
     "KeepWinners",
     "Level",
@@ -31,6 +33,7 @@ __all__ = [
     "Message",
     "Nothing",
     "Opened",
+    "Plan",
     "Prepared",
     "ProbeTwoPhase",
     "ReadDecisions",
@@ -42,6 +45,7 @@ __all__ = [
     "Step",
     "TakeId",
     "Use",
+    "UseUp",
     "WriteDecision",
     "WriteRows",
 ]
@@ -53,11 +57,17 @@ class Level(Enum):
     KEEP_PREPARED = "keep-prepared"  # a prepared transaction waits for ever; an attempt that died writing expires
     TWO_PHASE = "two-phase"  # a transaction waits for ever from its beginning on
     RESUME = "resume"  # it waits for transaction.timeout.ms; a decided transaction can be lost, loudly
+    RESUME_V1 = "resume-v1"  # as `resume`, before transaction version 2; who owns the sink is not always told
 
     @property
     def rank(self) -> int:
-        """3 is the strongest."""
-        return {Level.KEEP_PREPARED: 3, Level.TWO_PHASE: 2, Level.RESUME: 1}[self]
+        """3 is the strongest, 0 the weakest."""
+        return {Level.KEEP_PREPARED: 3, Level.TWO_PHASE: 2, Level.RESUME: 1, Level.RESUME_V1: 0}[self]
+
+    @property
+    def may_lose(self) -> bool:
+        """Whether a timeout can end what is decided."""
+        return self in (Level.RESUME, Level.RESUME_V1)
 
 
 # --- values ---
@@ -176,11 +186,22 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class BrokerOffer:
-    """ApiVersions: highest InitProducerId and EndTxn versions (-1: none), finalized transaction.version (0: absent)."""
+    """ApiVersions: the highest version of each API (-1: none), finalized transaction.version (0: absent)."""
 
     init_producer_id_max: int
     end_txn_max: int
     transaction_version: int
+    add_partitions_max: int = -1
+
+    @property
+    def bumps_epochs(self) -> bool:
+        """Whether every end of a transaction raises the epoch, if it is asked for (EndTxn v5)."""
+        return self.end_txn_max >= 5 and self.transaction_version >= 1
+
+    @property
+    def verifies(self) -> bool:
+        """Whether a batch that comes after its transaction is refused. Brokers that do have AddPartitionsToTxn v4."""
+        return self.add_partitions_max >= 4
 
 
 class SameBatch(Enum):
@@ -227,7 +248,7 @@ class ReadDecisions:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """One EndTxn v5."""
+    """One EndTxn: v5, or the highest where the epoch does not rise."""
 
     transactional_id: str
     pair: Pair
@@ -243,7 +264,23 @@ class EndTransactions:
 
 @dataclass(frozen=True, slots=True)
 class AskOwner:
-    """-> int: the definite wire code of EndTxn v5(abort) on S with the claim."""
+    """-> int: the definite wire code of EndTxn v5(abort) on S with the claim; plan_owner.py where there is none."""
+
+    sink: str
+    claim: Pair
+
+
+@dataclass(frozen=True, slots=True)
+class UseUp:
+    """-> int: the definite wire code of InitProducerId(S, the claim), which raises the epoch."""
+
+    sink: str
+    claim: Pair
+
+
+@dataclass(frozen=True, slots=True)
+class HasDecided:
+    """-> bool: was a decision committed with this claim? Read up to the end offset taken now."""
 
     sink: str
     claim: Pair
@@ -368,6 +405,8 @@ Step: TypeAlias = (
     | ReadDecisions
     | EndTransactions
     | AskOwner
+    | UseUp
+    | HasDecided
     | ForgetQuery
     | SaveOffsets
     | WriteDecision
@@ -383,3 +422,6 @@ Step: TypeAlias = (
     | DescribeBroker
     | ProbeTwoPhase
 )
+
+T = TypeVar("T")
+Plan: TypeAlias = Generator[Step, Any, T]

@@ -182,7 +182,7 @@ class SinkLink:
         key = (sink, required)
         if key not in self._link.levels:
             level = self._link.levels[key] = self.run(plan.choose_level(sink, required))
-            severity = logging.WARNING if level is plan_steps.Level.RESUME else logging.INFO
+            severity = logging.WARNING if level.may_lose else logging.INFO
             words = f"sink {sink!r} writes exactly once at guarantee level {level.value!r}: {PROMISES[level]}"
             log.log(severity, words)
             if not log.hasHandlers() and not log.isEnabledFor(severity):
@@ -201,7 +201,9 @@ class SinkLink:
             )
         except KafkaError:
             return False  # the batch's commit, the next open or the timeout end what is left open then
-        return own.error_code == 0 and Pair(own.producer_id, own.producer_epoch) != claim
+        # Before transaction version 1 the decision leaves the pair as it is, and another state.
+        is_new = own.state in ("Empty", "Ongoing") and Pair(own.producer_id, own.producer_epoch) == claim
+        return own.error_code == 0 and not is_new
 
     def name_in_use(self, sink: str, former: str) -> str:
         """`former` where only that has ever been claimed: what it has decided has to be found again."""
@@ -256,6 +258,10 @@ PROMISES: Final = {
     plan_steps.Level.TWO_PHASE: "a transaction waits for its decision for ever, also when its task died",
     plan_steps.Level.RESUME: "a decided transaction can be lost if it is not completed within transaction.timeout.ms; "
     "that would stop the query with PreparedTransactionLostError",
+    plan_steps.Level.RESUME_V1: "the brokers have transactions of before version 2: a decided transaction can be lost "
+    "if it is not completed within transaction.timeout.ms, which would stop the query with "
+    "PreparedTransactionLostError; and when its coordinator moves, a run may take itself for superseded, stop, and "
+    "leave transactions open until their timeout",
 }
 
 

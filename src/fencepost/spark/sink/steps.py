@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 from fencepost.client.admin.configs import BROKER_RESOURCE
 from fencepost.client.admin.transactions import TransactionDescription
 from fencepost.client.net.tasks import gather
-from fencepost.client.net.transaction_calls import init_producer_id
+from fencepost.client.net.transaction_calls import TRANSACTION_VERSION, init_producer_id, must_enlist
 from fencepost.errors import (
     ConfigurationError,
     KafkaError,
@@ -22,11 +22,12 @@ from fencepost.errors import (
     error_for,
 )
 from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from fencepost.protocol.messages.end_txn import EndTxnRequest
 from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest
 from fencepost.spark.cluster_calls import ClusterCalls
 from fencepost.spark.errors import SinkContradictionError
-from fencepost.spark.sink import names, plan, plan_steps, wire
+from fencepost.spark.sink import names, plan, plan_owner, plan_steps, wire
 from fencepost.spark.sink.decision import Decision, Pair, Winner
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC, DecisionStore
 from fencepost.spark.sink.task_ids import IdPool, TaskIds
@@ -45,7 +46,6 @@ GIVE_UP_MS: Final = 10_000  # a failing task does not wait longer to end its tra
 COMPLETION_MS: Final = 60_000  # what has to be left of a timeout for a decision and its completion
 FOR_EVER_MS: Final = 2**31 - 1
 DESCRIBED_AT_ONCE: Final = 500
-TRANSACTION_VERSION: Final = "transaction.version"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +107,6 @@ class StepRunner:
                 return await self._store.read(sink, deadline_ms)
             case plan_steps.EndTransactions(ends):
                 return await self._end_all(ends)
-            case plan_steps.AskOwner(sink, claim):
-                return await self._end(plan_steps.End(names.sink_id(sink), claim, commit=False))
             case plan_steps.SaveOffsets():
                 return None  # a checkpoint is known to whoever has the query's options: sink.py
             case plan_steps.KeepWinners(winners):
@@ -122,8 +120,21 @@ class StepRunner:
                 return await self._decide(decision.sink, claim, writing)
             case plan_steps.ForgetQuery(claim, sink, query_id):
                 return await self._decide(sink, claim, self._store.forget(claim, sink, query_id, deadline_ms))
+            case plan_steps.AskOwner() | plan_steps.UseUp() | plan_steps.HasDecided():
+                return await self._ask(step, deadline_ms)
             case _:
                 return await self._perform_for_task(step, deadline_ms)
+
+    async def _ask(self, step: plan_steps.AskOwner | plan_steps.UseUp | plan_steps.HasDecided, deadline_ms: int) -> Any:
+        match step:
+            case plan_steps.UseUp(sink, claim):
+                return await self._use_up(sink, claim, deadline_ms)
+            case plan_steps.HasDecided(sink, claim):
+                return await self._store.has_decided(sink, claim, deadline_ms)
+            case plan_steps.AskOwner(sink, claim) if await self._must_enlist(deadline_ms):
+                return await self.run(plan_owner.ask_owner(sink, claim))
+            case plan_steps.AskOwner(sink, claim):
+                return await self._end(plan_steps.End(names.sink_id(sink), claim, commit=False))
 
     async def _perform_for_task(self, step: plan_steps.Step, deadline_ms: int) -> Any:
         match step:
@@ -200,15 +211,33 @@ class StepRunner:
     # --- ends ---
 
     async def _end(self, end: plan_steps.End, patience_ms: int | None = None) -> int:
+        timeout_ms = patience_ms or self._config.step_timeout_ms
+        is_v1 = await self._must_enlist(self._cluster.runtime.now_ms() + timeout_ms)
         result = await self._admin.end_transaction(
             end.transactional_id,
             end.pair.producer_id,
             end.pair.epoch,
             end.commit,
-            version=SAFE_END_TXN_VERSION,
-            api_timeout_ms=patience_ms or self._config.step_timeout_ms,
+            # Where there is no such version, each transaction of the sink has an epoch of its own, which no end reuses.
+            version=None if is_v1 else SAFE_END_TXN_VERSION,
+            api_timeout_ms=timeout_ms,
         )
         return result.error_code
+
+    async def _must_enlist(self, deadline_ms: int) -> bool:
+        """Whether the brokers are of before transaction version 1. Asked again and again: they may be upgraded."""
+        ask = partial(self._cluster.any_connection, deadline_ms)
+        await self._cluster.until_answered("ask what the brokers can", ask, deadline_ms)
+        return must_enlist(self._cluster)
+
+    async def _use_up(self, sink: str, claim: Pair, deadline_ms: int) -> int:
+        request = InitProducerIdRequest(
+            transactional_id=names.sink_id(sink),
+            transaction_timeout_ms=self._claim_timeout_ms,
+            producer_id=claim.producer_id,
+            producer_epoch=claim.epoch,
+        )
+        return (await init_producer_id(self._cluster, request, deadline_ms)).error_code
 
     async def _end_all(self, ends: tuple[plan_steps.End, ...]) -> tuple[int, ...]:
         return await self._chunked([end.transactional_id for end in ends], [partial(self._end, end) for end in ends])
@@ -337,6 +366,7 @@ class StepRunner:
             newest.get(InitProducerIdRequest.API_KEY, -1),
             newest.get(EndTxnRequest.API_KEY, -1),
             connection.features.get(TRANSACTION_VERSION, 0),
+            newest.get(AddPartitionsToTxnRequest.API_KEY, -1),
         )
 
     async def _probe(self, sink: str, keep_prepared: bool, deadline_ms: int) -> int:

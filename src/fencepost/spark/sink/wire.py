@@ -13,11 +13,11 @@ from functools import partial
 from typing import Final, TypeVar
 
 from fencepost.client.net import retry
-from fencepost.client.net.cluster import Cluster, Coordinator, CoordinatorKind, Leader
+from fencepost.client.net.cluster import Cluster, Leader
 from fencepost.client.net.retry import RETRIABLE, Action
+from fencepost.client.net.transaction_calls import IMPLICIT_ENLIST_VERSION, enlist, must_enlist, once, to_enlist
 from fencepost.errors import (
     CorruptRecordError,
-    KafkaError,
     ProtocolError,
     error_for,
 )
@@ -29,7 +29,7 @@ from fencepost.protocol.fetch_wire import FetchPartition, FetchPartitionResult, 
 from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from fencepost.protocol.produce_wire import ProducePartition, ProduceRequest
 from fencepost.protocol.records.aborted import AbortedFilter
-from fencepost.protocol.records.batch import BatchHeader, iter_batches, verify_crc
+from fencepost.protocol.records.batch import BatchHeader, iter_batches, parse_header, verify_crc
 
 __all__ = ["committed_batches", "init_once", "produce_batch"]
 
@@ -48,31 +48,12 @@ def _read(decode: Callable[[memoryview, int], T], raw: memoryview, version: int,
 async def init_once(
     cluster: Cluster, request: InitProducerIdRequest, deadline_ms: int
 ) -> InitProducerIdResponse | None:
-    """The definite answer, or None when a request was sent and nothing came back: it may still take effect.
-
-    Answers that ask for a retry (14, 15, 16, 51) are definite; those are repeated. Raises KafkaTimeoutError when
-    nothing could be sent, UnsupportedVersionError.
-    """
-    target = Coordinator(CoordinatorKind.TRANSACTION, request.transactional_id or "")
+    """See `once`."""
     versions = (6, 6) if request.enable2_pc or request.keep_prepared_txn else (3, 5)
-    what = f"InitProducerId of {request.transactional_id!r}"
-
-    async def ask() -> InitProducerIdResponse | None:
-        try:
-            connection = await cluster.reach(target, deadline_ms)
-            version = connection.version(request.API_KEY, *versions)
-            left = max(deadline_ms - cluster.runtime.now_ms(), 0)
-            reply: InitProducerIdResponse = await connection.request(request, version, timeout_ms=left)
-        except KafkaError as failure:
-            cluster.forget_coordinator(target)
-            if failure.may_have_taken_effect:
-                return None
-            raise
-        if retry.action(request.API_KEY, reply.error_code) in RETRIABLE:
-            raise error_for(reply.error_code, what)
-        return reply
-
-    return await cluster.until_answered(what, ask, deadline_ms, target=target, api_key=request.API_KEY)
+    reply: InitProducerIdResponse | None = await once(
+        cluster, request, request.transactional_id or "", versions, lambda answer: int(answer.error_code), deadline_ms
+    )
+    return reply
 
 
 async def produce_batch(
@@ -81,15 +62,26 @@ async def produce_batch(
     """Produce (acks=all), repeated as it is until it is answered: 0, or the definite wire code that refused it.
 
     46 (a duplicate that is too old to have an offset) counts as 0. A transactional batch enlists its partition itself
-    (v12, KIP-890). Raises KafkaTimeoutError, ProtocolError, UnsupportedVersionError.
+    (v12, KIP-890), where brokers can do that. Raises KafkaTimeoutError, ProtocolError, UnsupportedVersionError.
     """
     what = f"produce to {topic}-{partition}"
     leader = Leader(topic, partition)
+    is_enlisted = transactional_id is None
 
     async def ask() -> int:
+        nonlocal is_enlisted
         connection = await cluster.reach(leader, deadline_ms)
         topic_id = cluster.topics[topic].topic_id
         lowest, highest = (12 if transactional_id is not None else 3), (12 if topic_id is None else 13)
+        if transactional_id is not None and must_enlist(cluster):
+            lowest, highest = 3, IMPLICIT_ENLIST_VERSION - 1
+            if not is_enlisted:
+                header = parse_header(batch)
+                request = to_enlist(transactional_id, header.producer_id, header.producer_epoch, [leader])
+                refused = await enlist(cluster, request, deadline_ms)
+                if refused:
+                    return refused
+                is_enlisted = True
         version = connection.version(retry.PRODUCE, lowest, highest)
         left = max(deadline_ms - cluster.runtime.now_ms(), 0)
         sealed = ProducePartition(topic, topic_id, partition, batch)
