@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import fencepost
-from fencepost.broker.embedded import Broker
 from tests.support.apache_kafka import SHORT_LIVED, Unavailable, jars_folder, java_command
+from tests.support.brokers import FencepostProcess
 from tests.support.raw_client import RawClient
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
@@ -47,51 +47,71 @@ def outputs(servers: str) -> list[tuple[str, int]]:
     return found
 
 
-def test_counts_are_exact(tmp_path: Path) -> None:
+# Sessions end soon, so that what a killed instance had goes to the next.
+SETTINGS = {"group.streams.session.timeout.ms": 6000, "group.streams.heartbeat.interval.ms": 500}
+
+
+@pytest.mark.parametrize("protocol", ["classic", "streams"])
+def test_counts_are_exact(protocol: str, tmp_path: Path) -> None:
+    """An instance is killed, then the broker: what was committed is counted once."""
     jars = classpath(tmp_path)
-    with Broker() as broker:
+    broker = FencepostProcess(SETTINGS)
+    broker.start()
+    running: list[subprocess.Popen[bytes]] = []
+    try:
         servers = broker.bootstrap_servers
         with fencepost.Admin(servers) as admin:
             for topic in ("words", "counts"):
                 admin.create_topic(topic, 2)
-        with fencepost.Producer(servers) as producer:
-            for number in range(RECORDS):
-                producer.send("words", WORDS[number % 5].encode(), partition=number % 2)
-            producer.flush()
-        running: list[subprocess.Popen[bytes]] = []
+        produce(servers, 0, RECORDS // 2)
 
         def start(name: str) -> None:
             frugal = (*SHORT_LIVED, "-Xmx192m", "-Dorg.apache.logging.log4j.level=OFF")
             command = [java_command(), *frugal, "-cp", jars, "Counter", servers, "counter", "words", "counts"]
             running.append(
-                subprocess.Popen([*command, str(tmp_path / name)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                subprocess.Popen(
+                    [*command, str(tmp_path / name), protocol], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+                )
             )
 
-        try:
-            start("first")
-            wait_for_updates(servers, 1)
-            running[0].kill()
-            running[0].wait()
-            start("second")
-            wait_for_total(servers)
-        finally:
-            for process in running:
-                process.kill()
-                process.wait()
+        start("first")
+        wait_for_updates(servers, 1)
+        running[0].kill()
+        running[0].wait()
+        start("second")
+        wait_for_total(servers, RECORDS // 2)
+        broker.kill9()
+        broker.restart()
+        produce(servers, RECORDS // 2, RECORDS)
+        wait_for_total(servers, RECORDS)
         updates = outputs(servers)
+        with fencepost.Admin(servers) as admin:
+            assert [(group.group_id, group.group_type) for group in admin.list_groups()] == [("counter", protocol)]
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+        broker.stop()
     assert {word: max(count for each, count in updates if each == word) for word in WORDS} == dict.fromkeys(WORDS, 1200)
     # Every update that was committed was committed once.
     assert [pair for pair, times in Counter(updates).items() if times > 1] == []
+
+
+def produce(servers: str, first: int, end: int) -> None:
+    with fencepost.Producer(servers) as producer:
+        for number in range(first, end):
+            producer.send("words", WORDS[number % 5].encode(), partition=number % 2)
+        producer.flush()
 
 
 def wait_for_updates(servers: str, count: int) -> None:
     wait(lambda: len(outputs(servers)) >= count, servers)
 
 
-def wait_for_total(servers: str) -> None:
+def wait_for_total(servers: str, records: int) -> None:
     def total() -> bool:
         latest = dict(outputs(servers))
-        return sum(latest.values()) >= RECORDS
+        return sum(latest.values()) >= records
 
     wait(total, servers)
 

@@ -30,6 +30,7 @@ __all__ = [
     "read_compact_array",
     "read_compact_bytes",
     "read_compact_int8s",
+    "read_compact_int16s",
     "read_compact_int32s",
     "read_compact_int64s",
     "read_compact_nullable_array",
@@ -52,6 +53,7 @@ __all__ = [
     "write_compact_array",
     "write_compact_bytes",
     "write_compact_int8s",
+    "write_compact_int16s",
     "write_compact_int32s",
     "write_compact_int64s",
     "write_compact_nullable_array",
@@ -336,6 +338,12 @@ def read_compact_int8s(data: bytes, at: int) -> tuple[tuple[int, ...], int]:
     return unpack_from(f">{count}b", data, at), at + count
 
 
+def read_compact_int16s(data: bytes, at: int) -> tuple[tuple[int, ...], int]:
+    count, at = _compact_length(data, at)
+    _check_count(data, at, count, 2)
+    return unpack_from(f">{count}h", data, at), at + 2 * count
+
+
 def read_compact_int64s(data: bytes, at: int) -> tuple[tuple[int, ...], int]:
     count, at = _compact_length(data, at)
     _check_count(data, at, count, 8)
@@ -367,6 +375,11 @@ def write_compact_nullable_int32s(out: bytearray, values: Sequence[int] | None) 
 def write_compact_int64s(out: bytearray, values: Sequence[int]) -> None:
     _write_compact_length(out, len(values))
     out += Struct(f">{len(values)}q").pack(*values)
+
+
+def write_compact_int16s(out: bytearray, values: Sequence[int]) -> None:
+    _write_compact_length(out, len(values))
+    out += Struct(f">{len(values)}h").pack(*values)
 
 
 def write_compact_int8s(out: bytearray, values: Sequence[int]) -> None:

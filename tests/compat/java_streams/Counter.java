@@ -12,7 +12,8 @@ import org.apache.kafka.streams.state.Stores;
 
 /**
  * Counts words exactly once: from a topic through a repartition topic and a store with a changelog to a topic. Runs until
- * it is killed. Arguments: bootstrap servers, application id, input topic, output topic, a folder of its own.
+ * it is killed. Arguments: bootstrap servers, application id, input topic, output topic, a folder of its own,
+ * the protocol of its group.
  */
 public final class Counter {
     public static void main(String[] arguments) {
@@ -23,8 +24,11 @@ public final class Counter {
         settings.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, StreamsConfig.EXACTLY_ONCE_V2);
         settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, 50);
         settings.put(StreamsConfig.NUM_STREAM_THREADS_CONFIG, 2);
-        settings.put(StreamsConfig.consumerPrefix("session.timeout.ms"), 6000);
-        settings.put(StreamsConfig.consumerPrefix("heartbeat.interval.ms"), 500);
+        settings.put(StreamsConfig.GROUP_PROTOCOL_CONFIG, arguments[5]);
+        if (arguments[5].equals("classic")) { // of the newer protocol's groups the broker says it
+            settings.put(StreamsConfig.consumerPrefix("session.timeout.ms"), 6000);
+            settings.put(StreamsConfig.consumerPrefix("heartbeat.interval.ms"), 500);
+        }
         settings.put(StreamsConfig.consumerPrefix("max.poll.records"), 50);
         settings.put(StreamsConfig.consumerPrefix("auto.offset.reset"), "earliest");
         StreamsBuilder builder = new StreamsBuilder();

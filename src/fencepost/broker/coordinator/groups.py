@@ -14,6 +14,7 @@ from fencepost.broker.coordinator.group.consumer.assignors import ASSIGNORS
 from fencepost.broker.coordinator.group.coordinator import GroupCoordinator
 from fencepost.broker.coordinator.group.records import GroupRecord
 from fencepost.broker.coordinator.group.requests import GroupResult, Joined, Synced
+from fencepost.broker.coordinator.group.streams.membership import StreamsTiming
 from fencepost.broker.coordinator.runtime import CoordinatorRuntime
 from fencepost.broker.log.results import Rejected
 from fencepost.broker.settings.dynamic import DynamicSettings
@@ -54,6 +55,7 @@ class Groups:
                 max_size=config.number("group.max.size"),
                 migration_policy=config.text("group.consumer.migration.policy"),
                 consumer_max_size=config.number("group.consumer.max.size"),
+                streams_max_size=config.number("group.streams.max.size"),
                 share_max_size=config.number("group.share.max.size"),
                 consumer_assignors=_assignors(config.text("group.consumer.assignors")),
                 offset_metadata_max_bytes=config.number("offset.metadata.max.bytes"),
@@ -64,6 +66,7 @@ class Groups:
             self._timing,
             self._refused,
             self._share_timing,
+            self._streams_timing,
         )
 
     def load(self, now_ms: int, settle: Callable[[int, Partition], None]) -> None:
@@ -130,6 +133,13 @@ class Groups:
     def _share_timing(self, group_id: str) -> MemberTiming:
         settings = self._settings.of_group(group_id)
         return MemberTiming(settings.number("share.session.timeout.ms"), settings.number("share.heartbeat.interval.ms"))
+
+    def _streams_timing(self, group_id: str) -> StreamsTiming:
+        settings = self._settings.of_group(group_id)
+        timing = MemberTiming(
+            settings.number("streams.session.timeout.ms"), settings.number("streams.heartbeat.interval.ms")
+        )
+        return StreamsTiming(timing, settings.number("streams.num.standby.replicas"))
 
     def _append(self, now_ms: int, records: Sequence[GroupRecord]) -> int:
         for (group_id, producer_id, epoch), same in groupby(

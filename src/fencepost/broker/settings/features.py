@@ -8,14 +8,27 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-__all__ = ["METADATA_VERSION", "SUPPORTED", "TRANSACTION_VERSION", "InvalidUpdate", "Update", "updated"]
+__all__ = [
+    "METADATA_VERSION",
+    "STREAMS_VERSION",
+    "SUPPORTED",
+    "TRANSACTION_VERSION",
+    "InvalidUpdate",
+    "Update",
+    "updated",
+]
 
 METADATA_VERSION, TRANSACTION_VERSION = "metadata.version", "transaction.version"
+STREAMS_VERSION = "streams.version"
 # Level 30 of metadata.version is 4.3-IV0: some admin tools read a cluster's age from it.
-SUPPORTED: Mapping[str, tuple[int, int]] = {METADATA_VERSION: (7, 30), TRANSACTION_VERSION: (0, 2)}
+SUPPORTED: Mapping[str, tuple[int, int]] = {
+    METADATA_VERSION: (7, 30),
+    TRANSACTION_VERSION: (0, 2),
+    STREAMS_VERSION: (0, 1),
+}
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
-_FIXED = {METADATA_VERSION}
+_FIXED = {METADATA_VERSION, STREAMS_VERSION}
 _DOWNGRADE_MEANT = (
     "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe"
 )

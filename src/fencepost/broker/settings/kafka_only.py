@@ -62,7 +62,9 @@ _WITHOUT_EFFECT_BEGINNINGS = (
     *(f"group.share.max.{name}." for name in "assignment delivery heartbeat partition record session".split()),
     *(f"share.coordinator.{name}." for name in "append cached cold load snapshot write".split()),
     *(f"share.coordinator.state.topic.{name}." for name in "compression prune segment".split()),
-    *("share.coordinator.threads", "group.streams.", "streams."),
+    "share.coordinator.threads",
+    *("group.streams.assign", "group.streams.initial.", "group.streams.min.", "streams.assign", "streams.initial."),
+    *(f"group.streams.max.{name}." for name in "assignment heartbeat session standby".split()),
     *("kafka.metrics.", "telemetry."),
 )
 _PURGATORY = ".purgatory.purge.interval.requests"

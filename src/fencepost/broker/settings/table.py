@@ -9,14 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from fencepost.broker.settings import share_groups, streams_groups
 from fencepost.broker.settings.limits import LIMITS
 from fencepost.broker.settings.setting import InvalidSetting, Kind, Setting
-from fencepost.broker.settings.share_groups import (
-    AUTO_OFFSET_RESET,
-    SHARE_BROKER_SETTINGS,
-    SHARE_GROUP_SETTINGS,
-    check_auto_offset_reset,
-)
 from fencepost.protocol.scram import SCRAM_HASHES
 
 __all__ = [
@@ -448,7 +443,8 @@ _TOPIC = (
 )
 
 BROKER_SETTINGS: Mapping[str, Setting] = {
-    setting.key: setting for setting in (*_BROKER, *LIMITS, *SHARE_BROKER_SETTINGS)
+    setting.key: setting
+    for setting in (*_BROKER, *LIMITS, *share_groups.SHARE_BROKER_SETTINGS, *streams_groups.STREAMS_BROKER_SETTINGS)
 }
 # Settings with "listener.name.<listener's name in lower case>." in front. Some hold passwords and are never shown.
 _MECHANISMS = ("plain", *(name.lower() for name in SCRAM_HASHES))
@@ -476,7 +472,8 @@ GROUP_SETTINGS: Mapping[str, Setting] = {
         _topic(
             "consumer.session.timeout.ms", Kind.INT, "45000", 1, _I32, broker_key="group.consumer.session.timeout.ms"
         ),
-        *SHARE_GROUP_SETTINGS,
+        *share_groups.SHARE_GROUP_SETTINGS,
+        *streams_groups.STREAMS_GROUP_SETTINGS,
     )
 }
 
@@ -498,8 +495,8 @@ def check_value(setting: Setting, value: str) -> str:
         return text.lower()
     if setting.kind in _BITS or setting.kind is Kind.DOUBLE:
         return _check_number(setting, text)
-    if setting.key == AUTO_OFFSET_RESET:
-        return check_auto_offset_reset(text)
+    if setting.key == share_groups.AUTO_OFFSET_RESET:
+        return share_groups.check_auto_offset_reset(text)
     if setting.kind is not Kind.LIST:
         _check_choice(setting, text)
         return text

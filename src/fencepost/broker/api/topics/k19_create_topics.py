@@ -28,7 +28,7 @@ from fencepost.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 
-__all__ = ["HANDLER"]
+__all__ = ["HANDLER", "create_topics"]
 
 _log = logging.getLogger("fencepost.broker")
 
@@ -45,7 +45,14 @@ def _handle(call: Call, now_ms: int, request: CreateTopicsRequest) -> CreateTopi
                 for name in dict.fromkeys(topic.name for topic in request.topics)
             ]
         )
-    named = Counter(topic.name for topic in request.topics)
+    return CreateTopicsResponse(topics=create_topics(core, now_ms, request.topics, only_check=request.validate_only))
+
+
+def create_topics(
+    core: BrokerParts, now_ms: int, topics: Sequence[CreatableTopic], *, only_check: bool = False
+) -> list[CreatableTopicResult]:
+    """Create those that can be, together; the result of each."""
+    named = Counter(topic.name for topic in topics)
     results = []
     for name, times in named.items():
         if times > 1:
@@ -54,7 +61,7 @@ def _handle(call: Call, now_ms: int, request: CreateTopicsRequest) -> CreateTopi
     planned: list[tuple[CreatableTopicResult, Mapping[str, str]]] = []
     taken: set[str] = set()
     room = core.partition_room()
-    for topic in request.topics:
+    for topic in topics:
         if named[topic.name] == 1:
             result, given = _plan(core, topic, taken)
             if given is not None and result.num_partitions > room:
@@ -66,9 +73,9 @@ def _handle(call: Call, now_ms: int, request: CreateTopicsRequest) -> CreateTopi
                 room -= result.num_partitions
                 planned.append((result, given))
             results.append(result)
-    if planned and not request.validate_only:
+    if planned and not only_check:
         _create(core, planned)
-    return CreateTopicsResponse(topics=results)
+    return results
 
 
 def _too_many_partitions(core: BrokerParts, request: CreateTopicsRequest) -> bool:

@@ -26,7 +26,8 @@ class GroupConfig:
 
     `max_groups` is not Kafka's: so many groups are remembered. `initial_rebalance_delay_ms` is 0 (Kafka: 3000): tests
     and notebooks want their first assignment at once. `new_member_join_timeout_ms` is a constant in Kafka (five
-    minutes). Names with `consumer_` are for consumer groups (KIP-848), with `share_` for share groups (KIP-932);
+    minutes). Names with `consumer_` are for consumer groups (KIP-848), with `share_` for share groups (KIP-932),
+    with `streams_` for streams groups (KIP-1071);
     `migration_policy` (disabled, upgrade, downgrade, bidirectional) says whether a group with members may change its
     protocol; upgrades are to the consumer one. The first of `consumer_assignors` is the default.
     """
@@ -42,6 +43,7 @@ class GroupConfig:
     migration_policy: str = "bidirectional"
     consumer_max_size: int = 2**31 - 1
     share_max_size: int = 200
+    streams_max_size: int = 2**31 - 1
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
     offset_metadata_max_bytes: int = 4096
     offsets_retention_ms: int = 7 * 24 * 3_600_000

@@ -24,23 +24,21 @@ members becomes one of the other kind when a member of the other kind joins; one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from fencepost.broker.coordinator.group import checks, offsets, views
 from fencepost.broker.coordinator.group.classic.group import Group
-from fencepost.broker.coordinator.group.classic.membership import ClassicGroups
 from fencepost.broker.coordinator.group.classic.rebalance import Out
 from fencepost.broker.coordinator.group.classic.states import GroupState
-from fencepost.broker.coordinator.group.config import GroupConfig, MemberTiming
 from fencepost.broker.coordinator.group.consumer import decide as consumer_decide
 from fencepost.broker.coordinator.group.consumer.draft import tombstones
 from fencepost.broker.coordinator.group.consumer.group import ConsumerGroup
-from fencepost.broker.coordinator.group.consumer.membership import ConsumerGroups
 from fencepost.broker.coordinator.group.consumer.migration import all_classic, to_classic
 from fencepost.broker.coordinator.group.deadlines import Deadline, DeadlineKind
+from fencepost.broker.coordinator.group.kinds import GroupKinds
 from fencepost.broker.coordinator.group.records import GroupRecord
-from fencepost.broker.coordinator.group.replay import GroupStore, TopicPartition
+from fencepost.broker.coordinator.group.replay import TopicPartition
 from fencepost.broker.coordinator.group.requests import (
     CommitOffsets,
     CommitTransactionalOffsets,
@@ -49,7 +47,6 @@ from fencepost.broker.coordinator.group.requests import (
     DeletedGroup,
     DescribedConsumerGroup,
     DescribedGroup,
-    DescribedShareGroup,
     FetchedOffsets,
     FetchOffsets,
     GroupResult,
@@ -62,17 +59,12 @@ from fencepost.broker.coordinator.group.requests import (
     OffsetsDeleted,
     PartitionError,
     Refusal,
-    ShareHeartbeat,
     Sync,
     Synced,
     Token,
 )
-from fencepost.broker.coordinator.group.share.group import ShareGroup
-from fencepost.broker.coordinator.group.share.membership import ShareGroups, not_a_share_group
-from fencepost.broker.coordinator.group.share.membership import check_request as check_share_request
-from fencepost.broker.coordinator.group.topics import Topics
-from fencepost.broker.timing.clock import Jumps
-from fencepost.broker.timing.deadlines import Deadlines
+from fencepost.broker.coordinator.group.streams import decide as streams_decide
+from fencepost.broker.coordinator.group.streams.group import StreamsGroup
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.offsets_log import GroupMetadataKey, GroupMetadataValue
 
@@ -81,40 +73,20 @@ __all__ = ["GroupCoordinator"]
 _FIRST_COMMIT_THAT_KNOWS_69 = 9
 _FIRST_SYNC_THAT_NAMES_ITS_PROTOCOL = 5
 _OFFSETS = Deadline(DeadlineKind.OFFSETS)
-_OF_WRITTEN_MEMBERS = (DeadlineKind.CONSUMER_SESSION, DeadlineKind.REVOCATION, DeadlineKind.SHARE_SESSION)
+_OF_WRITTEN_MEMBERS = (
+    DeadlineKind.CONSUMER_SESSION,
+    DeadlineKind.REVOCATION,
+    DeadlineKind.SHARE_SESSION,
+    DeadlineKind.STREAMS_SESSION,
+    DeadlineKind.STREAMS_REVOCATION,
+)
 _DISABLED = "disabled"
 _MAY_UPGRADE = ("upgrade", "bidirectional")
 _MAY_DOWNGRADE = ("downgrade", "bidirectional")
 
 
-class GroupCoordinator:
-    """Groups and their offsets.
-
-    `new_uuid` gives the unique part of a member id, `topics` tells what there is, `timing` what holds for the members
-    of a consumer group, `share_timing` for those of a share group; without it, the config's holds for all.
-    `refused(now_ms, group_id)` is told of a group that there is no room for.
-    """
-
-    def __init__(
-        self,
-        config: GroupConfig,
-        new_uuid: Callable[[], str],
-        topics: Topics,
-        timing: Callable[[str], MemberTiming] | None = None,
-        refused: Callable[[int, str], None] = lambda _now_ms, _group_id: None,
-        share_timing: Callable[[str], MemberTiming] | None = None,
-    ) -> None:
-        self._config = config
-        self._refused = refused
-        self._store = GroupStore(config.offsets_topic_partitions)
-        self._deadlines = Deadlines[Deadline]()
-        self._jumps = Jumps()
-        self._topics = topics
-        self._classic = ClassicGroups(config, self._store, self._deadlines, new_uuid)
-        self._consumer = ConsumerGroups(
-            config, self._store, self._deadlines, new_uuid, topics, timing, self._member_left
-        )
-        self._share = ShareGroups(config, self._store, self._deadlines, topics, share_timing)
+class GroupCoordinator(GroupKinds):
+    """Groups and their offsets. See `GroupKinds` for what it is made with."""
 
     # The log
 
@@ -146,6 +118,7 @@ class GroupCoordinator:
         self._classic.load(now_ms, out)
         self._consumer.load(now_ms)
         self._share.load(now_ms)
+        self._streams.load(now_ms)
         self._deadlines.set(_OFFSETS, now_ms + self._config.offsets_retention_check_interval_ms)
         return out
 
@@ -172,6 +145,8 @@ class GroupCoordinator:
                 decided.add(deadline.group_id)
                 if deadline.kind == DeadlineKind.SHARE_SESSION:
                     self._share.on_deadline(deadline, out)
+                elif deadline.kind in (DeadlineKind.STREAMS_SESSION, DeadlineKind.STREAMS_REVOCATION):
+                    self._streams.on_deadline(deadline, out)
                 else:
                     self._consumer.on_deadline(now_ms, deadline, out)
             else:
@@ -204,7 +179,7 @@ class GroupCoordinator:
             error = ErrorCode.POLICY_VIOLATION
         consumer_group = self._consumer.find(request.group_id)
         mixed = consumer_group is not None and bool(consumer_group.members)
-        shared = self._share.find(request.group_id) is not None
+        shared = self._has_no_protocols(request.group_id)
         if not error and (shared or (mixed and self._config.migration_policy == _DISABLED)):
             error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if error:
@@ -260,7 +235,7 @@ class GroupCoordinator:
         out = GroupResult(ConsumerHeartbeatReply())
         refusal = consumer_decide.check_request(request, self._config.consumer_assignors)
         classic = self._classic.find(request.group_id)
-        shared = self._share.find(request.group_id) is not None
+        shared = self._has_no_protocols(request.group_id)
         if refusal is None and (shared or (classic is not None and request.member_epoch != 0)):
             refusal = _not_a_consumer_group(request.group_id)
         if refusal is None and request.member_epoch == 0 and not self._has_room(now_ms, request.group_id):
@@ -274,46 +249,6 @@ class GroupCoordinator:
                 out.records.append(GroupRecord(GroupMetadataKey(request.group_id), None))
             out.reply = self._consumer.heartbeat(now_ms, request, out)
         return out
-
-    def share_heartbeat(self, now_ms: int, request: ShareHeartbeat) -> GroupResult[ConsumerHeartbeatReply]:
-        """ShareGroupHeartbeat v1 (KIP-932), joins and leaves included."""
-        out = GroupResult(ConsumerHeartbeatReply())
-        refusal = check_share_request(request)
-        if refusal is None and self._is_of_another_kind(request.group_id):
-            refusal = not_a_share_group(request.group_id)
-        if refusal is None and request.member_epoch == 0 and not self._has_room(now_ms, request.group_id):
-            refusal = self._no_room()
-        out.reply = (
-            self._share.heartbeat(now_ms, request, out)
-            if refusal is None
-            else ConsumerHeartbeatReply.refusing(*refusal)
-        )
-        return out
-
-    def describe_share_group(self, group_id: str) -> DescribedShareGroup:
-        """ShareGroupDescribe v1, one group."""
-        return self._share.describe(group_id, exists_otherwise=self._is_of_another_kind(group_id))
-
-    def make_share_group(self, now_ms: int, group_id: str) -> GroupResult[Refusal | None]:
-        """AlterShareGroupOffsets v0: a share group without members, made if there is none; or why it cannot be had."""
-        out: GroupResult[Refusal | None] = GroupResult(None)
-        if self._is_of_another_kind(group_id):
-            out.reply = not_a_share_group(group_id)
-        elif not self._has_room(now_ms, group_id):
-            out.reply = self._no_room()
-        else:
-            out.reply = self._share.make(group_id, out)
-        return out
-
-    def share_group(self, group_id: str) -> ShareGroup | None:
-        """The share group of that id."""
-        return self._share.find(group_id)
-
-    def _is_of_another_kind(self, group_id: str) -> bool:
-        return self._consumer.find(group_id) is not None or self._classic.find(group_id) is not None
-
-    def _no_room(self) -> Refusal:
-        return Refusal(ErrorCode.POLICY_VIOLATION, f"There are {len(self._store)} groups already (max.groups).")
 
     def _upgrade(
         self, now_ms: int, request: ConsumerHeartbeat, classic: Group, out: GroupResult[ConsumerHeartbeatReply]
@@ -410,13 +345,20 @@ class GroupCoordinator:
             error = consumer_decide.check_fetch(consumer_group, request.member_id, request.member_epoch)
             if error:
                 return FetchedOffsets(request.group_id, error)
+        streams_group = self._streams.find(request.group_id)
+        if streams_group is not None:
+            error = streams_decide.check_fetch(streams_group, request.member_id, request.member_epoch)
+            if error:
+                return FetchedOffsets(request.group_id, error)
         return offsets.fetch(self._store, request)
 
     def delete_offsets(self, group_id: str, partitions: Sequence[tuple[str, int]]) -> GroupResult[OffsetsDeleted]:
         """OffsetDelete v0."""
         if not group_id:
             return GroupResult(OffsetsDeleted(ErrorCode.INVALID_GROUP_ID))
-        group: Group | ConsumerGroup | None = self._consumer.find(group_id)
+        group: Group | ConsumerGroup | StreamsGroup | None = self._consumer.find(group_id) or self._streams.find(
+            group_id
+        )
         if group is None:
             group = self._classic.find(group_id)
             if group is None:
@@ -448,6 +390,11 @@ class GroupCoordinator:
                 if not error:
                     out.records.extend(offsets.delete_all(self._store, group_id))
                     self._consumer.delete(consumer_group, out)
+            elif (streams_group := self._streams.find(group_id)) is not None:
+                error = ErrorCode.NON_EMPTY_GROUP if streams_group.members else ErrorCode.NONE
+                if not error:
+                    out.records.extend(offsets.delete_all(self._store, group_id))
+                    self._streams.delete(streams_group, out)
             elif (share_group := self._share.find(group_id)) is not None:
                 error = ErrorCode.NON_EMPTY_GROUP if share_group.members else ErrorCode.NONE
                 if not error:
@@ -467,7 +414,7 @@ class GroupCoordinator:
         """DescribeGroups v0-6, one group. One that does not exist is Dead, and from v6 (KIP-1043) also an error."""
         group = self._classic.find(group_id)
         if group is None:
-            other = self._consumer.find(group_id) is not None or self._share.find(group_id) is not None
+            other = self._consumer.find(group_id) is not None or self._has_no_protocols(group_id)
             return views.describe_missing(group_id, api_version, other)
         return views.describe(group, self._store.groups.get(group_id))
 
@@ -475,12 +422,17 @@ class GroupCoordinator:
         """ListGroups v0-5. Filters ignore case; an empty one lets everything through, an unknown name nothing."""
         classic = [group for group_id in self._classic.ids() if (group := self._classic.find(group_id)) is not None]
         return views.list_groups(
-            classic, self._store.consumer_groups.values(), self._store.share_groups.values(), states, types
+            classic,
+            self._store.consumer_groups.values(),
+            self._store.share_groups.values(),
+            self._store.streams_groups.values(),
+            states,
+            types,
         )
 
     def describe_consumer_group(self, group_id: str) -> DescribedConsumerGroup:
         """ConsumerGroupDescribe v0-1, one group."""
-        other = self._classic.find(group_id) is not None or self._share.find(group_id) is not None
+        other = self._classic.find(group_id) is not None or self._has_no_protocols(group_id)
         return self._consumer.describe(group_id, exists_otherwise=other)
 
     def snapshot(self) -> object:
@@ -492,23 +444,18 @@ class GroupCoordinator:
         """How many groups there are, those included that have nothing but offsets."""
         return len(self._store)
 
-    def _has_room(self, now_ms: int, group_id: str) -> bool:
-        """Whether the group exists already, or may."""
-        if group_id in self._store or len(self._store) < self._config.max_groups:
-            return True
-        self._refused(now_ms, group_id)
-        return False
-
     def _ids(self) -> list[str]:
-        return [*self._classic.ids(), *self._store.consumer_groups]
+        return [*self._classic.ids(), *self._store.consumer_groups, *self._store.streams_groups]
 
     def _commit_elsewhere(
         self, now_ms: int, request: CommitOffsets | CommitTransactionalOffsets
     ) -> GroupResult[list[PartitionError]] | None:
-        """A consumer group's commit, or the refusal of a share group, which commits nothing. None: neither."""
+        """A consumer or streams group's commit, or a share group's refusal, which commits nothing. None: neither."""
         group = self._consumer.find(request.group_id)
         if group is not None:
             refused = self._consumer.refused_commits(group, request)
+        elif (streams_group := self._streams.find(request.group_id)) is not None:
+            refused = streams_decide.refused_commits(streams_group, request)
         elif self._share.find(request.group_id) is not None:
             named = ((wanted.topic, wanted.partition) for wanted in request.offsets)
             refused = dict.fromkeys(named, ErrorCode.GROUP_ID_NOT_FOUND)
@@ -545,6 +492,13 @@ class GroupCoordinator:
             out.records.extend(records)
             if none_left and not consumer_group.members:
                 self._consumer.delete(consumer_group, out)
+        for streams_group in list(self._store.streams_groups.values()):
+            records, none_left = offsets.expire_consumer_group(
+                self._config, self._store, streams_group, now_ms, self._jumps
+            )
+            out.records.extend(records)
+            if none_left and not streams_group.members:
+                self._streams.delete(streams_group, out)
         for group_id in self._classic.ids():
             group = self._classic.find(group_id)
             if group is None or group_id not in self._store.groups:

@@ -18,6 +18,8 @@ class DeadlineKind(IntEnum):
     CONSUMER_SESSION = 4  # a member of a consumer group
     REVOCATION = 5  # the time such a member has to give partitions back
     SHARE_SESSION = 6  # a member of a share group
+    STREAMS_SESSION = 7  # a member of a streams group
+    STREAMS_REVOCATION = 8  # the time such a member has to give tasks back
 
 
 class Deadline(NamedTuple):

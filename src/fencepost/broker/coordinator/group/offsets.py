@@ -23,6 +23,7 @@ from fencepost.broker.coordinator.group.requests import (
     PartitionError,
     PartitionOffset,
 )
+from fencepost.broker.coordinator.group.streams.group import StreamsGroup
 from fencepost.broker.timing.clock import Jumps
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE
@@ -89,7 +90,7 @@ def fetch(store: GroupStore, request: FetchOffsets) -> FetchedOffsets:
 
 
 def delete_some(
-    store: GroupStore, group: Group | ConsumerGroup, partitions: Sequence[tuple[str, int]]
+    store: GroupStore, group: Group | ConsumerGroup | StreamsGroup, partitions: Sequence[tuple[str, int]]
 ) -> tuple[list[GroupRecord], list[PartitionError]]:
     """The tombstones of an OffsetDelete, and the answer per partition: not what the group is consuming."""
     records = []
@@ -135,9 +136,9 @@ def expire(
 
 
 def expire_consumer_group(
-    config: GroupConfig, store: GroupStore, group: ConsumerGroup, now_ms: int, jumps: Jumps
+    config: GroupConfig, store: GroupStore, group: ConsumerGroup | StreamsGroup, now_ms: int, jumps: Jumps
 ) -> tuple[list[GroupRecord], bool]:
-    """The same for a consumer group: counted from the commit, for topics that no member subscribes to."""
+    """The same for a consumer or streams group: counted from the commit, for topics that no member subscribes to."""
     records = []
     committed = store.committed.get(group.group_id, {})
     for partition, stored in committed.items():

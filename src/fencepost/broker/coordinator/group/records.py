@@ -33,6 +33,14 @@ from fencepost.protocol.logs.share_group_log import (
     encode_share_group_key,
     encode_share_group_value,
 )
+from fencepost.protocol.logs.streams_group_log import (
+    StreamsGroupLogKey,
+    StreamsGroupLogValue,
+    decode_streams_group_key,
+    decode_streams_group_value,
+    encode_streams_group_key,
+    encode_streams_group_value,
+)
 
 __all__ = ["GroupRecord"]
 
@@ -45,8 +53,15 @@ class GroupRecord:
     commit marker.
     """
 
-    key: OffsetCommitKey | GroupMetadataKey | ConsumerGroupLogKey | ShareGroupLogKey
-    value: OffsetCommitValue | GroupMetadataValue | ConsumerGroupLogValue | ShareGroupLogValue | None
+    key: OffsetCommitKey | GroupMetadataKey | ConsumerGroupLogKey | ShareGroupLogKey | StreamsGroupLogKey
+    value: (
+        OffsetCommitValue
+        | GroupMetadataValue
+        | ConsumerGroupLogValue
+        | ShareGroupLogValue
+        | StreamsGroupLogValue
+        | None
+    )
     producer_id: int = -1
     producer_epoch: int = -1
 
@@ -67,6 +82,8 @@ class GroupRecord:
             encoded_key = encode_key(key)
         elif isinstance(key, ShareGroupLogKey):
             encoded_key = encode_share_group_key(key)
+        elif isinstance(key, StreamsGroupLogKey):
+            encoded_key = encode_streams_group_key(key)
         else:
             encoded_key = encode_consumer_group_key(key)
         if value is None:
@@ -77,13 +94,15 @@ class GroupRecord:
             return encoded_key, encode_group_value(value)
         if isinstance(value, ShareGroupLogValue):
             return encoded_key, encode_share_group_value(value)
+        if isinstance(value, StreamsGroupLogValue):
+            return encoded_key, encode_streams_group_value(value)
         return encoded_key, encode_consumer_group_value(value)
 
     @classmethod
     def decode(
         cls, key: bytes | memoryview, value: bytes | memoryview | None, producer_id: int = -1, producer_epoch: int = -1
     ) -> GroupRecord | None:
-        """The record as it was read from the log; None for one of a type that is not ours (streams groups).
+        """The record as it was read from the log; None for one of a type that is not ours.
 
         Give the producer id only if the batch is transactional. Raises MalformedMessage for bytes that are no record.
         """
@@ -92,6 +111,9 @@ class GroupRecord:
             share_key = decode_share_group_key(key)
             if share_key is not None:
                 return cls(share_key, None if value is None else decode_share_group_value(share_key, value))
+            streams_key = decode_streams_group_key(key)
+            if streams_key is not None:
+                return cls(streams_key, None if value is None else decode_streams_group_value(streams_key, value))
             newer_key = decode_consumer_group_key(key)
             if newer_key is None:
                 return None

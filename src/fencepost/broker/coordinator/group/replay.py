@@ -17,6 +17,7 @@ from typing import NamedTuple
 from fencepost.broker.coordinator.group.consumer.group import ConsumerGroup
 from fencepost.broker.coordinator.group.records import GroupRecord
 from fencepost.broker.coordinator.group.share.group import ShareGroup
+from fencepost.broker.coordinator.group.streams.group import StreamsGroup
 from fencepost.protocol.logs.consumer_group_log import ConsumerGroupKey, ConsumerGroupLogKey, ConsumerGroupLogValue
 from fencepost.protocol.logs.offsets_log import (
     GroupMember,
@@ -27,6 +28,7 @@ from fencepost.protocol.logs.offsets_log import (
 )
 from fencepost.protocol.logs.partitioning import coordinator_partition
 from fencepost.protocol.logs.share_group_log import ShareGroupKey, ShareGroupLogKey, ShareGroupLogValue
+from fencepost.protocol.logs.streams_group_log import StreamsGroupKey, StreamsGroupLogKey, StreamsGroupLogValue
 
 __all__ = ["GroupStore", "MismatchedRecord", "StoredGroup", "StoredOffset", "TopicPartition"]
 
@@ -73,6 +75,7 @@ class GroupStore:
         "consumer_groups",
         "groups",
         "share_groups",
+        "streams_groups",
     )
 
     def __init__(self, offsets_topic_partitions: int) -> None:
@@ -80,6 +83,7 @@ class GroupStore:
         self.groups: dict[str, StoredGroup] = {}  # classic ones, and those that have nothing but offsets
         self.consumer_groups: dict[str, ConsumerGroup] = {}
         self.share_groups: dict[str, ShareGroup] = {}
+        self.streams_groups: dict[str, StreamsGroup] = {}
         self.committed: dict[str, dict[TopicPartition, StoredOffset]] = {}
         # A marker is written to each partition of __consumer_offsets that a transaction touched, and ends it only
         # there.
@@ -87,10 +91,11 @@ class GroupStore:
         self._pending_by_group: dict[str, dict[TopicPartition, set[int]]] = {}
 
     def __contains__(self, group_id: str) -> bool:
-        return group_id in self.groups or group_id in self.consumer_groups or group_id in self.share_groups
+        kinds = (self.groups, self.consumer_groups, self.share_groups, self.streams_groups)
+        return any(group_id in groups for groups in kinds)
 
     def __len__(self) -> int:
-        return len(self.groups) + len(self.consumer_groups) + len(self.share_groups)
+        return len(self.groups) + len(self.consumer_groups) + len(self.share_groups) + len(self.streams_groups)
 
     def set_offsets_topic_partitions(self, count: int) -> None:
         """How many partitions `__consumer_offsets` really has. Raises ValueError once offsets pend."""
@@ -105,6 +110,8 @@ class GroupStore:
             self._replay_group(key, value)
         elif isinstance(key, ShareGroupLogKey):
             self._replay_share_group(key, value)
+        elif isinstance(key, StreamsGroupLogKey):
+            self._replay_streams_group(key, value)
         elif not isinstance(key, OffsetCommitKey):
             self._replay_consumer_group(key, value)
         elif value is None:
@@ -146,6 +153,7 @@ class GroupStore:
         groups: dict[str, object] = {group_id: stored.value for group_id, stored in self.groups.items()}
         groups.update({group_id: group.snapshot() for group_id, group in self.consumer_groups.items()})
         groups.update({group_id: group.snapshot() for group_id, group in self.share_groups.items()})
+        groups.update({group_id: group.snapshot() for group_id, group in self.streams_groups.items()})
         committed = {group_id: dict(offsets) for group_id, offsets in self.committed.items() if offsets}
         return groups, committed, {owner: dict(pending) for owner, pending in self._pending.items()}
 
@@ -177,9 +185,21 @@ class GroupStore:
         if not isinstance(value, ShareGroupLogValue | None) or not group.replay(key, value):
             raise MismatchedRecord(f"{key} with {value}")
 
+    def _replay_streams_group(self, key: StreamsGroupLogKey, value: object) -> None:
+        group = self.streams_groups.get(key.group_id)
+        if value is None and (group is None or isinstance(key, StreamsGroupKey)):
+            self.streams_groups.pop(key.group_id, None)
+            return
+        if group is None:
+            # Offsets alone looked like a classic group; a real one was ended by its own tombstone.
+            self.groups.pop(key.group_id, None)
+            group = self.streams_groups[key.group_id] = StreamsGroup(key.group_id)
+        if not isinstance(value, StreamsGroupLogValue | None) or not group.replay(key, value):
+            raise MismatchedRecord(f"{key} with {value}")
+
     def _replay_offset(self, key: OffsetCommitKey, value: OffsetCommitValue, record: GroupRecord, offset: int) -> None:
         # Offsets alone make a group: a consumer that assigns its partitions itself never joins.
-        if key.group_id not in self.consumer_groups:
+        if key.group_id not in self.consumer_groups and key.group_id not in self.streams_groups:
             self.groups.setdefault(key.group_id, _NEVER_JOINED)
         partition = TopicPartition(key.topic, key.partition)
         if not record.transactional:

@@ -10,6 +10,7 @@ from fencepost.broker.coordinator.group.consumer.group import ConsumerGroup
 from fencepost.broker.coordinator.group.replay import StoredGroup
 from fencepost.broker.coordinator.group.requests import DescribedGroup, DescribedMember, ListedGroup
 from fencepost.broker.coordinator.group.share.group import ShareGroup
+from fencepost.broker.coordinator.group.streams.group import StreamsGroup
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.consumer_protocol import CONSUMER_PROTOCOL_TYPE
 
@@ -18,6 +19,7 @@ __all__ = ["describe", "describe_missing", "list_groups"]
 _CLASSIC = "classic"
 _CONSUMER = "consumer"
 _SHARE = "share"
+_STREAMS = "streams"
 _FIRST_DESCRIBE_THAT_KNOWS_69 = 6
 
 
@@ -62,15 +64,17 @@ def list_groups(
     classic: Iterable[Group],
     consumer: Iterable[ConsumerGroup],
     shared: Iterable[ShareGroup],
+    streams: Iterable[StreamsGroup],
     states: Sequence[str],
     types: Sequence[str],
 ) -> list[ListedGroup]:
     """Groups of all kinds that the filters let through."""
     wanted_states = {name.lower() for name in states}
-    wanted_types = {name.lower() for name in types} or {_CLASSIC, _CONSUMER, _SHARE}
+    wanted_types = {name.lower() for name in types} or {_CLASSIC, _CONSUMER, _SHARE, _STREAMS}
     listed = [ListedGroup(group.group_id, group.protocol_type or "", group.state.label, _CLASSIC) for group in classic]
     listed += [ListedGroup(group.group_id, CONSUMER_PROTOCOL_TYPE, group.state, _CONSUMER) for group in consumer]
     listed += [ListedGroup(group.group_id, _SHARE, group.state, _SHARE) for group in shared]
+    listed += [ListedGroup(group.group_id, _STREAMS, group.state, _STREAMS) for group in streams]
     return [
         group
         for group in listed

@@ -438,7 +438,7 @@ def test_a_key_with_the_other_kind_of_value_is_refused() -> None:
 
 
 def test_records_of_other_group_types_are_skipped() -> None:
-    assert GroupRecord.decode(b"\x00\x11anything", b"") is None
+    assert GroupRecord.decode(b"\x00\x12anything", b"") is None
     record = GroupRecord(OffsetCommitKey("g", "t", 0), OffsetCommitValue(1), 7, 2)
     key, value = record.encode()
     assert GroupRecord.decode(key, value, 7, 2) == record

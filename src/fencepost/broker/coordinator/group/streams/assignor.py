@@ -1,0 +1,122 @@
+"""Who runs which task: a pure function of the members, what they had, and the topology (KIP-1071, "Task assignor").
+
+As Kafka's sticky assignor promises: tasks stay where they were as long as nobody has more than his part, go to where a
+standby kept their state, else to the process with the least to do per member; a standby task is in another process than
+its active task. Which of the even ways comes out is not Kafka's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fencepost.broker.coordinator.group.streams.topology import tasks_of
+from fencepost.protocol.logs.streams_group_log import TaskId, Tasks
+
+__all__ = ["ASSIGNOR_NAME", "Assignee", "assign"]
+
+ASSIGNOR_NAME = "sticky"
+
+
+@dataclass(frozen=True, slots=True)
+class Assignee:
+    """A member: whose process it is in, and what it was to have."""
+
+    member_id: str
+    process_id: str
+    before: Tasks
+
+
+class _Shares:
+    """What has been given out so far."""
+
+    def __init__(self, members: Mapping[str, Assignee]) -> None:
+        self._members = members
+        self.active: dict[str, set[TaskId]] = {member_id: set() for member_id in members}
+        self.standby: dict[str, set[TaskId]] = {member_id: set() for member_id in members}
+        self._of_process: dict[str, set[TaskId]] = {one.process_id: set() for one in members.values()}
+        self._threads: dict[str, int] = dict.fromkeys(self._of_process, 0)
+        for one in members.values():
+            self._threads[one.process_id] += 1
+
+    def count(self, member_id: str) -> int:
+        """How many tasks the member has."""
+        return len(self.active[member_id]) + len(self.standby[member_id])
+
+    def has(self, member_id: str, task: TaskId) -> bool:
+        """Whether the member's process has it: its state directory holds the state once."""
+        return task in self._of_process[self._members[member_id].process_id]
+
+    def give(self, member_id: str, task: TaskId, *, active: bool) -> None:
+        (self.active if active else self.standby)[member_id].add(task)
+        self._of_process[self._members[member_id].process_id].add(task)
+
+    def load(self, member_id: str) -> tuple[float, int, str]:
+        """To be compared: of the process per member, then of the member."""
+        process_id = self._members[member_id].process_id
+        return (len(self._of_process[process_id]) / self._threads[process_id], self.count(member_id), member_id)
+
+
+def assign(
+    members: Mapping[str, Assignee], tasks: Mapping[str, int], stateful: set[str], standbys: int
+) -> dict[str, Tasks]:
+    """What each member is to have. `tasks`: how many each subtopology has; `standbys`: copies of each stateful one."""
+    if not members:
+        return {}
+    shares = _Shares(members)
+    every = tasks_of(tasks)
+    _assign_active(shares, members, every)
+    _assign_standby(shares, members, [task for task in every if task.subtopology in stateful], standbys)
+    return {
+        member_id: Tasks(dict.fromkeys(sorted(shares.active[member_id]), 0), frozenset(shares.standby[member_id]))
+        for member_id in members
+    }
+
+
+def _assign_active(shares: _Shares, members: Mapping[str, Assignee], every: list[TaskId]) -> None:
+    had = {task: one.member_id for one in members.values() for task in one.before.active}
+    kept: dict[TaskId, list[str]] = {}
+    for one in members.values():
+        for task in (*one.before.standby, *one.before.warmup):
+            kept.setdefault(task, []).append(one.member_id)
+    # As many have one more as there are odd tasks: who had more than that gives the others up.
+    fewest, odd = divmod(len(every), len(members))
+    full: set[str] = set()
+
+    def may_take(member_id: str) -> bool:
+        count = len(shares.active[member_id])
+        return count < fewest or (count == fewest and len(full) < odd)
+
+    def give(member_id: str, task: TaskId) -> None:
+        shares.give(member_id, task, active=True)
+        if len(shares.active[member_id]) > fewest:
+            full.add(member_id)
+
+    left = []
+    for task in sorted(every, key=lambda task: (task.partition, task.subtopology)):
+        candidates = [had[task]] if task in had else []
+        candidates += sorted(kept.get(task, ()), key=shares.load)
+        taker = next((member_id for member_id in candidates if may_take(member_id)), None)
+        if taker is None:
+            left.append(task)
+        else:
+            give(taker, task)
+    for task in sorted(left):
+        give(min((one for one in members if may_take(one)), key=shares.load), task)
+
+
+def _assign_standby(shares: _Shares, members: Mapping[str, Assignee], stateful: list[TaskId], standbys: int) -> None:
+    """Where the state is already, as long as that is even; what has no process of its own is left out."""
+    most = -(-(len(stateful) * standbys + sum(len(each) for each in shares.active.values())) // len(members))
+    for task in sorted(stateful, key=lambda task: (task.partition, task.subtopology)):
+        for _ in range(standbys):
+            free = [member_id for member_id in members if not shares.has(member_id, task)]
+            if not free:
+                break
+            warm = [
+                member_id
+                for member_id in free
+                if shares.count(member_id) < most
+                and (task in members[member_id].before.standby or task in members[member_id].before.active)
+            ]
+            shares.give(min(warm or free, key=shares.load), task, active=False)

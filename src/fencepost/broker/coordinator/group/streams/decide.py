@@ -1,0 +1,165 @@
+"""What a heartbeat of a streams group asks for and whether it may, without effects (KIP-1071).
+
+Source: `GroupMetadataManager` and `GroupCoordinatorService` of Apache Kafka 4.3.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from fencepost.broker.coordinator.group.requests import CommitOffsets, CommitTransactionalOffsets, Refusal
+from fencepost.broker.coordinator.group.streams.group import LEAVE_EPOCH, StreamsGroup, StreamsMember
+from fencepost.broker.coordinator.group.streams.requests import StreamsHeartbeat
+from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.logs.streams_group_log import StreamsMemberValue, Subtopology, TaskId, Tasks, Topology
+
+__all__ = ["check_epoch", "check_fetch", "check_owned", "check_request", "check_topology", "merge", "refused_commits"]
+
+_FIRST_COMMIT_WITH_MEMBER_EPOCHS = 9
+
+
+def check_request(request: StreamsHeartbeat) -> Refusal | None:
+    """Whether the request makes sense by itself."""
+    problem = None
+    joins, leaves = request.member_epoch == 0, request.member_epoch < 0
+    if not request.member_id.strip():
+        problem = "The member id is empty."
+    elif not request.group_id.strip():
+        problem = "The group id is empty."
+    elif request.instance_id is not None:
+        problem = "Static members of streams groups are not supported yet."
+    elif request.member_epoch < LEAVE_EPOCH:
+        problem = f"A member epoch of {request.member_epoch} means nothing."
+    elif request.rack_id is not None and not request.rack_id.strip():
+        problem = "The rack id is empty."
+    elif joins and request.rebalance_timeout_ms == -1:
+        problem = "A member that joins has to say its rebalance timeout."
+    elif joins and request.topology is None:
+        problem = "A member that joins has to say its topology."
+    elif joins and not request.process_id:
+        problem = "A member that joins has to say its process id."
+    elif joins and (request.owned is None or request.owned):
+        problem = "A member that joins has to say that it has no tasks."
+    elif not joins and not leaves and request.topology is not None:
+        problem = "Only a member that joins may say its topology."
+    if problem is not None:
+        return Refusal(ErrorCode.INVALID_REQUEST, problem)
+    return None if request.topology is None else check_topology(request.topology)
+
+
+def check_topology(topology: Topology) -> Refusal | None:
+    """Whether the topology hangs together."""
+    if any(part.source_regexes for part in topology.subtopologies):
+        return Refusal(ErrorCode.INVALID_REQUEST, "Regular expressions for source topics are not supported yet.")
+    problem = None
+    names = [part.subtopology_id for part in topology.subtopologies]
+    if not names:
+        problem = "The topology has no subtopologies."
+    elif len(set(names)) < len(names):
+        problem = "Two subtopologies have the same id."
+    elif not all(_indexes_fit(part) for part in topology.subtopologies):
+        problem = "A copartition group names a topic that its subtopology does not have."
+    return None if problem is None else Refusal(ErrorCode.STREAMS_INVALID_TOPOLOGY, problem)
+
+
+def _indexes_fit(part: Subtopology) -> bool:
+    return all(
+        0 <= index < len(topics)
+        for group in part.copartition_groups
+        for indexes, topics in (
+            (group.source_topics, part.source_topics),
+            (group.repartition_source_topics, part.repartition_source_topics),
+        )
+        for index in indexes
+    )
+
+
+def merge(wants: StreamsMemberValue, request: StreamsHeartbeat) -> StreamsMemberValue:
+    """What the member is now: what the request leaves out stays."""
+    changed = replace(wants, client_id=request.client_id, client_host=request.client_host)
+    if request.rack_id is not None:
+        changed = replace(changed, rack_id=request.rack_id)
+    if request.rebalance_timeout_ms != -1:
+        changed = replace(changed, rebalance_timeout_ms=request.rebalance_timeout_ms)
+    if request.topology is not None:
+        changed = replace(changed, topology_epoch=request.topology.epoch)
+    if request.process_id is not None:
+        changed = replace(changed, process_id=request.process_id)
+    if request.endpoint is not None:
+        changed = replace(changed, endpoint=request.endpoint)
+    if request.client_tags is not None:
+        changed = replace(changed, client_tags=tuple(sorted(request.client_tags)))
+    return changed
+
+
+def check_epoch(member: StreamsMember, request: StreamsHeartbeat) -> Refusal | None:
+    """Whether the member is in its epoch; or in that before it, if the answer with the new one may have been lost."""
+    epoch, owned = request.member_epoch, request.owned
+    if epoch in (0, member.epoch):
+        return None
+    contained = owned is not None and (
+        set(owned.active) <= set(member.assigned.active)
+        and owned.standby <= member.assigned.standby
+        and owned.warmup <= member.assigned.warmup
+    )
+    if epoch == member.previous_epoch and contained:
+        return None
+    return Refusal(
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        f"The member is in epoch {member.epoch}, not {epoch}: it has to give up all tasks and join again.",
+    )
+
+
+def check_owned(tasks: Mapping[str, int], owned: Tasks | None) -> Refusal | None:
+    """Whether the tasks that the member says it has exist."""
+    if owned is None:
+        return None
+    for subtopology, partition in (*owned.active, *owned.standby, *owned.warmup):
+        if not 0 <= partition < tasks.get(subtopology, 0):
+            why = f"There is no task {partition} of subtopology {subtopology}."
+            return Refusal(ErrorCode.INVALID_REQUEST, why)
+    return None
+
+
+def check_fetch(group: StreamsGroup, member_id: str | None, epoch: int) -> ErrorCode:
+    """Whether offsets may be fetched: by nobody in particular, or by a member in its epoch."""
+    if member_id is None and epoch < 0:
+        return ErrorCode.NONE
+    member = group.members.get(member_id or "")
+    if member is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    return ErrorCode.NONE if member.epoch == epoch else ErrorCode.STALE_MEMBER_EPOCH
+
+
+def refused_commits(
+    group: StreamsGroup, request: CommitOffsets | CommitTransactionalOffsets
+) -> dict[tuple[str, int], ErrorCode]:
+    """Which partitions may not be committed: none, all, or what the member has not had since its old epoch."""
+    transactional = isinstance(request, CommitTransactionalOffsets)
+    epoch, member = request.generation_id, group.members.get(request.member_id)
+    named = [(wanted.topic, wanted.partition) for wanted in request.offsets]
+    if epoch < 0 and not group.members:
+        return {}
+    if transactional and epoch == LEAVE_EPOCH and not request.member_id and request.group_instance_id is None:
+        return {}
+    if member is None:
+        return dict.fromkeys(named, ErrorCode.UNKNOWN_MEMBER_ID)
+    if not transactional and request.api_version < _FIRST_COMMIT_WITH_MEMBER_EPOCHS:
+        return dict.fromkeys(named, ErrorCode.UNSUPPORTED_VERSION)
+    if epoch == member.epoch:
+        return {}
+    code = ErrorCode.ILLEGAL_GENERATION if transactional else ErrorCode.STALE_MEMBER_EPOCH
+    if epoch > member.epoch:
+        return dict.fromkeys(named, code)
+    return {place: code for place in named if not _had_since(group, member, place, epoch)}
+
+
+def _had_since(group: StreamsGroup, member: StreamsMember, place: tuple[str, int], epoch: int) -> bool:
+    topic, partition = place
+    for part in () if group.topology is None else group.topology.subtopologies:
+        if topic in part.source_topics or any(topic == one.name for one in part.repartition_source_topics):
+            task = TaskId(part.subtopology_id, partition)
+            since = member.assigned.active.get(task, member.revoking.active.get(task))
+            return since is not None and since <= epoch
+    return False

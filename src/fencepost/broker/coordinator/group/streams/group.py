@@ -1,0 +1,186 @@
+"""A streams group (KIP-1071) as its records describe it; `replay` is the only writer of it.
+
+Source: `StreamsGroup` and `GroupMetadataManager.replay` of Apache Kafka 4.3.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import IntEnum, StrEnum
+
+from fencepost.protocol.logs.streams_group_log import (
+    StreamsCurrentKey,
+    StreamsCurrentValue,
+    StreamsGroupKey,
+    StreamsGroupLogKey,
+    StreamsGroupLogValue,
+    StreamsGroupValue,
+    StreamsMemberKey,
+    StreamsMemberValue,
+    StreamsTargetKey,
+    StreamsTargetMemberKey,
+    StreamsTargetValue,
+    StreamsTopologyKey,
+    TaskId,
+    Tasks,
+    Topology,
+)
+
+__all__ = ["LEAVE_EPOCH", "NO_TASKS", "MemberState", "StreamsGroup", "StreamsGroupState", "StreamsMember"]
+
+LEAVE_EPOCH = -1
+NO_TASKS = Tasks({})
+_UNKNOWN = StreamsMemberValue(None, None, "", "", -1, -1, "")
+
+
+class MemberState(IntEnum):
+    """How near a member is to its target; stored under these numbers."""
+
+    STABLE = 0
+    UNREVOKED = 1  # has to give tasks back first
+    UNRELEASED = 2  # waits for tasks that others have to give back
+
+
+class StreamsGroupState(StrEnum):
+    """Where a group stands; the value is the name on the wire."""
+
+    EMPTY = "Empty"
+    NOT_READY = "NotReady"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamsMember:
+    """A member: what it is (`wants`), and what it has."""
+
+    member_id: str
+    wants: StreamsMemberValue = _UNKNOWN
+    state: MemberState = MemberState.STABLE
+    epoch: int = 0
+    previous_epoch: int = 0
+    assigned: Tasks = NO_TASKS
+    revoking: Tasks = NO_TASKS
+
+    def current(self) -> StreamsCurrentValue:
+        """The value of the record of what it has."""
+        return StreamsCurrentValue(self.epoch, self.previous_epoch, self.state, self.assigned, self.revoking)
+
+
+class StreamsGroup:
+    """A group's epoch, topology, members and target assignment."""
+
+    __slots__ = (
+        "assignment_configs",
+        "assignment_epoch",
+        "assignment_timestamp_ms",
+        "epoch",
+        "group_id",
+        "members",
+        "metadata_hash",
+        "target",
+        "topology",
+        "validated_topology_epoch",
+    )
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.epoch = 0
+        self.metadata_hash = 0
+        self.validated_topology_epoch = -1
+        self.assignment_configs: tuple[tuple[str, str], ...] = ()
+        self.assignment_epoch = 0
+        self.assignment_timestamp_ms = 0
+        self.topology: Topology | None = None
+        self.members: dict[str, StreamsMember] = {}
+        self.target: dict[str, Tasks] = {}
+
+    @property
+    def state(self) -> StreamsGroupState:
+        """The state that follows from epochs and members."""
+        if not self.members:
+            return StreamsGroupState.EMPTY
+        if self.topology is None or self.validated_topology_epoch != self.topology.epoch:
+            return StreamsGroupState.NOT_READY
+        if self.epoch > self.assignment_epoch:
+            return StreamsGroupState.ASSIGNING
+        settled = all(m.state is MemberState.STABLE and m.epoch == self.assignment_epoch for m in self.members.values())
+        return StreamsGroupState.STABLE if settled else StreamsGroupState.RECONCILING
+
+    def target_of(self, member_id: str) -> Tasks:
+        """What the member is to have."""
+        return self.target.get(member_id, NO_TASKS)
+
+    def subscribes_to(self, topic: str) -> bool:
+        """Whether the topology reads the topic."""
+        parts = () if self.topology is None or not self.members else self.topology.subtopologies
+        return any(
+            topic in part.source_topics or any(topic == one.name for one in part.repartition_source_topics)
+            for part in parts
+        )
+
+    def owners(self, task: TaskId, besides: str) -> Iterator[tuple[StreamsMember, bool]]:
+        """Who of the others has the task, or has not given it back; and whether as active task."""
+        for member in self.members.values():
+            if member.member_id != besides:
+                for tasks in (member.assigned, member.revoking):
+                    if task in tasks.active:
+                        yield member, True
+                    elif task in tasks.standby or task in tasks.warmup:
+                        yield member, False
+
+    def copy(self) -> StreamsGroup:
+        """A group of its own with the same content."""
+        twin = StreamsGroup(self.group_id)
+        for name in self.__slots__:
+            value = getattr(self, name)
+            setattr(twin, name, dict(value) if isinstance(value, dict) else value)
+        return twin
+
+    def snapshot(self) -> object:
+        """Everything it is, as a value that can be compared."""
+        return tuple(getattr(self, name) for name in self.__slots__)
+
+    def replay(self, key: StreamsGroupLogKey, value: StreamsGroupLogValue | None) -> bool:
+        """Apply a record of this group; False if it does not fit together. A tombstone of the group: see the store."""
+        if isinstance(key, StreamsGroupKey) and isinstance(value, StreamsGroupValue):
+            self.epoch, self.metadata_hash = value.epoch, value.metadata_hash
+            self.validated_topology_epoch = value.validated_topology_epoch
+            self.assignment_configs = value.assignment_configs
+        elif isinstance(key, StreamsTopologyKey) and isinstance(value, Topology | None):
+            self.topology = value
+        elif isinstance(key, StreamsTargetKey) and isinstance(value, StreamsTargetValue | None):
+            self.assignment_epoch = 0 if value is None else value.assignment_epoch
+            self.assignment_timestamp_ms = 0 if value is None else value.timestamp_ms
+        elif isinstance(key, StreamsTargetMemberKey) and isinstance(value, Tasks):
+            self.target[key.member_id] = value
+        elif isinstance(key, StreamsTargetMemberKey) and value is None:
+            self.target.pop(key.member_id, None)
+        elif isinstance(key, StreamsMemberKey) and isinstance(value, StreamsMemberValue):
+            self.members[key.member_id] = replace(self._member(key.member_id), wants=value)
+        elif isinstance(key, StreamsMemberKey) and value is None:
+            self.members.pop(key.member_id, None)
+        elif isinstance(key, StreamsCurrentKey) and isinstance(value, StreamsCurrentValue):
+            return self._replay_current(key.member_id, value)
+        elif not isinstance(key, StreamsCurrentKey) or value is not None:
+            return False  # else: a tombstone of what a member has, behind which that of the member comes
+        return True
+
+    def _replay_current(self, member_id: str, value: StreamsCurrentValue) -> bool:
+        if value.state not in tuple(MemberState):
+            return False
+        self.members[member_id] = replace(
+            self._member(member_id),
+            state=MemberState(value.state),
+            epoch=value.member_epoch,
+            previous_epoch=value.previous_member_epoch,
+            assigned=value.assigned,
+            revoking=value.revoking,
+        )
+        return True
+
+    def _member(self, member_id: str) -> StreamsMember:
+        return self.members.get(member_id) or StreamsMember(member_id=member_id)

@@ -1,0 +1,388 @@
+"""Streams groups at run time (KIP-1071): heartbeats, leaves, sessions and revocations that take too long.
+
+The sibling of `ConsumerGroups` behind the same facade. Groups are in the store; here are only their timers, what their
+topologies come to with the topics that there are, and what Kafka does not write down either: who asked for a shutdown,
+and in which epoch the endpoints for queries are.
+
+Source: `GroupMetadataManager.streamsGroupHeartbeat` of Apache Kafka 4.3.1. Difference: assignments are made at once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from fencepost.broker.coordinator.group.classic.rebalance import Out
+from fencepost.broker.coordinator.group.config import GroupConfig, MemberTiming
+from fencepost.broker.coordinator.group.deadlines import Deadline, DeadlineKind
+from fencepost.broker.coordinator.group.records import GroupRecord
+from fencepost.broker.coordinator.group.replay import GroupStore
+from fencepost.broker.coordinator.group.requests import Refusal
+from fencepost.broker.coordinator.group.streams import decide
+from fencepost.broker.coordinator.group.streams.assignor import Assignee, assign
+from fencepost.broker.coordinator.group.streams.group import (
+    LEAVE_EPOCH,
+    NO_TASKS,
+    MemberState,
+    StreamsGroup,
+    StreamsGroupState,
+    StreamsMember,
+)
+from fencepost.broker.coordinator.group.streams.reconciliation import reconcile
+from fencepost.broker.coordinator.group.streams.requests import (
+    DescribedStreamsGroup,
+    EndpointPartitions,
+    StreamsHeartbeat,
+    StreamsHeartbeatReply,
+)
+from fencepost.broker.coordinator.group.streams.topology import (
+    Configured,
+    InvalidTopology,
+    Status,
+    StatusCode,
+    configure,
+    required_topics,
+)
+from fencepost.broker.coordinator.group.topics import Topics, metadata_hash
+from fencepost.broker.timing.deadlines import Deadlines
+from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.logs.streams_group_log import (
+    StreamsCurrentKey,
+    StreamsGroupKey,
+    StreamsGroupLogKey,
+    StreamsGroupLogValue,
+    StreamsGroupValue,
+    StreamsMemberKey,
+    StreamsTargetKey,
+    StreamsTargetMemberKey,
+    StreamsTargetValue,
+    StreamsTopologyKey,
+    TaskId,
+    Topology,
+)
+
+__all__ = ["StreamsGroups", "StreamsTiming", "not_a_streams_group"]
+
+log = logging.getLogger("fencepost.broker")
+
+_STANDBYS = "num.standby.replicas"
+
+
+class StreamsTiming(NamedTuple):
+    """What is set for a group."""
+
+    timing: MemberTiming = MemberTiming(45_000, 5_000)
+    standby_replicas: int = 0
+
+
+class _Draft:
+    """A group with the records of one decision, replayed on a copy as they are made."""
+
+    def __init__(self, group: StreamsGroup) -> None:
+        self.group = group.copy()
+        self.records: list[GroupRecord] = []
+
+    def write(self, key: StreamsGroupLogKey, value: StreamsGroupLogValue | None) -> None:
+        self.group.replay(key, value)
+        self.records.append(GroupRecord(key, value))
+
+
+class StreamsGroups:
+    """The streams groups of a coordinator."""
+
+    __slots__ = (
+        "_config",
+        "_configured",
+        "_deadlines",
+        "_endpoint_epochs",
+        "_settings",
+        "_shutdown",
+        "_store",
+        "_topics",
+    )
+
+    def __init__(
+        self,
+        config: GroupConfig,
+        store: GroupStore,
+        deadlines: Deadlines[Deadline],
+        topics: Topics,
+        settings: Callable[[str], StreamsTiming] | None,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._deadlines = deadlines
+        self._topics = topics
+        self._settings = settings or (lambda _: StreamsTiming())
+        self._configured: dict[str, tuple[Topology, int, Configured]] = {}
+        self._endpoint_epochs: dict[str, int] = {}
+        self._shutdown: dict[str, str] = {}
+
+    def find(self, group_id: str) -> StreamsGroup | None:
+        """The group of that id."""
+        return self._store.streams_groups.get(group_id)
+
+    def load(self, now_ms: int) -> None:
+        """All records were replayed: members get a whole session, and the whole time to give back what they owe."""
+        for group in self._store.streams_groups.values():
+            for member in group.members.values():
+                self._touch(now_ms, group.group_id, member)
+
+    def heartbeat(self, now_ms: int, request: StreamsHeartbeat, out: Out) -> StreamsHeartbeatReply:
+        """StreamsGroupHeartbeat v0, checked already."""
+        group = self.find(request.group_id)
+        if group is None and request.member_epoch != 0:
+            return _refusing(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no streams group {request.group_id}.")
+        group = group or StreamsGroup(request.group_id)
+        member = group.members.get(request.member_id)
+        if member is None and request.member_epoch != 0:
+            why = f"Group {group.group_id} has no member {request.member_id}."
+            return _refusing(ErrorCode.UNKNOWN_MEMBER_ID, why)
+        if request.shutdown:
+            self._shutdown[group.group_id] = request.member_id
+        if request.member_epoch == LEAVE_EPOCH and member is not None:
+            self._fence(group, member, out)
+            return StreamsHeartbeatReply(member_id=request.member_id, member_epoch=LEAVE_EPOCH)
+        if member is None and len(group.members) >= self._config.streams_max_size:
+            return _refusing(ErrorCode.GROUP_MAX_SIZE_REACHED, f"Group {group.group_id} is full.")
+        refusal = None if member is None else decide.check_epoch(member, request)
+        if refusal is not None:
+            return _refusing(*refusal)
+        before = member or StreamsMember(member_id=request.member_id)
+        draft = _Draft(group)
+        moved = self._move(now_ms, draft, before, request)
+        if isinstance(moved, Refusal):
+            return _refusing(*moved)
+        out.records.extend(draft.records)
+        after, configured = moved
+        self._touch(now_ms, group.group_id, after)
+        return self._answer(draft.group, before, after, request, configured)
+
+    def on_deadline(self, deadline: Deadline, out: Out) -> None:
+        """A session is over, or a member has not given back in time what it owes: it is out."""
+        group = self.find(deadline.group_id)
+        member = group.members.get(deadline.member_id) if group is not None else None
+        if group is None or member is None:
+            return
+        if deadline.kind == DeadlineKind.STREAMS_REVOCATION and member.state is not MemberState.UNREVOKED:
+            return
+        self._fence(group, member, out)
+
+    def delete(self, group: StreamsGroup, out: Out) -> None:
+        """Write what ends a group without members; its offsets are the caller's affair."""
+        for key in (
+            StreamsTargetKey(group.group_id),
+            StreamsTopologyKey(group.group_id),
+            StreamsGroupKey(group.group_id),
+        ):
+            out.records.append(GroupRecord(key, None))
+        for table in (self._configured, self._endpoint_epochs, self._shutdown):
+            table.pop(group.group_id, None)
+
+    def describe(self, group_id: str, *, exists_otherwise: bool) -> DescribedStreamsGroup:
+        """StreamsGroupDescribe v0, one group."""
+        group = self.find(group_id)
+        if group is None:
+            why = f"Group {group_id} is not a streams group." if exists_otherwise else f"Group {group_id} not found."
+            return DescribedStreamsGroup(
+                group_id=group_id,
+                error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+                error_message=why,
+                state=StreamsGroupState.DEAD,
+            )
+        return DescribedStreamsGroup(
+            group_id=group_id,
+            state=group.state,
+            epoch=group.epoch,
+            assignment_epoch=group.assignment_epoch,
+            topology=group.topology,
+            members=[(member, group.target_of(member.member_id)) for member in group.members.values()],
+        )
+
+    # --- one heartbeat ---
+
+    def _move(
+        self, now_ms: int, draft: _Draft, before: StreamsMember, request: StreamsHeartbeat
+    ) -> tuple[StreamsMember, Configured] | Refusal:
+        """The member as it is now, a step nearer to its target."""
+        group_id, member_id = request.group_id, request.member_id
+        wants = decide.merge(before.wants, request)
+        changed = member_id not in draft.group.members or wants != before.wants
+        if changed:
+            draft.write(StreamsMemberKey(group_id, member_id), wants)
+        refusal = self._learn_topology(draft, request.topology)
+        if refusal is not None:
+            return refusal
+        try:
+            configured = self._configure(draft.group)
+        except InvalidTopology as error:
+            return Refusal(ErrorCode.STREAMS_INVALID_TOPOLOGY, str(error))
+        wrong = decide.check_owned(configured.tasks, request.owned) if configured.is_ready else None
+        if wrong is not None:
+            return wrong
+        self._next_epoch(draft, configured, forced=changed)
+        self._assign(now_ms, draft, configured)
+        member = draft.group.members[member_id]
+        after = reconcile(draft.group, member, request.owned)
+        if after.current() != before.current() or member_id not in self._members_written(group_id):
+            draft.write(StreamsCurrentKey(group_id, member_id), after.current())
+        return draft.group.members[member_id], configured
+
+    def _members_written(self, group_id: str) -> Iterable[str]:
+        group = self.find(group_id)
+        return () if group is None else group.members
+
+    @staticmethod
+    def _learn_topology(draft: _Draft, topology: Topology | None) -> Refusal | None:
+        known = draft.group.topology
+        if topology is None:
+            return None if known is not None else Refusal(ErrorCode.INVALID_REQUEST, "The group has no topology.")
+        if known is None:
+            draft.write(StreamsTopologyKey(draft.group.group_id), topology)
+        elif known.epoch <= topology.epoch and known != topology:
+            return Refusal(ErrorCode.INVALID_REQUEST, "Topology updates are not supported yet.")
+        return None
+
+    def _configure(self, group: StreamsGroup) -> Configured:
+        """Raises InvalidTopology."""
+        topology = group.topology
+        if topology is None:
+            return Configured()
+        known = self._configured.get(group.group_id)
+        if known is not None and known[:2] == (topology, self._topics.version):
+            return known[2]
+
+        def partitions_of(name: str) -> int | None:
+            found = self._topics.find(name)
+            return None if found is None else found[1]
+
+        configured = configure(topology, partitions_of)
+        self._configured[group.group_id] = (topology, self._topics.version, configured)
+        if configured.problem is not None:
+            log.info("streams group %s: %s", group.group_id, configured.problem.detail)
+        return configured
+
+    def _next_epoch(self, draft: _Draft, configured: Configured, *, forced: bool) -> None:
+        """Raise the group's epoch if `forced`, or if its topics, topology or settings are not what they were."""
+        group, topology = draft.group, draft.group.topology
+        digest = 0 if topology is None else metadata_hash(self._topics, required_topics(topology))
+        validated = topology.epoch if topology is not None and configured.is_ready else -1
+        configs = ((_STANDBYS, str(self._settings(group.group_id).standby_replicas)),)
+        now = (digest, validated, configs)
+        if forced or now != (group.metadata_hash, group.validated_topology_epoch, group.assignment_configs):
+            draft.write(StreamsGroupKey(group.group_id), StreamsGroupValue(group.epoch + 1, *now))
+
+    def _assign(self, now_ms: int, draft: _Draft, configured: Configured) -> None:
+        """Make the target assignment of the group's epoch, if it has none yet."""
+        group = draft.group
+        if group.epoch <= group.assignment_epoch:
+            return
+        members = {
+            member_id: Assignee(member_id, member.wants.process_id, group.target_of(member_id))
+            for member_id, member in sorted(group.members.items())
+        }
+        shares = dict.fromkeys(members, NO_TASKS)
+        if configured.is_ready and group.topology is not None:
+            stateful = {part.subtopology_id for part in group.topology.subtopologies if part.is_stateful}
+            standbys = self._settings(group.group_id).standby_replicas
+            shares = assign(members, configured.tasks, stateful, standbys)
+        for member_id, share in sorted(shares.items()):
+            if share != group.target.get(member_id):
+                draft.write(StreamsTargetMemberKey(group.group_id, member_id), share)
+        draft.write(StreamsTargetKey(group.group_id), StreamsTargetValue(group.epoch, now_ms))
+
+    def _answer(
+        self,
+        group: StreamsGroup,
+        before: StreamsMember,
+        after: StreamsMember,
+        request: StreamsHeartbeat,
+        configured: Configured,
+    ) -> StreamsHeartbeatReply:
+        status = []
+        topology = group.topology
+        if topology is not None and after.wants.topology_epoch < topology.epoch:
+            detail = f"The member's topology has epoch {after.wants.topology_epoch}, the group's {topology.epoch}."
+            status.append(Status(StatusCode.STALE_TOPOLOGY, detail))
+        if configured.problem is not None:
+            status.append(configured.problem)
+        if group.group_id in self._shutdown:
+            detail = (
+                f"Streams group member {self._shutdown[group.group_id]} encountered a fatal error and requested a "
+                "shutdown for the entire application."
+            )
+            status.append(Status(StatusCode.SHUTDOWN_APPLICATION, detail))
+        moved = request.member_epoch == 0 or after.assigned != before.assigned
+        epoch = self._endpoint_epochs.get(group.group_id, 0)
+        if moved and after.wants.endpoint is not None:
+            epoch = self._endpoint_epochs[group.group_id] = epoch + 1
+        return StreamsHeartbeatReply(
+            member_id=after.member_id,
+            member_epoch=after.epoch,
+            heartbeat_interval_ms=self._settings(group.group_id).timing.heartbeat_interval_ms,
+            status=status,
+            tasks=after.assigned if moved else None,
+            endpoint_epoch=epoch,
+            endpoints=self._endpoints(group) if epoch != request.endpoint_epoch else None,
+            missing=configured.missing,
+        )
+
+    # --- endpoints for queries ---
+
+    def _endpoints(self, group: StreamsGroup) -> list[EndpointPartitions]:
+        return [
+            EndpointPartitions(
+                member.wants.endpoint,
+                self._partitions(group, member.assigned.active),
+                self._partitions(group, member.assigned.standby),
+            )
+            for member in group.members.values()
+            if member.wants.endpoint is not None
+        ]
+
+    def _partitions(self, group: StreamsGroup, tasks: Iterable[TaskId]) -> list[tuple[str, list[int]]]:
+        """The partitions of source topics that the tasks read."""
+        found: dict[str, list[int]] = {}
+        parts = {} if group.topology is None else {part.subtopology_id: part for part in group.topology.subtopologies}
+        for subtopology, partition in sorted(tasks):
+            part = parts.get(subtopology)
+            names = () if part is None else (*part.source_topics, *(one.name for one in part.repartition_source_topics))
+            for name in names:
+                topic = self._topics.find(name)
+                if topic is not None and partition < topic[1]:
+                    found.setdefault(name, []).append(partition)
+        return list(found.items())
+
+    # --- members that go ---
+
+    def _fence(self, group: StreamsGroup, member: StreamsMember, out: Out) -> None:
+        """Take a member out of the group; the others are assigned anew with their next heartbeats."""
+        for kind in (DeadlineKind.STREAMS_SESSION, DeadlineKind.STREAMS_REVOCATION):
+            self._deadlines.cancel(Deadline(kind, group.group_id, member.member_id))
+        for key in (StreamsCurrentKey, StreamsTargetMemberKey, StreamsMemberKey):
+            out.records.append(GroupRecord(key(group.group_id, member.member_id), None))
+        value = StreamsGroupValue(
+            group.epoch + 1, group.metadata_hash, group.validated_topology_epoch, group.assignment_configs
+        )
+        out.records.append(GroupRecord(StreamsGroupKey(group.group_id), value))
+        if len(group.members) == 1:
+            self._shutdown.pop(group.group_id, None)
+
+    def _touch(self, now_ms: int, group_id: str, member: StreamsMember) -> None:
+        timeout_ms = self._settings(group_id).timing.session_timeout_ms
+        self._deadlines.set(Deadline(DeadlineKind.STREAMS_SESSION, group_id, member.member_id), now_ms + timeout_ms)
+        revocation = Deadline(DeadlineKind.STREAMS_REVOCATION, group_id, member.member_id)
+        if member.state is MemberState.UNREVOKED:
+            self._deadlines.set_if_absent(revocation, now_ms + member.wants.rebalance_timeout_ms)
+        else:
+            self._deadlines.cancel(revocation)
+
+
+def _refusing(error_code: ErrorCode, message: str | None) -> StreamsHeartbeatReply:
+    return StreamsHeartbeatReply(error_code=error_code, error_message=message)
+
+
+def not_a_streams_group(group_id: str) -> Refusal:
+    """Why a group of another kind is refused."""
+    return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a streams group.")

@@ -1,0 +1,72 @@
+"""How a member of a streams group comes to what it is to have: give back first, then go to the next epoch (KIP-1071).
+
+A task is active in one member at a time, and a process has it once, as whatever: its state lies in one directory.
+Source: `CurrentAssignmentBuilder` of Apache Kafka 4.3.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from fencepost.broker.coordinator.group.streams.group import NO_TASKS, MemberState, StreamsGroup, StreamsMember
+from fencepost.protocol.logs.streams_group_log import TaskId, Tasks
+
+__all__ = ["reconcile"]
+
+
+def reconcile(group: StreamsGroup, member: StreamsMember, owned: Tasks | None) -> StreamsMember:
+    """The member one step nearer to its target; the same one if it cannot move. `owned`: what it says it has."""
+    goal_epoch = group.assignment_epoch
+    if member.state is MemberState.STABLE and member.epoch == goal_epoch:
+        return member
+    if member.state is MemberState.UNREVOKED and _owes(member.revoking, owned):
+        return member
+    target = group.target_of(member.member_id)
+    kept = Tasks(
+        {task: epoch for task, epoch in member.assigned.active.items() if task in target.active},
+        member.assigned.standby & target.standby,
+        member.assigned.warmup & target.warmup,
+    )
+    taken = Tasks(
+        {task: epoch for task, epoch in member.assigned.active.items() if task not in target.active},
+        member.assigned.standby - target.standby,
+        member.assigned.warmup - target.warmup,
+    )
+    if taken and _owes(taken, owned):
+        return replace(member, state=MemberState.UNREVOKED, assigned=kept, revoking=taken)
+    active = _free(group, member, set(target.active) - set(kept.active), active=True)
+    standby = _free(group, member, target.standby - kept.standby, active=False)
+    warmup = _free(group, member, target.warmup - kept.warmup, active=False)
+    wanted = len(target.active) + len(target.standby) + len(target.warmup)
+    assigned = Tasks(
+        {**kept.active, **dict.fromkeys(sorted(active), goal_epoch)}, kept.standby | standby, kept.warmup | warmup
+    )
+    waits = len(assigned.active) + len(assigned.standby) + len(assigned.warmup) < wanted
+    return replace(
+        member,
+        state=MemberState.UNRELEASED if waits else MemberState.STABLE,
+        epoch=goal_epoch,
+        previous_epoch=member.previous_epoch if member.epoch == goal_epoch else member.epoch,
+        assigned=assigned,
+        revoking=NO_TASKS,
+    )
+
+
+def _owes(tasks: Tasks, owned: Tasks | None) -> bool:
+    """Whether the member still has some of what it is to give back; yes if its request does not say what it has."""
+    if owned is None:
+        return True
+    return bool(set(owned.active) & set(tasks.active) or owned.standby & tasks.standby or owned.warmup & tasks.warmup)
+
+
+def _free(group: StreamsGroup, member: StreamsMember, wanted: Iterable[TaskId], *, active: bool) -> frozenset[TaskId]:
+    """Those that nobody has who stands in the way."""
+
+    def is_free(task: TaskId) -> bool:
+        for other, is_active in group.owners(task, member.member_id):
+            if (active and is_active) or other.wants.process_id == member.wants.process_id:
+                return False
+        return True
+
+    return frozenset(task for task in wanted if is_free(task))

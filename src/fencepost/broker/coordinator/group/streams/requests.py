@@ -1,0 +1,73 @@
+"""What is asked of streams groups and answered, as the APIs of KIP-1071 have it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fencepost.broker.coordinator.group.streams.group import StreamsMember
+from fencepost.broker.coordinator.group.streams.topology import Status
+from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.logs.streams_group_log import Endpoint, InternalTopic, Tasks, Topology
+
+__all__ = ["DescribedStreamsGroup", "EndpointPartitions", "StreamsHeartbeat", "StreamsHeartbeatReply"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamsHeartbeat:
+    """StreamsGroupHeartbeat. None (-1 for a time) is what it is on the wire: unchanged since the last one."""
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+    endpoint_epoch: int = 0
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = -1
+    topology: Topology | None = None
+    owned: Tasks | None = None
+    process_id: str | None = None
+    endpoint: Endpoint | None = None
+    client_tags: tuple[tuple[str, str], ...] | None = None
+    shutdown: bool = False
+    client_id: str = ""
+    client_host: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointPartitions:
+    """What an instance that answers queries has: (topic, partitions) of its active and its standby tasks."""
+
+    endpoint: Endpoint
+    active: Sequence[tuple[str, Sequence[int]]]
+    standby: Sequence[tuple[str, Sequence[int]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamsHeartbeatReply:
+    """The answer; without `tasks`, what the member has is unchanged. `missing`: the topics to make for the group."""
+
+    error_code: ErrorCode = ErrorCode.NONE
+    error_message: str | None = None
+    member_id: str = ""
+    member_epoch: int = 0
+    heartbeat_interval_ms: int = 0
+    status: Sequence[Status] = ()
+    tasks: Tasks | None = None
+    endpoint_epoch: int = 0
+    endpoints: Sequence[EndpointPartitions] | None = None
+    missing: Sequence[InternalTopic] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedStreamsGroup:
+    """A group as StreamsGroupDescribe shows it; each member with its target."""
+
+    group_id: str
+    error_code: ErrorCode = ErrorCode.NONE
+    error_message: str | None = None
+    state: str = ""
+    epoch: int = 0
+    assignment_epoch: int = 0
+    topology: Topology | None = None
+    members: Sequence[tuple[StreamsMember, Tasks]] = ()

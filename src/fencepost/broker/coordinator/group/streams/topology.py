@@ -1,0 +1,210 @@
+"""What a topology needs of the topics that there are: internal topics to make, tasks to run, or what is wrong. Pure.
+
+Source: `InternalTopicManager`, `RepartitionTopics`, `CopartitionedTopicsEnforcer` and `ChangelogTopics` of Apache Kafka
+4.3.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from fencepost.protocol.logs.streams_group_log import InternalTopic, Subtopology, TaskId, Topology
+
+__all__ = ["Configured", "InvalidTopology", "Status", "StatusCode", "configure", "required_topics", "tasks_of"]
+
+PartitionsOf = Callable[[str], int | None]
+"""How many partitions a topic has; None if there is none of that name."""
+_MOST_NAMED = 3
+
+
+class StatusCode(IntEnum):
+    """What a member is told of its group, as on the wire."""
+
+    STALE_TOPOLOGY = 0
+    MISSING_SOURCE_TOPICS = 1
+    INCORRECTLY_PARTITIONED_TOPICS = 2
+    MISSING_INTERNAL_TOPICS = 3
+    SHUTDOWN_APPLICATION = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A code, and what it means here."""
+
+    code: StatusCode
+    detail: str
+
+
+class InvalidTopology(ValueError):
+    """No topics could make it work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Configured:
+    """How many tasks each subtopology has, and the internal topics that are missing; or why there can be none."""
+
+    tasks: Mapping[str, int] = field(default_factory=dict)
+    missing: tuple[InternalTopic, ...] = ()
+    problem: Status | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether tasks can be assigned."""
+        return self.problem is None
+
+
+class _Wrong(Exception):
+    def __init__(self, code: StatusCode, detail: str) -> None:
+        super().__init__(detail)
+        self.status = Status(code, detail)
+
+
+def required_topics(topology: Topology) -> set[str]:
+    """Every topic that is read or kept: the sources, and what the group makes."""
+    found: set[str] = set()
+    for part in topology.subtopologies:
+        found.update(part.source_topics)
+        found.update(topic.name for topic in (*part.repartition_source_topics, *part.changelog_topics))
+    return found
+
+
+def tasks_of(tasks: Mapping[str, int]) -> list[TaskId]:
+    """The tasks, by subtopology."""
+    return [TaskId(part, number) for part in sorted(tasks) for number in range(tasks[part])]
+
+
+def configure(topology: Topology, partitions_of: PartitionsOf) -> Configured:
+    """The topology with the topics that there are. Raises InvalidTopology."""
+    try:
+        missing = {t for part in topology.subtopologies for t in part.source_topics if partitions_of(t) is None}
+        if missing:
+            raise _Wrong(StatusCode.MISSING_SOURCE_TOPICS, f"Source topics {_named(missing)} are missing.")
+        counts = _repartition_counts(topology, partitions_of)
+        _copartition(topology, partitions_of, counts)
+        tasks = {part.subtopology_id: _width(part, partitions_of, counts) for part in topology.subtopologies}
+        wanted = _internal_topics(topology, counts, tasks)
+        for topic in wanted:
+            found = partitions_of(topic.name)
+            if found is not None and found != topic.partitions:
+                raise _Wrong(
+                    StatusCode.INCORRECTLY_PARTITIONED_TOPICS,
+                    f"Existing topic {topic.name} has different number of partitions: "
+                    f"expected {topic.partitions}, found {found}",
+                )
+    except _Wrong as wrong:
+        return Configured(problem=wrong.status)
+    absent = tuple(topic for topic in wanted if partitions_of(topic.name) is None)
+    problem = None
+    if absent:
+        detail = f"Internal topics are missing: {_named(topic.name for topic in absent)}"
+        problem = Status(StatusCode.MISSING_INTERNAL_TOPICS, detail)
+    return Configured(tasks, absent, problem)
+
+
+def _count(topic: str, partitions_of: PartitionsOf, counts: Mapping[str, int]) -> int | None:
+    """What there is counts; else what was decided."""
+    found = partitions_of(topic)
+    return counts.get(topic) if found is None else found
+
+
+def _repartition_counts(topology: Topology, partitions_of: PartitionsOf) -> dict[str, int]:
+    """How many partitions repartition topics get: as asked for, or as many as what is written to them comes from."""
+    counts = {
+        topic.name: topic.partitions
+        for part in topology.subtopologies
+        for topic in part.repartition_source_topics
+        if topic.partitions
+    }
+    while True:
+        open_sinks = False
+        progress = False
+        for part in topology.subtopologies:
+            for sink in part.repartition_sink_topics:
+                if sink in counts:
+                    continue
+                from_topics = [counts[t.name] for t in part.repartition_source_topics if t.name in counts]
+                from_topics += [found for t in part.source_topics if (found := partitions_of(t)) is not None]
+                if from_topics:
+                    counts[sink], progress = max(from_topics), True
+                else:
+                    open_sinks = True
+        if not open_sinks:
+            break
+        if not progress:
+            raise InvalidTopology(
+                "Failed to compute number of partitions for all repartition topics. "
+                "There may be loops in the topology that cannot be resolved."
+            )
+    for part in topology.subtopologies:
+        if any(topic.name not in counts for topic in part.repartition_source_topics):
+            raise InvalidTopology(
+                "Failed to compute number of partitions for all repartition topics, because "
+                "a repartition source topic is never used as a sink topic."
+            )
+    return counts
+
+
+def _copartition(topology: Topology, partitions_of: PartitionsOf, counts: dict[str, int]) -> None:
+    """Give repartition topics the number of partitions of what they are joined with."""
+    internal = [topic for part in topology.subtopologies for topic in part.repartition_source_topics]
+    fixed = {topic.name for topic in internal if topic.partitions}
+    flexible = {topic.name for topic in internal if not topic.partitions}
+    for part in topology.subtopologies:
+        for group in part.copartition_groups:
+            names = {part.source_topics[i] for i in group.source_topics}
+            names |= {part.repartition_source_topics[i].name for i in group.repartition_source_topics}
+            if names:
+                _copartition_one(names, fixed, flexible, partitions_of, counts)
+
+
+def _copartition_one(
+    names: set[str], fixed: set[str], flexible: set[str], partitions_of: PartitionsOf, counts: dict[str, int]
+) -> None:
+    known = {name: _count(name, partitions_of, counts) or 0 for name in names}
+    repartition = names & (fixed | flexible)
+    outside = names - repartition
+    deciding = outside or (names & fixed)
+    width = max(known.values()) if not deciding else known[min(deciding)]
+    if any(known[name] != width for name in deciding):
+        told = ", ".join(f"{name}={known[name]}" for name in sorted(outside or repartition))
+        raise _Wrong(
+            StatusCode.INCORRECTLY_PARTITIONED_TOPICS,
+            f"Following topics do not have the same number of partitions: [{{{told}}}]",
+        )
+    for name in sorted(repartition):
+        if name in fixed and known[name] != width:
+            raise _Wrong(
+                StatusCode.INCORRECTLY_PARTITIONED_TOPICS,
+                f"Number of partitions [{known[name]}] of repartition topic [{name}] "
+                f"doesn't match number of partitions [{width}] of the source topic.",
+            )
+        counts[name] = width
+
+
+def _width(part: Subtopology, partitions_of: PartitionsOf, counts: Mapping[str, int]) -> int:
+    """How many tasks: as many as the widest of the topics that are read has partitions."""
+    names = [*part.source_topics, *(topic.name for topic in part.repartition_source_topics)]
+    widths = [_count(name, partitions_of, counts) or 0 for name in names]
+    if not widths:
+        raise InvalidTopology(f"No source topics found for subtopology {part.subtopology_id}")
+    return max(widths)
+
+
+def _internal_topics(topology: Topology, counts: Mapping[str, int], tasks: Mapping[str, int]) -> list[InternalTopic]:
+    found: dict[str, InternalTopic] = {}
+    for part in topology.subtopologies:
+        for topic in part.repartition_source_topics:
+            wanted = topic.partitions or counts[topic.name]
+            found[topic.name] = InternalTopic(topic.name, wanted, topic.replication_factor, topic.configs)
+        for topic in part.changelog_topics:
+            wanted = topic.partitions or tasks[part.subtopology_id]
+            found[topic.name] = InternalTopic(topic.name, wanted, topic.replication_factor, topic.configs)
+    return [found[name] for name in sorted(found)]
+
+
+def _named(topics: Iterable[str]) -> str:
+    names = sorted(topics)
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} additional topics" if more > 0 else "")
