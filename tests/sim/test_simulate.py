@@ -133,7 +133,7 @@ def test_a_found_run_is_made_smaller_while_the_same_check_complains() -> None:
     assert 0 < len(tries) <= simulations.SHRINKING_RUNS_AT_MOST
     assert smaller.crash_interval_ms == smaller.kill_chance == smaller.cancel_chance == 0.0
     assert smaller.watchers == 0
-    assert len(run.trace) < len(found.trace)
+    assert smaller.producers == 1  # its trace may be longer all the same: without faults more gets done
 
 
 def test_the_sink_is_simulated_too() -> None:

@@ -165,6 +165,12 @@ def test_a_process_that_was_taken_for_dead_is_gone_when_its_work_has_ended() -> 
     assert not process.alive
 
 
+def test_every_transaction_version_and_group_protocol_is_drawn() -> None:
+    drawn = [Options.draw(seed) for seed in range(1, 101)]
+    assert {options.transaction_version for options in drawn} == {0, 1, 2}
+    assert {options.group_protocol for options in drawn} == {"classic", "consumer", "mixed"}
+
+
 def test_options_can_be_given() -> None:
     changed = Options.draw(3).changed(["producers=1", "compacted=True", "slow_chance=0.5"])
     assert (changed.producers, changed.compacted, changed.slow_chance) == (1, True, 0.5)

@@ -136,6 +136,9 @@ class Options:
             elif on and (profile is Profile.SWARM or name in CRASHES):
                 drawn[name] = value
         drawn["mutes"] = pick((0, 0, 1))
+        drawn["transaction_version"] = pick((2, 2, 2, 1, 0))
+        if pick((False, False, True)):
+            drawn["group_protocol"] = "mixed"
         if profile is Profile.LITE:
             short = {name: pick(values) for name, values in SHORT.items()}
             on = "crash_interval_ms" in drawn

@@ -126,7 +126,9 @@ class World:
             self._partitions |= {INPUT: INPUT_PARTITIONS, OUTPUT: OUTPUT_PARTITIONS}
         self.writers = [Writer(self, f"p{number}", self.stage.fork()) for number in range(options.producers)]
         self.copiers = [Copier(self, f"c{number}", self.stage.fork()) for number in range(options.copiers)]
-        self.deciders = [Decider(self, f"d{number}", self.stage.fork()) for number in range(options.deciders)]
+        # Before version 2 transactions share an epoch: a stored token names those that follow, too.
+        deciders = options.deciders if options.transaction_version >= 2 else 0
+        self.deciders = [Decider(self, f"d{number}", self.stage.fork()) for number in range(deciders)]
         self.operators = [Operator(self, f"o{number}", self.stage.fork()) for number in range(options.operators)]
         self.watchers = [Watcher(self, f"w{number}", self.stage.fork()) for number in range(options.watchers)]
         self.feeders = [Feeder(self, f"f{number}", self.stage.fork()) for number in range(options.feeders)]

@@ -33,7 +33,7 @@ POWER_LOSS: Final = (
 KILLED: Final = ("storm_ms=5000", "crash_interval_ms=300", "power_cut_chance=0.0")
 COMPACTED: Final = ("storm_ms=5000", "producers=3", "compacted=True")
 WATCHED: Final = ("storm_ms=5000", "watchers=1")
-DECIDED: Final = ("storm_ms=5000", "deciders=1")
+DECIDED: Final = ("storm_ms=5000", "deciders=1", "transaction_version=2")
 GROUP: Final = ("storm_ms=5000", "copiers=3", "pause_chance=0.1")
 CUT_SHORT: Final = (
     *("storm_ms=5000", "cancel_chance=0.15", "reply_lost_chance=0.03"),
