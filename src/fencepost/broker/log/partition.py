@@ -109,7 +109,7 @@ class PartitionLog:
         report = recovered.report
         if report.scanned_bytes or report.cuts or report.removed_files or report.damaged:
             if config.fsync != "never":
-                make_durable(recovered)
+                make_durable(recovered, point)
             try:
                 keep_indexes(recovered, durably=config.fsync != "never")
                 log._take_snapshot()

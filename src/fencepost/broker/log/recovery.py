@@ -34,6 +34,7 @@ from fencepost.broker.log.layout import (
 )
 from fencepost.broker.log.producers.snapshot import CorruptSnapshot, Place
 from fencepost.broker.log.producers.table import ProducerTable
+from fencepost.broker.log.recovery_points import RecoveryPoint
 from fencepost.broker.log.results import CorruptSegment, Cut, Damage, RecoveryReport
 from fencepost.broker.log.segment import ANYWHERE, Segment, scan
 from fencepost.protocol.errors import CorruptBatch
@@ -403,11 +404,15 @@ def whole_batches(segment: Segment) -> Iterator[tuple[int, BatchHeader, memoryvi
             position = found[0]
 
 
-def make_durable(found: Recovered) -> None:
+def make_durable(found: Recovered, point: RecoveryPoint | None) -> None:
     """Put what the scan found on disk for good: it is about to be shown to readers. Raises OSError.
+
+    So is the point that damage was judged by: by an older one the next start would cut it.
 
     The bytes may come from the page cache of a process that died after a failed fsync, where they look clean and are
     not on disk; syncing them again would do nothing. So they are written again, in place, and then synced."""
+    if found.report.damaged and point is not None:
+        point.sync()
     for segment, began in found.scanned:
         position = began
         while position < segment.size:

@@ -6,7 +6,8 @@ a torn tail. The point also says that a partition has records, should its direct
 A partition has two places of 64 bytes, which are written in turns, so that one whole place is always there: CRC-32C
 uint32 of the next 36 bytes, topic id (16 bytes), partition int32, turn int64, offset int64; the rest is zero.
 A point is written over the older one, without a sync of its own, after every sync of its log: what it says is true by
-then, and an older one that a power loss leaves is true as well.
+then, and an older one that a power loss leaves is true as well. Only where a start finds damage below it, it is synced:
+an older one would let the next start cut what this one told of.
 """
 
 from __future__ import annotations
@@ -69,6 +70,11 @@ class RecoveryPoint:
             self._owner.failed(error)
             return
         self._turn, self.offset = turn, offset
+
+    def sync(self) -> None:
+        """Let no loss of power bring an older point back. Raises OSError."""
+        for file in self._owner.files():
+            file.sync()
 
     def release(self) -> int:
         """Forget the place; returns its number, -1 when it had none."""

@@ -87,6 +87,25 @@ def test_a_flipped_bit_costs_its_own_batch_only(world: World, within: int) -> No
     assert 200 in world.readable()
 
 
+@pytest.mark.parametrize("is_full", [False, True])
+@pytest.mark.parametrize("seed", range(10))
+def test_damage_that_was_told_is_not_cut_after_a_loss_of_power(world: World, seed: int, is_full: bool) -> None:
+    """An older point may come back then, which would say that nobody was promised what is damaged; on a full disk no
+    snapshot says otherwise."""
+    size = world.disk.open(FIRST).size() // 100
+    world.disk.flip_bit(FIRST, 7 * size + 70)
+    world.disk.kill()
+    world.disk.is_full = is_full
+    world.open()
+    assert [(each.first_offset, each.next_offset) for each in world.log.report.damaged] == [(14, 16)]
+    world.disk.crash(seed)
+    world.disk.is_full = False
+    world.open()
+    assert world.log.report.cuts == []
+    assert world.log.log_end_offset == 200
+    assert world.readable() == [offset for offset in range(0, 200, 2) if offset != 14]
+
+
 def test_damage_that_nobody_was_promised_is_cut(world: World) -> None:
     size = world.disk.open(FIRST).size() // 100
     world.append(5)
