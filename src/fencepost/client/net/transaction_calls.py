@@ -25,6 +25,7 @@ from fencepost.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 TRANSACTION_VERSION: Final = "transaction.version"
+_TWO_PHASE: Final = (6, 6)  # of InitProducerId (KIP-939)
 IMPLICIT_ENLIST_VERSION: Final = 12  # from here on Produce adds its partition to the transaction (KIP-890)
 ADD_VERSIONS: Final = (0, 3)  # the newer ones are the brokers' own
 TXN_OFFSET_COMMIT: Final = toc.TxnOffsetCommitRequest.API_KEY
@@ -35,12 +36,30 @@ def end_txn_versions(connection: Connection) -> tuple[int, int]:
     return (0, 5) if connection.features.get(TRANSACTION_VERSION, 0) >= 2 else (0, 4)
 
 
+async def check_two_phase(cluster: Cluster, transactional_id: str, deadline_ms: int) -> None:
+    """Raise UnsupportedVersionError where a prepared transaction cannot be told from the next one by its epoch.
+
+    So it is below transaction.version 2: a decision that comes late, or twice, would end the next one instead.
+    """
+    what, target = "two-phase commit", Coordinator(CoordinatorKind.TRANSACTION, transactional_id)
+    connection = await cluster.until_answered(
+        what, lambda: cluster.reach(target, deadline_ms), deadline_ms, target=target
+    )
+    connection.version(InitProducerIdRequest.API_KEY, *_TWO_PHASE)
+    level = connection.features.get(TRANSACTION_VERSION, 0)
+    if level < 2:
+        words = "with which each transaction has an epoch of its own; raise the feature, or do without preparing"
+        raise UnsupportedVersionError(
+            f"{connection.name} has {TRANSACTION_VERSION} {level}; {what} needs 2, {words}", code=E.UNSUPPORTED_VERSION
+        )
+
+
 async def init_producer_id(
     cluster: Cluster, request: InitProducerIdRequest, deadline_ms: int
 ) -> InitProducerIdResponse:
     """InitProducerId, retried while the coordinator asks for it; the code in the reply is 0 or final."""
     if request.enable2_pc or request.keep_prepared_txn:
-        versions = (6, 6)
+        versions = _TWO_PHASE
     elif request.producer_id >= 0:
         versions = (3, 5)
     else:

@@ -23,6 +23,7 @@ from fencepost.client.net.retry import Action
 from fencepost.client.net.runtime import TaskHandle
 from fencepost.client.net.transaction_calls import (
     TRANSACTION_VERSION,
+    check_two_phase,
     end_txn,
     enlist,
     init_producer_id,
@@ -160,6 +161,8 @@ class Transactions:
         self._advance(TxnEvent.INIT)
         try:
             await self._discard(self._deadline())
+            if keep_prepared or self._config.two_phase_commit:
+                await check_two_phase(self._cluster, self._id, self._deadline())
             if keep_prepared:
                 # The new epoch makes the coordinator forget how the last transaction ended, also if the answer is lost.
                 found = await self._describe()

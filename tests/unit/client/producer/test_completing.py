@@ -14,15 +14,33 @@ from fencepost.errors import (
     KafkaTimeoutError,
     PreparedTransactionLostError,
     TransactionCommittedError,
+    UnsupportedVersionError,
     UsageError,
 )
 from fencepost.testing import read_all
 
 
-@pytest.mark.parametrize("level", [1, 2])
+@pytest.mark.parametrize("level", [0, 1])
+@pytest.mark.parametrize("keep_prepared", [False, True])
+def test_two_phases_need_an_epoch_for_each_transaction(level: int, keep_prepared: bool) -> None:
+    """With the epoch of the transaction before it, a late decision about that one would end it."""
+    settings = {"transaction.two.phase.commit.enable": True, "transaction.version": level}
+    words = f"has transaction.version {level}; two-phase commit needs 2"
+    with (
+        fencepost.Broker(settings) as broker,
+        fencepost.Admin(broker.bootstrap_servers) as admin,
+        fencepost.Producer(
+            broker.bootstrap_servers, transactional_id="x", two_phase_commit=not keep_prepared
+        ) as producer,
+    ):
+        with pytest.raises(UnsupportedVersionError, match=words):
+            producer.init_transactions(keep_prepared)
+        assert admin.list_transactions() == []  # nothing was asked of the coordinator
+
+
 @pytest.mark.parametrize("end", ["commit", "abort", "time"])
-def test_a_prepared_transaction_that_is_over_is_told_by_its_end(end: str, level: int) -> None:
-    settings = {"transaction.two.phase.commit.enable": False, "transaction.version": level}
+def test_a_prepared_transaction_that_is_over_is_told_by_its_end(end: str) -> None:
+    settings = {"transaction.two.phase.commit.enable": False}
     with fencepost.Broker(settings) as broker:
         first = fencepost.Producer(broker.bootstrap_servers, transactional_id="x")
         first.init_transactions()
@@ -57,6 +75,13 @@ def broker(request: pytest.FixtureRequest) -> Iterator[fencepost.Broker]:
         yield running
 
 
+@pytest.fixture
+def two_phase_broker() -> Iterator[fencepost.Broker]:
+    """One that lets producers keep what they find prepared."""
+    with fencepost.Broker({"transaction.two.phase.commit.enable": True}) as running:
+        yield running
+
+
 def prepared(broker: fencepost.Broker) -> tuple[fencepost.Producer, PreparedTransaction]:
     producer = fencepost.Producer(
         broker.bootstrap_servers, transactional_id="x", max_block_ms=500, request_timeout_ms=200
@@ -85,28 +110,28 @@ def test_a_commit_without_an_answer_is_completed_again(broker: fencepost.Broker)
     assert [record.value for record in read_all(broker, "t")] == [b"v", b"w"]
 
 
-def test_a_commit_that_a_restart_found_prepared_is_completed_again(broker: fencepost.Broker) -> None:
-    first, stored = prepared(broker)
+def test_a_commit_that_a_restart_found_prepared_is_completed_again(two_phase_broker: fencepost.Broker) -> None:
+    first, stored = prepared(two_phase_broker)
     second = fencepost.Producer(
-        broker.bootstrap_servers, transactional_id="x", max_block_ms=500, request_timeout_ms=200
+        two_phase_broker.bootstrap_servers, transactional_id="x", max_block_ms=500, request_timeout_ms=200
     )
     with second:
         assert second.init_transactions(keep_prepared=True) == stored
-        commit_unanswered(broker, second, stored)
+        commit_unanswered(two_phase_broker, second, stored)
         assert second.complete_transaction(stored) is True
-    assert [record.value for record in read_all(broker, "t")] == [b"v"]
+    assert [record.value for record in read_all(two_phase_broker, "t")] == [b"v"]
     first.close(0)
 
 
-def test_what_an_unanswered_restart_found_out_is_not_forgotten(broker: fencepost.Broker) -> None:
+def test_what_an_unanswered_restart_found_out_is_not_forgotten(two_phase_broker: fencepost.Broker) -> None:
     """Its InitProducerId took effect, and made the coordinator forget how the transaction ended."""
-    first, stored = prepared(broker)
+    first, stored = prepared(two_phase_broker)
     assert first.complete_transaction(stored) is True
     second = fencepost.Producer(
-        broker.bootstrap_servers, transactional_id="x", max_block_ms=2000, request_timeout_ms=200
+        two_phase_broker.bootstrap_servers, transactional_id="x", max_block_ms=2000, request_timeout_ms=200
     )
     with second:
-        with broker.faults.drop_reply("InitProducerId", times=None) as lost, pytest.raises(KafkaTimeoutError):
+        with two_phase_broker.faults.drop_reply("InitProducerId", times=None) as lost, pytest.raises(KafkaTimeoutError):
             second.init_transactions(keep_prepared=True)
         assert lost.hits > 0
         assert second.init_transactions(keep_prepared=True) is None
