@@ -25,6 +25,12 @@ def own_broker() -> Iterator[Broker]:
 
 
 @pytest.fixture(scope="module")
+def own_broker_of_version_0() -> Iterator[Broker]:
+    with Broker({"transaction.version": 0}) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
 def kafka_without_two_phase() -> Iterator[ApacheKafka]:
     """An Apache Kafka as most are: no two-phase commit."""
     with ApacheKafka({"transaction.two.phase.commit.enable": False, "unstable.api.versions.enable": False}) as kafka:

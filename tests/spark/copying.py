@@ -31,6 +31,7 @@ PARTITIONS = 2  # as many as task slots
 ARMS = {  # which fixture of conftest.py gives the broker, and the level that the sink has there
     "fencepost": ("own_broker", "keep-prepared"),
     "fencepost in Arrow": ("own_broker", "keep-prepared"),
+    "fencepost of transaction.version 0": ("own_broker_of_version_0", "resume-v1"),
     "kafka": ("apache_kafka", "two-phase"),
     "kafka without two-phase commit": ("kafka_without_two_phase", "resume"),
 }
@@ -209,7 +210,8 @@ class Copy:
 
 
 def make_copy(request: pytest.FixtureRequest, arm: str, folder: Path, driver: SharedDriver) -> Copy:
-    """Our broker gives the strongest level; Apache Kafka 4.3.1 the second, or as it comes the third."""
+    """Our broker gives the strongest level, and with old transactions the weakest; Apache Kafka 4.3.1 the second, or as
+    it comes the third."""
     broker, level = ARMS[arm]
     servers = request.getfixturevalue(broker).bootstrap_servers
     made = Copy(servers, folder, level=level, driver=driver, in_arrow="Arrow" in arm)

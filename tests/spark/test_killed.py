@@ -50,6 +50,13 @@ OF_AN_ARM = {
         Kill("WriteDecision", "before", 3),
         Kill("EndTransactions", "after", 1),
     ],
+    "fencepost of transaction.version 0": [
+        Kill("BeginTask", "after", 5),
+        Kill("WriteDecision", "after", 2),
+        Kill("Claim", "after", 2),
+        Kill("EndTransactions", "before", 3),
+        Kill("WriteDecision", "before", 2, zombie=True),
+    ],
     "kafka": [*KILLS, *ZOMBIES],
     "kafka without two-phase commit": [
         Kill("DescribeWinners", "after", 2),
