@@ -20,7 +20,7 @@ from crc32c import crc32c
 
 from fencepost.broker.disk.files import Files
 from fencepost.broker.disk.sealed_json import Damaged
-from fencepost.broker.disk.two_copies import COPY, UnusableDirectory, read_kept, write_kept
+from fencepost.broker.disk.two_copies import COPY, DamagedDirectory, UnusableDirectory, read_kept, write_kept
 
 __all__ = ["MADE_UP_FROM", "Meta"]
 
@@ -140,7 +140,7 @@ class Meta:
     def _load_producer_ids(self) -> None:
         try:
             end = read_kept(self._files, _PRODUCER_IDS, _decode_producer_ids, lambda end: end)
-        except UnusableDirectory as error:
+        except DamagedDirectory as error:
             _log.error("%s", error)  # they can be found elsewhere
             end = None
         if end is not None:

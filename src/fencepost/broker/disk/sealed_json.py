@@ -12,13 +12,17 @@ from typing import Any
 
 from crc32c import crc32c
 
-__all__ = ["Damaged", "seal_json", "unseal_json"]
+__all__ = ["Damaged", "Newer", "seal_json", "unseal_json"]
 
 _HEAD = struct.Struct(">4sHII")
 
 
 class Damaged(Exception):
     """The bytes are not a whole file of this kind."""
+
+
+class Newer(Exception):
+    """A newer release has written the file, which is whole as far as can be told."""
 
 
 def seal_json(magic: bytes, version: int, value: Any) -> bytes:
@@ -28,13 +32,15 @@ def seal_json(magic: bytes, version: int, value: Any) -> bytes:
 
 
 def unseal_json(magic: bytes, version: int, data: bytes) -> Any:
-    """The value in a file's bytes. Raises Damaged."""
+    """The value in a file's bytes. Raises Damaged, Newer."""
     if len(data) < _HEAD.size:
         raise Damaged(f"{len(data)} bytes are too few")
     found_magic, found_version, length, crc = _HEAD.unpack_from(data)
     payload = data[_HEAD.size :]
-    if found_magic != magic or found_version != version:
+    if found_magic != magic or found_version < version:
         raise Damaged(f"magic {found_magic!r}, version {found_version}; known is {magic!r}, version {version}")
     if length != len(payload) or crc != crc32c(payload):
         raise Damaged(f"{len(payload)} bytes of payload, {length} promised, or its checksum is wrong")
+    if found_version > version:
+        raise Newer(f"version {found_version}, and {version} is the newest known here")
     return json.loads(payload)

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from fencepost.broker.disk.files import Files
-from fencepost.broker.disk.sealed_json import Damaged, seal_json, unseal_json
+from fencepost.broker.disk.sealed_json import Damaged, Newer, seal_json, unseal_json
 
-__all__ = ["COPY", "SealedFile", "UnusableDirectory", "read_kept", "write_kept"]
+__all__ = ["COPY", "DamagedDirectory", "SealedFile", "UnusableDirectory", "read_kept", "write_kept"]
 
 COPY = ".copy"
 
@@ -29,11 +29,15 @@ class UnusableDirectory(Exception):
     """A broker may not work on the data directory as it is. The text says why, and what helps."""
 
 
+class DamagedDirectory(UnusableDirectory):
+    """Neither a file nor its copy can be read; what is in them may be known from elsewhere."""
+
+
 def read_kept(
     files: Files, name: str, decode: Callable[[bytes], Value], edition: Callable[[Value], int] = lambda _: 0
 ) -> Value | None:
-    """The value in the file or its copy, None when neither is there. Raises OSError, and UnusableDirectory when what
-    is there is damaged. `decode` raises Damaged."""
+    """The value in the file or its copy, None when neither is there. Raises OSError, DamagedDirectory, and
+    UnusableDirectory for what a newer release has written. `decode` raises Damaged, Newer."""
     found: dict[str, tuple[Value, bytes]] = {}
     problems = []
     for path in (name, name + COPY):
@@ -45,10 +49,14 @@ def read_kept(
             found[path] = decode(data), data
         except Damaged as error:
             problems.append(f"{path}: {error}")
+        except Newer as error:
+            raise UnusableDirectory(
+                f"{path} was written by a newer release of Fencepost ({error}): start that one, or put a backup back"
+            ) from error
     if not found:
         if all(problem.endswith(" is missing") for problem in problems):
             return None
-        raise UnusableDirectory(f"{'; '.join(problems)}: put one of the two back from a backup")
+        raise DamagedDirectory(f"{'; '.join(problems)}: put one of the two back from a backup")
     best = max(found, key=lambda path: edition(found[path][0]))
     value, data = found[best]
     if len({own for _, own in found.values()}) > 1:

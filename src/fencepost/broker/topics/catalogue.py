@@ -20,7 +20,7 @@ from typing import Protocol
 from uuid import UUID
 
 from fencepost.broker.disk.files import Files, is_full
-from fencepost.broker.disk.two_copies import SealedFile, UnusableDirectory
+from fencepost.broker.disk.two_copies import DamagedDirectory, SealedFile
 from fencepost.broker.log.config import Fsync, LogConfig
 from fencepost.broker.log.partition import PartitionLog
 from fencepost.broker.log.recovery_points import RecoveryPoints
@@ -193,7 +193,7 @@ class TopicCatalogue:
                 self._files.remove_tree(name)
         try:
             stored = self._file.load()
-        except UnusableDirectory as error:
+        except DamagedDirectory as error:
             _log.error("%s; the topics are taken from their directories", error)
             stored = None
         for entry in stored["topics"] if stored is not None else ():

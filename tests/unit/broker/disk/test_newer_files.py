@@ -1,0 +1,49 @@
+"""A data directory that a newer release has worked on is refused by name, and nothing in it is changed."""
+
+from __future__ import annotations
+
+import logging
+import struct
+
+import pytest
+
+from fencepost.broker.disk.two_copies import COPY, UnusableDirectory
+from fencepost.check.disk import MemoryDisk
+from tests.support.broker_driver import BrokerDriver
+
+FILES = ("topics.fencepost", "settings.fencepost", "acls.fencepost", "credentials.fencepost")
+VERSION_AT = 4  # behind the magic
+
+
+def raised(disk: MemoryDisk, path: str) -> None:
+    """As a newer release would write it: the head says a higher version."""
+    data = bytearray(disk.read_bytes(path))
+    struct.pack_into(">H", data, VERSION_AT, 99)
+    disk.write_atomic(path, bytes(data))
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("copies", [("", COPY), ("",), (COPY,)], ids=["both", "the file", "the copy"])
+def test_a_newer_file_is_refused_by_name(name: str, copies: tuple[str, ...], caplog: pytest.LogCaptureFixture) -> None:
+    driver = BrokerDriver()
+    driver.core.close()
+    for suffix in copies:
+        raised(driver.disk, name + suffix)
+    before = {path: driver.disk.read_bytes(path) for path in (name, name + COPY)}
+    with (
+        caplog.at_level(logging.ERROR),
+        pytest.raises(
+            UnusableDirectory, match=rf"{name}.* newer release of Fencepost \(version 99, and 1 is the newest"
+        ),
+    ):
+        BrokerDriver(disk=driver.disk)
+    assert caplog.messages == []
+    assert {path: driver.disk.read_bytes(path) for path in before} == before
+
+
+def test_a_damaged_file_is_not_taken_for_a_newer_release() -> None:
+    driver = BrokerDriver()
+    driver.core.close()
+    raised(driver.disk, "topics.fencepost")
+    driver.disk.flip_bit("topics.fencepost", 20)
+    BrokerDriver(disk=driver.disk)
