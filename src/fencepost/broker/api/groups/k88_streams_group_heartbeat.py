@@ -50,7 +50,6 @@ def _handle(call: Call, now_ms: int, request: StreamsGroupHeartbeatRequest) -> S
         return StreamsGroupHeartbeatResponse(
             error_code=ErrorCode.STREAMS_INVALID_TOPOLOGY,
             error_message=wrong,
-            status=None,
             active_tasks=None,
             standby_tasks=None,
             warmup_tasks=None,
