@@ -11,6 +11,7 @@ from tests.support.differential.side import CLOSED, SILENT
 CREATE_TOPICS, INIT_PRODUCER_ID, END_TXN = 19, 22, 26
 GROUPS = frozenset({15, 42, 47, 69})
 SHARES = frozenset({76, 77, 90})
+DESCRIBE_SHARE_OFFSETS = 90
 
 
 def kafka_stumbles(difference: Difference) -> bool:
@@ -68,6 +69,15 @@ def a_share_group_that_assigns_at_once(difference: Difference) -> bool:
     )
 
 
+def a_topic_without_partitions(difference: Difference) -> bool:
+    """DescribeShareGroupOffsets of a topic without partitions: Kafka answers -1 for the whole group."""
+    return difference.question.api_key == DESCRIBE_SHARE_OFFSETS and all(
+        (where.endswith("error_code") and kafka == -1) or (where.endswith("topics") and kafka == [])
+        for where, _, kafka in difference.places()
+        if not where.endswith("message")
+    )
+
+
 def _not_begun(topic: Any) -> bool:
     return all(partition["start_offset"] == -1 for partition in topic["partitions"])
 
@@ -84,6 +94,7 @@ KNOWN: Mapping[str, Callable[[Difference], bool]] = {
     "**A stale pair aborts nothing.**": a_stale_pair_aborts_nothing,
     "**A group exists from its first commit on.**": a_group_of_pending_offsets,
     "**Share groups (KIP-932) keep states by record, not by batch.**": a_share_group_that_assigns_at_once,
+    "**DescribeShareGroupOffsets of a topic without partitions**": a_topic_without_partitions,
     "**CreateTopics that only validates gives no topic id;**": a_topic_that_is_not_made,
 }
 """By how docs/differences-from-kafka.md begins to tell of it."""

@@ -5,6 +5,7 @@ Pure. An entity is one or two of (type, name), the name None for whoever has no 
 
 from __future__ import annotations
 
+import ipaddress
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -79,7 +80,18 @@ def check_entity(parts: Sequence[tuple[str, str | None]]) -> Entity:
             raise InvalidQuota(f"Empty {kind} not supported")
     if IP in entity and len(entity) > 1:
         raise InvalidQuota("Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId")
+    address = entity.get(IP)
+    if address is not None and not _is_address(address):
+        raise InvalidQuota(f"{address} is not an IP address")
     return tuple(sorted(entity.items()))
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def check_value(entity: Entity, key: str, value: float) -> None:

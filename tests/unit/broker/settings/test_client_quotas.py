@@ -59,6 +59,7 @@ def test_clients_share_what_their_entity_is_given() -> None:
         ([("foo", "x")], "Unhandled client quota entity type: foo"),
         ([("user", "")], "Empty user not supported"),
         ([("ip", "1.2.3.4"), ("user", "a")], "IP entity"),
+        ([("ip", "localhost")], "localhost is not an IP address"),
     ],
 )
 def test_what_is_no_entity(parts: list[tuple[str, str | None]], why: str) -> None:

@@ -181,14 +181,15 @@ def _tasks(listed: Iterable[TaskIds]) -> list[log.TaskId]:
 
 def _response(reply: asked.StreamsHeartbeatReply) -> StreamsGroupHeartbeatResponse:
     tasks = reply.tasks
+    is_member = reply.error_code == 0 and reply.member_epoch > 0
     return StreamsGroupHeartbeatResponse(
         error_code=reply.error_code,
         error_message=reply.error_message,
         member_id=reply.member_id,
         member_epoch=reply.member_epoch,
         heartbeat_interval_ms=reply.heartbeat_interval_ms,
-        acceptable_recovery_lag=_ACCEPTABLE_RECOVERY_LAG,
-        task_offset_interval_ms=_TASK_OFFSET_INTERVAL_MS,
+        acceptable_recovery_lag=_ACCEPTABLE_RECOVERY_LAG if is_member else 0,
+        task_offset_interval_ms=_TASK_OFFSET_INTERVAL_MS if is_member else 0,
         status=[Status(status_code=one.code, status_detail=one.detail) for one in reply.status],
         active_tasks=None if tasks is None else _task_ids(tasks.active),
         standby_tasks=None if tasks is None else _task_ids(tasks.standby),

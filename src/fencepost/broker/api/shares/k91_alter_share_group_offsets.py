@@ -32,7 +32,7 @@ def _handle(call: Call, now_ms: int, request: AlterShareGroupOffsetsRequest) -> 
         refused = groups.apply(now_ms, made)
         if refused:
             return AlterShareGroupOffsetsResponse(error_code=refused)
-    responses = [_set_topic(call, now_ms, request.group_id, asked) for asked in request.topics]
+    responses = [_set_topic(call, now_ms, request.group_id, asked) for asked in request.topics if asked.partitions]
     call.reply_when_durable(now_ms, AlterShareGroupOffsetsResponse(responses=responses))
     return None
 

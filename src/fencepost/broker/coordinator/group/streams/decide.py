@@ -22,7 +22,7 @@ _FIRST_COMMIT_WITH_MEMBER_EPOCHS = 9
 def check_request(request: StreamsHeartbeat) -> Refusal | None:
     """Whether the request makes sense by itself."""
     problem = None
-    joins, leaves = request.member_epoch == 0, request.member_epoch < 0
+    joins = request.member_epoch == 0
     if not request.member_id.strip():
         problem = "The member id is empty."
     elif not request.group_id.strip():
@@ -41,7 +41,7 @@ def check_request(request: StreamsHeartbeat) -> Refusal | None:
         problem = "A member that joins has to say its process id."
     elif joins and (request.owned is None or request.owned):
         problem = "A member that joins has to say that it has no tasks."
-    elif not joins and not leaves and request.topology is not None:
+    elif not joins and request.topology is not None:
         problem = "Only a member that joins may say its topology."
     if problem is not None:
         return Refusal(ErrorCode.INVALID_REQUEST, problem)
