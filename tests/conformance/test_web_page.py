@@ -341,7 +341,7 @@ def test_a_phone_shows_all_without_scrolling_sideways(
     shown = {
         "overview": "Brokers",
         "transactions": name,
-        "topics": "t-phone",
+        "topics?q=t-phone": "t-phone",
         f"transaction?name={name}": "It has no timeout",
         "topic?name=t-phone": f"by {name}",
     }

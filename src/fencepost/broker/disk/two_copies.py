@@ -40,6 +40,7 @@ def read_kept(
     UnusableDirectory for what a newer release has written. `decode` raises Damaged, Newer."""
     found: dict[str, tuple[Value, bytes]] = {}
     problems = []
+    is_newer = False
     for path in (name, name + COPY):
         if not files.exists(path):
             problems.append(f"{path} is missing")
@@ -50,9 +51,10 @@ def read_kept(
         except Damaged as error:
             problems.append(f"{path}: {error}")
         except Newer as error:
-            raise UnusableDirectory(
-                f"{path} was written by a newer release of Fencepost ({error}): start that one, or put a backup back"
-            ) from error
+            is_newer = True
+            problems.append(f"{path} was written by a newer release of Fencepost ({error})")
+    if not found and is_newer:  # had only one of the two said so, a flipped bit might have
+        raise UnusableDirectory(f"{'; '.join(problems)}: start that one, or put a backup back")
     if not found:
         if all(problem.endswith(" is missing") for problem in problems):
             return None
