@@ -62,6 +62,7 @@ def _attributes(topic: str, operation: str) -> dict[str, str | int]:
         "messaging.system": "kafka",
         "messaging.destination.name": topic,
         "messaging.operation.name": operation,
+        "messaging.operation.type": operation,
     }
 
 
@@ -79,7 +80,7 @@ class TraceSends:
     def on_send(self, record: OutgoingRecord) -> OutgoingRecord:
         """The record with the context in its headers."""
         tracer = self._given or _tracer()
-        attributes = {**_attributes(record.topic, "create"), "messaging.operation.type": "create"}
+        attributes = _attributes(record.topic, "create")
         with tracer.start_as_current_span(f"create {record.topic}", kind=SpanKind.PRODUCER, attributes=attributes):
             headers = list(record.headers or ())
             propagate.inject(headers, setter=_SETTER)
@@ -105,7 +106,6 @@ def processing(record: _Received, group_id: str | None = None, tracer: Tracer | 
     """
     attributes = {
         **_attributes(record.topic, "process"),
-        "messaging.operation.type": "process",
         "messaging.destination.partition.id": str(record.partition),
         "messaging.kafka.offset": record.offset,
     }

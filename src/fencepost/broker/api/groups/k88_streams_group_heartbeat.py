@@ -47,13 +47,8 @@ def _handle(call: Call, now_ms: int, request: StreamsGroupHeartbeatRequest) -> S
     """Hand the heartbeat to the coordinator, and make what is missing."""
     wrong = _wrong_topics(request.topology)
     if wrong is not None:
-        return StreamsGroupHeartbeatResponse(
-            error_code=ErrorCode.STREAMS_INVALID_TOPOLOGY,
-            error_message=wrong,
-            active_tasks=None,
-            standby_tasks=None,
-            warmup_tasks=None,
-            partitions_by_user_endpoint=None,
+        return _response(
+            asked.StreamsHeartbeatReply(error_code=ErrorCode.STREAMS_INVALID_TOPOLOGY, error_message=wrong)
         )
     groups = call.core.groups
     result = groups.coordinator.streams_heartbeat(now_ms, _asked(call, request))
@@ -223,8 +218,7 @@ def _authorize(call: Call, request: StreamsGroupHeartbeatRequest) -> StreamsGrou
 
 
 def _refuse(call: Call, code: int) -> StreamsGroupHeartbeatResponse:
-    nothing = _response(asked.StreamsHeartbeatReply())
-    return replace(nothing, error_code=code)
+    return replace(_response(asked.StreamsHeartbeatReply()), error_code=code)
 
 
 HANDLER = Handler(_handle, authorize=_authorize, refuse=_refuse)
