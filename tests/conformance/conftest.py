@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import fencepost
 from tests.support.apache_kafka import ApacheKafka
 from tests.support.brokers import BrokerUnderTest, FencepostProcess, Killable
 from tests.support.raw_client import RawClient
@@ -44,6 +45,12 @@ def broker(request: pytest.FixtureRequest) -> BrokerUnderTest:
 def client(broker: BrokerUnderTest) -> Iterator[RawClient]:
     with broker.connect() as connection:
         yield connection
+
+
+@pytest.fixture
+def admin(broker: BrokerUnderTest) -> Iterator[fencepost.Admin]:
+    with fencepost.Admin(broker.bootstrap_servers) as connected:
+        yield connected
 
 
 @pytest.fixture(params=ARMS)

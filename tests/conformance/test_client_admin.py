@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -21,12 +20,6 @@ from tests.support.brokers import BrokerUnderTest
 
 TP = fencepost.TopicPartition
 KEEPS_OLD_RECORDS = {"retention.ms": "-1"}  # a busy machine may meet the hour of retention in between
-
-
-@pytest.fixture
-def admin(broker: BrokerUnderTest) -> Iterator[fencepost.Admin]:
-    with fencepost.Admin(broker.bootstrap_servers) as one:
-        yield one
 
 
 def wait_for_state(admin: fencepost.Admin, name: str, state: str) -> None:

@@ -6,7 +6,6 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -16,12 +15,6 @@ from tests.support.brokers import BrokerUnderTest
 from tests.support.consumers import FILLED_MS, fill, poll_values
 
 TP = fencepost.TopicPartition
-
-
-@pytest.fixture
-def admin(broker: BrokerUnderTest) -> Iterator[fencepost.Admin]:
-    with fencepost.Admin(broker.bootstrap_servers) as one:
-        yield one
 
 
 def test_seeking(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,12 +14,6 @@ from tests.support.brokers import BrokerUnderTest
 from tests.support.consumers import FILLED_MS, fill, poll_until, poll_values
 
 TP = fencepost.TopicPartition
-
-
-@pytest.fixture
-def admin(broker: BrokerUnderTest) -> Iterator[fencepost.Admin]:
-    with fencepost.Admin(broker.bootstrap_servers) as one:
-        yield one
 
 
 def test_commits_without_waiting(broker: BrokerUnderTest, admin: fencepost.Admin) -> None:

@@ -34,12 +34,6 @@ KEEPING = [pytest.param(COOPERATIVE, id="cooperative"), pytest.param(REMOTE, id=
 
 
 @pytest.fixture
-def admin(broker: BrokerUnderTest) -> Iterator[fencepost.Admin]:
-    with fencepost.Admin(broker.bootstrap_servers) as one:
-        yield one
-
-
-@pytest.fixture
 def closing() -> Iterator[ExitStack]:
     """Closes what a test enters, last first."""
     with ExitStack() as stack:

@@ -7,7 +7,6 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -29,12 +28,6 @@ from fencepost.errors import (
 from tests.support.brokers import BrokerUnderTest
 
 TP = fencepost.TopicPartition
-
-
-@pytest.fixture
-def admin(broker: BrokerUnderTest) -> Iterator[fencepost.Admin]:
-    with fencepost.Admin(broker.bootstrap_servers) as one:
-        yield one
 
 
 def new_topic(admin: fencepost.Admin, broker: BrokerUnderTest, partitions: int = 1) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -22,12 +22,6 @@ START_MS = 1_700_000_000_000  # 2023-11-14T22:13:20Z
 @pytest.fixture
 def run(broker: BrokerUnderTest, capsys: pytest.CaptureFixture[str]) -> Commands:
     return Commands(broker.bootstrap_servers, capsys)
-
-
-@pytest.fixture
-def admin(broker: BrokerUnderTest) -> Iterator[fencepost.Admin]:
-    with fencepost.Admin(broker.bootstrap_servers) as one:
-        yield one
 
 
 def until(condition: Callable[[], bool]) -> None:

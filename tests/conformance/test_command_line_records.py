@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +30,6 @@ Feed = Callable[[bytes], None]
 @pytest.fixture
 def run(broker: BrokerUnderTest, capsys: pytest.CaptureFixture[str]) -> Commands:
     return Commands(broker.bootstrap_servers, capsys)
-
-
-@pytest.fixture
-def admin(broker: BrokerUnderTest) -> Iterator[fencepost.Admin]:
-    with fencepost.Admin(broker.bootstrap_servers) as one:
-        yield one
 
 
 @pytest.fixture

@@ -45,12 +45,6 @@ STEPS = (
 PAYMENTS = 3
 
 
-@pytest.fixture
-def admin(broker: BrokerUnderTest) -> Iterator[fencepost.Admin]:
-    with fencepost.Admin(broker.bootstrap_servers) as admin:
-        yield admin
-
-
 def values_of(broker: BrokerUnderTest, topic: str) -> list[bytes]:
     """All committed values, in order per partition; fails when something is still open at the end."""
     with fencepost.Admin(broker.bootstrap_servers) as admin, fencepost.Consumer(broker.bootstrap_servers) as consumer:

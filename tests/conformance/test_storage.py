@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -28,12 +28,6 @@ def until(wanted: Callable[[], bool]) -> None:
     while not wanted():
         assert time.monotonic() < deadline, "it never came"
         time.sleep(0.1)
-
-
-@pytest.fixture
-def admin(broker: BrokerUnderTest) -> Iterator[fencepost.Admin]:
-    with fencepost.Admin(broker.bootstrap_servers) as made:
-        yield made
 
 
 def now_ms() -> int:

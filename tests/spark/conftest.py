@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fencepost.broker.embedded import Broker
 from tests.spark.copying import Copy, SharedDriver, make_copy
+from tests.spark.session import session
 from tests.support.apache_kafka import ApacheKafka
 
 
@@ -16,6 +20,17 @@ from tests.support.apache_kafka import ApacheKafka
 def shared_driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedDriver]:
     with SharedDriver(tmp_path_factory.mktemp("driver") / "output") as driver:
         yield driver
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[Any]:
+    """A session in this process, which says nothing of what fails on purpose."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    made = session()
+    made.sparkContext.setLogLevel("FATAL")
+    yield made
+    made.stop()
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,21 +11,10 @@ from pyspark.errors import StreamingQueryException
 
 from fencepost import Admin, TopicPartition
 from fencepost.broker.embedded import Broker
-from tests.spark.session import session
 
 pytestmark = pytest.mark.spark
 
 PLACE = TopicPartition("out", 0)
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[Any]:
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    made = session()
-    made.sparkContext.setLogLevel("FATAL")
-    yield made
-    made.stop()
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -19,21 +17,10 @@ import fencepost
 from fencepost.broker.embedded import Broker
 from fencepost.errors import ConfigurationError
 from fencepost.spark import arrow_batch, arrow_pipeline
-from tests.spark.session import session
 
 pytestmark = pytest.mark.spark
 
 RECORDS = 3000
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[Any]:
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    made = session()
-    made.sparkContext.setLogLevel("FATAL")
-    yield made
-    made.stop()
 
 
 @pytest.fixture(scope="module")

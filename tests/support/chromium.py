@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from tests.support import debian
+from tests.support.debian import Unavailable, provided
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -21,24 +21,12 @@ if TYPE_CHECKING:
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
-class Unavailable(Exception):
-    """This machine has no Chromium and cannot install one; or no Playwright."""
-
-
 @functools.cache
 def _program() -> str:
     """Raises Unavailable."""
     if find_spec("playwright") is None:
         raise Unavailable("the package playwright is not installed")
-    found = _installed()
-    if found is None:
-        failure = debian.install("chromium")
-        if failure is not None:
-            raise Unavailable(failure)
-        found = _installed()
-    if found is None:
-        raise Unavailable(f"none of {', '.join(NAMES)} is in PATH")
-    return found
+    return provided("chromium", _installed, f"none of {', '.join(NAMES)} is in PATH")
 
 
 def _installed() -> str | None:

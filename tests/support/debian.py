@@ -7,14 +7,32 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
-__all__ = ["install"]
+__all__ = ["Unavailable", "provided"]
 
+Found = TypeVar("Found")
 PATIENCE = "DPkg::Lock::Timeout=300"  # somebody else may be installing something
 
 
-def install(package: str) -> str | None:
+class Unavailable(Exception):
+    """This machine has not got it, and cannot install it."""
+
+
+def provided(package: str, look: Callable[[], Found | None], lacking: str) -> Found:
+    """What `look` finds, if need be after the package was installed. Raises Unavailable, with `lacking` as a reason."""
+    found = look()
+    if found is None and (failure := _install(package)) is not None:
+        raise Unavailable(failure)
+    found = found or look()
+    if found is None:
+        raise Unavailable(lacking)
+    return found
+
+
+def _install(package: str) -> str | None:
     """Why it could not be done; None when it was, or when this is no Debian, or not run as root."""
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         return None

@@ -17,27 +17,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.support import debian
+from tests.support.debian import Unavailable, provided
 
 PATIENCE_S = 120
-
-
-class Unavailable(Exception):
-    """This machine has no PostgreSQL server and cannot install one."""
 
 
 @functools.cache
 def _binaries() -> Path:
     """The folder with initdb and pg_ctl. Raises Unavailable."""
-    found = _installed()
-    if found is None:
-        failure = debian.install("postgresql")
-        if failure is not None:
-            raise Unavailable(failure)
-        found = _installed()
-    if found is None:
-        raise Unavailable("no PostgreSQL server (initdb) is installed")
-    return found
+    return provided("postgresql", _installed, "no PostgreSQL server (initdb) is installed")
 
 
 def _installed() -> Path | None:

@@ -50,9 +50,15 @@ def test_a_number_that_one_of_the_two_says_may_be_damage(suffix: str) -> None:
     assert [driver.disk.read_bytes("topics.fencepost" + each) for each in ("", COPY)] == [before, before]
 
 
-def test_a_damaged_file_is_not_taken_for_a_newer_release() -> None:
+def test_a_damaged_file_is_not_taken_for_a_newer_release(caplog: pytest.LogCaptureFixture) -> None:
     driver = BrokerDriver()
     driver.core.close()
-    raised(driver.disk, "topics.fencepost")
-    driver.disk.flip_bit("topics.fencepost", 20)
-    BrokerDriver(disk=driver.disk)
+    before = driver.disk.read_bytes("topics.fencepost")
+    for suffix in ("", COPY):
+        raised(driver.disk, "topics.fencepost" + suffix)
+        driver.disk.flip_bit("topics.fencepost" + suffix, 20)
+    with caplog.at_level(logging.ERROR):
+        BrokerDriver(disk=driver.disk)
+    assert any("the topics are taken from their directories" in message for message in caplog.messages)
+    assert not any("newer" in message for message in caplog.messages)
+    assert driver.disk.read_bytes("topics.fencepost")[: VERSION_AT + 2] == before[: VERSION_AT + 2]
