@@ -72,14 +72,14 @@ def check_entity(parts: Sequence[tuple[str, str | None]]) -> Entity:
     """The entity of these parts. Raises InvalidQuota."""
     entity = dict(parts)
     if not entity:
-        raise InvalidQuota("Invalid empty client quota entity")
+        raise InvalidQuota("The entity of a quota has no parts")
     for kind, name in entity.items():
         if kind not in ENTITY_TYPES:
-            raise InvalidQuota(f"Unhandled client quota entity type: {kind}")
+            raise InvalidQuota(f"Quotas know no entities of type {kind!r}")
         if name == "":
-            raise InvalidQuota(f"Empty {kind} not supported")
+            raise InvalidQuota(f"The name of a {kind} is empty")
     if IP in entity and len(entity) > 1:
-        raise InvalidQuota("Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId")
+        raise InvalidQuota("An address cannot be combined with a user or client id in one entity")
     address = entity.get(IP)
     if address is not None and not _is_address(address):
         raise InvalidQuota(f"{address} is not an IP address")
@@ -98,30 +98,27 @@ def check_value(entity: Entity, key: str, value: float) -> None:
     """Whether that entity may have that quota. Raises InvalidQuota."""
     known = (_CONNECTIONS,) if entity[0][0] == IP else _OF_CLIENTS
     if key not in known:
-        raise InvalidQuota(f"Invalid configuration key {key}")
+        raise InvalidQuota(f"Such an entity has no quota {key!r}")
     if not value > 0:
-        raise InvalidQuota(f"Quota {key} must be greater than 0")
+        raise InvalidQuota(f"Quota {key} has to be above 0, not {value}")
     if key in _WHOLE:
         if value >= 2**63 or math.isinf(value):
-            raise InvalidQuota(f"Proposed value for {key} is too large for a LONG.")
+            raise InvalidQuota(f"Quota {key} has to be below 2^63, not {value}")
         if value != int(value):
-            raise InvalidQuota(f"{key} cannot be a fractional value.")
+            raise InvalidQuota(f"Quota {key} has to be a whole number, not {value}")
 
 
 def check_filters(filters: Sequence[Filter]) -> None:
     """Whether the filters make sense together. Raises InvalidQuota."""
     kinds = [wanted.entity_type for wanted in filters]
     if any(not kind for kind in kinds):
-        raise InvalidQuota("Unexpected empty filter component entity type")
+        raise InvalidQuota("A filter names no entity type")
     if len(set(kinds)) < len(kinds):
-        raise InvalidQuota("Duplicate filter component entity type")
+        raise InvalidQuota("Two filters name the same entity type")
     if any(wanted.match_type not in (MatchType.EXACT, MatchType.DEFAULT, MatchType.ANY) for wanted in filters):
-        raise InvalidQuota("Unexpected match type")
+        raise InvalidQuota("A filter has a match type that is none of exact, default and any")
     if IP in kinds and len(kinds) > 1:
-        raise InvalidQuota(
-            "Invalid entity filter component combination, IP filter component should not be used with "
-            "user or clientId filter component."
-        )
+        raise InvalidQuota("A filter for addresses cannot be combined with one for users or client ids")
 
 
 def matches(entity: Entity, filters: Sequence[Filter], *, strict: bool) -> bool:

@@ -55,10 +55,10 @@ def test_clients_share_what_their_entity_is_given() -> None:
 @pytest.mark.parametrize(
     ("parts", "why"),
     [
-        ([], "Invalid empty client quota entity"),
-        ([("foo", "x")], "Unhandled client quota entity type: foo"),
-        ([("user", "")], "Empty user not supported"),
-        ([("ip", "1.2.3.4"), ("user", "a")], "IP entity"),
+        ([], "The entity of a quota has no parts"),
+        ([("foo", "x")], "Quotas know no entities of type 'foo'"),
+        ([("user", "")], "The name of a user is empty"),
+        ([("ip", "1.2.3.4"), ("user", "a")], "An address cannot be combined"),
         ([("ip", "localhost")], "localhost is not an IP address"),
     ],
 )
@@ -70,14 +70,14 @@ def test_what_is_no_entity(parts: list[tuple[str, str | None]], why: str) -> Non
 @pytest.mark.parametrize(
     ("entity", "key", "value", "why"),
     [
-        (ALICE, "nonsense", 1.0, "Invalid configuration key nonsense"),
-        (ALICE, "connection_creation_rate", 1.0, "Invalid configuration key"),
-        ((("ip", None),), PRODUCER_BYTE_RATE, 1.0, "Invalid configuration key"),
-        (ALICE, PRODUCER_BYTE_RATE, 0.0, "must be greater than 0"),
-        (ALICE, PRODUCER_BYTE_RATE, math.nan, "must be greater than 0"),
-        (ALICE, PRODUCER_BYTE_RATE, 1.5, "cannot be a fractional value"),
-        (ALICE, PRODUCER_BYTE_RATE, 1e19, "too large for a LONG"),
-        (ALICE, PRODUCER_BYTE_RATE, math.inf, "too large for a LONG"),
+        (ALICE, "nonsense", 1.0, "Such an entity has no quota 'nonsense'"),
+        (ALICE, "connection_creation_rate", 1.0, "Such an entity has no quota"),
+        ((("ip", None),), PRODUCER_BYTE_RATE, 1.0, "Such an entity has no quota"),
+        (ALICE, PRODUCER_BYTE_RATE, 0.0, "has to be above 0"),
+        (ALICE, PRODUCER_BYTE_RATE, math.nan, "has to be above 0"),
+        (ALICE, PRODUCER_BYTE_RATE, 1.5, "has to be a whole number"),
+        (ALICE, PRODUCER_BYTE_RATE, 1e19, r"has to be below 2\^63"),
+        (ALICE, PRODUCER_BYTE_RATE, math.inf, r"has to be below 2\^63"),
     ],
 )
 def test_what_is_no_quota(entity: Entity, key: str, value: float, why: str) -> None:

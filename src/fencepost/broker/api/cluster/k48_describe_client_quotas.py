@@ -26,7 +26,7 @@ def _handle(call: Call, now_ms: int, request: DescribeClientQuotasRequest) -> De
         return _refuse(call, ErrorCode.INVALID_REQUEST, str(error))
     unknown = next((wanted.entity_type for wanted in filters if wanted.entity_type not in ENTITY_TYPES), None)
     if unknown is not None:
-        return _refuse(call, ErrorCode.UNSUPPORTED_VERSION, f"Custom entity type '{unknown}' not supported")
+        return _refuse(call, ErrorCode.UNSUPPORTED_VERSION, f"Quotas know no entities of type {unknown!r}")
     return DescribeClientQuotasResponse(
         entries=[
             EntryData(

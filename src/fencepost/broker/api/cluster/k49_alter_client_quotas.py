@@ -45,7 +45,7 @@ def _one(call: Call, entry: EntryData, changed: dict[Entity, Mapping[str, float]
     try:
         entity = check_entity(parts)
         if entity in changed:
-            raise InvalidQuota(f"Ignoring duplicate entity {dict(entity)}")
+            raise InvalidQuota(f"The request names entity {dict(entity)} twice")
         values = dict(call.core.settings.quotas.get(entity, {}))
         for op in entry.ops:
             if op.remove:

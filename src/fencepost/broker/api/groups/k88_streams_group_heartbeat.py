@@ -69,7 +69,7 @@ def _with_creation(call: Call, now_ms: int, reply: asked.StreamsHeartbeatReply) 
     if not call.may(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME, quiet=True):
         refused = [name for name in names if not call.may(Operation.CREATE, ResourceType.TOPIC, name)]
     if refused:
-        more = f"; Unauthorized to CREATE on topics {', '.join(refused)}."
+        more = f"; no right to create {', '.join(refused)}."
     else:
         results = create_topics(call.core, now_ms, [_creatable(topic) for topic in reply.missing])
         failed = [
@@ -77,7 +77,7 @@ def _with_creation(call: Call, now_ms: int, reply: asked.StreamsHeartbeatReply) 
             for result in results
             if result.error_code
         ]
-        more = f"; Creation failed: {', '.join(failed)}." if failed else ""
+        more = f"; could not be made: {', '.join(failed)}." if failed else ""
     return [
         Status(status_code=one.code, status_detail=one.detail + more)
         if one.code is StatusCode.MISSING_INTERNAL_TOPICS
@@ -108,9 +108,9 @@ def _wrong_topics(topology: Topology | None) -> str | None:
     names = [] if topology is None else sorted(_topics_of(topology))
     internal = [name for name in names if is_internal(name)]
     if internal:
-        return f"Use of Kafka internal topics {','.join(internal)} in a Kafka Streams topology is prohibited."
+        return f"A topology may not use internal topics: {', '.join(internal)}."
     invalid = [name for name in names if invalid_topic_name(name) is not None]
-    return f"Topic names {','.join(invalid)} are not valid topic names." if invalid else None
+    return f"These cannot be names of topics: {', '.join(invalid)}." if invalid else None
 
 
 def _asked(call: Call, request: StreamsGroupHeartbeatRequest) -> asked.StreamsHeartbeat:

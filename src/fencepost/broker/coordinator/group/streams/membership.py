@@ -308,10 +308,7 @@ class StreamsGroups:
         if configured.problem is not None:
             status.append(configured.problem)
         if group.group_id in self._shutdown:
-            detail = (
-                f"Streams group member {self._shutdown[group.group_id]} encountered a fatal error and requested a "
-                "shutdown for the entire application."
-            )
+            detail = f"Member {self._shutdown[group.group_id]} asked all members to shut down, because it cannot go on."
             status.append(Status(StatusCode.SHUTDOWN_APPLICATION, detail))
         moved = request.member_epoch == 0 or after.assigned != before.assigned
         epoch = self._endpoint_epochs.get(group.group_id, 0)

@@ -80,7 +80,7 @@ def configure(topology: Topology, partitions_of: PartitionsOf) -> Configured:
     try:
         missing = {t for part in topology.subtopologies for t in part.source_topics if partitions_of(t) is None}
         if missing:
-            raise _Wrong(StatusCode.MISSING_SOURCE_TOPICS, f"Source topics {_named(missing)} are missing.")
+            raise _Wrong(StatusCode.MISSING_SOURCE_TOPICS, f"Topics that are read do not exist: {_named(missing)}.")
         counts = _repartition_counts(topology, partitions_of)
         _copartition(topology, partitions_of, counts)
         tasks = {part.subtopology_id: _width(part, partitions_of, counts) for part in topology.subtopologies}
@@ -90,15 +90,14 @@ def configure(topology: Topology, partitions_of: PartitionsOf) -> Configured:
             if found is not None and found != topic.partitions:
                 raise _Wrong(
                     StatusCode.INCORRECTLY_PARTITIONED_TOPICS,
-                    f"Existing topic {topic.name} has different number of partitions: "
-                    f"expected {topic.partitions}, found {found}",
+                    f"Topic {topic.name} exists with {found} partitions, and the topology needs {topic.partitions}.",
                 )
     except _Wrong as wrong:
         return Configured(problem=wrong.status)
     absent = tuple(topic for topic in wanted if partitions_of(topic.name) is None)
     problem = None
     if absent:
-        detail = f"Internal topics are missing: {_named(topic.name for topic in absent)}"
+        detail = f"Internal topics do not exist yet: {_named(topic.name for topic in absent)}"
         problem = Status(StatusCode.MISSING_INTERNAL_TOPICS, detail)
     return Configured(tasks, absent, problem)
 
@@ -134,14 +133,12 @@ def _repartition_counts(topology: Topology, partitions_of: PartitionsOf) -> dict
             break
         if not progress:
             raise InvalidTopology(
-                "Failed to compute number of partitions for all repartition topics. "
-                "There may be loops in the topology that cannot be resolved."
+                "The repartition topics are written from each other in a loop, and none has a number of partitions."
             )
     for part in topology.subtopologies:
         if any(topic.name not in counts for topic in part.repartition_source_topics):
             raise InvalidTopology(
-                "Failed to compute number of partitions for all repartition topics, because "
-                "a repartition source topic is never used as a sink topic."
+                "A repartition topic is read, and nothing writes to it that would say how many partitions it needs."
             )
     return counts
 
@@ -171,14 +168,13 @@ def _copartition_one(
         told = ", ".join(f"{name}={known[name]}" for name in sorted(outside or repartition))
         raise _Wrong(
             StatusCode.INCORRECTLY_PARTITIONED_TOPICS,
-            f"Following topics do not have the same number of partitions: [{{{told}}}]",
+            f"Topics that are joined need equally many partitions, and have {told}.",
         )
     for name in sorted(repartition):
         if name in fixed and known[name] != width:
             raise _Wrong(
                 StatusCode.INCORRECTLY_PARTITIONED_TOPICS,
-                f"Number of partitions [{known[name]}] of repartition topic [{name}] "
-                f"doesn't match number of partitions [{width}] of the source topic.",
+                f"Repartition topic {name} has {known[name]} partitions, and what it is joined with has {width}.",
             )
         counts[name] = width
 
@@ -188,7 +184,7 @@ def _width(part: Subtopology, partitions_of: PartitionsOf, counts: Mapping[str, 
     names = [*part.source_topics, *(topic.name for topic in part.repartition_source_topics)]
     widths = [_count(name, partitions_of, counts) or 0 for name in names]
     if not widths:
-        raise InvalidTopology(f"No source topics found for subtopology {part.subtopology_id}")
+        raise InvalidTopology(f"Subtopology {part.subtopology_id} reads no topic.")
     return max(widths)
 
 
@@ -207,4 +203,4 @@ def _internal_topics(topology: Topology, counts: Mapping[str, int], tasks: Mappi
 def _named(topics: Iterable[str]) -> str:
     names = sorted(topics)
     more = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} additional topics" if more > 0 else "")
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
