@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-from bench import brokers, columns, common, consume, messages, pipeline, produce, raw, report
+from bench import brokers, columns, common, messages, pipeline, raw, report
+from fencepost.benchmark.clients import MEASURES, Load
+from fencepost.benchmark.contest import BUSY, Row
+from fencepost.torture.access import Access
 
 SIZES = (100, 1_000)
 GROUPS = ["columns", "messages", "brokers", "produce", "consume", "pipeline"]
@@ -31,21 +34,17 @@ MARKS = {
 }
 
 
-def produce_and_consume(which: str, records: int, rounds: int, only: list[str]) -> Iterator[report.Row]:
+def produce_and_consume(which: str, records: int, rounds: int, only: list[str]) -> Iterator[Row]:
     """Both directions through one broker, for both sizes."""
-    measures: dict[str, Callable[[str, int, int, int], common.Contest]] = {
-        "produce": produce.measure,
-        "consume": consume.measure,
-    }
-    chosen = {name: measure for name, measure in measures.items() if name in only}
+    chosen = [name for name in ("produce", "consume") if name in only]
     if not chosen:
         return
     with common.broker(which) as servers:
-        for name, measure in chosen.items():
+        for name in chosen:
             for size in SIZES:
                 title = f"{name}, {size} B values, {BROKERS[which]}"
                 print(f"\n{title}")
-                contest = measure(servers, size, records * 100 // size, rounds)
+                contest = MEASURES[name](Load(Access(servers), size), records * 100 // size, rounds)
                 print(contest.report(), flush=True)
                 limit = raw_rate(name, size)
                 for contestant in contest.rates:
@@ -72,7 +71,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write all figures there")
     parser.add_argument("--markdown", type=Path, help="write the table there, between the marks")
     options = parser.parse_args()
-    rows: list[report.Row] = []
+    rows: list[Row] = []
     only = options.only or GROUPS
     records, rounds = (100_000, 1) if options.quick else (1_000_000, 3)
     rounds = options.rounds or rounds
@@ -96,7 +95,7 @@ def main() -> None:
         print(streams.report(), flush=True)
         rows += (streams.row(f"Kafka to Kafka with Spark: {name}", name) for name in streams.rates)
     busiest = max((row.busy for row in rows), default=0.0)
-    if busiest > report.BUSY:
+    if busiest > BUSY:
         print(f"\nothers took up to {busiest:.0%} of the machine: believe the ratios, not the figures")
     command = report.command_of(sys.argv[1:], without=("--json", "--markdown"))
     where = report.machine()

@@ -21,9 +21,9 @@ from typing import NamedTuple
 import psutil
 
 import fencepost
-from bench.common import Contest, RawConnection, installed_environment, new_topic
+from bench.common import RawConnection, installed_environment, new_topic
 from bench.raw import empty_process_s, round_trips_ms, through
-from bench.report import Row, others_share
+from fencepost.benchmark.contest import Contest, Row, others_share
 from fencepost.protocol import fetch_wire, frame, produce_wire
 from fencepost.protocol.records.columns import encode_batch
 from tests.support.apache_kafka import ApacheKafka

@@ -1,9 +1,4 @@
-"""What the benchmarks share: a broker to measure against, rounds side by side, ratios.
-
-Contestants run in turn, round after round, against the same broker with the same topic settings; one smaller round
-before the first is not counted, so that nobody pays for starting. The ratio of the medians is what counts; absolute
-numbers belong to the machine.
-"""
+"""What the benchmarks share: brokers to measure against, and a connection that knows nothing of Kafka."""
 
 from __future__ import annotations
 
@@ -11,57 +6,15 @@ import argparse
 import contextlib
 import os
 import socket
-import statistics
 import struct
 import subprocess
 import sys
-import time
 import uuid
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 
 import fencepost
-from bench.report import Row, others_share
 
 IN_FLIGHT = 5
-
-
-@dataclass
-class Contest:
-    """Rates per contestant; the first one named is the yardstick."""
-
-    unit: str
-    yardstick: str
-    rates: dict[str, list[float]] = field(default_factory=dict)
-    busy: float = 0.0
-    """The share of the machine that others took, before or after."""
-
-    def run(self, contestants: dict[str, Callable[[int], None]], amounts: dict[str, int], rounds: int) -> None:
-        """Each contestant moves its amount in each round; a tenth of it before the first."""
-        for name, work in contestants.items():
-            work(amounts[name] // 10)
-        self.busy = others_share()
-        for number in range(rounds):
-            turns = list(contestants.items())
-            for name, work in turns if number % 2 else reversed(turns):
-                begun = time.perf_counter()
-                work(amounts[name])
-                self.rates.setdefault(name, []).append(amounts[name] / (time.perf_counter() - begun))
-        self.busy = max(self.busy, others_share())
-
-    def row(self, title: str, name: str, *, mark: str = "", raw: float | None = None) -> Row:
-        """The contestant beside the yardstick."""
-        yardstick = self.rates[self.yardstick]
-        return Row(title, self.unit, self.rates[name], self.yardstick, yardstick, mark, raw, self.busy)
-
-    def report(self) -> str:
-        """A table: median rate, spread over the rounds, ratio to the yardstick."""
-        base = statistics.median(self.rates[self.yardstick])
-        lines = [f"{'':34} {self.unit + ' (median)':>22} {'lowest':>12} {'highest':>12} {'ratio':>8}"]
-        for name, rates in self.rates.items():
-            middle = statistics.median(rates)
-            lines.append(f"{name:34} {middle:22,.0f} {min(rates):12,.0f} {max(rates):12,.0f} {middle / base:7.2f}x")
-        return "\n".join(lines)
 
 
 class RawConnection:

@@ -23,6 +23,7 @@ import pyarrow as pa
 
 import fencepost
 from bench import common
+from fencepost.benchmark.contest import Contest
 from fencepost.demo.query import rows_of
 from fencepost.spark import arrow_pipeline
 from fencepost.spark.java import java_home
@@ -142,9 +143,9 @@ def rate(job: dict[str, str]) -> float:
     return float(sum(rows for rows, _ in measured) / sum(seconds for _, seconds in measured))
 
 
-def contest(servers: str, rows: int, size: int, rounds: int) -> common.Contest:
+def contest(servers: str, rows: int, size: int, rounds: int) -> Contest:
     """The contestants in turn, round after round."""
-    made = common.Contest("rows/s", BUILT_IN)
+    made = Contest("rows/s", BUILT_IN)
     source = f"pipeline-{uuid.uuid4().hex[:8]}"
     fill(servers, source, rows, size)
     with tempfile.TemporaryDirectory() as name:
@@ -168,7 +169,7 @@ def contest(servers: str, rows: int, size: int, rounds: int) -> common.Contest:
     return made
 
 
-def measure(*, quick: bool, broker: str = "kafka") -> common.Contest:
+def measure(*, quick: bool, broker: str = "kafka") -> Contest:
     """Rows per second with 100-byte values."""
     with common.broker(broker) as servers:
         return contest(servers, *((200_000, 100, 1) if quick else (2_000_000, 100, 2)))

@@ -8,59 +8,18 @@ import json
 import os
 import platform
 import statistics
-import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
 import psutil
 
-__all__ = ["BUSY", "Row", "command_of", "machine", "others_share", "write_json", "write_markdown"]
+from fencepost.benchmark.contest import BUSY, Row
 
-BUSY = 0.25
-"""Where others take more of the machine than this, absolute figures say little."""
+__all__ = ["command_of", "machine", "write_json", "write_markdown"]
 
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
-
-
-@dataclass
-class Row:
-    """One comparison: a figure for each round, ours and the peer's in turn.
-
-    `mark`: the ratio that is aimed at, as text. `raw`: the same bytes through sockets and files without a protocol.
-    `busy`: the largest share of the machine that others were seen to take, before and after.
-    """
-
-    name: str
-    unit: str
-    ours: list[float]
-    peer: str
-    peers: list[float]
-    mark: str = ""
-    raw: float | None = None
-    busy: float = 0.0
-
-    @property
-    def ratio(self) -> float:
-        """Of the medians."""
-        return statistics.median(self.ours) / statistics.median(self.peers)
-
-    @property
-    def spread(self) -> tuple[float, float]:
-        """The lowest and the highest ratio of a round."""
-        ratios = [own / other for own, other in zip(self.ours, self.peers, strict=True)]
-        return min(ratios), max(ratios)
-
-
-def others_share(seconds: float = 0.5) -> float:
-    """How much of all processors is busy while nothing is measured, 0 to 1."""
-    before = psutil.cpu_times()
-    time.sleep(seconds)
-    after = psutil.cpu_times()
-    idle = after.idle - before.idle + after.iowait - before.iowait
-    passed = sum(after) - sum(before)
-    return max(0.0, 1 - idle / passed) if passed else 0.0
 
 
 def machine() -> dict[str, str]:

@@ -48,6 +48,7 @@ SHELLS = (
     "fencepost.cli.",
     "fencepost.demo.",
     "fencepost.torture.",
+    "fencepost.benchmark.",
     "pyspark_fencepost",
 )
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from fencepost.client.types import GroupMetadata as GroupMetadata
     from fencepost.client.types import Isolation as Isolation
     from fencepost.client.types import OffsetAndMetadata as OffsetAndMetadata
+    from fencepost.client.types import OffsetSpec as OffsetSpec
     from fencepost.client.types import RecordMetadata as RecordMetadata
     from fencepost.client.types import TopicPartition as TopicPartition
 
@@ -46,6 +47,7 @@ _HOMES = {
     "GroupMetadata": "fencepost.client.types",
     "Isolation": "fencepost.client.types",
     "OffsetAndMetadata": "fencepost.client.types",
+    "OffsetSpec": "fencepost.client.types",
     "PreparedTransaction": "fencepost.client.prepared",
     "Producer": "fencepost.client.blocking",
     "RebalanceListener": "fencepost.client.rebalance",
@@ -70,6 +72,7 @@ __all__ = [
     "GroupMetadata",
     "Isolation",
     "OffsetAndMetadata",
+    "OffsetSpec",
     "PreparedTransaction",
     "Producer",
     "RebalanceListener",

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 
 import fencepost
+from fencepost import OffsetSpec
 from fencepost.client.admin import (
     Acl,
     AclFilter,
@@ -27,7 +28,6 @@ from fencepost.client.admin import (
     ScramMechanism,
     ScramUpsertion,
 )
-from fencepost.client.net.list_offsets import EARLIEST, LATEST, MAX_TIMESTAMP
 from fencepost.errors import (
     AbortableError,
     KafkaError,
@@ -79,7 +79,7 @@ class Cluster:
     def committed(self, topic: str) -> list[bytes | None]:
         """The values of the topic's only partition that committed readers see, once nothing is open there."""
         place = TP(topic, 0)
-        end = self.admin.list_offsets({place: LATEST})[place].offset
+        end = self.admin.list_offsets({place: OffsetSpec.LATEST})[place].offset
         with fencepost.Consumer(self.servers) as consumer:
             fetched = list(consumer.fetch_range(topic, 0, 0, end, timeout_ms=30_000))
         return [value for piece in fetched for value in piece.columns.values()]
@@ -263,7 +263,8 @@ def timed_out(cluster: Cluster) -> None:
         producer.send(topic, b"lost", partition=0)
         producer.flush()
         place, committed = TP(topic, 0), fencepost.Isolation.READ_COMMITTED
-        eventually(lambda: cluster.admin.list_offsets({place: LATEST}, isolation=committed)[place].offset == 2)
+        end = {place: OffsetSpec.LATEST}
+        eventually(lambda: cluster.admin.list_offsets(end, isolation=committed)[place].offset == 2)
         try:
             producer.commit_transaction()
         except ProducerFencedError as error:
@@ -307,7 +308,7 @@ def topics(cluster: Cluster) -> None:
     admin.alter_configs(topic, {"retention.ms": "86400000"})
     eventually(lambda: not admin.config_entries(topic)["retention.ms"].is_default)
     assert admin.describe_configs(topic)["retention.ms"] == "86400000"
-    assert admin.list_offsets({place: EARLIEST})[place].offset == 0
+    assert admin.list_offsets({place: OffsetSpec.EARLIEST})[place].offset == 0
     assert admin.list_offsets({place: 1_000_000_004_000})[place].offset == 4
     assert admin.delete_records({place: 5}) == {place: 5}
     brokers = admin.describe_cluster().brokers
@@ -388,7 +389,7 @@ def quorum(cluster: Cluster) -> None:
 def latest_timestamp(cluster: Cluster) -> None:
     """`list_offsets` of `MAX_TIMESTAMP` (KIP-734)"""
     place = TP(cluster.filled(), 0)
-    assert cluster.admin.list_offsets({place: MAX_TIMESTAMP})[place].offset == 9
+    assert cluster.admin.list_offsets({place: OffsetSpec.MAX_TIMESTAMP})[place].offset == 9
 
 
 def fencing(cluster: Cluster) -> None:

@@ -40,9 +40,22 @@ BELOW: dict[str, frozenset[str]] = {
     "check": frozenset({"spark", "client", "broker", "config", "errors", "protocol"}),
     "testing": frozenset({"arguments", "client", "broker", "config", "errors", "protocol"}),
     "torture": frozenset({"check", "client", "config", "errors", "protocol"}),
+    "benchmark": frozenset({"torture", "client", "config", "errors"}),
     "demo": frozenset({"torture", "check", "spark", "client", "broker", "config", "errors", "protocol"}),
     "cli": frozenset(
-        {"demo", "torture", "testing", "check", "spark", "client", "broker", "config", "errors", "protocol"}
+        {
+            "benchmark",
+            "demo",
+            "torture",
+            "testing",
+            "check",
+            "spark",
+            "client",
+            "broker",
+            "config",
+            "errors",
+            "protocol",
+        }
     ),
 }
 

@@ -36,6 +36,7 @@ COMMANDS: Mapping[str, Command] = {
     "check": Command("fencepost.cli.check:check", "Judge a history of what clients asked for and were told."),
     "demo": Command("fencepost.cli.demo:demo", "Show exactly once at work, with crashes."),
     "torture": Command("fencepost.cli.torture:torture", "Let clients suffer faults against any Kafka, and judge it."),
+    "bench": Command("fencepost.cli.bench:bench", "Measure clients at a Kafka, side by side."),
     "simulate": Command("fencepost.cli.simulate:simulate", "Search a simulated world for what must not happen."),
     "topics": Command("fencepost.cli.cluster.topics:topics", "List, describe, create, grow and delete topics."),
     "produce": Command("fencepost.cli.cluster.produce:produce", "Write lines, or a file's records, into a topic."),

@@ -23,6 +23,14 @@ class Isolation(IntEnum):
     READ_COMMITTED = 1
 
 
+class OffsetSpec(IntEnum):
+    """A place in a partition that is no timestamp, for `list_offsets`."""
+
+    LATEST = -1  # the end: high watermark, or the last stable offset under read_committed
+    EARLIEST = -2
+    MAX_TIMESTAMP = -3  # the record with the highest timestamp (KIP-734)
+
+
 class TimestampType(IntEnum):
     """Who set a record's timestamp."""
 

@@ -79,13 +79,15 @@ class BrokerProcess:
 
     def stop(self) -> None:
         """SIGTERM, and SIGKILL if that takes longer than ten seconds."""
-        if self._process is None or self._process.poll() is not None:
+        if self._process is None:
             return
         self._process.terminate()
         try:
             self._process.wait(10)
         except subprocess.TimeoutExpired:
             self.kill()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
 
 
 def _first_line(process: subprocess.Popen[str], timeout_seconds: float) -> str:

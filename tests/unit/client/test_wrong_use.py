@@ -327,7 +327,7 @@ def test_deliveries_and_prepared_transactions_refuse_it() -> None:
 
 def test_every_public_class_is_looked_at() -> None:
     values = {"AcknowledgeType", "GroupMetadata", "Isolation", "OffsetAndMetadata", "Record", "RecordMetadata"}
-    values |= {"SharedRecord", "TopicPartition"}
+    values |= {"OffsetSpec", "SharedRecord", "TopicPartition"}
     told = {"RebalanceListener"}  # calls of the application's, not ours
     looked_at = {one.__name__ for both in CLASSES.values() for one in both} | {"Broker", "PreparedTransaction"}
     public = {name for name in fencepost.__all__ if inspect.isclass(getattr(fencepost, name))}

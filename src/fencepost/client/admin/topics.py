@@ -174,7 +174,7 @@ class AdminTopics(AdminBase):
         isolation: Isolation = Isolation.READ_UNCOMMITTED,
         api_timeout_ms: int | None = None,
     ) -> dict[TopicPartition, OffsetAt]:
-        """Offset per partition for a timestamp in ms, or offsets.EARLIEST / LATEST / MAX_TIMESTAMP.
+        """Offset per partition for a timestamp in ms, or OffsetSpec.EARLIEST, LATEST or MAX_TIMESTAMP.
 
         LATEST is the high watermark, or with READ_COMMITTED the last stable offset. OffsetAt.offset is -1 when no
         record is that late.

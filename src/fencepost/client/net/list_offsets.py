@@ -12,7 +12,7 @@ from fencepost.client.net import retry
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.retry import Action
 from fencepost.client.net.tasks import gather
-from fencepost.client.types import Isolation, OffsetAt, TopicPartition
+from fencepost.client.types import Isolation, OffsetAt, OffsetSpec, TopicPartition
 from fencepost.errors import ConfigurationError, KafkaError, RetriableError, error_for
 from fencepost.protocol.codes import ErrorCode as E
 from fencepost.protocol.messages.list_offsets import (
@@ -22,10 +22,8 @@ from fencepost.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 
-LATEST: Final = -1  # the end: high watermark, or the last stable offset under read_committed
-EARLIEST: Final = -2
-MAX_TIMESTAMP: Final = -3  # the record with the highest timestamp (ListOffsets v7)
-TimestampOrEnd = Annotated[int, AtLeast(-5)]  # ms since the epoch, or one of these (-4, -5: KIP-405's of tiered logs)
+LATEST, EARLIEST, MAX_TIMESTAMP = OffsetSpec.LATEST, OffsetSpec.EARLIEST, OffsetSpec.MAX_TIMESTAMP
+TimestampOrEnd = Annotated[int, AtLeast(-5)]  # ms since the epoch, or an OffsetSpec (-4, -5: KIP-405's of tiered logs)
 
 BY_DURATION: Final = "by_duration:"
 # ISO 8601 as java.time.Duration reads it: days, hours, minutes, seconds.
