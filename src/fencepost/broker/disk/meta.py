@@ -19,7 +19,7 @@ from uuid import UUID
 from crc32c import crc32c
 
 from fencepost.broker.disk.files import Files
-from fencepost.broker.disk.sealed_json import Damaged
+from fencepost.broker.disk.sealed_json import Damaged, Newer
 from fencepost.broker.disk.two_copies import COPY, DamagedDirectory, UnusableDirectory, read_kept, write_kept
 
 __all__ = ["MADE_UP_FROM", "Meta"]
@@ -28,6 +28,7 @@ _META = "meta.properties"
 _CLEAN = ".kafka_cleanshutdown"
 _PRODUCER_IDS = "producer_ids.fencepost"
 _COMPLETE = "fencepost.files"
+_VERSION = 1  # of both files
 _BLOCK = 1000
 _LOST_BLOCKS = 1000
 """So far above every producer id that can be seen do new ones start, once the file was lost: ids that wrote nothing
@@ -175,6 +176,7 @@ def _refuse_foreign(names: list[str]) -> None:
 
 def _decode_properties(data: bytes) -> dict[str, str]:
     properties = _parse(data)
+    _refuse_newer(properties.get("version", ""))
     if properties.get("version") != "1" or not properties.get("cluster.id"):
         raise Damaged("no cluster.id, or not of version 1")
     return properties
@@ -182,9 +184,15 @@ def _decode_properties(data: bytes) -> dict[str, str]:
 
 def _decode_producer_ids(data: bytes) -> int:
     words = data.decode("ascii", "replace").split()
+    _refuse_newer(words[0].removeprefix("v") if words else "")
     if len(words) != 3 or words[0] != "v1" or f"{crc32c(words[1].encode()):08x}" != words[2]:
         raise Damaged(f"damaged: {words}")
     return int(words[1])
+
+
+def _refuse_newer(version: str) -> None:
+    if version.isdecimal() and int(version) > _VERSION:
+        raise Newer(f"version {version}, and {_VERSION} is the newest known here")
 
 
 def _parse(data: bytes) -> dict[str, str]:

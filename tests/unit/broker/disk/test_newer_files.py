@@ -11,18 +11,23 @@ from fencepost.broker.disk.two_copies import COPY, UnusableDirectory
 from fencepost.check.disk import MemoryDisk
 from tests.support.broker_driver import BrokerDriver
 
-FILES = ("topics.fencepost", "settings.fencepost", "acls.fencepost", "credentials.fencepost")
+SEALED = ("topics.fencepost", "settings.fencepost", "acls.fencepost", "credentials.fencepost")
+TEXTS = {"meta.properties": (b"version=1", b"version=99"), "producer_ids.fencepost": (b"v1 ", b"v99 ")}
 VERSION_AT = 4  # behind the magic
 
 
 def raised(disk: MemoryDisk, path: str) -> None:
     """As a newer release would write it: the head says a higher version."""
+    if (name := path.removesuffix(COPY)) in TEXTS:
+        assert TEXTS[name][0] in disk.read_bytes(path)
+        disk.write_atomic(path, disk.read_bytes(path).replace(*TEXTS[name]))
+        return
     data = bytearray(disk.read_bytes(path))
     struct.pack_into(">H", data, VERSION_AT, 99)
     disk.write_atomic(path, bytes(data))
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", [*SEALED, *TEXTS])
 def test_a_newer_file_is_refused_by_name(name: str, caplog: pytest.LogCaptureFixture) -> None:
     driver = BrokerDriver()
     driver.core.close()
