@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import fencepost
+import fencepost.spark
 from tests.support.readme import ROOT
 
 DOCS = ROOT / "docs"
@@ -29,10 +31,41 @@ def test_the_site_is_built_with_every_page_and_takes_nothing_from_elsewhere(tmp_
     done = build(ROOT / "mkdocs.yml", tmp_path / "site")
     assert done.returncode == 0, done.stdout + done.stderr
     pages = {path.stem: path.read_text() for path in (tmp_path / "site").glob("*.html")}
+    assert sorted(public_names() - anchors(pages["reference"])) == []
     assert {path.stem for path in DOCS.glob("*.md")} <= set(pages)
     for name, html in pages.items():
         assert not re.search(r'<(script|img|iframe)[^>]*\ssrc="?(https?:)?//', html), name
         assert not re.search(r'<link[^>]*rel="?stylesheet"?[^>]*href="?(https?:)?//', html), name
+
+
+def public_names() -> set[str]:
+    """What the reference has to have: every name, and every method of the blocking clients and the broker."""
+    found = {f"fencepost.{name}" for name in fencepost.__all__} - {
+        *("fencepost.__version__", "fencepost.config", "fencepost.errors")  # errors: transactions.md
+    }
+    found |= {f"fencepost.spark.{name}" for name in fencepost.spark.__all__}
+    for name in ("Producer", "Consumer", "ShareConsumer", "Admin", "Broker"):
+        members = dir(getattr(fencepost, name))
+        methods = {
+            member for member in members if member[0] != "_" and callable(getattr(getattr(fencepost, name), member))
+        }
+        assert len(methods) > 5
+        found |= {f"fencepost.{name}.{method}" for method in methods}
+    return found
+
+
+def anchors(html: str) -> set[str]:
+    return set(re.findall(r'id="(fencepost[.\w]*)"', html))
+
+
+def test_the_fields_in_the_reference_are_those_of_the_classes() -> None:
+    text = (DOCS / "reference.md").read_text()
+    told = re.findall(r"^::: fencepost\.(\w+)\n(?: .*\n)?\n(?:Fields|Members): (.*)\.$", text, re.MULTILINE)
+    assert len(told) == 10
+    for name, names in told:
+        kind = getattr(fencepost, name)
+        fields = getattr(kind, "_fields", None) or getattr(kind, "__members__", None) or kind.__dataclass_fields__
+        assert names == ", ".join(f"`{field}`" for field in fields), name
 
 
 @pytest.mark.parametrize(("page", "heading"), [("nowhere", ""), ("other", "#nothing"), ("/other", "")])
