@@ -15,7 +15,7 @@ from tests.support.tidy import ROOT
 
 MOST_FILES = 20
 MORE_FILES = {
-    "src/fencepost/protocol/messages": 67,  # generated, one module per API
+    "src/fencepost/protocol/messages": 68,  # generated, one module per API
 }
 MANY_LINES = 550
 MORE_LINES = {

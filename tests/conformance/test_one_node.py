@@ -17,7 +17,13 @@ from fencepost.protocol.messages.alter_partition_reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
+from fencepost.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
 from fencepost.protocol.messages.describe_delegation_token import DescribeDelegationTokenRequest
+from fencepost.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from fencepost.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
@@ -42,6 +48,44 @@ from tests.support.raw_client import RawClient
 
 NOT_HERE = "This server does not host this topic-partition."
 TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_in_which_directory_a_partition_can_be(broker: BrokerUnderTest, client: RawClient, version: int) -> None:
+    topic, absent, long = client.create_topic(broker.name("t"), 2), broker.name("absent"), "x" * 214
+    (own,) = client.call(DescribeLogDirsRequest(topics=None), 4).results
+    asked = {own.log_dir: {topic: [0, 7], absent: [0], long: [0]}, "/elsewhere": {topic: [1], absent: [1], "": [0]}}
+    dirs = [
+        AlterReplicaLogDir(
+            path=path,
+            topics=[AlterReplicaLogDirTopic(name=name, partitions=indexes) for name, indexes in topics.items()],
+        )
+        for path, topics in asked.items()
+    ]
+    results = client.call(AlterReplicaLogDirsRequest(dirs=dirs), version).results
+    answered = {
+        (each.topic_name, part.partition_index): part.error_code for each in results for part in each.partitions
+    }
+    assert answered == {
+        (topic, 0): 0,
+        (topic, 1): 57,
+        (topic, 7): 3,
+        (absent, 0): 3,
+        (absent, 1): 57,
+        (long, 0): 17,
+        ("", 0): 57,
+    }
+    assert len(results) == len({each.topic_name for each in results}), "one entry for each topic"
+
+
+def test_the_last_directory_asked_for_counts(broker: BrokerUnderTest, client: RawClient) -> None:
+    topic = client.create_topic(broker.name("t"), 1)
+    (own,) = client.call(DescribeLogDirsRequest(topics=None), 4).results
+    wanted = [AlterReplicaLogDirTopic(name=topic, partitions=[0, 0])]
+    for paths, code in ((("/elsewhere", own.log_dir), 0), ((own.log_dir, "/elsewhere"), 57)):
+        dirs = [AlterReplicaLogDir(path=path, topics=wanted) for path in paths]
+        (result,) = client.call(AlterReplicaLogDirsRequest(dirs=dirs), 2).results
+        assert [(part.partition_index, part.error_code) for part in result.partitions] == [(0, code)]
 
 
 def assignment(message: str) -> tuple[int, str]:

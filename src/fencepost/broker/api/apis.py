@@ -126,6 +126,7 @@ _TABLE = (
         Rule(each=Each(Operation.DESCRIBE_CONFIGS, None, "resources", "results", "resource_name"))),
     Api(33, "alter_configs", "cluster", 0, 2,
         Rule(each=Each(Operation.ALTER_CONFIGS, None, "resources", "responses", "resource_name"))),
+    Api(34, "alter_replica_log_dirs", "topics", 1, 2, _IN_ITS_FILE, refusal=Likeness({"results": ()})),
     Api(35, "describe_log_dirs", "topics", 1, 5, Rule((_DESCRIBE_CLUSTER,))),
     Api(36, "sasl_authenticate", "security", 0, 2, _FREE),
     Api(37, "create_partitions", "topics", 0, 3, Rule(each=Each(Operation.ALTER, _TOPIC, "topics", "results"))),

@@ -1,0 +1,67 @@
+"""AlterReplicaLogDirs, v1-2 (KIP-113): every partition is in the one data directory, where it stays.
+
+To be moved there is done already; other directories are not known, as they are not to a Kafka that was not told them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from fencepost.broker.api.handler import Handler
+from fencepost.broker.connection import Call
+from fencepost.broker.security.acls import CLUSTER_NAME, Operation, ResourceType
+from fencepost.broker.topics.opening import open_log
+from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
+
+__all__ = ["HANDLER"]
+
+# Kafka builds a copy beside the original, whose directory has a longer name: topic-partition.<32 digits>-future.
+_LONGEST_NAME: Final = 255 - len(".") - 32 - len("-future")
+
+
+def _handle(call: Call, now_ms: int, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
+    """What is asked for a partition last counts."""
+    wanted = {
+        (topic.name, index): each.path for each in request.dirs for topic in each.topics for index in topic.partitions
+    }
+    may = call.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+
+    def code_of(name: str, index: int) -> int:
+        return _code(call, name, index, wanted[name, index]) if may else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+    return AlterReplicaLogDirsResponse(results=list(_by_topic(wanted, code_of)))
+
+
+def _by_topic(
+    wanted: Mapping[tuple[str, int], str], code_of: Callable[[str, int], int]
+) -> Iterator[AlterReplicaLogDirTopicResult]:
+    indexes: dict[str, list[int]] = {}
+    for name, index in wanted:
+        indexes.setdefault(name, []).append(index)
+    for name, found in indexes.items():
+        results = [
+            AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code_of(name, index)) for index in found
+        ]
+        yield AlterReplicaLogDirTopicResult(topic_name=name, partitions=results)
+
+
+def _code(call: Call, name: str, index: int, path: str) -> int:
+    if len(f"{name}-{index}") > _LONGEST_NAME:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    if path != call.core.data_directory:
+        return ErrorCode.LOG_DIR_NOT_FOUND
+    topic = call.core.topics.get(name)
+    partition = None if topic is None else topic.partition(index)
+    if partition is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.KAFKA_STORAGE_ERROR if open_log(partition, call.core.metrics) is None else ErrorCode.NONE
+
+
+HANDLER = Handler(_handle)
