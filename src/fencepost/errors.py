@@ -356,6 +356,19 @@ class LogTruncationError(OffsetOutOfRangeError):
         self.divergent_offset = divergent_offset
 
 
+class SerializationError(KafkaError):
+    """A key or value cannot be encoded or decoded (`fencepost.schemas`); `__cause__` tells why.
+
+    `partition` and `offset` are those of a record that was read, else -1: it was not sent.
+    """
+
+    def __init__(self, message: str = "", *, topic: str = "", partition: int = -1, offset: int = -1) -> None:
+        super().__init__(message)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+
+
 class WakeupError(KafkaError):
     """consumer.wakeup() was called."""
 
