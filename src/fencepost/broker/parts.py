@@ -20,6 +20,7 @@ from fencepost.broker.fetch_sessions import FetchSessions
 from fencepost.broker.log.large_batches import LargeBatches
 from fencepost.broker.metrics.counters import Metrics
 from fencepost.broker.metrics.refusals import Refusals
+from fencepost.broker.security.bearer import TokenRules
 from fencepost.broker.security.credentials import Credentials
 from fencepost.broker.security.listeners import listeners_of
 from fencepost.broker.security.rights import Rights
@@ -77,7 +78,7 @@ class BrokerParts:
         self.listeners = listeners_of(config, "localhost", 0)
         self.metrics = Metrics()
         self.rights = Rights(files, config, self.metrics)
-        self.credentials = Credentials(files, new_uuid)
+        self.credentials = Credentials(files, new_uuid, TokenRules.of(config), lambda: self.now.ms)
         self.meta = Meta(files)
         self.settings = DynamicSettings(files, config)
         self.throttling = Throttling()

@@ -28,9 +28,12 @@ from fencepost.broker.metrics.counters import Snapshot
 from fencepost.broker.metrics.log_rate_limit import Pace
 from fencepost.broker.network.admission import Admission, connections_for
 from fencepost.broker.network.backpressure import Answers
+from fencepost.broker.network.key_source import KeySource
 from fencepost.broker.network.receiver import common_buffer
 from fencepost.broker.network.sockets import ClientSocket, listening_sockets
 from fencepost.broker.security.listeners import Listener, listeners_of
+from fencepost.broker.security.mechanisms import OAUTHBEARER
+from fencepost.broker.settings.sasl import JWKS_URL
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.broker.timing.clock import Clock, SystemTime
 from fencepost.protocol.cursor import Buffer
@@ -111,6 +114,7 @@ class BrokerServer:
         self._syncing: asyncio.Task[None] | None = None
         self._moving = asyncio.Lock()
         self._lock = -1
+        self._key_source: KeySource | None = None
         self.core: BrokerCore
         self.address = (host, port)
         self.failed: asyncio.Future[None]
@@ -151,6 +155,10 @@ class BrokerServer:
                 steady_ms=_steady_ms,
                 faults=self._faults,
             )
+            if any(OAUTHBEARER in listener.mechanisms for listener in self.listeners):
+                refresh_ms = self._config.number("sasl.oauthbearer.jwks.endpoint.refresh.ms")
+                self._key_source = KeySource(self._config.text(JWKS_URL), refresh_ms, self.core.credentials.keys)
+                await asyncio.to_thread(self._key_source.start)
             self.core.open(self.now_ms())
             self.core.listeners = self.listeners
             self.core.answer_room = self._answers.room
@@ -159,8 +167,8 @@ class BrokerServer:
         except BaseException:
             for server in self._servers:
                 server.close()
+            self._end_threads()
             self._unlock()
-            self._syncer.shutdown()
             raise
         self.address = (self.listeners[0].host, self.listeners[0].port)
         self.pump()
@@ -178,12 +186,17 @@ class BrokerServer:
         for client in list(self._clients.values()):
             client.abort()
         await self._synced()  # the end of one sync may begin the next
-        self._syncer.shutdown()
+        self._end_threads()
         try:
             if clean and not self.failed.done():
                 self.core.close()
         finally:
             self._unlock()
+
+    def _end_threads(self) -> None:
+        self._syncer.shutdown()
+        if self._key_source is not None:
+            self._key_source.stop()
 
     def _unlock(self) -> None:
         if self._lock >= 0:

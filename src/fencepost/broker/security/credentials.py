@@ -18,8 +18,10 @@ from uuid import UUID
 
 from fencepost.broker.disk.files import Files
 from fencepost.broker.disk.two_copies import SealedFile, UnusableDirectory
+from fencepost.broker.security.bearer import BearerExchange, Keys, TokenRules
 from fencepost.broker.security.listeners import Listener
 from fencepost.broker.security.mechanisms import (
+    OAUTHBEARER,
     PLAIN,
     Exchange,
     PlainExchange,
@@ -42,13 +44,18 @@ Key = tuple[str, int]
 class Credentials:
     """The credentials. Every change is on disk before the method returns; OSError otherwise, and nothing has changed.
 
-    `stored`: by user and the mechanism's number.
+    `stored`: by user and the mechanism's number. `keys`: those that may have signed the tokens of OAUTHBEARER.
     """
 
-    def __init__(self, files: Files, new_uuid: Callable[[], UUID]) -> None:
+    def __init__(
+        self, files: Files, new_uuid: Callable[[], UUID], rules: TokenRules, now_ms: Callable[[], int]
+    ) -> None:
         self._file = SealedFile(files, _FILE, _MAGIC, _VERSION)
         self._new_uuid = new_uuid
         self._secret = b""
+        self._rules = rules
+        self._now_ms = now_ms
+        self.keys = Keys()
         self._given: dict[tuple[str, str], dict[str, ScramCredential]] = {}
         self.stored: Mapping[Key, ScramCredential] = {}
 
@@ -85,6 +92,8 @@ class Credentials:
         """A conversation with a client that wants in at this listener. What is stored counts before what is given."""
         if mechanism == PLAIN:
             return PlainExchange(listener.users)
+        if mechanism == OAUTHBEARER:
+            return BearerExchange(self.keys, self._rules, self._now_ms)
         given = self._given_to(listener, mechanism)
 
         def credential_of(user: str) -> ScramCredential:

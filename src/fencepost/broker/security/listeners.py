@@ -2,7 +2,7 @@
 
 Kafka's settings: `listeners` and `advertised.listeners` (NAME://HOST:PORT, ...), `listener.security.protocol.map`
 (NAME:PROTOCOL, ...), and by listener `listener.name.<name in lower case>.<setting>`. Served are PLAINTEXT and
-SASL_PLAINTEXT with PLAIN and SCRAM.
+SASL_PLAINTEXT with PLAIN, SCRAM and OAUTHBEARER.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fencepost.broker.security.mechanisms import PLAIN
+from fencepost.broker.security.mechanisms import OAUTHBEARER, PLAIN
+from fencepost.broker.settings.sasl import BEARER_MODULE, JWKS_URL
 from fencepost.broker.settings.table import InvalidSetting
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.protocol.scram import SCRAM_HASHES
@@ -21,7 +22,8 @@ __all__ = ["Listener", "jaas_line", "listeners_of", "users_of", "with_users"]
 
 _PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
-_MECHANISMS = (PLAIN, *SCRAM_HASHES)
+_WITH_PASSWORDS = (PLAIN, *SCRAM_HASHES)
+_MECHANISMS = (*_WITH_PASSWORDS, OAUTHBEARER)
 _PROTOCOLS = ("PLAINTEXT", "SASL_PLAINTEXT")
 _TEXT = re.compile(r"(?:([A-Za-z0-9_.-]+)://)?(?:\[([^\]]*)\]|([^:,]*)):(\d+)")
 _OPTION = re.compile(r"\s*([^\s=\"]+)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|([^\s;\"]*))")
@@ -126,12 +128,12 @@ def with_users(given: Mapping[str, object], users: Mapping[str, str], host: str,
     """
     settings = {
         "listeners": f"SASL_PLAINTEXT://{f'[{host}]' if ':' in host else host}:{port}",
-        "sasl.enabled.mechanisms": ",".join(_MECHANISMS),
+        "sasl.enabled.mechanisms": ",".join(_WITH_PASSWORDS),
         **given,
     }
     for part in _parts(str(settings["listeners"])):
         name, _, _ = _address(part, "listeners")
-        for mechanism in _MECHANISMS:
+        for mechanism in _WITH_PASSWORDS:
             key = f"listener.name.{name.lower()}.{mechanism.lower()}.sasl.jaas.config"
             settings.setdefault(key, jaas_line(users, mechanism))
     return settings
@@ -170,7 +172,10 @@ def _listener(
             line = config.given.get(f"{prefix}.{mechanism.lower()}.sasl.jaas.config", "")
             if not line and mechanism == PLAIN:
                 raise InvalidSetting(f"listener {name} needs {prefix}.plain.sasl.jaas.config")
-            users[mechanism] = users_of(line, mechanism) if line else {}
+            if mechanism in _WITH_PASSWORDS:
+                users[mechanism] = users_of(line, mechanism) if line else {}
+            else:
+                _check_bearer(config, name, line)
         listener.users = users.pop(PLAIN, {})
         listener.scram_users = users
         listener.max_reauth_ms = {
@@ -181,6 +186,14 @@ def _listener(
             for mechanism in listener.mechanisms
         }
     return listener
+
+
+def _check_bearer(config: BrokerConfig, name: str, line: str) -> None:
+    """Tokens can be checked, and no setting asks for anything else."""
+    if not config.text(JWKS_URL):
+        raise InvalidSetting(f"listener {name}: OAUTHBEARER needs {JWKS_URL}, where the keys are that sign tokens")
+    if line and line.strip().rstrip(";").split() != [BEARER_MODULE, "required"]:
+        raise InvalidSetting(f"oauthbearer.sasl.jaas.config must read: {BEARER_MODULE} required;")
 
 
 def _protocol_map(text: str) -> dict[str, str]:

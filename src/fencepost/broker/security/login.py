@@ -74,11 +74,12 @@ _ANSWERED: Mapping[LoginState, frozenset[int]] = {
 
 class LoginAnswer(NamedTuple):
     """What the client is told: the mechanism's message, and for how many ms the login counts, 0 for ever. `principal`:
-    who it is, empty while more is to be said."""
+    who it is, empty while more is to be said. `refusal`: why this is the last that its mechanism says to it."""
 
     message: bytes
     principal: str = ""
     lifetime_ms: int = 0
+    refusal: str = ""
 
 
 class Login:
@@ -89,6 +90,7 @@ class Login:
         "_exchange",
         "_expires_ms",
         "_mechanism",
+        "_refusal",
         "listener",
         "principal",
         "received_bytes",
@@ -99,6 +101,7 @@ class Login:
         self._credentials = credentials
         self._mechanism = ""
         self._exchange: Exchange | None = None
+        self._refusal: LoginFailed | None = None
         self.listener = listener
         self.state = LoginState.NEW
         self.principal = ""
@@ -138,11 +141,17 @@ class Login:
         if exchange is None:
             raise _illegal(self.state, LoginEvent.ACCEPT)
         try:
+            if self._refusal is not None:
+                raise self._refusal
             message = exchange.answer(token)
             principal = f"User:{exchange.user}"
             if exchange.user and self.principal not in ("", principal):
                 raise LoginFailed("Cannot change principals during re-authentication")
-        except LoginFailed:
+        except LoginFailed as failed:
+            if failed.challenge and self._refusal is None:
+                self._refusal = failed
+                self._step(LoginEvent.GO_ON)
+                return LoginAnswer(failed.challenge, refusal=str(failed))
             self._step(LoginEvent.REFUSE)
             raise
         if not exchange.user:
@@ -153,6 +162,9 @@ class Login:
         self.principal = principal
         self.received_bytes = 0
         lifetime_ms = self.listener.max_reauth_ms[self._mechanism]
+        if exchange.until_ms is not None:  # a token that clocks apart let in is to be replaced at once
+            left_ms = max(exchange.until_ms - now_ms, 1)
+            lifetime_ms = min(lifetime_ms, left_ms) if lifetime_ms else left_ms
         self._expires_ms = now_ms + lifetime_ms if lifetime_ms else None
         return LoginAnswer(message, principal, lifetime_ms)
 

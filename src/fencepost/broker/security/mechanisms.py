@@ -1,4 +1,5 @@
-"""How a client proves who it is: the broker's side of PLAIN (RFC 4616) and of SCRAM (RFC 5802, RFC 7677).
+"""How a client proves who it is: the broker's side of PLAIN (RFC 4616) and of SCRAM (RFC 5802, RFC 7677). That of
+OAUTHBEARER is `bearer.py`.
 
 An exchange takes the client's messages one after the other and knows the user when it is through. Pure: credentials
 and nonces are handed in. Passwords and proofs are compared in constant time, and a name that does not exist takes as
@@ -18,6 +19,7 @@ from typing import Final, NamedTuple, Protocol
 from fencepost.protocol.scram import SCRAM_HASHES
 
 __all__ = [
+    "OAUTHBEARER",
     "PLAIN",
     "Exchange",
     "LoginFailed",
@@ -28,6 +30,7 @@ __all__ = [
 ]
 
 PLAIN: Final = "PLAIN"
+OAUTHBEARER: Final = "OAUTHBEARER"
 
 _CLIENT_FIRST = re.compile(r"(n,(?:a=([^,]*))?,)(n=([^,]+),r=([\x21-\x2b\x2d-\x7e]+)(,.*)?)", re.DOTALL)
 _CLIENT_FINAL = re.compile(r"(c=([^,]*),r=([\x21-\x2b\x2d-\x7e]+)(?:,.*)?),p=([^,]*)", re.DOTALL)
@@ -36,13 +39,19 @@ _OTHER_USER = "Authentication failed: Client requested an authorization id that 
 
 
 class LoginFailed(Exception):
-    """Why the client was not let in; the text is what it is told."""
+    """Why the client was not let in; the text is what it is told. `challenge`: what its mechanism says to it before."""
+
+    def __init__(self, reason: str, challenge: bytes = b"") -> None:
+        super().__init__(reason)
+        self.challenge = challenge
 
 
 class Exchange(Protocol):
-    """One conversation of a mechanism. `user`: whose it is, once the client has proved it; empty before."""
+    """One conversation of a mechanism. `user`: whose it is, once the client has proved it; empty before. `until_ms`:
+    when the proof ends by itself (epoch), None: never."""
 
     user: str
+    until_ms: int | None
 
     def answer(self, message: bytes) -> bytes:
         """What the broker says to the client's next message. Raises LoginFailed."""
@@ -54,6 +63,7 @@ class PlainExchange:
     def __init__(self, users: Mapping[str, str]) -> None:
         self._users = users
         self.user = ""
+        self.until_ms: int | None = None
 
     def answer(self, message: bytes) -> bytes:
         """[authorization id] NUL name NUL password. Raises LoginFailed."""
@@ -113,6 +123,7 @@ class ScramExchange:
         self._credential: ScramCredential | None = None
         self._gs2_header = self._said = ""
         self.user = ""
+        self.until_ms: int | None = None
 
     def answer(self, message: bytes) -> bytes:
         """The server-first, then the server-final message. Raises LoginFailed."""

@@ -101,14 +101,11 @@ _ASKS_FOR_NOTHING: Mapping[str, str] = dict(
     sasl.oauthbearer.assertion.claim.exp.seconds 300
     sasl.oauthbearer.assertion.claim.jti.include false
     sasl.oauthbearer.assertion.claim.nbf.seconds 60
-    sasl.oauthbearer.clock.skew.seconds 30
-    sasl.oauthbearer.jwks.endpoint.refresh.ms 3600000
     sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms 10000
     sasl.oauthbearer.jwks.endpoint.retry.backoff.ms 100
     sasl.oauthbearer.jwt.retriever.class org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever
     sasl.oauthbearer.jwt.validator.class org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator
     sasl.oauthbearer.scope.claim.name scope
-    sasl.oauthbearer.sub.claim.name sub
     ssl.allow.dn.changes false
     ssl.allow.san.changes false
     ssl.client.auth none

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from fencepost.broker.settings import share_groups, streams_groups
 from fencepost.broker.settings.limits import LIMITS
+from fencepost.broker.settings.sasl import SASL_BROKER_SETTINGS, SASL_LISTENER_SETTINGS
 from fencepost.broker.settings.setting import InvalidSetting, Kind, Setting
 from fencepost.protocol.scram import SCRAM_HASHES
 
@@ -325,15 +326,6 @@ _BROKER = (
         "strict: an unknown producer must begin at sequence 0; kafka: any first sequence is accepted.",
         choices=("strict", "kafka"),
     ),
-    _broker("sasl.enabled.mechanisms", Kind.LIST, "PLAIN", "Mechanisms of authentication: PLAIN, SCRAM-SHA-256, -512."),
-    _broker(
-        "sasl.server.max.receive.size",
-        Kind.INT,
-        "524288",
-        "Most bytes that are taken from a client before it has authenticated.",
-        1,
-        _I32,
-    ),
     _broker("socket.request.max.bytes", Kind.INT, "104857600", "Most bytes of one request.", 1, _I32),
     _broker("super.users", Kind.STRING, "", "User:NAME;User:NAME...: those who may do everything."),
     _broker(
@@ -444,14 +436,22 @@ _TOPIC = (
 
 BROKER_SETTINGS: Mapping[str, Setting] = {
     setting.key: setting
-    for setting in (*_BROKER, *LIMITS, *share_groups.SHARE_BROKER_SETTINGS, *streams_groups.STREAMS_BROKER_SETTINGS)
+    for settings in (
+        *(_BROKER, LIMITS, SASL_BROKER_SETTINGS),
+        *(share_groups.SHARE_BROKER_SETTINGS, streams_groups.STREAMS_BROKER_SETTINGS),
+    )
+    for setting in settings
 }
 # Settings with "listener.name.<listener's name in lower case>." in front. Some hold passwords and are never shown.
 _MECHANISMS = ("plain", *(name.lower() for name in SCRAM_HASHES))
 LISTENER_SETTINGS: Mapping[str, Setting] = {
+    **SASL_LISTENER_SETTINGS,
     "connections.max.reauth.ms": BROKER_SETTINGS["connections.max.reauth.ms"],
     "sasl.enabled.mechanisms": BROKER_SETTINGS["sasl.enabled.mechanisms"],
-    **{f"{name}.connections.max.reauth.ms": BROKER_SETTINGS["connections.max.reauth.ms"] for name in _MECHANISMS},
+    **{
+        f"{name}.connections.max.reauth.ms": BROKER_SETTINGS["connections.max.reauth.ms"]
+        for name in (*_MECHANISMS, "oauthbearer")
+    },
     **{
         key: _broker(key, Kind.STRING, "", "Users and passwords of that mechanism.")
         for key in (f"{name}.sasl.jaas.config" for name in _MECHANISMS)

@@ -98,7 +98,7 @@ async def log_in(connection: Line, login: Login, runtime: Runtime, timeout_ms: f
     while True:
         reply = await _say(connection, message, timeout_ms)
         if reply.error_code != 0:
-            _hear_out(conversation, where)
+            _hear_out(conversation, where, reply.error_message)
             raise AuthenticationError(f"{where}: {reply.error_message or 'refused'}", code=reply.error_code)
         try:
             message = conversation.send(bytes(reply.auth_bytes))
@@ -116,12 +116,13 @@ async def _say(connection: Line, message: bytes, timeout_ms: float) -> SaslAuthe
     return reply
 
 
-def _hear_out(conversation: sasl.Conversation, where: str) -> None:
+def _hear_out(conversation: sasl.Conversation, where: str, told: str | None) -> None:
     """A conversation that knows better than the broker's error why it failed says so."""
     try:
         conversation.send(b"")
     except AuthenticationError as error:
         if error.code is not None:
-            raise AuthenticationError(f"{where}: {error}", code=error.code) from error
+            words = f"{where}: {error}" if not told or told.startswith("{") else f"{where}: {error}: {told}"
+            raise AuthenticationError(words, code=error.code) from error
     except StopIteration:
         return

@@ -8,9 +8,11 @@ from uuid import uuid4
 import pytest
 
 from fencepost.broker.disk.two_copies import UnusableDirectory
+from fencepost.broker.security.bearer import TokenRules
 from fencepost.broker.security.credentials import Credentials
 from fencepost.broker.security.listeners import Listener
 from fencepost.broker.security.mechanisms import LoginFailed, ScramCredential, ScramExchange, scram_credential
+from fencepost.broker.settings.values import BrokerConfig
 from fencepost.check.disk import MemoryDisk
 from fencepost.client.sasl import scram
 from fencepost.protocol.scram import ScramMechanism
@@ -37,7 +39,7 @@ def credential(password: str, iterations: int = 4096, salt: bytes = SALT) -> Scr
 
 
 def loaded(disk: MemoryDisk) -> Credentials:
-    credentials = Credentials(disk, uuid4)
+    credentials = Credentials(disk, uuid4, TokenRules.of(BrokerConfig()), lambda: 0)
     credentials.load()
     return credentials
 
@@ -143,7 +145,7 @@ def test_damage_is_noticed_and_a_missing_file_is_not_taken_for_an_empty_one() ->
     for name in NAMES:
         disk.remove(name)
     with pytest.raises(UnusableDirectory, match="users of SCRAM"):
-        Credentials(disk, uuid4).load(expected=True)
+        Credentials(disk, uuid4, TokenRules.of(BrokerConfig()), lambda: 0).load(expected=True)
 
 
 def test_a_directory_of_an_earlier_version_gets_the_file() -> None:

@@ -9,10 +9,12 @@ import pytest
 
 from fencepost.broker.core import BrokerCore
 from fencepost.broker.effects import Failed, Reply
+from fencepost.broker.security.bearer import TokenRules
 from fencepost.broker.security.credentials import Credentials
 from fencepost.broker.security.listeners import Listener
 from fencepost.broker.security.login import Login
 from fencepost.broker.security.mechanisms import LoginFailed, PlainExchange
+from fencepost.broker.settings.values import BrokerConfig
 from fencepost.check.disk import MemoryDisk
 from fencepost.protocol.codec import encode_request
 from fencepost.protocol.frame import encode_request_frame
@@ -178,7 +180,7 @@ def test_nobody_becomes_somebody_else() -> None:
 
 def test_an_impossible_step_is_an_error_and_not_a_login() -> None:
     listener = Listener("X", "", 0, ("", 0), sasl=True, mechanisms=("PLAIN",), users=USERS)
-    credentials = Credentials(MemoryDisk(), uuid4)
+    credentials = Credentials(MemoryDisk(), uuid4, TokenRules.of(BrokerConfig()), lambda: 0)
     with pytest.raises(RuntimeError, match="right password in state 'new'"):
         Login(listener, credentials).authenticate(0, RIGHT)
 

@@ -28,14 +28,21 @@ def _handle(call: Call, now_ms: int, request: SaslAuthenticateRequest) -> SaslAu
     try:
         answer = login.authenticate(now_ms, bytes(request.auth_bytes))
     except LoginFailed as failed:
-        call.core.metrics.count("failed_logins")
-        _log.info("%s was not let in: %s", call.connection, failed)
+        if not failed.challenge:  # which has told it
+            _tell(call, str(failed))
         refused = SaslAuthenticateResponse(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=str(failed))
         call.reply_and_close(refused)
         return None
+    if answer.refusal:
+        _tell(call, answer.refusal)
     if answer.principal:
         call.connection.principal = answer.principal
     return SaslAuthenticateResponse(auth_bytes=answer.message, session_lifetime_ms=answer.lifetime_ms)
+
+
+def _tell(call: Call, why: str) -> None:
+    call.core.metrics.count("failed_logins")
+    _log.info("%s was not let in: %s", call.connection, why)
 
 
 HANDLER = Handler(_handle)

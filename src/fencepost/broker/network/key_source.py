@@ -1,0 +1,83 @@
+"""Where the keys of OAUTHBEARER come from: a file, or an address of the identity provider's, in a thread of its own.
+
+They are read at the start, every `sasl.oauthbearer.jwks.endpoint.refresh.ms`, and when a token names a key that is not
+there. What cannot be read is told, and the keys before go on counting.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import urllib.request
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from fencepost.broker.security.bearer import Keys, UnusableKeys
+from fencepost.broker.settings.sasl import JWKS_URL
+from fencepost.broker.settings.setting import InvalidSetting
+
+__all__ = ["KeySource"]
+
+_PATIENCE_S: Final = 10.0  # of one reading, and the pause between two of an address
+_FILE_PAUSE_S: Final = 0.2
+_MOST_BYTES: Final = 1 << 20
+
+_log = logging.getLogger("fencepost.broker.rights")
+
+
+class KeySource:
+    """Keeps `keys` as they are at `url`. `start` before anybody logs in, `stop` at the end."""
+
+    def __init__(self, url: str, refresh_ms: int, keys: Keys) -> None:
+        self._url = url
+        self._kind = urlsplit(url).scheme
+        self._refresh_s = refresh_ms / 1000
+        self._keys = keys
+        self._asked = threading.Event()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="fencepost-keys", daemon=True)
+
+    def start(self) -> None:
+        """Read the keys for the first time. Raises InvalidSetting where there are none."""
+        try:
+            self._keys.replace(self._read())
+        except ImportError as error:
+            raise InvalidSetting("OAUTHBEARER needs the package PyJWT: pip install 'fencepost[oauth]'") from error
+        except (OSError, ValueError, UnusableKeys) as error:
+            raise InvalidSetting(f"{JWKS_URL}={self._url}: {error}") from error
+        self._keys.missing = self._asked.set
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Read no more."""
+        self._stopping.set()
+        self._asked.set()
+        if self._thread.is_alive():
+            self._thread.join(_PATIENCE_S)
+
+    def _run(self) -> None:
+        pause_s = _FILE_PAUSE_S if self._kind == "file" else _PATIENCE_S
+        read_s = time.monotonic()
+        while not self._stopping.is_set():
+            self._asked.wait(self._refresh_s)
+            if self._stopping.wait(max(0.0, read_s + pause_s - time.monotonic())):
+                return
+            self._asked.clear()
+            try:
+                self._keys.replace(self._read())
+            except (OSError, ValueError, UnusableKeys) as error:
+                _log.warning(
+                    "the keys of OAUTHBEARER cannot be read, those before go on counting: %s: %s", self._url, error
+                )
+            read_s = time.monotonic()
+
+    def _read(self) -> bytes:
+        if self._kind == "file":
+            return Path(unquote(urlsplit(self._url).path)).read_bytes()
+        if self._kind not in ("http", "https"):
+            raise ValueError("an address begins with file:, https: or http:")
+        with urllib.request.urlopen(self._url, timeout=_PATIENCE_S) as answer:  # noqa: S310 (its kind was looked at)
+            text: bytes = answer.read(_MOST_BYTES)
+        return text

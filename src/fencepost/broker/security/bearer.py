@@ -1,0 +1,162 @@
+"""The broker's side of OAUTHBEARER (RFC 7628, KIP-255): signed tokens (JWT, RFC 7519) and the keys that they may be
+signed with (JWKS, RFC 7517).
+
+Pure: keys and times are handed in. A refused token is answered as Kafka answers it, {"status":"invalid_token"}, and
+when the client has acknowledged that, with the reason. Nothing keeps a token, and no reason repeats one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
+
+from fencepost.broker.security.mechanisms import LoginFailed
+from fencepost.broker.settings.values import BrokerConfig
+
+if TYPE_CHECKING:
+    import jwt
+
+__all__ = ["BearerExchange", "Keys", "TokenRules", "UnusableKeys"]
+
+_FIRST = re.compile(
+    rb"n,(?:a=([^,\x00]*))?,\x01((?:[A-Za-z]+=[\x20-\x7e\t\r\n]*\x01)*)\x01",
+)
+_BEARER = re.compile(r"[Bb]earer +([A-Za-z0-9._~+/-]+=*)")
+_INVALID_TOKEN: Final = b'{"status":"invalid_token"}'
+# Only the holder of a private key can sign with these; a secret that is shared would let the broker sign as well.
+_ALGORITHMS: Final = frozenset("RS256 RS384 RS512 PS256 PS384 PS512 ES256 ES384 ES512 EdDSA".split())
+_MOST_SHOWN: Final = 60
+_END_OF_TIME_S: Final = 1e12
+
+
+class UnusableKeys(Exception):
+    """A text that is not a set of keys with which tokens can be checked."""
+
+
+class Keys:
+    """The public keys that count now. `missing` is called when a token names another: it may be new."""
+
+    def __init__(self) -> None:
+        self._keys: list[jwt.PyJWK] = []
+        self.missing: Callable[[], None] = lambda: None
+
+    def replace(self, text: bytes) -> None:
+        """Take these keys in place of those before, which count no more. Raises UnusableKeys."""
+        import jwt
+
+        try:
+            found = jwt.PyJWKSet.from_json(text.decode()).keys
+        except (jwt.PyJWTError, ValueError, AttributeError, TypeError) as error:
+            raise UnusableKeys(f"no set of keys (JWKS): {error}") from error
+        keys = [key for key in found if key.algorithm_name in _ALGORITHMS]
+        if not keys:
+            raise UnusableKeys("none of the keys is public and for signatures")
+        self._keys = keys
+
+    def named(self, name: str | None) -> jwt.PyJWK:
+        """The key of that id; without one, the only key there is. Raises LoginFailed."""
+        found = [key for key in self._keys if name is None or key.key_id == name]
+        if len(found) == 1:
+            return found[0]
+        self.missing()
+        if name is None:
+            raise LoginFailed("Authentication failed: the token does not name the key that it is signed with")
+        shown = repr(name[:_MOST_SHOWN])
+        raise LoginFailed(f"Authentication failed: the token is signed with key {shown}, which is not accepted")
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRules:
+    """What is asked of a token besides its signature."""
+
+    issuer: str | None
+    audience: tuple[str, ...]
+    """One of these; empty: any."""
+    skew_s: int
+    subject_claim: str
+
+    @classmethod
+    def of(cls, config: BrokerConfig) -> TokenRules:
+        """As the settings say."""
+        audience = config.text("sasl.oauthbearer.expected.audience").split(",")
+        return cls(
+            config.value("sasl.oauthbearer.expected.issuer"),
+            tuple(part.strip() for part in audience if part.strip()),
+            config.number("sasl.oauthbearer.clock.skew.seconds"),
+            config.text("sasl.oauthbearer.sub.claim.name"),
+        )
+
+
+class BearerExchange:
+    """One message, with the token. (A client takes note of the challenge of a refusal in one more.)"""
+
+    def __init__(self, keys: Keys, rules: TokenRules, now_ms: Callable[[], int]) -> None:
+        self._keys = keys
+        self._rules = rules
+        self._now_ms = now_ms
+        self.user = ""
+        self.until_ms: int | None = None
+
+    def answer(self, message: bytes) -> bytes:
+        """Nothing, to the client's one message. Raises LoginFailed."""
+        match = _FIRST.fullmatch(message)
+        pairs = dict(part.split("=", 1) for part in match[2].decode().split("\x01")[:-1]) if match is not None else {}
+        bearer = _BEARER.fullmatch(pairs.get("auth", ""))
+        if match is None or bearer is None:
+            raise LoginFailed("Authentication failed: this is no first message of OAUTHBEARER with a bearer token")
+        try:
+            user, until_ms = self._checked(bearer[1])
+        except LoginFailed as refusal:
+            raise LoginFailed(str(refusal), _INVALID_TOKEN) from refusal
+        if (match[1] or b"").decode(errors="replace") not in ("", user):
+            raise LoginFailed(
+                "Authentication failed: Client requested an authorization id that is not the token's user"
+            )
+        self.user, self.until_ms = user, until_ms
+        return b""
+
+    def _checked(self, token: str) -> tuple[str, int]:
+        """The user, and until when the token counts. Raises LoginFailed."""
+        import jwt
+
+        try:
+            key = self._keys.named(jwt.get_unverified_header(token).get("kid"))
+            claims = json.loads(jwt.PyJWS().decode(token, key, algorithms=[key.algorithm_name]))
+        except jwt.InvalidSignatureError as error:
+            raise LoginFailed("Authentication failed: the token's signature is wrong") from error
+        except jwt.InvalidAlgorithmError as error:
+            raise LoginFailed(
+                "Authentication failed: the token is signed in another way than its key is for"
+            ) from error
+        except (jwt.PyJWTError, ValueError, RecursionError) as error:
+            raise LoginFailed("Authentication failed: the token is not a signed JWT") from error
+        if not isinstance(claims, dict):
+            raise LoginFailed("Authentication failed: the token is not a signed JWT")
+        return self._judged(claims)
+
+    def _judged(self, claims: dict[str, Any]) -> tuple[str, int]:
+        now_s, skew_s = self._now_ms() / 1000, self._rules.skew_s
+        ends, begins, user = claims.get("exp"), claims.get("nbf", 0), claims.get(self._rules.subject_claim)
+        audience = claims.get("aud", [])
+        named = audience if isinstance(audience, list) else [audience]
+        if not _is_time(ends) or not _is_time(begins):
+            raise LoginFailed("Authentication failed: the token does not say until when it counts (exp)")
+        if ends + skew_s <= now_s:
+            raise LoginFailed(f"Authentication failed: the token expired {now_s - ends:.0f} s ago")
+        if begins - skew_s > now_s:
+            raise LoginFailed(f"Authentication failed: the token counts only in {begins - now_s:.0f} s (nbf)")
+        if self._rules.issuer is not None and claims.get("iss") != self._rules.issuer:
+            raise LoginFailed("Authentication failed: the token is from another issuer")
+        if self._rules.audience and not set(self._rules.audience).intersection(map(str, named)):
+            raise LoginFailed("Authentication failed: the token is for another audience")
+        if not isinstance(user, str) or not user.strip():
+            raise LoginFailed(f"Authentication failed: the token names no user ({self._rules.subject_claim})")
+        return user, int(ends * 1000)
+
+
+def _is_time(claim: object) -> TypeGuard[float]:
+    """NumericDate (RFC 7519, section 2); JSON's numbers may be infinite here."""
+    return isinstance(claim, (int, float)) and abs(claim) < _END_OF_TIME_S
