@@ -27,6 +27,7 @@ def build(config: Path, site: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_the_site_is_built_with_every_page_and_takes_nothing_from_elsewhere(tmp_path: Path) -> None:
     done = build(ROOT / "mkdocs.yml", tmp_path / "site")
     assert done.returncode == 0, done.stdout + done.stderr
