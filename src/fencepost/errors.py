@@ -39,6 +39,7 @@ What to do is said by the branch, not by the leaf::
     |-- InvalidRecordStateError            what a share consumer said of records does not count: their lock is over
     |-- OffsetOutOfRangeError              a position that is not in the log
     |   `-- LogTruncationError             a new leader's log ends before what was read already (KIP-320)
+    |-- SerializationError                 a key or value cannot be encoded or decoded (fencepost.schemas)
     |-- WakeupError                        consumer.wakeup() interrupted a poll
     `-- UsageError                         a call that is wrong in this state
         |-- ClosedError                    the client was closed

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import threading
 import time
 
 import pytest
@@ -212,6 +214,49 @@ def test_committed_offsets_are_altered_reset_and_deleted(broker: BrokerUnderTest
             admin.alter_group_offsets(group, {first: 1})
         with pytest.raises(fencepost_errors.KafkaError):
             admin.delete_group_offsets(group, [first])
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["named", "all"])
+def test_stable_offsets_of_a_group_that_always_commits(
+    broker: BrokerUnderTest, admin: fencepost.Admin, named: bool
+) -> None:
+    """At each moment a transaction holds one of the two offsets, and at no moment both are free."""
+    topic, group, stopping = broker.name("t"), broker.name("g"), threading.Event()
+    admin.create_topic(topic, 2)
+    places = [TP(topic, 0), TP(topic, 1)]
+    admin.alter_group_offsets(group, dict.fromkeys(places, 1))
+    producers = [
+        fencepost.Producer(broker.bootstrap_servers, transactional_id=broker.name(f"id-{number}"))
+        for number in range(2)
+    ]
+
+    def hold(number: int, offset: int) -> None:
+        producers[number].begin_transaction()
+        producers[number].send_offsets_to_transaction({places[number]: offset}, fencepost.GroupMetadata(group))
+
+    def in_turn() -> None:
+        for offset in itertools.count(2):
+            hold(1, offset)
+            producers[0].commit_transaction()
+            hold(0, offset)
+            producers[1].commit_transaction()
+            if stopping.is_set():
+                return
+
+    with producers[0], producers[1]:
+        for producer in producers:
+            producer.init_transactions()
+        hold(0, 2)
+        turns = threading.Thread(target=in_turn)
+        turns.start()
+        try:
+            found = admin.group_offsets(group, places if named else None, api_timeout_ms=60_000)
+        finally:
+            stopping.set()
+            turns.join()
+        producers[0].commit_transaction()
+    assert found.keys() == set(places)
+    assert all(at.offset >= 1 for at in found.values())
 
 
 def until_assigned(consumer: fencepost.Consumer) -> None:

@@ -13,7 +13,9 @@ import argparse
 import asyncio
 import logging
 import random
+import shutil
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -24,6 +26,7 @@ import psutil
 import fencepost
 from fencepost import TopicPartition
 from fencepost.client.types import Isolation
+from fencepost.errors import KafkaTimeoutError
 from fencepost.torture.broker_process import free_port
 from fencepost.torture.fault_proxy import FaultProxy, Lottery
 from tests.support.brokers import FencepostProcess
@@ -198,7 +201,11 @@ class Torture:
             left = sum(end.offset for end in ends.values()) * len(GROUPS)
             deadline = time.monotonic() + STANDSTILL_S
             while time.monotonic() < deadline:
-                offsets = [await admin.group_offsets(group, parts) for group in GROUPS]
+                try:
+                    offsets = [await admin.group_offsets(group, parts) for group in GROUPS]
+                except KafkaTimeoutError as error:
+                    self.found.anomalies.append(f"{error}; {await self._held_by(admin)}")
+                    return
                 now_left = sum(ends[part].offset - found[part].offset for found in offsets for part in parts)
                 if now_left == 0:
                     return
@@ -206,6 +213,14 @@ class Torture:
                     left, deadline = now_left, time.monotonic() + STANDSTILL_S
                 await asyncio.sleep(0.5)
         self.found.anomalies.append(f"the groups stand still, {left} records before the end")
+
+    async def _held_by(self, admin: fencepost.AsyncAdmin) -> str:
+        """What there is of transactions, and a copy of the broker's directory to look at."""
+        kept = tempfile.mkdtemp(prefix="fencepost-torture-kept-")
+        if self._broker is not None:
+            shutil.copytree(self._broker.data_directory.parent, kept, dirs_exist_ok=True)
+        known = [listed.transactional_id for listed in await admin.list_transactions()]
+        return f"transactions {await admin.describe_transactions(known)}; the broker's directory is in {kept}"
 
     def _check(self, feeder: Feeder, copiers: list[Copier]) -> None:
         with fencepost.Admin(self._direct) as admin, fencepost.Consumer(self._direct) as consumer:

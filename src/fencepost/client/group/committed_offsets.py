@@ -58,16 +58,27 @@ def _fetch_versions(cluster: Cluster, connection: Connection) -> tuple[int, int]
     return (2, 6)
 
 
-def _fetch_code(reply: of.OffsetFetchResponse) -> int:
-    """The group's error, else the first partition's."""
+def _told_by(
+    reply: of.OffsetFetchResponse,
+) -> tuple[int, dict[TopicPartition, OffsetAndMetadata], list[TopicPartition]]:
+    """(the group's error, else the first partition's; the offsets that are told; partitions that a transaction holds).
+
+    Where another error is among them, none is told: the answer is for the whole.
+    """
     shape = reply.groups[0] if reply.groups else reply
-    if shape.error_code != 0:
-        return shape.error_code
+    told, held, code = {}, [], shape.error_code
     for topic in shape.topics:
         for partition in topic.partitions:
-            if partition.error_code != 0:
-                return int(partition.error_code)
-    return 0
+            place = TopicPartition(topic.name, partition.partition_index)
+            if partition.error_code == E.UNSTABLE_OFFSET_COMMIT:
+                held.append(place)
+            elif partition.error_code != 0:
+                code = code or partition.error_code
+            else:
+                told[place] = OffsetAndMetadata(
+                    partition.committed_offset, partition.metadata or "", partition.committed_leader_epoch
+                )
+    return (code, {}, []) if code else (E.UNSTABLE_OFFSET_COMMIT if held else 0, told, held)
 
 
 async def fetch_committed(
@@ -81,32 +92,38 @@ async def fetch_committed(
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     """The committed offsets (None: all of the group). Partitions without an offset are left out. Raises KafkaError.
 
-    A broker tells of each partition that it is asked for, with offset -1 where nothing was committed: a broker
-    that leaves some out has not answered, and to take that for "nothing" would begin them anew. That raises
-    ProtocolError.
+    With `require_stable` each partition counts as of a moment in which no transaction held its offset: in a group that
+    commits in transactions all the time, there may be none in which that is so of all. A broker tells of each partition
+    that it is asked for, with offset -1 where nothing was committed: one that leaves some out has not answered, and to
+    take that for "nothing" would begin them anew. That raises ProtocolError.
     """
     if partitions is not None and not partitions:
         return {}
-    reply: of.OffsetFetchResponse = await cluster.call(
-        Coordinator(CoordinatorKind.GROUP, group_id),
-        _fetch_request(group_id, partitions, require_stable),
-        partial(_fetch_versions, cluster) if require_stable else (2, 9),
-        deadline_ms=deadline_ms,
-        code_of=_fetch_code,
-        what=f"committed offsets of group {group_id!r}",
-        lane=lane,
+    told: dict[TopicPartition, OffsetAndMetadata] = {}
+    left = partitions
+
+    def code_of(reply: of.OffsetFetchResponse) -> int:
+        nonlocal left
+        code, stable, unstable = _told_by(reply)
+        told.update(stable)
+        if unstable:
+            left = unstable
+        return code
+
+    code = code_of(
+        await cluster.call(
+            Coordinator(CoordinatorKind.GROUP, group_id),
+            _fetch_request(group_id, partitions, require_stable),
+            partial(_fetch_versions, cluster) if require_stable else (2, 9),
+            deadline_ms=deadline_ms,
+            code_of=code_of,
+            what=f"committed offsets of group {group_id!r}",
+            lane=lane,
+            again=lambda: _fetch_request(group_id, left, require_stable),
+        )
     )
-    code = _fetch_code(reply)
     if code != 0:
         raise error_for(code, f"committed offsets of group {group_id!r}")
-    shape = reply.groups[0] if reply.groups else reply
-    told = {
-        TopicPartition(topic.name, partition.partition_index): OffsetAndMetadata(
-            partition.committed_offset, partition.metadata or "", partition.committed_leader_epoch
-        )
-        for topic in shape.topics
-        for partition in topic.partitions
-    }
     untold = [partition for partition in partitions or () if partition not in told]
     if untold:
         names = ", ".join(f"{partition.topic}-{partition.partition}" for partition in untold[:_MOST_NAMED])
