@@ -143,6 +143,7 @@ class CommonConfig:
     socket_connection_setup_timeout_ms: int = 10_000
     reconnect_backoff_ms: int = 50
     reconnect_backoff_max_ms: int = 1_000
+    connections_max_idle_ms: int = 540_000  # less than brokers and most firewalls grant; what waits longer is not used
     retry_backoff_ms: int = 20
     retry_backoff_max_ms: int = 1_000
     metadata_max_age_ms: int = 300_000

@@ -28,7 +28,6 @@ _METADATA: Final = "what the client knows of the cluster is kept as long as it i
 OF_JAVA: Final[Mapping[str, str]] = {
     "auto.include.jmx.reporter": _METRICS,
     "client.dns.lookup": "all addresses of a name are tried",
-    "connections.max.idle.ms": _SOCKETS,
     "enable.metrics.push": _METRICS,
     "exclude.internal.topics": "subscribePattern decides",
     "metadata.max.idle.ms": _METADATA,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -12,6 +13,8 @@ from fencepost.client.net.runtime import Event, Runtime
 from fencepost.client.net.topology import Address
 from fencepost.config import CommonConfig
 from fencepost.errors import ClosedError, KafkaError, KafkaTimeoutError
+
+log = logging.getLogger("fencepost.client")
 
 
 @dataclass(slots=True)
@@ -64,7 +67,7 @@ class Links:
 
     def idlest(self) -> Connection | None:
         """The open connection outside of lanes with the fewest requests in flight."""
-        live = [link.live for (_, lane), link in self._links.items() if not lane]
+        live = [self._usable(link) for (_, lane), link in self._links.items() if not lane]
         return min((it for it in live if it is not None), key=lambda connection: connection.in_flight, default=None)
 
     def is_live(self, address: Address) -> bool:
@@ -77,8 +80,9 @@ class Links:
         while True:
             if self._closed:
                 raise ClosedError("the client is closed")
-            if link.live is not None:
-                return link.live
+            usable = self._usable(link)
+            if usable is not None:
+                return usable
             left = deadline_ms - self._runtime.now_ms()
             if left <= 0:
                 cause = link.error or (link.connection.ended if link.connection is not None else None)
@@ -94,6 +98,19 @@ class Links:
                 await self._runtime.sleep_ms(min(wait, left))
                 continue
             await self._open(address, link)
+
+    def _usable(self, link: Link) -> Connection | None:
+        """The open connection. One that was silent for so long that what lies between may have forgotten it is closed:
+        a request would wait in vain for its answer."""
+        connection = link.live
+        if connection is None or connection.in_flight:
+            return connection
+        idle_ms = self._runtime.now_ms() - connection.used_ms
+        if idle_ms <= self._config.connections_max_idle_ms:
+            return connection
+        log.debug("%s: closed, it was not used for %d ms", connection.name, idle_ms)
+        connection.close()
+        return None
 
     async def _open(self, address: Address, link: Link) -> None:
         link.connecting = self._runtime.event()
