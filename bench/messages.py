@@ -22,6 +22,7 @@ import tempfile
 import typing
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -135,7 +136,8 @@ def main(revision: str | None = None) -> None:
         f"{'microseconds':44} {'bytes':>6} {'encode':>8} {other:>8} {'ratio':>6} {'decode':>8} {other:>8} {'ratio':>6}"
     )
     ratios = []
-    for it, theirs, ours in zip(measured, fastest(runs_of_theirs), fastest(runs_of_ours), strict=True):
+    all_theirs, all_ours = fastest(runs_of_theirs), fastest(runs_of_ours)
+    for it, theirs, ours in zip(measured, all_theirs, all_ours, strict=True):
         decode, encode = (their / our for their, our in zip(theirs, ours, strict=True))
         ratios.append((encode, decode))
         print(
@@ -144,6 +146,12 @@ def main(revision: str | None = None) -> None:
         )
     encodes, decodes = zip(*ratios, strict=True)
     print(f"{'the smallest':69} {min(encodes):5.1f}x {min(decodes):24.1f}x")
+    print(f"{'the geometric mean':69} {geometric_mean(encodes):5.1f}x {geometric_mean(decodes):24.1f}x")
+    decode, encode = (
+        sum(their) / sum(our)
+        for their, our in zip(zip(*all_theirs, strict=True), zip(*all_ours, strict=True), strict=True)
+    )
+    print(f"{'the time of all together':69} {encode:5.1f}x {decode:24.1f}x")
 
 
 if __name__ == "__main__":
