@@ -297,6 +297,9 @@ class MemoryDisk:
             raise FileNotFoundError(errno.ENOENT, "no such file or directory", old)
         for name in list(self._below(old)):
             self._nodes[new + name[len(old) :]] = self._nodes.pop(name)
+        # What a crash may bring back comes back into the directory, whatever it is called by then.
+        for name in [name for name in self._removed if name.startswith(f"{old}/")]:
+            self._removed[new + name[len(old) :]] = self._removed.pop(name)
         inside = {d for d in self._directories if d == old or d.startswith(f"{old}/")}
         self._directories = (self._directories - inside) | {new + d[len(old) :] for d in inside}
 
@@ -347,8 +350,9 @@ class MemoryDisk:
         survive = rng.randint(0, len(self._renamed)) if self._renamed else 0
         for old, new, replaced in reversed(self._renamed[survive:]):
             node = self._nodes.pop(new, None)
-            if node is not None:
-                self._nodes[old] = node
+            if node is None:
+                continue  # it was removed, or its directory renamed: that came later, and stays
+            self._nodes[old] = node
             if replaced is not None:
                 self._nodes[new] = replaced
         self._renamed = []

@@ -63,7 +63,9 @@ def consumer_goes_on_a_record_further(patches: Patches) -> None:
     patches.setattr(Reading, "forget", further)
 
 
-@plant("clients", *GROUP, "group_protocol=consumer", "reply_lost_chance=0.03")
+@plant(
+    "clients", *GROUP, "group_protocol=consumer", "kill_chance=0.4", "request_lost_chance=0.05", "reply_lost_chance=0.1"
+)
 def heartbeat_repeated_as_it_was(patches: Patches) -> None:
     """A heartbeat of KIP-848 without an answer is sent again as it was: an assignment that was lost with the answer
     never comes again."""
