@@ -215,6 +215,11 @@ def test_nobody_asks_for_a_token(client: RawClient) -> None:
         assert told == (64, "User", "ANONYMOUS")
         requester = (answer.token_requester_principal_type, answer.token_requester_principal_name)
         assert requester == (("User", "ANONYMOUS") if version == 3 else ("", ""))
+        assert (answer.issue_timestamp_ms, answer.expiry_timestamp_ms, answer.max_timestamp_ms) == (-1, -1, -1)
+    for_another = created.CreateDelegationTokenRequest(owner_principal_type="Group", owner_principal_name="ops")
+    answer = client.call(for_another, 3)
+    assert (answer.error_code, answer.principal_type, answer.principal_name) == (64, "Group", "ops")
+    assert (answer.token_requester_principal_type, answer.token_requester_principal_name) == ("User", "ANONYMOUS")
     assert client.call(RenewDelegationTokenRequest(hmac=b"x"), 2).error_code == 64
     assert client.call(ExpireDelegationTokenRequest(hmac=b"x"), 2).error_code == 64
     for owners in (None, ()):

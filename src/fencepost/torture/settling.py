@@ -13,7 +13,7 @@ from fencepost.client.net.asyncio_runtime import runtime_for
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.list_offsets import LATEST
 from fencepost.client.types import Isolation, TopicPartition
-from fencepost.errors import KafkaError
+from fencepost.errors import KafkaError, TopicAlreadyExistsError
 from fencepost.torture.access import Access
 
 __all__ = ["clean_up", "create_topics", "settle"]
@@ -23,11 +23,16 @@ ANSWER_MS = 60_000
 
 
 def create_topics(access: Access, topics: Mapping[str, int]) -> None:
-    """Raises KafkaError, also when one of them exists."""
+    """Raises KafkaError, also when one of them exists already."""
 
     async def create(admin: AdminCore) -> None:
+        there = sorted(topics.keys() & set(await admin.list_topics()))
+        if there:
+            raise TopicAlreadyExistsError(f"there are {', '.join(there)} already")
         for name, partitions in topics.items():
-            await admin.create_topic(name, partitions, -1)
+            await admin.create_topic(
+                name, partitions, -1, exist_ok=True
+            )  # an attempt without an answer may have made it
 
     _with_admin(access, create)
 

@@ -21,6 +21,7 @@ __all__ = [
     "Filter",
     "InvalidQuota",
     "MatchType",
+    "UnknownEntityType",
     "bucket_of",
     "check_entity",
     "check_filters",
@@ -68,6 +69,10 @@ class InvalidQuota(ValueError):
     """There can be no such entity, quota, or filter."""
 
 
+class UnknownEntityType(InvalidQuota):
+    """There are no such entities."""
+
+
 def check_entity(parts: Sequence[tuple[str, str | None]]) -> Entity:
     """The entity of these parts. Raises InvalidQuota."""
     entity = dict(parts)
@@ -109,14 +114,20 @@ def check_value(entity: Entity, key: str, value: float) -> None:
 
 
 def check_filters(filters: Sequence[Filter]) -> None:
-    """Whether the filters make sense together. Raises InvalidQuota."""
-    kinds = [wanted.entity_type for wanted in filters]
-    if any(not kind for kind in kinds):
-        raise InvalidQuota("A filter names no entity type")
-    if len(set(kinds)) < len(kinds):
-        raise InvalidQuota("Two filters name the same entity type")
-    if any(wanted.match_type not in (MatchType.EXACT, MatchType.DEFAULT, MatchType.ANY) for wanted in filters):
-        raise InvalidQuota("A filter has a match type that is none of exact, default and any")
+    """Whether the filters make sense together, one after the other. Raises InvalidQuota, UnknownEntityType."""
+    kinds: set[str] = set()
+    for wanted in filters:
+        if not wanted.entity_type:
+            raise InvalidQuota("A filter names no entity type")
+        if wanted.entity_type in kinds:
+            raise InvalidQuota("Two filters name the same entity type")
+        if wanted.entity_type not in ENTITY_TYPES:
+            raise UnknownEntityType(f"Quotas know no entities of type {wanted.entity_type!r}")
+        if wanted.match_type not in (MatchType.EXACT, MatchType.DEFAULT, MatchType.ANY):
+            raise InvalidQuota("A filter has a match type that is none of exact, default and any")
+        if (wanted.match is None) == (wanted.match_type == MatchType.EXACT):
+            raise InvalidQuota("A filter for an exact name, and no other, has the name")
+        kinds.add(wanted.entity_type)
     if IP in kinds and len(kinds) > 1:
         raise InvalidQuota("A filter for addresses cannot be combined with one for users or client ids")
 

@@ -56,11 +56,18 @@ DEEP = base64.urlsafe_b64encode(b'{"alg":"ES256","kid":' + b"[" * 100_000).decod
         b"n,,\x01auth=Basic abc\x01\x01",
         b"n,,\x01auth=Bearer a b\x01\x01",
         b"y,,\x01auth=Bearer abc\x01\x01",
-        first(KEY.token())[:-1],
-        first(KEY.token(), header="n,a=bob,"),
     ],
 )
 def test_a_first_message_that_is_none_ends_the_login(message: bytes) -> None:
+    ends_the_login(message)
+
+
+def test_a_token_in_a_wrong_message_ends_the_login() -> None:
+    ends_the_login(first(KEY.token())[:-1])
+    ends_the_login(first(KEY.token(), header="n,a=bob,"))
+
+
+def ends_the_login(message: bytes) -> None:
     tried = exchange()
     with pytest.raises(LoginFailed) as caught:
         tried.answer(message)

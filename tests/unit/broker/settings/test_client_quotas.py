@@ -116,6 +116,9 @@ def test_filters(filters: list[Filter], strict: bool, expected: set[Entity]) -> 
         [Filter("", 0, "x")],
         [Filter("user", 0, "x"), Filter("user", 1, None)],
         [Filter("user", 3, None)],
+        [Filter("user", MatchType.EXACT, None)],
+        [Filter("user", MatchType.ANY, "x")],
+        [Filter("nobody", MatchType.ANY, None)],
         [Filter("ip", 2, None), Filter("user", 2, None)],
     ],
 )

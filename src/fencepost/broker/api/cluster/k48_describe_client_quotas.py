@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
-from fencepost.broker.settings.client_quotas import ENTITY_TYPES, Filter, InvalidQuota, check_filters, matches
+from fencepost.broker.settings.client_quotas import Filter, InvalidQuota, UnknownEntityType, check_filters, matches
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.describe_client_quotas import (
     DescribeClientQuotasRequest,
@@ -22,11 +22,10 @@ def _handle(call: Call, now_ms: int, request: DescribeClientQuotasRequest) -> De
     filters = [Filter(wanted.entity_type, wanted.match_type, wanted.match) for wanted in request.components]
     try:
         check_filters(filters)
+    except UnknownEntityType as error:
+        return _refuse(call, ErrorCode.UNSUPPORTED_VERSION, str(error))
     except InvalidQuota as error:
         return _refuse(call, ErrorCode.INVALID_REQUEST, str(error))
-    unknown = next((wanted.entity_type for wanted in filters if wanted.entity_type not in ENTITY_TYPES), None)
-    if unknown is not None:
-        return _refuse(call, ErrorCode.UNSUPPORTED_VERSION, f"Quotas know no entities of type {unknown!r}")
     return DescribeClientQuotasResponse(
         entries=[
             EntryData(

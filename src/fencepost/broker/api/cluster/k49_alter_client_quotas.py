@@ -59,7 +59,7 @@ def _one(call: Call, entry: EntryData, changed: dict[Entity, Mapping[str, float]
     return ResponseEntryData(
         error_code=code,
         error_message=message,
-        entity=[ResponseEntityData(entity_type=kind, entity_name=name) for kind, name in parts],
+        entity=[ResponseEntityData(entity_type=kind, entity_name=name) for kind, name in dict(parts).items()],
     )
 
 

@@ -14,14 +14,20 @@ __all__ = ["HANDLER"]
 
 
 def _handle(call: Call, now_ms: int, request: CreateDelegationTokenRequest) -> CreateDelegationTokenResponse:
-    """Refuse, and say whom."""
-    kind, _, name = call.connection.principal.partition(":")
+    """Refuse, and say who asked for whom. There are no times: -1."""
+    requester_type, _, requester_name = call.connection.principal.partition(":")
+    owner_type, owner_name = requester_type, requester_name
+    if request.owner_principal_name:
+        owner_type, owner_name = request.owner_principal_type or "", request.owner_principal_name
     return CreateDelegationTokenResponse(
         error_code=why_no_token(call),
-        principal_type=kind,
-        principal_name=name,
-        token_requester_principal_type=kind,
-        token_requester_principal_name=name,
+        principal_type=owner_type,
+        principal_name=owner_name,
+        token_requester_principal_type=requester_type,
+        token_requester_principal_name=requester_name,
+        issue_timestamp_ms=-1,
+        expiry_timestamp_ms=-1,
+        max_timestamp_ms=-1,
     )
 
 
