@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fencepost.protocol.errors import CorruptBatch
 from fencepost.protocol.records.batch import HEADER_BYTES, NO_TIMESTAMP
-from fencepost.protocol.records.check import Checked, _check_few
+from fencepost.protocol.records.check import Checked, _walk
 from fencepost.protocol.records.check_kernel import check_many, find_timestamp
 from fencepost.protocol.records.columns import encode_batch
 
@@ -43,13 +43,13 @@ def test_what_is_sound(found: list[tuple[int, bytes | None, bytes | None, list[t
         max(times),
         next((number for number, row in enumerate(found) if row[1] is None), -1),
     )
-    assert check_many(section, len(found), base) == _check_few(section, len(found), base) == expected
+    assert check_many(section, len(found), base) == _walk(section, len(found), base) == expected
     for wanted in times:
         first = times.index(wanted)
         assert find_timestamp(section, len(found), base, wanted, wanted, 0) == (wanted, first)
         assert find_timestamp(section, len(found), base, max(times) + 1, 2**63 - 1, 0) is None
     for wrong in (len(found) - 1, len(found) + 1):
-        for check in (check_many, _check_few):
+        for check in (check_many, _walk):
             with pytest.raises(CorruptBatch):
                 check(section, wrong, base)
 
@@ -63,7 +63,7 @@ def test_damage_is_seen_by_both(
     for _ in range(data.draw(st.integers(1, 3))):
         section[data.draw(st.integers(0, len(section) - 1))] = data.draw(st.integers(0, 255))
     outcomes: list[tuple[int, int, int] | None] = []
-    for check in (check_many, _check_few):
+    for check in (check_many, _walk):
         try:
             outcomes.append(check(bytes(section), len(found), found[0][0]))
         except CorruptBatch:
@@ -75,7 +75,7 @@ def test_damage_is_seen_by_both(
 @given(st.binary(max_size=60), st.integers(0, 4))
 def test_any_bytes(section: bytes, count: int) -> None:
     outcomes: list[tuple[int, int, int] | None] = []
-    for check in (check_many, _check_few):
+    for check in (check_many, _walk):
         try:
             outcomes.append(check(section, count, 0))
         except CorruptBatch:

@@ -12,6 +12,7 @@ import errno
 import fcntl
 import logging
 import os
+import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -37,6 +38,7 @@ from fencepost.broker.settings.sasl import JWKS_URL
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.broker.timing.clock import Clock, SystemTime
 from fencepost.protocol.cursor import Buffer
+from fencepost.protocol.records.check import load_kernel_by
 
 __all__ = ["BrokerServer", "DirectoryInUse", "lock_directory", "new_event_loop", "system_clock"]
 
@@ -62,6 +64,14 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     except ImportError:
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
+
+
+def _in_a_thread(work: Callable[[], None]) -> None:
+    """Not a daemon: it may be in compiled code when the interpreter ends, which waits for it."""
+    try:
+        threading.Thread(target=work, name="fencepost-kernel").start()
+    except RuntimeError as error:
+        _log.warning("batches are checked without the compiled check, which takes longer: %s", error)
 
 
 def system_clock() -> Clock:
@@ -142,6 +152,7 @@ class BrokerServer:
         """Recover the data directory and listen. Raises OSError, DirectoryInUse and what `BrokerCore.open` raises."""
         self._loop = asyncio.get_running_loop()
         self.failed = self._loop.create_future()
+        load_kernel_by(_in_a_thread)
         self._lock = lock_directory(self._directory)
         try:
             files: Files = SystemFiles(self._directory, durable=self._config.text("fsync") != "never")

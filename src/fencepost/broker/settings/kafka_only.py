@@ -122,7 +122,7 @@ _ASKS_FOR_NOTHING: Mapping[str, str] = dict(
 _REFUSED = (
     (("log.dir",), "the data directory is given with --data-dir"),
     (("ssl.", "security.inter.broker.protocol"), "the broker has no TLS"),
-    (("sasl.",), "of SASL the broker has PLAIN and SCRAM"),
+    (("sasl.",), "of SASL the broker has PLAIN, SCRAM and OAUTHBEARER"),
     (("security.providers",), "the broker runs no Java"),
     (("principal.builder.class",), "principals are User:name"),
     (("client.quota.", "quota.", "replication.quota."), "no Java class can be run; quotas are set with kafka-configs"),

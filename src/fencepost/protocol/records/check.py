@@ -1,7 +1,10 @@
 """Whether a records section (decompressed) is what its header promises, and what a broker has to know of it.
 
-A few records are walked in plain Python, which costs less than setting up arrays; more by a compiled kernel, which is
-loaded then. Both find the same. No record becomes an object.
+A few records are walked in plain Python, which costs less than setting up arrays; more by a compiled kernel. Both find
+the same. No record becomes an object.
+
+The kernel is loaded when it is first wanted. That takes a moment, and seconds where it has to be compiled: a broker has
+it loaded beside its work (`load_kernel_by`), and walks in plain Python until it is there.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from fencepost.protocol.cursor import Buffer
 from fencepost.protocol.errors import CorruptBatch
 from fencepost.protocol.records.batch import NO_TIMESTAMP
 
-__all__ = ["FEW", "Checked", "check_records"]
+__all__ = ["FEW", "Checked", "check_records", "load_kernel_by"]
 
 FEW: Final = 16  # as many are walked in Python rather than load the kernel
 _FEWEST: Final = 2  # and so many even if it is loaded
@@ -29,20 +32,40 @@ class Checked(NamedTuple):
 
 
 _kernel: Final[list[Callable[[Buffer, int, int], tuple[int, int, int]]]] = []  # once it is loaded
+_run: Final[list[Callable[[Callable[[], None]], None]]] = [
+    lambda load: load()
+]  # has it loaded, when it is first wanted
+_wanted: Final[list[bool]] = []
+
+
+def load_kernel_by(run: Callable[[Callable[[], None]], None]) -> None:
+    """From now on who first wants the kernel does not load it, but has `run` call what does."""
+    _run[:] = [run]
 
 
 def check_records(section: Buffer, count: int, base_timestamp: int) -> Checked:
     """Exactly `count` records, offset deltas 0 to count - 1, every length where it belongs. Raises CorruptBatch."""
-    if count > FEW or (count > _FEWEST and _kernel):
-        if not _kernel:
-            from fencepost.protocol.records.check_kernel import check_many
-
-            _kernel.append(check_many)
+    if count > FEW and not _kernel:
+        _want_kernel()
+    if count > _FEWEST and _kernel:
         return Checked(*_kernel[0](section, count, base_timestamp))
-    return _check_few(section, count, base_timestamp)
+    return _walk(section, count, base_timestamp)
 
 
-def _check_few(section: Buffer, count: int, base_timestamp: int) -> Checked:
+def _want_kernel() -> None:
+    if not _wanted:
+        _wanted.append(True)
+        _run[0](_load_kernel)
+
+
+def _load_kernel() -> None:
+    from fencepost.protocol.records.check_kernel import check_many
+
+    check_many(b"", 0, 0)  # compiles it
+    _kernel.append(check_many)
+
+
+def _walk(section: Buffer, count: int, base_timestamp: int) -> Checked:
     size = len(section)
     position, without_key = 0, -1
     smallest, largest = _INT64, NO_TIMESTAMP
