@@ -107,7 +107,8 @@ def test_markers_by_hand_where_nothing_is_open(broker: BrokerUnderTest, client: 
     assert client.end_transaction(name, me, commit=True).error_code == 0
     client.wait_for_state(name, "CompleteCommit")
     following = Producer(me.producer_id, me.epoch + 1)
-    assert write_marker(client, topic, following, commit=True) == 0
+    (known,) = producers(client, topic)  # the coordinator's epoch has risen where its broker was started again
+    assert write_marker(client, topic, following, commit=True, coordinator_epoch=known.coordinator_epoch) == 0
     assert write_marker(client, topic, Producer(me.producer_id + 100_000, 3), commit=True) == 0
     assert client.end_offset(topic) == 4
     assert client.fetch(topic, committed=True).values == [b"x"]
