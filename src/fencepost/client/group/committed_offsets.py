@@ -100,27 +100,25 @@ async def fetch_committed(
     if partitions is not None and not partitions:
         return {}
     told: dict[TopicPartition, OffsetAndMetadata] = {}
-    left = partitions
+    left, code = partitions, 0
 
     def code_of(reply: of.OffsetFetchResponse) -> int:
-        nonlocal left
+        nonlocal left, code
         code, stable, unstable = _told_by(reply)
         told.update(stable)
         if unstable:
             left = unstable
         return code
 
-    code = code_of(
-        await cluster.call(
-            Coordinator(CoordinatorKind.GROUP, group_id),
-            _fetch_request(group_id, partitions, require_stable),
-            partial(_fetch_versions, cluster) if require_stable else (2, 9),
-            deadline_ms=deadline_ms,
-            code_of=code_of,
-            what=f"committed offsets of group {group_id!r}",
-            lane=lane,
-            again=lambda: _fetch_request(group_id, left, require_stable),
-        )
+    await cluster.call(
+        Coordinator(CoordinatorKind.GROUP, group_id),
+        _fetch_request(group_id, partitions, require_stable),
+        partial(_fetch_versions, cluster) if require_stable else (2, 9),
+        deadline_ms=deadline_ms,
+        code_of=code_of,
+        what=f"committed offsets of group {group_id!r}",
+        lane=lane,
+        again=lambda: _fetch_request(group_id, left, require_stable),
     )
     if code != 0:
         raise error_for(code, f"committed offsets of group {group_id!r}")

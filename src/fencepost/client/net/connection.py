@@ -65,7 +65,7 @@ class Connection:
         self.features_epoch = -1
         self.versions: Mapping[int, tuple[int, int]] = {}
         self.in_flight = 0
-        self.used_ms = runtime.now_ms()  # when something last came or went
+        self.used_ms = runtime.now_ms()  # when the last exchange was over
         self.throttled_until_ms = 0  # the broker's quota wants nothing more before then
         self._runtime = runtime
         self._stream = stream
@@ -204,7 +204,6 @@ class Connection:
         size = len(head) - 4 + sum(map(len, body))
         buffers = [struct.pack(">i", size) + head[4:], *body]
         self.in_flight += 1
-        self.used_ms = self._runtime.now_ms()
         if log.isEnabledFor(logging.DEBUG):
             log.debug("%s: %s v%d, request %d", self.name, api_name(api_key), version, pending.correlation_id)
         try:
@@ -229,6 +228,7 @@ class Connection:
             raise DisconnectedError(f"{self.name}: {error}", sent=True) from error
         finally:
             self.in_flight -= 1
+            self.used_ms = self._runtime.now_ms()
 
     async def _reply(self, pending: _Pending, timeout_ms: float, request_timeout_ms: float) -> memoryview:
         patience = min(timeout_ms, request_timeout_ms)
@@ -272,7 +272,6 @@ class Connection:
             raise WireError(f"reply {correlation_id} came where {pending.correlation_id} was due")
         self._pending.popleft()
         self._answers += 1
-        self.used_ms = self._runtime.now_ms()
         pending.body = reply[body_at:]
         pending.arrived.set()
 
