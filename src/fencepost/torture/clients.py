@@ -26,7 +26,11 @@ MOST_RECORDS = 40
 
 T = TypeVar("T")
 Told = Callable[[int, int, Exception | None, bool], None]
-"""Partition and offset of a record, or the error and whether it is certain that it was not written."""
+"""Partition and offset of a record, or the error and whether it is certain that it was not written.
+
+The offset is -1 when it is not known: the record was written by an earlier attempt,
+too old for the broker to say where.
+"""
 
 
 class ClientFailed(Exception):
@@ -245,7 +249,8 @@ class TheirProducer:
     def send(self, topic: str, partition: int, value: str, told: Told) -> None:
         def delivered(error: Any, message: Any) -> None:
             if error is None:
-                told(partition, message.offset(), None, False)
+                offset = message.offset()
+                told(partition, -1 if offset is None else offset, None, False)
             else:
                 told(partition, -1, RuntimeError(str(error)), False)
 

@@ -1,0 +1,31 @@
+"""What torture's clients tell of a record, whichever client is behind them."""
+
+from __future__ import annotations
+
+import pytest
+
+from fencepost import Admin, Broker
+from fencepost.broker.log.producers import table
+from fencepost.broker.log.producers.idempotence import BatchFacts, ProducerState, Refusal
+from fencepost.protocol.codes import ErrorCode
+from fencepost.torture.access import Access
+from fencepost.torture.clients import OurProducer, ProducerFace, TheirProducer
+
+
+@pytest.mark.parametrize("client", [OurProducer, TheirProducer])
+def test_a_repeat_too_old_to_be_remembered_is_a_success_without_an_offset(
+    client: type[OurProducer | TheirProducer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def repeated(state: ProducerState | None, batch: BatchFacts, **how: object) -> Refusal:
+        return Refusal(ErrorCode.DUPLICATE_SEQUENCE_NUMBER, -1, "appended before")
+
+    monkeypatch.setattr(table, "check_batch", repeated)
+    told: list[tuple[object, ...]] = []
+    with Broker() as broker:
+        with Admin(broker.bootstrap_servers) as admin:
+            admin.create_topic("orders", partitions=1)
+        producer: ProducerFace = client(Access(broker.bootstrap_servers, {}), None)
+        producer.send("orders", 0, "first", lambda *what: told.append(what))
+        producer.flush()
+        producer.close()
+    assert told == [(0, -1, None, False)]
