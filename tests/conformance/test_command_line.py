@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 
 import fencepost
-from fencepost.cli.hanging import Hanging, hanging_of
-from fencepost.client.admin.transactions import ProducerDescription
 from tests.support.brokers import BrokerUnderTest
 from tests.support.commands import Commands
 
@@ -73,7 +71,7 @@ def test_nothing_is_deleted_without_an_answer(
     admin.create_topic(topic, 1)
     for answer in ("", "n\n"):
         monkeypatch.setattr("sys.stdin", io.StringIO(answer))
-        assert run("topics", "delete", topic, status=1).strip() == ""
+        assert run("topics", "delete", topic, status=1) == ""
     assert topic in admin.list_topics()
 
 
@@ -165,36 +163,3 @@ def test_a_clock_that_is_wrong_is_a_problem(run: Commands, monkeypatch: pytest.M
     monkeypatch.setattr("fencepost.cli.cluster.doctor.now_ms", lambda: (time.time() + 3600) * 1000)
     run("doctor", "--no-probe", status=1)
     assert "clocks differ: the controller's is 3" in run.error
-
-
-def test_find_hanging(broker: BrokerUnderTest, run: Commands, admin: fencepost.Admin) -> None:
-    """An open transaction that its coordinator knows does not hang; of one that none knows `hanging_of` is asked."""
-    topic, name = broker.name("t"), broker.name("x")
-    admin.create_topic(topic, 2)
-    with fencepost.Producer(broker.bootstrap_servers, transactional_id=name) as producer:
-        producer.init_transactions()
-        producer.begin_transaction()
-        producer.send(topic, b"v", partition=0, timestamp_ms=START_MS).result(60)
-        assert run("transactions", "find-hanging", "--topic", topic, "--older-than", "0") == ""
-        seen = admin.describe_producers([(topic, 0)])
-        described = admin.describe_transactions([name])
-        producer.abort_transaction()
-    now_ms = time.time() * 1000
-    place = TP(topic, 0)
-    (open_one,) = seen[place]
-    assert hanging_of(seen, described, now_ms) == []
-    assert hanging_of(seen, [], now_ms) == [Hanging(place, open_one, None)]
-    elsewhere = described[0]._replace(partitions=(TP(topic, 1),))
-    assert hanging_of(seen, [elsewhere], now_ms) == [Hanging(place, open_one, name)]
-    assert hanging_of(seen, [], open_one.last_timestamp_ms - 1) == []
-    assert hanging_of({place: [open_one._replace(transaction_start_offset=-1)]}, [], now_ms) == []
-    run("transactions", "find-hanging", "--topic", broker.name("nothing"), status=1)
-
-
-def test_what_hangs_is_shown(broker: BrokerUnderTest, run: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
-    topic = broker.name("t")
-    producer = ProducerDescription(7, 1, 0, START_MS, 0, 12)
-    monkeypatch.setattr("fencepost.cli.hanging._found", lambda *_: [Hanging(TP(topic, 3), producer, None)])
-    shown = run("transactions", "find-hanging", status=1).split()
-    assert shown[-5:] == [f"{topic}-3", "7:1", "12", str(START_MS), "None"]
-    assert "1 transactions hang" in run.error

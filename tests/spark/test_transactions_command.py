@@ -22,6 +22,7 @@ from fencepost.spark.sink import names, plan, plan_steps, wire
 from fencepost.spark.sink.plan_steps import Level
 from fencepost.spark.sink.runner import resolve_sink
 from tests.spark.hand_played import Bench
+from tests.support.older_kafka import OlderKafka
 
 
 @pytest.fixture(scope="module")
@@ -176,6 +177,35 @@ def test_commit_is_for_strangers_and_for_what_is_decided(broker: Broker, capsys:
     stranger.leave(f"{bench.topic}-7", 5)
     assert command("commit", f"{bench.topic}-7", "--yes", *at) == 0
     assert (bench.committed(), stranger.bench.committed()) == ([0], [5])
+
+
+@pytest.fixture(scope="module", params=[0, pytest.param("3.9.1", marks=[pytest.mark.kafka, pytest.mark.slow])])
+def older(request: pytest.FixtureRequest) -> Iterator[Broker | OlderKafka]:
+    """Where a transaction has no epoch of its own: EndTxn v5 means something else there, or is not there."""
+    with Broker({"transaction.version": 0}) if request.param == 0 else OlderKafka(request.param) as running:
+        yield running
+
+
+@pytest.mark.parametrize("verb", ["commit", "abort"])
+def test_transactions_of_older_brokers_are_ended_too(
+    older: Broker | OlderKafka, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    name = f"x-{uuid.uuid4().hex[:8]}"
+    with Admin(older.bootstrap_servers) as admin:
+        admin.create_topic(name)
+    producer = Producer(older.bootstrap_servers, transactional_id=name)
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send(name, b"left").result(60)
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    assert command(verb, name, "-b", older.bootstrap_servers) == 0
+    out, err = capsys.readouterr()
+    assert "Stop its producer first: this cluster cannot tell its next transaction from this one." in err
+    assert out == ("committed" if verb == "commit" else "aborted") + f" {name}\n"
+    assert command("describe", name, "--json", "-b", older.bootstrap_servers) == 0
+    (fact,) = json.loads(capsys.readouterr().out)
+    assert fact["state"] in (f"Complete{verb.capitalize()}", f"Prepare{verb.capitalize()}")
+    producer.close(0)
 
 
 class Prepared:

@@ -8,12 +8,12 @@ from typing import Final, NamedTuple
 
 from fencepost.cli.transaction_view import Session, age_of, is_open, is_two_phase, state_of
 from fencepost.client.admin.transactions import TransactionDescription
+from fencepost.client.net.transaction_calls import END_TXN_OF_ONE, must_enlist
 from fencepost.client.types import TopicPartition
 from fencepost.protocol.codes import describe as describe_code
 from fencepost.spark.sink.decision import Pair
-from fencepost.spark.sink.steps import SAFE_END_TXN_VERSION
 
-__all__ = ["Consent", "Ending", "Objection", "age_words", "end_open", "ending_of", "partition_words"]
+__all__ = ["MOST_NAMED", "Consent", "Ending", "Objection", "age_words", "end_open", "ending_of", "partition_words"]
 
 MOST_NAMED: Final = 5
 
@@ -43,6 +43,8 @@ class Ending(NamedTuple):
     transaction: TransactionDescription
     commit: bool
     objections: tuple[Objection, ...]
+    shares_epoch: bool = False
+    """Whether its producer's next transaction has the same epoch (before KIP-890), and would be ended in its place."""
 
     def standing(self, given: Sequence[Consent]) -> Objection | None:
         """The first objection that is not put aside."""
@@ -66,7 +68,9 @@ class Ending(NamedTuple):
         """To be asked before it is done."""
         found = self.transaction
         where = f"{age_words(found)} old, on {partition_words(found.partitions, MOST_NAMED) or 'no partition'}"
-        return f"{'Commit' if self.commit else 'Abort'} {found.transactional_id} ({where})? {self.consequence}"
+        first = " Stop its producer first: this cluster cannot tell its next transaction from this one."
+        what = f"{'Commit' if self.commit else 'Abort'} {found.transactional_id} ({where})? {self.consequence}"
+        return what + (first if self.shares_epoch else "")
 
 
 def age_words(transaction: TransactionDescription) -> str:
@@ -103,7 +107,7 @@ def ending_of(session: Session, transactional_id: str, *, commit: bool) -> Endin
         )
         advice = "ask there; if nobody will ever decide it, say --even-if-prepared"
         objections.append(Objection(reason, Consent.EVEN_IF_PREPARED, advice))
-    return Ending(found, commit, tuple(objections))
+    return Ending(found, commit, tuple(objections), must_enlist(session.link.admin.cluster))
 
 
 def end_open(session: Session, ending: Ending) -> str | None:
@@ -116,7 +120,7 @@ def end_open(session: Session, ending: Ending) -> str | None:
             ending.pair.producer_id,
             ending.pair.epoch,
             ending.commit,
-            version=SAFE_END_TXN_VERSION,
+            version=None if ending.shares_epoch else END_TXN_OF_ONE,
         )
     )
     if ended.error_code == 0:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
 from fencepost.cli.cluster_settings import CommandConfig, Servers, connected
-from fencepost.cli.output import Json, print_json, print_table, refuse
+from fencepost.cli.ending import MOST_NAMED, partition_words
+from fencepost.cli.output import Json, Yes, confirmed, print_json, print_table, refuse
+from fencepost.cli.transaction_view import is_two_phase
 from fencepost.client.admin.transactions import ProducerDescription, TransactionDescription
 from fencepost.client.blocking import Admin
 from fencepost.client.types import TopicPartition
+from fencepost.errors import KafkaError
 
-__all__ = ["Hanging", "find_hanging", "hanging_of"]
+__all__ = ["Hanging", "find_hanging", "hanging_of", "undecided_of"]
+
+_HEAD: Final = ("PARTITION", "PRODUCER", "FROM OFFSET", "LAST WRITTEN MS", "TRANSACTIONAL ID")
 
 
 class Hanging(NamedTuple):
@@ -43,12 +49,40 @@ def hanging_of(
     ]
 
 
+def undecided_of(
+    found: Iterable[Hanging],
+    producers: Mapping[TopicPartition, Iterable[ProducerDescription]],
+    transactions: Iterable[TransactionDescription],
+) -> dict[Hanging, str]:
+    """Those that may be part of a two-phase transaction whose owner has yet to decide it, each with that one's id.
+
+    A kept transaction may be ended with another producer id than its records carry: one whose own producer has nothing
+    open in a partition that it names may be what seems to hang there.
+    """
+    two_phase = [each for each in transactions if is_two_phase(each)]
+    open_ids = {
+        place: {each.producer_id for each in seen if each.transaction_start_offset >= 0}
+        for place, seen in producers.items()
+    }
+    return {
+        hanging: each.transactional_id
+        for hanging in found
+        for each in two_phase
+        if each.producer_id == hanging.producer.producer_id
+        or (hanging.partition in each.partitions and each.producer_id not in open_ids.get(hanging.partition, ()))
+    }
+
+
 def find_hanging(
     topic: Annotated[list[str] | None, typer.Option(help="Only in this topic; may be repeated.")] = None,
     older_than: Annotated[
         float,
         typer.Option(metavar="SECONDS", min=0, help="Last written so long ago: the largest timeout."),
     ] = 900.0,
+    abort: Annotated[
+        bool, typer.Option("--abort", help="End them with abort markers: what they wrote is lost.")
+    ] = False,
+    yes: Yes = False,
     bootstrap_servers: Servers = None,
     command_config: CommandConfig = None,
     as_json: Json = False,
@@ -56,9 +90,10 @@ def find_hanging(
     """Open transactions of partitions that no coordinator knows any more, so that none will end them (KIP-664).
 
     Looks at partitions, at coordinators, and at partitions again: what has ended meanwhile does not hang. Status 1 if
-    some do. An abort marker ends one: Admin.write_abort_marker, or kafka-transactions.sh abort.
+    some do, and after --abort if some still do. What may belong to a prepared transaction is not aborted: its owner is
+    to decide that one first.
 
-    Example: fencepost transactions find-hanging --topic orders
+    Example: fencepost transactions find-hanging --topic orders --abort
     """
     with connected(bootstrap_servers, command_config) as admin:
         names = topic or admin.list_topics(internal=True)
@@ -67,13 +102,47 @@ def find_hanging(
         if missing:
             refuse(f"there is no topic {', '.join(map(repr, missing))}")
         found = _found(admin, there, older_than)
+        if found and not as_json:
+            print_table([_HEAD, *(tuple(str(value) for value in _facts(each).values()) for each in found)])
+        if found and abort:
+            _agree(admin, found, yes=yes)
+            still = _found(admin, there, older_than)  # a person took time to answer
+            aborted = [each for each in found if _aborted(admin, each, still)]
+        else:
+            aborted = []
     if as_json:
-        print_json([_facts(each) for each in found])
-    elif found:
-        rows = [tuple(str(value) for value in _facts(each).values()) for each in found]
-        print_table([("PARTITION", "PRODUCER", "FROM OFFSET", "LAST WRITTEN MS", "TRANSACTIONAL ID"), *rows])
-    if found:
-        refuse(f"{len(found)} transactions hang")
+        print_json([_facts(each) | ({"aborted": each in aborted} if abort else {}) for each in found])
+    elif abort:
+        sys.stdout.writelines(f"aborted {_facts(each)['partition']}\n" for each in aborted)
+    if len(aborted) < len(found):
+        refuse(f"{len(found) - len(aborted)} transactions hang{' still' if aborted else ''}")
+
+
+def _agree(admin: Admin, found: Sequence[Hanging], *, yes: bool) -> None:
+    """Exits with status 1 when one may be somebody's prepared transaction, or a person says no."""
+    listed = admin.list_transactions(states=["Ongoing"])
+    known = admin.describe_transactions([each.transactional_id for each in listed])
+    undecided = undecided_of(found, admin.describe_producers([each.partition for each in found]), known)
+    for hanging, transactional_id in undecided.items():
+        refuse(
+            f"what hangs in {partition_words([hanging.partition], 1)} may be of {transactional_id}, a two-phase "
+            "transaction, prepared or about to be: whoever keeps its state is to decide it first; nothing was aborted"
+        )
+    where = partition_words([each.partition for each in found], MOST_NAMED)
+    confirmed(f"Abort {len(found)} ({where})? No reader of committed records will ever see what they wrote.", yes=yes)
+
+
+def _aborted(admin: Admin, hanging: Hanging, still: Sequence[Hanging]) -> bool:
+    """Tells why not."""
+    try:
+        if hanging in still:
+            admin.write_abort_marker(hanging.partition, hanging.producer)
+            return True
+        why = f"{partition_words([hanging.partition], 1)} is not as it was: look again"
+    except KafkaError as error:
+        why = str(error)
+    sys.stderr.write(f"fencepost: {why}\n")
+    return False
 
 
 def _found(admin: Admin, there: Mapping[str, Any], older_than: float) -> list[Hanging]:

@@ -42,8 +42,13 @@ def command_group(about: str) -> typer.Typer:
 
 def confirmed(question: str, *, yes: bool) -> None:
     """Ask on standard error, unless `yes`. Exits with status 1 when the answer is no, or nobody answers."""
-    if not yes:
-        typer.confirm(question, abort=True, err=True)
+    if yes:
+        return
+    # Not typer's: that one puts a blank before what the command prints.
+    sys.stderr.write(f"{question} [y/N]: ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise typer.Abort
 
 
 @contextmanager

@@ -28,12 +28,13 @@ TRANSACTION_VERSION: Final = "transaction.version"
 _TWO_PHASE: Final = (6, 6)  # of InitProducerId (KIP-939)
 IMPLICIT_ENLIST_VERSION: Final = 12  # from here on Produce adds its partition to the transaction (KIP-890)
 ADD_VERSIONS: Final = (0, 3)  # the newer ones are the brokers' own
+END_TXN_OF_ONE: Final = 5  # below it a late EndTxn can end a later transaction of the same epoch (KIP-890)
 TXN_OFFSET_COMMIT: Final = toc.TxnOffsetCommitRequest.API_KEY
 
 
 def end_txn_versions(connection: Connection) -> tuple[int, int]:
     """EndTxn v5 bumps the epoch and is only for clusters that finalized transaction.version 2 (KIP-890)."""
-    return (0, 5) if connection.features.get(TRANSACTION_VERSION, 0) >= 2 else (0, 4)
+    return (0, END_TXN_OF_ONE) if connection.features.get(TRANSACTION_VERSION, 0) >= 2 else (0, 4)
 
 
 async def check_two_phase(cluster: Cluster, transactional_id: str, deadline_ms: int) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 from fencepost.client.admin.configs import BROKER_RESOURCE
 from fencepost.client.admin.transactions import TransactionDescription
 from fencepost.client.net.tasks import gather
-from fencepost.client.net.transaction_calls import TRANSACTION_VERSION, init_producer_id, must_enlist
+from fencepost.client.net.transaction_calls import END_TXN_OF_ONE, TRANSACTION_VERSION, init_producer_id, must_enlist
 from fencepost.errors import (
     ConfigurationError,
     KafkaError,
@@ -36,7 +36,6 @@ __all__ = ["SinkConfig", "StepRunner"]
 
 T = TypeVar("T")
 
-SAFE_END_TXN_VERSION: Final = 5  # below it a late EndTxn can end a later transaction of the same epoch
 STEP_TIMEOUT_MS: Final = 120_000
 CLAIM_TIMEOUT_MS: Final = 60_000  # how long an undecided decision may stay open
 DEFAULT_TIMEOUT_MS: Final = 900_000  # Kafka's default transaction.max.timeout.ms
@@ -219,7 +218,7 @@ class StepRunner:
             end.pair.epoch,
             end.commit,
             # Where there is no such version, each transaction of the sink has an epoch of its own, which no end reuses.
-            version=None if is_v1 else SAFE_END_TXN_VERSION,
+            version=None if is_v1 else END_TXN_OF_ONE,
             api_timeout_ms=timeout_ms,
         )
         return result.error_code
