@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import errno
 import random
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from fencepost.protocol.cursor import Buffer
@@ -85,7 +86,11 @@ class MemoryFile:
 
     def write_at(self, position: int, data: Buffer) -> None:
         self._check()
-        self._disk.write(self._node, position, bytes(data), self.path)
+        try:
+            self._disk.write(self._node, position, bytes(data), self.path)
+        except OSError:
+            self._disk.not_overwritten[self.path] += 1
+            raise
         self._size = max(self._size, position + len(data))
 
     def truncate(self, size: int) -> None:
@@ -114,6 +119,8 @@ class MemoryDisk:
         self.writes = 0
         """Changes so far: writes, truncations, removals, atomic replacements."""
         self.syncs = 0
+        self.not_overwritten: Counter[str] = Counter()
+        """How often a `write_at` was refused, by path."""
         self._nodes: dict[str, _Node] = {}
         self._directories: set[str] = {""}
         self._removed: dict[str, _Node] = {}  # removals that a crash may undo

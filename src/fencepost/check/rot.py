@@ -3,8 +3,8 @@
 Nobody can give such records back. But they must not be missing in silence: whoever reads at the offset of a record that
 was acknowledged gets that record, or an error (CORRUPT_MESSAGE), never another record and never nothing.
 
-Nothing is struck after a loss of power: then the recovery point on the disk may be an older one, and what lies behind
-it is cut off as a torn tail would be.
+Nothing is struck after a loss of power, or when the disk refused to note a recovery point: then the point on the disk
+may be an older one, and what lies behind it is cut off as a torn tail would be.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from random import Random
 from typing import Final
 
+from fencepost.broker.log.recovery_points import FILE as RECOVERY_POINTS
 from fencepost.check.disk import MemoryDisk
 from fencepost.check.history import Anomaly, Sent
 from fencepost.client.admin.core import AdminCore
@@ -51,15 +52,17 @@ class Rot:
         self._restore = restore
         self._sent = sent
         self._acknowledged = 0
+        self._refused = 0
         self._backup: Mapping[str, bytes] = {}
 
     def strike(self, *, killed: bool) -> None:
         """The broker is down, and starts next. `killed`: the power stayed."""
         before, self._acknowledged = self._acknowledged, sum(write.acknowledged for write in self._sent())
+        refused, self._refused = self._refused, self._disk.not_overwritten[RECOVERY_POINTS]
         found = self._disk.tree(DIRECTORY)
         if not self._backup or self._chance.random() < BACKED_UP:
             self._backup = found
-        if not killed or self._acknowledged == before:  # else the recovery point is of this life
+        if not killed or self._acknowledged == before or self._refused != refused:  # else the point is of this life
             return
         if self._chance.random() < self._restore:
             self._trace(f"{DIRECTORY}: an older copy is put back")

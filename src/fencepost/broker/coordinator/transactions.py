@@ -108,6 +108,7 @@ class Transactions:
         """Replay `__transaction_state`, past what cannot be read. Raises OSError."""
         for partition in self._runtime.stored():
             self._load_partition(partition)
+        self.coordinator.loaded(now_ms)
         self._metrics.count("start_records_read", self.snapshots.behind)
 
     def _load_partition(self, partition: Partition) -> None:

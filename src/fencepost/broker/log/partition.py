@@ -254,6 +254,8 @@ class PartitionLog:
         timestamp = header.max_timestamp if append_time_ms < 0 else append_time_ms
         segment = self.segments[-1]
         try:
+            if self._point is not None:
+                self._point.take_places()
             last_offset = base_offset + header.last_offset_delta
             if segment.size and self._must_roll(segment, size, last_offset, timestamp, now_ms):
                 segment = self._roll()
@@ -271,8 +273,7 @@ class PartitionLog:
             self._torn = True
             self._mended()
             return self._storage_error()
-        position = segment.size
-        segment.size = position + size
+        position, segment.size = segment.size, segment.size + size
         segment.touched_ms = now_ms
         self.log_end_offset = segment.next_offset = last_offset + 1
         segment.note(self.log_end_offset - 1, timestamp, position, size, self.config.index_interval_bytes)

@@ -7,7 +7,8 @@ A partition has two places of 64 bytes, which are written in turns, so that one 
 uint32 of the next 36 bytes, topic id (16 bytes), partition int32, turn int64, offset int64; the rest is zero.
 A point is written over the older one, without a sync of its own, after every sync of its log: what it says is true by
 then, and an older one that a power loss leaves is true as well. Only where a start finds damage below it, it is synced:
-an older one would let the next start cut what this one told of.
+an older one would let the next start cut what this one told of. The places are taken before a partition's first append,
+so that a disk that is full by the time of the sync can note it.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class _Place(NamedTuple):
 
 
 class RecoveryPoint:
-    """One partition's point. Nothing is written before the first `move`."""
+    """One partition's point."""
 
     __slots__ = ("_owner", "_pair", "_turn", "offset", "partition", "topic_id")
 
@@ -58,6 +59,11 @@ class RecoveryPoint:
         """Take over what is on disk."""
         self._pair, self._turn, self.offset = pair, turn, offset
 
+    def take_places(self) -> None:
+        """Have the room that a later `move` needs. Raises OSError."""
+        if self._pair < 0:
+            self._pair = self._owner.take()
+
     def move(self, offset: int) -> None:
         """All below `offset` is synced. A disk that refuses to note it leaves the older point, which is true too."""
         if offset <= self.offset:
@@ -65,7 +71,8 @@ class RecoveryPoint:
         turn = self._turn + 1
         body = _BODY.pack(self.topic_id.bytes, self.partition, turn, offset)
         try:
-            self._pair = self._owner.write(self._pair, turn % 2, _CRC.pack(crc32c(body)) + body)
+            self.take_places()
+            self._owner.write(self._pair, turn % 2, _CRC.pack(crc32c(body)) + body)
         except OSError as error:
             self._owner.failed(error)
             return
@@ -77,7 +84,7 @@ class RecoveryPoint:
             file.sync()
 
     def release(self) -> int:
-        """Forget the place; returns its number, -1 when it had none."""
+        """Forget the places; returns their pair, -1 when there was none."""
         pair, self._pair, self.offset = self._pair, -1, -1
         return pair
 
@@ -135,25 +142,24 @@ class RecoveryPoints:
             pair = self._points.pop(key).release()
             if pair >= 0:
                 try:
-                    self._place(pair, bytes(_PAIR_BYTES))
+                    self._write(pair * _PAIR_BYTES, bytes(_PAIR_BYTES))
                 except OSError as error:
                     self.failed(error)
                 self._free.append(pair)
 
-    def write(self, pair: int, which: int, data: bytes) -> int:
-        """Write one place of a pair, of a new one where it is -1; returns the pair. Raises OSError."""
-        taken = pair if pair >= 0 else self._free[-1] if self._free else self._pairs
-        if pair < 0:
-            both = bytearray(_PAIR_BYTES)
-            both[which * _PLACE_BYTES : which * _PLACE_BYTES + len(data)] = data
-            self._place(taken, bytes(both))
-            if self._free:
-                self._free.pop()
-            else:
-                self._pairs += 1
-        elif self._file is not None:
-            self._file.write_at(taken * _PAIR_BYTES + which * _PLACE_BYTES, data)
-        return taken
+    def take(self) -> int:
+        """A pair of empty places. Raises OSError."""
+        pair = self._free[-1] if self._free else self._pairs
+        self._write(pair * _PAIR_BYTES, bytes(_PAIR_BYTES))
+        if self._free:
+            self._free.pop()
+        else:
+            self._pairs += 1
+        return pair
+
+    def write(self, pair: int, which: int, data: bytes) -> None:
+        """Write one place of a pair. Raises OSError."""
+        self._write(pair * _PAIR_BYTES + which * _PLACE_BYTES, data)
 
     def files(self) -> list[File]:
         """What to sync now and then, and before the end."""
@@ -170,9 +176,9 @@ class RecoveryPoints:
         if self._file is not None:
             self._file.close()
 
-    def _place(self, pair: int, data: bytes) -> None:
+    def _write(self, position: int, data: bytes) -> None:
         if self._file is not None:
-            self._file.write_at(pair * _PAIR_BYTES, data)
+            self._file.write_at(position, data)
 
 
 def _decode(data: bytes) -> _Place | None:

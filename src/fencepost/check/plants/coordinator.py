@@ -9,6 +9,7 @@ from fencepost.broker.api.transactions import k24_add_partitions_to_txn
 from fencepost.broker.coordinator import transactions as shell
 from fencepost.broker.coordinator.runtime import CoordinatorRuntime
 from fencepost.broker.coordinator.txn import decide_end, decide_enlist, decide_init, ending, markers
+from fencepost.broker.coordinator.txn.coordinator import TransactionCoordinator
 from fencepost.broker.coordinator.txn.model import BumpCause, Result, Transaction, TransactionRecord
 from fencepost.broker.coordinator.txn.states import TxnState
 from fencepost.broker.log import Appended
@@ -210,3 +211,10 @@ def coordinators_counted_by_the_settings(patches: Patches) -> None:
 
     patches.setattr(CoordinatorRuntime, "partition_of", partition_of)
     patches.setattr(CoordinatorRuntime, "index_of", lambda self, key: self.partition_of(key).index)
+
+
+@plant("clients", *POWER_LOSS, "producers=3", "clock_jump_chance=0.5", "restore_chance=0.0")
+def timeouts_decided_together(patches: Patches) -> None:
+    """What times out together is decided together, before the first decision has opened a log and changed the next."""
+    due = TransactionCoordinator.on_time
+    patches.setattr(TransactionCoordinator, "on_time", lambda self, now_ms: list(due(self, now_ms)))

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from fencepost.broker.log import Appended, LogConfig, PartitionLog
+from fencepost.broker.log import Appended, LogConfig, PartitionLog, Rejected
 from fencepost.broker.log.reading import Gap, batches_of
 from fencepost.broker.log.recovery_points import FILE, RecoveryPoints
 from fencepost.check.disk import MemoryDisk
@@ -104,6 +104,31 @@ def test_damage_that_was_told_is_not_cut_after_a_loss_of_power(world: World, see
     assert world.log.report.cuts == []
     assert world.log.log_end_offset == 200
     assert world.readable() == [offset for offset in range(0, 200, 2) if offset != 14]
+
+
+def test_a_full_disk_takes_the_point_of_what_was_written_before() -> None:
+    """The first sync came when no file could grow any more: its point had no place, and the next start cut everything
+    from the damage on."""
+    world = World()
+    world.append(3)
+    world.disk.is_full = True
+    world.sync()
+    world.disk.is_full = False
+    world.disk.flip_bit(FIRST, 70)
+    world.disk.kill()
+    world.open()
+    assert world.log.report.cuts == []
+    assert world.log.log_end_offset == 6
+    assert world.readable() == [2, 4]
+
+
+def test_nothing_is_appended_without_a_place_for_its_point() -> None:
+    world = World()
+    world.disk.fail_next_write(within=FILE)
+    assert isinstance(world.log.append(batch(b"%06d" % 0, b"%06d" % 1), NOW), Rejected)
+    world.append(3)
+    world.sync()
+    assert world.readable() == [0, 2, 4]
 
 
 def test_damage_that_nobody_was_promised_is_cut(world: World) -> None:

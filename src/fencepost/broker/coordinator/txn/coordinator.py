@@ -14,7 +14,7 @@ At start: `replay` every record, then `marker_work` and `on_time`. No method loo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from fencepost.broker.coordinator.txn import decide_end, decide_enlist, decide_init, views
 from fencepost.broker.coordinator.txn.decide_end import EndRequest
@@ -195,16 +195,21 @@ class TransactionCoordinator:
         """No later than the next moment at which `on_time` has something to do."""
         return self._store.next_ms()
 
-    def on_time(self, now_ms: int, limit: int = _MOST_PER_LOOK) -> list[Result[None]]:
-        """Timeouts and expiries that are due, at most ``limit``; each result is one id's."""
-        results = []
-        for current in self._store.take_due(now_ms, limit):
+    def on_time(self, now_ms: int, limit: int = _MOST_PER_LOOK) -> Iterator[Result[None]]:
+        """Timeouts and expiries that are due, at most ``limit``; each result is one id's.
+
+        An id is looked at when its turn comes: carrying out the result before may have changed it, as when a log that
+        is opened for a fence enlists what a power loss had left open there.
+        """
+        for taken in self._store.take_due(now_ms, limit):
+            current = self._store.get(taken.transactional_id)
+            if current is None:
+                continue
             result = self._due(now_ms, current)
             if result is None:
                 self._store.look_again(current)
             else:
-                results.append(result)
-        return results
+                yield result
 
     def _due(self, now_ms: int, current: Transaction) -> Result[None] | None:
         if current.state in PREPARED:
@@ -239,6 +244,10 @@ class TransactionCoordinator:
         for record in records:
             self._store.replay(record)
         self._store.highest_producer_id = max(self._store.highest_producer_id, snapshot.highest_producer_id)
+
+    def loaded(self, now_ms: int) -> None:
+        """Everything that was stored is loaded and replayed."""
+        self._store.loaded(now_ms)
 
     def names(self) -> list[str]:
         """All transactional ids."""

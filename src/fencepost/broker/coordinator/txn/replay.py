@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from itertools import chain
 
 from fencepost.broker.coordinator.txn.idle import IdleIds, Summary, is_idle, pack, packed_last_update_ms
@@ -20,7 +21,7 @@ from fencepost.broker.timing.deadlines import RETRY_MS, Deadlines
 
 
 class TransactionStore:
-    """All transactional ids. Reading is free; `replay` is the only way to change anything."""
+    """All transactional ids. Reading is free; nothing but `replay` changes what is known of an id."""
 
     def __init__(self, expiration_ms: int, jumps: Jumps, shard_of: Callable[[str], int] = lambda _: 0) -> None:
         """`shard_of`: the partition of the transaction log that an id belongs to."""
@@ -94,6 +95,17 @@ class TransactionStore:
         else:
             self.outstanding.forget(transactional_id)
         self.deadlines.set(transactional_id, self.due_ms(after))
+
+    def loaded(self, now_ms: int) -> None:
+        """All that was stored is replayed. What is open since a time that is still to come, because the clock was set
+        back while the broker was down, is open since now: its timeout must not wait for that time."""
+        for name, each in self._awake.items():
+            if max(each.start_ms, each.last_update_ms) > now_ms:
+                since_now = replace(
+                    each, start_ms=min(each.start_ms, now_ms), last_update_ms=min(each.last_update_ms, now_ms)
+                )
+                self._awake[name] = since_now
+                self.deadlines.set(name, self.due_ms(since_now))
 
     def set_aside(self, transactional_id: str) -> Transaction | None:
         """Know nothing of the id any more; returns what was known."""

@@ -31,6 +31,7 @@ from fencepost.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from fencepost.protocol.produce_wire import ProduceRequest
 from fencepost.protocol.records.batch import iter_batches
 from fencepost.protocol.records.markers import parse_marker
 from tests.support.broker_driver import BrokerDriver, batch, fetch, produce
@@ -42,22 +43,27 @@ _NEVER = 10_000_000
 class Writer:
     """A transactional producer that notes what it was told."""
 
-    def __init__(self, driver: BrokerDriver) -> None:
+    def __init__(self, driver: BrokerDriver, transactional_id: str = ID) -> None:
         self.driver = driver
+        self.transactional_id = transactional_id
         self.producer = (-1, -1)
         self.answered: bool | None = None
         self.asked: bool | None = None
 
     def init(self) -> None:
-        answer = self.driver.ask(InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=60_000), 4)
+        request = InitProducerIdRequest(transactional_id=self.transactional_id, transaction_timeout_ms=60_000)
+        answer = self.driver.ask(request, 4)
         assert answer.error_code == ErrorCode.NONE
         self.producer = (answer.producer_id, answer.producer_epoch)
 
     def write(self) -> None:
         for topic in TOPICS:
-            records = batch(b"x", producer_id=self.producer[0], epoch=self.producer[1], sequence=0, transactional=True)
-            answer = self.driver.ask(produce(topic, records, transactional_id=ID), 12)
+            answer = self.driver.ask(self.record(topic), 12)
             assert answer.partitions[0].error_code == ErrorCode.NONE
+
+    def record(self, topic: str) -> ProduceRequest:
+        records = batch(b"x", producer_id=self.producer[0], epoch=self.producer[1], sequence=0, transactional=True)
+        return produce(topic, records, transactional_id=self.transactional_id)
 
     def commit_offset(self) -> None:
         answer = self.driver.ask(self.offset_commit(7), 5)
@@ -66,7 +72,7 @@ class Writer:
     def offset_commit(self, offset: int) -> TxnOffsetCommitRequest:
         wanted = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
         return TxnOffsetCommitRequest(
-            transactional_id=ID,
+            transactional_id=self.transactional_id,
             group_id=GROUP,
             producer_id=self.producer[0],
             producer_epoch=self.producer[1],
@@ -75,10 +81,15 @@ class Writer:
 
     def end(self, *, commit: bool) -> None:
         self.asked = commit
-        request = EndTxnRequest(
-            transactional_id=ID, producer_id=self.producer[0], producer_epoch=self.producer[1], committed=commit
+        answer = self.driver.ask(
+            EndTxnRequest(
+                transactional_id=self.transactional_id,
+                producer_id=self.producer[0],
+                producer_epoch=self.producer[1],
+                committed=commit,
+            ),
+            5,
         )
-        answer = self.driver.ask(request, 5)
         assert answer.error_code == ErrorCode.NONE
         self.answered = commit
 
@@ -266,6 +277,26 @@ def test_a_transaction_in_doubt_survives_and_is_completed_with_its_pair() -> Non
     assert visible(driver) == [1, 1]
 
 
+@pytest.mark.parametrize("closed", [True, False], ids=["clean stop", "kill"])
+def test_a_timeout_does_not_wait_for_a_clock_that_was_set_back(closed: bool) -> None:
+    """The clock goes back by an hour while the broker is down: the transaction seems to begin in the future."""
+    driver = prepared_disk({"fsync": "commit"})
+    writer = Writer(driver)
+    writer.init()
+    writer.write()
+    if closed:
+        driver.core.close()
+    driver.disk.kill()
+    driver.now_ms -= 3_600_000
+    driver.start()
+    asked = DescribeTransactionsRequest(transactional_ids=[ID])
+    assert driver.ask(asked, 0).transaction_states[0].transaction_start_time_ms == driver.now_ms
+    driver.pass_time(60_000)
+    assert driver.ask(asked, 0).transaction_states[0].transaction_state == "CompleteAbort"
+    for topic in TOPICS:
+        assert end_offset(driver, topic, 1) == end_offset(driver, topic, 0)
+
+
 def test_an_end_that_cannot_be_carried_out_is_not_decided() -> None:
     """A log that cannot be opened just now could not be fenced: the decision stood and nobody wrote its markers."""
     driver = prepared_disk({"fsync": "commit"})
@@ -304,8 +335,7 @@ def test_nothing_is_decided_before_what_was_left_open_is_settled(caplog: pytest.
         writer = Writer(driver)
         writer.init()
         driver.auto_sync = False
-        records = batch(b"x", producer_id=writer.producer[0], epoch=writer.producer[1], sequence=0, transactional=True)
-        driver.send(produce("a", records, transactional_id=ID), 12)
+        driver.send(writer.record("a"), 12)
         driver.crash(seed)
         driver.auto_sync = True
         caplog.clear()
@@ -326,3 +356,29 @@ def test_nothing_is_decided_before_what_was_left_open_is_settled(caplog: pytest.
         writer.end(commit=True)
         assert visible(driver) == [1, 1]
     assert refused > 3, "the batch was never left without its transaction"
+
+
+def test_a_timeout_ends_what_the_timeout_before_it_found_left_open(caplog: pytest.LogCaptureFixture) -> None:
+    """Two transactions time out together. The first opens a log in which the second has a batch, whose record of that
+    partition was lost: the second, as it had been looked at before, was ended without a marker there, and the commit of
+    the id's next transaction made the aborted record visible."""
+    enlisted = 0
+    for seed in range(40):
+        driver = prepared_disk({"fsync": "commit"})
+        first, second = Writer(driver, "first"), Writer(driver, "second")
+        for writer, topic in ((first, "a"), (second, "b")):
+            writer.init()
+            assert driver.ask(writer.record(topic), 12).partitions[0].error_code == ErrorCode.NONE
+        driver.auto_sync = False
+        driver.send(second.record("a"), 12)
+        driver.crash(seed)
+        driver.auto_sync = True
+        driver.now_ms += 100_000
+        caplog.clear()
+        driver.start()
+        enlisted += "enlisting it again" in caplog.text
+        second.init()
+        second.write()
+        second.end(commit=True)
+        assert visible(driver) == [1, 1]
+    assert enlisted > 3, "the batch was never left without its transaction"

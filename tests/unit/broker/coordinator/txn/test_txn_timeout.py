@@ -225,8 +225,8 @@ def test_a_timeout_whose_record_was_not_logged_comes_again() -> None:
     broker = Harness()
     broker.open(timeout_ms=1000)
     broker.now_ms += 1000
-    assert len(broker.core.on_time(broker.now_ms)) == 1
-    assert broker.core.on_time(broker.now_ms) == []
+    assert len(list(broker.core.on_time(broker.now_ms))) == 1
+    assert list(broker.core.on_time(broker.now_ms)) == []
     assert broker.pass_time(1000) == 1
     assert broker.state() == "PrepareAbort"
     assert broker.core.transaction(TXN) is not None
