@@ -95,9 +95,7 @@ class PartitionLog:
         point: RecoveryPoint | None = None,
     ) -> PartitionLog:
         """Open or create. `clean`: the last owner closed it; the scan is then expected to find nothing, which
-        `report` would tell. `point`: where to note how far it is synced.
-
-        Raises OSError."""
+        `report` would tell. `point`: where to note how far it is synced. Raises OSError."""
         files.makedirs(directory)
         if topic_id is not None:
             claim(files, directory, topic_id)
@@ -118,6 +116,8 @@ class PartitionLog:
                     raise
                 log.failure = error
             log._sync_now()
+        elif log.log_end_offset:
+            log._synced(log.log_end_offset)  # a power loss may have left an older point
         log._remove_below(log.log_start_offset)
         return log
 
