@@ -16,82 +16,13 @@ import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from types import NoneType, UnionType
-from typing import Any, ClassVar, Self, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, NamedTuple, Self, get_args, get_origin, get_type_hints
 
 from fencepost.errors import ConfigurationError
+from fencepost.foreign_settings import ALIASES, FOREIGN, ONE_WAY
 from fencepost.protocol.records.compression import MAX_DECOMPRESSED_BYTES
 
 log = logging.getLogger("fencepost.client")
-
-# Where Kafka's own name, or another client's, differs from ours.
-ALIASES: dict[str, str] = {
-    "transaction_two_phase_commit_enable": "two_phase_commit",
-    "fetch_wait_max_ms": "fetch_max_wait_ms",
-    "compression": "compression_type",
-    "sasl_mechanisms": "sasl_mechanism",
-    "ssl_ca_location": "ssl_truststore_location",
-    "ssl_cafile": "ssl_truststore_location",
-    "ssl_ca_pem": "ssl_truststore_certificates",
-    "ssl_certificate_pem": "ssl_keystore_certificate_chain",
-    "ssl_key_pem": "ssl_keystore_key",
-    "enable_ssl_certificate_verification": "ssl_verify",
-    # librdkafka's
-    "metadata_broker_list": "bootstrap_servers",
-    "socket_timeout_ms": "request_timeout_ms",
-    "queue_buffering_max_ms": "linger_ms",
-    "message_max_bytes": "max_request_size",
-    "message_timeout_ms": "delivery_timeout_ms",
-    "message_send_max_retries": "retries",
-    "request_required_acks": "acks",
-    "fetch_message_max_bytes": "max_partition_fetch_bytes",
-    # aiokafka's and kafka-python's
-    "sasl_plain_username": "sasl_username",
-    "sasl_plain_password": "sasl_password",
-    "ssl_certfile": "ssl_certificate_location",
-    "ssl_keyfile": "ssl_key_location",
-    "ssl_password": "ssl_key_password",
-    "ssl_ciphers": "ssl_cipher_suites",
-}
-
-# Settings of other clients that nothing here depends on: taken with a warning, so that configurations may stay as they
-# are; with what there is instead.
-FOREIGN: dict[str, str] = {
-    "debug": "the logger fencepost.client at DEBUG",
-    "log_level": "the level of the logger fencepost",
-    "error_cb": "errors are raised, and logged by fencepost.client",
-    "throttle_cb": "metrics() counts it",
-    "stats_cb": "metrics()",
-    "statistics_interval_ms": "metrics()",
-    "enable_partition_eof": "Consumer.lag()",
-    "enable_auto_offset_store": "commit(...) of what is done",
-    "api_version": "asked of each broker",
-    "api_version_request": "asked of each broker",
-    "broker_version_fallback": "asked of each broker",
-    "queue_buffering_max_messages": "buffer_memory",
-    "queue_buffering_max_kbytes": "buffer_memory, in bytes",
-    "batch_num_messages": "batch_size",
-    "topic_metadata_refresh_interval_ms": "metadata_max_age_ms",
-}
-FOREIGN.update(
-    dict.fromkeys(
-        (
-            "broker_address_family",
-            "broker_address_ttl",
-            "client_dns_lookup",
-            "log_cb",
-            "log_connection_close",
-            "logger",
-            "queued_max_messages_kbytes",
-            "queued_min_messages",
-            "socket_keepalive_enable",
-            "socket_max_fails",
-            "socket_nagle_disable",
-            "socket_receive_buffer_bytes",
-            "socket_send_buffer_bytes",
-        ),
-        "",
-    )
-)
 
 CHOICES: dict[str, tuple[object, ...]] = {
     "acks": (-1, 0, 1),
@@ -130,6 +61,17 @@ MOST_NAME_BYTES = 2**15 - 1
 UPPER_CASE = frozenset({"security_protocol", "sasl_mechanism"})  # librdkafka takes them in either case
 
 
+class TokenEndpoint(NamedTuple):
+    """Where an identity provider gives out tokens, and for whom (the client credentials grant, KIP-768)."""
+
+    url: str
+    client_id: str
+    client_secret: str
+    scope: str | None
+    extensions: Mapping[str, str]
+    urlencode: bool
+
+
 @dataclass(frozen=True, kw_only=True)
 class CommonConfig:
     """What every client has."""
@@ -154,8 +96,16 @@ class CommonConfig:
     sasl_mechanism: str = "PLAIN"
     sasl_username: str | None = None
     sasl_password: str | None = field(default=None, repr=False)
-    sasl_jaas_config: str | None = field(default=None, repr=False)  # its username and password are used
+    sasl_jaas_config: str | None = field(default=None, repr=False)  # its username and password; clientId...
     sasl_oauth_token_provider: Callable[[], Any] | None = None  # -> OAuthToken or text, or a coroutine function
+    sasl_oauthbearer_token_endpoint_url: str | None = (
+        None  # of an identity provider, which gives tokens for what follows
+    )
+    sasl_oauthbearer_client_credentials_client_id: str | None = None
+    sasl_oauthbearer_client_credentials_client_secret: str | None = field(default=None, repr=False)
+    sasl_oauthbearer_scope: str | None = None
+    sasl_oauthbearer_extensions: str | None = None  # told to the broker: "name=value,name=value"
+    sasl_oauthbearer_header_urlencode: bool = False  # id and secret as RFC 6749 has it; Kafka's default is not to
     ssl_context: ssl.SSLContext | None = None  # used as it is, instead of all other ssl_ settings
     ssl_verify: bool = True  # False trusts anybody: for experiments
     ssl_endpoint_identification_algorithm: str = "https"  # "": the certificate may be of another host
@@ -181,6 +131,9 @@ class CommonConfig:
         chosen = settings.get("compression_type", settings.get("compression"))
         for given, value in settings.items():
             name = ALIASES.get(given, given)
+            if given in ONE_WAY:
+                _check_one_way(given, value, spell)
+                continue
             if name not in known and _has_no_effect(given, value, settings, spell):
                 continue
             if name in _LEVEL_NAMES and "compression_level" in known:
@@ -223,29 +176,57 @@ class CommonConfig:
     def _check_security(self) -> None:
         if self.security_protocol.startswith("SASL_"):
             if self.sasl_mechanism == "OAUTHBEARER":
-                if self.sasl_oauth_token_provider is None:
-                    raise ConfigurationError("sasl_mechanism=OAUTHBEARER needs sasl_oauth_token_provider")
+                if (self.sasl_oauth_token_provider is None) == (self.token_endpoint() is None):
+                    raise ConfigurationError(
+                        "sasl_mechanism=OAUTHBEARER needs sasl_oauth_token_provider or "
+                        "sasl_oauthbearer_token_endpoint_url, and not both"
+                    )
             else:
+                self._check_no_effect("sasl_oauthbearer_", f"sasl_mechanism={self.sasl_mechanism}", "OAUTHBEARER")
                 self.credentials()
         elif self.sasl_username is not None or self.sasl_jaas_config is not None:
             raise ConfigurationError(
                 f"sasl_* settings have no effect with security_protocol={self.security_protocol}; "
                 "it has to be SASL_SSL or SASL_PLAINTEXT"
             )
+        else:
+            here = f"security_protocol={self.security_protocol}"
+            self._check_no_effect("sasl_oauthbearer_", here, "SASL_SSL or SASL_PLAINTEXT")
         if "SSL" not in self.security_protocol:
-            given = [
-                setting.name
-                for setting in fields(self)
-                if setting.name.startswith("ssl_") and self._differs(setting.name)
-            ]
-            if given:
-                raise ConfigurationError(
-                    f"{given[0]} has no effect with security_protocol={self.security_protocol}; "
-                    "it has to be SSL or SASL_SSL"
-                )
+            self._check_no_effect("ssl_", f"security_protocol={self.security_protocol}", "SSL or SASL_SSL")
 
-    def _differs(self, name: str) -> bool:
-        return bool(getattr(self, name) != type(self).__dataclass_fields__[name].default)
+    def _check_no_effect(self, prefix: str, setting: str, needed: str) -> None:
+        for found in fields(self):
+            if found.name.startswith(prefix) and getattr(self, found.name) != found.default:
+                raise ConfigurationError(f"{found.name} has no effect with {setting}; it has to be {needed}")
+
+    def token_endpoint(self) -> TokenEndpoint | None:
+        """Of an identity provider. Raises ConfigurationError when the client's id or secret is missing."""
+        if self.sasl_oauthbearer_token_endpoint_url is None:
+            return None
+        options = {} if self.sasl_jaas_config is None else jaas_options(self.sasl_jaas_config)
+        extensions = _extensions(self.sasl_oauthbearer_extensions)
+        client_id = options.pop("clientId", None)
+        secret = options.pop("clientSecret", None)
+        scope = options.pop("scope", None)
+        for name, value in options.items():
+            if not name.startswith("extension_"):
+                raise ConfigurationError(f"sasl_jaas_config: {name} is not known with a token endpoint")
+            extensions.setdefault(name.removeprefix("extension_"), value)
+        client_id = self.sasl_oauthbearer_client_credentials_client_id or client_id
+        secret = self.sasl_oauthbearer_client_credentials_client_secret or secret
+        if not client_id or not secret:
+            raise ConfigurationError(
+                "sasl_oauthbearer_token_endpoint_url needs sasl_oauthbearer_client_credentials_client_id and ..._secret"
+            )
+        return TokenEndpoint(
+            self.sasl_oauthbearer_token_endpoint_url,
+            client_id,
+            secret,
+            self.sasl_oauthbearer_scope or scope,
+            extensions,
+            self.sasl_oauthbearer_header_urlencode,
+        )
 
     def credentials(self) -> tuple[str, str]:
         """SASL user name and password; ("", "") for OAUTHBEARER. Raises ConfigurationError when one is missing."""
@@ -423,6 +404,24 @@ def jaas_options(text: str) -> dict[str, str]:
     return found
 
 
+def _extensions(text: str | None) -> dict[str, str]:
+    """Of "name=value,name=value", as librdkafka has it. Raises ConfigurationError."""
+    pairs = [pair.partition("=") for pair in (text or "").split(",") if pair.strip()]
+    if not all(equals for _, equals, _ in pairs):
+        raise ConfigurationError("sasl_oauthbearer_extensions: name=value,name=value is meant")
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _check_one_way(given: str, value: Any, spell: Callable[[str], str]) -> None:
+    """Raises ConfigurationError for a way that there is not."""
+    if value not in ONE_WAY[given]:
+        ways = " or ".join(ONE_WAY[given])
+        possible = f"only {ways} is possible here" if ways else "no Java classes are used here"
+        raise ConfigurationError(
+            f"{spell(given)}={value!r}: {possible}; or give sasl_oauth_token_provider in a program"
+        )
+
+
 def _has_no_effect(given: str, value: Any, settings: Mapping[str, Any], spell: Callable[[str], str]) -> bool:
     """Whether it is another client's setting that may be left out; says so. Raises ConfigurationError."""
     if given not in FOREIGN:
@@ -452,7 +451,8 @@ def _convert(name: str, value: Any, hint: Any) -> Any:
     try:
         converted = _typed(value, hint)
     except ValueError as error:
-        shown = "..." if "password" in name or "key" in name or "jaas" in name else repr(value)
+        is_secret = any(word in name for word in ("password", "secret", "key", "jaas"))
+        shown = "..." if is_secret else repr(value)
         raise ConfigurationError(f"{name}={shown}: {error}") from error
     if name in UPPER_CASE:
         converted = converted.upper()

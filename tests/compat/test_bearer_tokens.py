@@ -1,4 +1,7 @@
-"""OAUTHBEARER at our broker: our client's logins and those of three others, and every token that must not get in."""
+"""OAUTHBEARER at our broker: our client's logins and those of three others, and every token that must not get in.
+
+Our client's words for an identity provider, Java's and librdkafka's, at Apache Kafka too.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,12 @@ import pytest
 
 import fencepost
 from fencepost.broker.settings.table import InvalidSetting
+from fencepost.cli.main import main
 from fencepost.client.oauth import ClientCredentials
 from fencepost.client.sasl import OAuthToken
+from fencepost.config import AdminConfig
 from fencepost.errors import AuthenticationError, ConfigurationError
+from tests.support.apache_kafka import TEST_NODE, ApacheKafka, Setting
 from tests.support.tokens import AUDIENCE, ISSUER, Key, key_set, web
 
 KEY = Key("first")
@@ -180,6 +186,131 @@ def test_keys_and_tokens_come_from_an_identity_provider() -> None:
             ):
                 admin.list_topics()
         assert "guessed" not in f"{told.value!r} {told.value.__cause__!r} {wrong!r}"
+
+
+OAUTH = "org.apache.kafka.common.security.oauthbearer"
+DIALECTS: dict[str, dict[str, str]] = {
+    "java": {
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.login.callback.handler.class": f"{OAUTH}.OAuthBearerLoginCallbackHandler",
+        "sasl.jaas.config": f'{OAUTH}.OAuthBearerLoginModule required clientId="alice" clientSecret="s3+cret" '
+        'scope="orders" extension_team="north";',
+    },
+    "java-4.1": {
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.jaas.config": f"{OAUTH}.OAuthBearerLoginModule required;",
+        "sasl.oauthbearer.jwt.retriever.class": f"{OAUTH}.ClientCredentialsJwtRetriever",
+        "sasl.oauthbearer.client.credentials.client.id": "alice",
+        "sasl.oauthbearer.client.credentials.client.secret": "s3+cret",
+        "sasl.oauthbearer.scope": "orders",
+        "sasl.login.connect.timeout.ms": "10000",
+    },
+    "librdkafka": {
+        "sasl.mechanisms": "OAUTHBEARER",
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.client.id": "alice",
+        "sasl.oauthbearer.client.secret": "s3+cret",
+        "sasl.oauthbearer.scope": "orders",
+        "sasl.oauthbearer.extensions": "team=north,room=7",
+    },
+}
+
+EXTENSIONS = {"java": {"team": "north"}, "java-4.1": {}, "librdkafka": {"team": "north", "room": "7"}}
+
+
+@pytest.fixture(scope="module")
+def shared_keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("keys") / "keys.json"
+    path.write_bytes(key_set(KEY))
+    return path
+
+
+@pytest.fixture(scope="module")
+def kafka_node(shared_keys: Path) -> Iterator[ApacheKafka]:
+    """With a listener for tokens that are signed with the keys of a file."""
+    here = "listener.name.signed.oauthbearer.sasl"
+    properties: dict[str, Setting] = {
+        "sasl.enabled.mechanisms": "OAUTHBEARER",
+        f"{here}.jaas.config": f"{OAUTH}.OAuthBearerLoginModule required;",
+        f"{here}.server.callback.handler.class": f"{OAUTH}.OAuthBearerValidatorCallbackHandler",
+        "sasl.oauthbearer.jwks.endpoint.url": shared_keys.as_uri(),
+        "sasl.oauthbearer.expected.issuer": ISSUER,
+        "sasl.oauthbearer.expected.audience": AUDIENCE,
+    }
+    allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={shared_keys.as_uri()}"
+    listeners = {"SIGNED": "SASL_PLAINTEXT"}
+    with ApacheKafka(properties, listeners=listeners, jvm_options=(*TEST_NODE, allowed)) as running:
+        yield running
+
+
+@pytest.fixture(params=["fencepost", pytest.param("kafka", marks=pytest.mark.kafka)])
+def servers(request: pytest.FixtureRequest, shared_keys: Path) -> Iterator[str]:
+    """Of a broker that takes what KEY has signed."""
+    if request.param == "kafka":
+        running: ApacheKafka = request.getfixturevalue("kafka_node")
+        yield running.address_of("SIGNED")
+        return
+    with fencepost.Broker(settings(shared_keys.as_uri())) as broker:
+        yield broker.bootstrap_servers
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_an_identity_provider_is_told_in_the_words_of_others(
+    servers: str, dialect: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of Java's configurations and librdkafka's: in programs, and in a file for the commands."""
+    with web({}, {"alice": "s3+cret"}, KEY) as address:
+        words = {
+            "bootstrap.servers": servers,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.oauthbearer.token.endpoint.url": f"{address}/token",
+            **DIALECTS[dialect],
+        }
+        endpoint = AdminConfig.from_dotted(words).token_endpoint()
+        assert endpoint is not None and "s3+cret" not in repr(AdminConfig.from_dotted(words))
+        given = ClientCredentials(**endpoint._asdict())()
+        assert jwt.decode(given.value, options={"verify_signature": False})["scope"] == "orders"
+        assert dict(given.extensions) == EXTENSIONS[dialect]
+        with fencepost.Admin.from_config(words) as admin:
+            assert admin.list_topics() == []
+        file = tmp_path / "client.properties"
+        file.write_text("".join(f"{name}={value}\n" for name, value in words.items()))
+        with pytest.raises(SystemExit, match=r"^0$"):
+            main(["topics", "list", "--command-config", str(file)])
+        with pytest.raises(SystemExit, match=r"^1$"):
+            main(["topics", "list", "--command-config", str(_changed(file, "s3+cret", "guessed"))])
+        error = capsys.readouterr().err
+        assert "401" in error and "invalid_client" in error and "guessed" not in error
+
+
+def _changed(file: Path, old: str, new: str) -> Path:
+    file.write_text(file.read_text().replace(old, new))
+    return file
+
+
+def test_a_token_of_somebody_else_is_refused_by_both(servers: str) -> None:
+    def connect(token: str) -> fencepost.Admin:
+        return fencepost.Admin(
+            servers,
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism="OAUTHBEARER",
+            sasl_oauth_token_provider=lambda: token,
+        )
+
+    with connect(KEY.token()) as admin:
+        assert admin.list_topics() == []
+    for wrong in (Key("first").token(), KEY.token(lives_s=-60), KEY.token(aud="mail")):
+        with connect(wrong) as admin, pytest.raises(AuthenticationError) as caught:
+            admin.list_topics()
+        assert caught.value.code == 58
+
+
+@pytest.mark.parametrize("lives", ["1e999", "-1", "NaN", '"600"', "true", "1e300", "1" + "0" * 400])
+def test_a_life_that_is_none_is_told(lives: str) -> None:
+    with web({}, {"alice": "s3cret"}, KEY, lives) as address:
+        ask = ClientCredentials(f"{address}/token", "alice", "s3cret")
+        with pytest.raises(AuthenticationError, match=r"expires_in is .* which is no number of seconds"):
+            ask()
 
 
 def test_a_secret_does_not_go_out_in_the_clear() -> None:

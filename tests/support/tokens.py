@@ -52,8 +52,11 @@ def key_set(*keys: Key) -> bytes:
 
 
 @contextmanager
-def web(answers: dict[str, bytes], secrets: dict[str, str], key: Key) -> Iterator[str]:
-    """A server's address. `answers` are served at their paths; POST /token is for who has a secret."""
+def web(answers: dict[str, bytes], secrets: dict[str, str], key: Key, lives: str = "600") -> Iterator[str]:
+    """A server's address. `answers` are served at their paths; POST /token is for who has a secret.
+
+    `lives`: what it says of a token's life, as JSON. The scope that was asked for becomes a claim.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -66,7 +69,8 @@ def web(answers: dict[str, bytes], secrets: dict[str, str], key: Key) -> Iterato
             if scheme != "Basic" or secrets.get(user) != secret or form["grant_type"] != ["client_credentials"]:
                 self._say(401, json.dumps({"error": "invalid_client", "error_description": "who is that?"}).encode())
                 return
-            self._say(200, json.dumps({"access_token": key.token(user), "expires_in": 600}).encode())
+            token = key.token(user, scope=form.get("scope", [None])[0])
+            self._say(200, f'{{"access_token": "{token}", "expires_in": {lives}}}'.encode())
 
         def _say(self, status: int, body: bytes) -> None:
             self.send_response(status)

@@ -14,8 +14,9 @@ import typer
 from fencepost.cli.output import failures_told, refuse
 from fencepost.cli.properties import read_properties
 from fencepost.client.blocking import Admin
-from fencepost.config import ALIASES, AdminConfig, CommonConfig, ConsumerConfig, ProducerConfig
+from fencepost.config import AdminConfig, CommonConfig, ConsumerConfig, ProducerConfig
 from fencepost.errors import ConfigurationError, RetriableError
+from fencepost.foreign_settings import ALIASES
 
 __all__ = [
     "LOCAL",

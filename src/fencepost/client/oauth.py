@@ -8,6 +8,7 @@ import json
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import quote_plus, urlencode, urlsplit
@@ -20,6 +21,7 @@ __all__ = ["ClientCredentials"]
 _TRIES: Final = 3
 _FIRST_PAUSE_S: Final = 0.2
 _MOST_BYTES: Final = 1 << 20
+_LONGEST_LIFE_S: Final = 2**31
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,8 @@ class ClientCredentials:
     client_secret: str = field(repr=False)
     scope: str | None = None
     timeout_s: float = 10.0
+    extensions: Mapping[str, str] = field(default_factory=dict)  # told to the broker with each token (KIP-342)
+    urlencode: bool = True  # id and secret, as RFC 6749 (2.3.1) has it; other clients of Kafka do so only when asked
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
@@ -56,7 +60,8 @@ class ClientCredentials:
 
     def _ask(self) -> bytes:
         form = {"grant_type": "client_credentials"} | ({} if self.scope is None else {"scope": self.scope})
-        who = base64.b64encode(f"{quote_plus(self.client_id)}:{quote_plus(self.client_secret)}".encode()).decode()
+        encode = quote_plus if self.urlencode else str
+        who = base64.b64encode(f"{encode(self.client_id)}:{encode(self.client_secret)}".encode()).decode()
         request = urllib.request.Request(  # noqa: S310 (its kind was looked at)
             self.url, urlencode(form).encode(), {"Authorization": f"Basic {who}", "Accept": "application/json"}
         )
@@ -72,8 +77,12 @@ class ClientCredentials:
             raise AuthenticationError(f"token endpoint {self.url}: the answer holds no access_token") from None
         if not isinstance(value, str):
             raise AuthenticationError(f"token endpoint {self.url}: the access_token is no text")
-        now_ms = int(time.time() * 1000)
-        return OAuthToken(value, now_ms + int(lives_s * 1000) if isinstance(lives_s, (int, float)) else None)
+        if lives_s is None:
+            return OAuthToken(value, None, self.extensions)
+        if type(lives_s) not in (int, float) or not 0 <= lives_s <= _LONGEST_LIFE_S:  # JSON has 1e999, and true
+            told = f"expires_in is {lives_s!r:.40}, which is no number of seconds"
+            raise AuthenticationError(f"token endpoint {self.url}: {told}")
+        return OAuthToken(value, int((time.time() + lives_s) * 1000), self.extensions)
 
 
 def _is_here(host: str) -> bool:

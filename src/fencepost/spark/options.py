@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
-from fencepost.config import ALIASES, CommonConfig, ConsumerConfig, ProducerConfig
+from fencepost.config import CommonConfig, ConsumerConfig, ProducerConfig
 from fencepost.errors import ConfigurationError
+from fencepost.foreign_settings import ALIASES
 from fencepost.spark.kafka_settings import nearest, tell_once, without_java
 from fencepost.spark.sink import names, plan_steps
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
@@ -54,9 +55,6 @@ NOT_YOURS: Final[Mapping[str, str]] = {
     "ssl.truststore.password": _PEM,
     "ssl.keystore.password": _PEM,
     "ssl.engine.factory.class": _NO_JAVA,
-    "sasl.login.callback.handler.class": _NO_JAVA,
-    "sasl.client.callback.handler.class": _NO_JAVA,
-    "sasl.login.class": _NO_JAVA,
 }
 # Of the sink; Spark hands over the last three for its own use.
 SINK_OPTIONS: Final = (

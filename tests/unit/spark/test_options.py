@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from fencepost.config import ALIASES, ConsumerConfig, ProducerConfig
+from fencepost.config import AdminConfig, ConsumerConfig, ProducerConfig
 from fencepost.errors import ConfigurationError
+from fencepost.foreign_settings import ALIASES
 from fencepost.spark import kafka_settings
 from fencepost.spark.options import SinkOptions, client_settings
 from fencepost.spark.sink.plan_steps import Level
@@ -148,11 +149,34 @@ def test_settings_without_effect_are_told_by_name(
 
 
 @pytest.mark.parametrize(
-    "name", ["ssl.truststore.password", "ssl.keystore.password", "sasl.login.callback.handler.class"]
+    ("name", "why"),
+    [
+        ("ssl.truststore.password", "kafka.ssl.truststore.password cannot be set: .*PEM"),
+        ("ssl.keystore.password", "kafka.ssl.keystore.password cannot be set: .*PEM"),
+        ("sasl.login.callback.handler.class", "sasl.login.callback.handler.class='x': only .* is possible here"),
+        ("sasl.login.class", "sasl.login.class='x': no Java classes"),
+    ],
 )
-def test_java_settings_that_matter_are_refused_with_a_reason(name: str) -> None:
-    with pytest.raises(ConfigurationError, match=rf"kafka\.{name} cannot be set: .*(PEM|Java)"):
+def test_java_settings_that_matter_are_refused_with_a_reason(name: str, why: str) -> None:
+    with pytest.raises(ConfigurationError, match=why):
         sink(**{f"kafka.{name}": "x"})
+
+
+def test_an_identity_provider_is_told_in_java_s_words() -> None:
+    oauth = "org.apache.kafka.common.security.oauthbearer.OAuthBearer"
+    given = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.login.callback.handler.class": f"{oauth}LoginCallbackHandler",
+        "sasl.jaas.config": f'{oauth}LoginModule required clientId="alice" clientSecret="s3cret";',
+        "sasl.oauthbearer.token.endpoint.url": "https://login.example.com/token",
+    }
+    for kind in (ProducerConfig, ConsumerConfig):
+        settings = client_settings({**SERVERS, **{f"kafka.{name}": value for name, value in given.items()}}, kind)
+        endpoint = AdminConfig.from_dotted(dict(settings.common)).token_endpoint()
+        assert endpoint is not None
+        assert (endpoint.url, endpoint.client_id) == (given["sasl.oauthbearer.token.endpoint.url"], "alice")
+        assert "s3cret" not in repr(settings)
 
 
 def test_the_patience_for_a_step_is_an_option() -> None:

@@ -40,7 +40,13 @@ class Login:
         if not config.security_protocol.startswith("SASL_"):
             return None
         username, password = config.credentials()
-        return cls(config.sasl_mechanism, username, password, config.sasl_oauth_token_provider)
+        provider = config.sasl_oauth_token_provider
+        endpoint = config.token_endpoint()
+        if endpoint is not None:
+            from fencepost.client.oauth import ClientCredentials  # with an HTTP client, which few need
+
+            provider = ClientCredentials(**endpoint._asdict())
+        return cls(config.sasl_mechanism, username, password, provider)
 
     async def conversation(self, runtime: Runtime) -> sasl.Conversation:
         """A fresh conversation. Raises AuthenticationError when the token provider fails."""

@@ -142,11 +142,36 @@ def test_jaas_lines(text: str, options: dict[str, str]) -> None:
     assert jaas_options(text) == options
 
 
+OIDC = {
+    "security_protocol": "SASL_SSL",
+    "sasl_mechanism": "OAUTHBEARER",
+    "sasl_oauthbearer_token_endpoint_url": "https://login.example.com/token",
+    "sasl_oauthbearer_client_id": "alice",
+    "sasl_oauthbearer_client_secret": "s3cret",
+}
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
         ({"security_protocol": "SASL_SSL"}, "needs sasl_username and sasl_password"),
         ({"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"}, "sasl_oauth_token_provider"),
+        ({**OIDC, "sasl_oauth_token_provider": str}, "and not both"),
+        ({**OIDC, "sasl_oauthbearer_client_secret": None}, "client_credentials_client_id and ..._secret"),
+        (
+            {**OIDC, "sasl_mechanism": "PLAIN"},
+            "sasl_oauthbearer_token_endpoint_url has no effect .* has to be OAUTHBEARER",
+        ),
+        ({**OIDC, "security_protocol": "SSL"}, "token_endpoint_url has no effect .* SASL_SSL or SASL_PLAINTEXT"),
+        ({**OIDC, "sasl_oauthbearer_extensions": "a"}, "name=value"),
+        (
+            {**OIDC, "sasl_jaas_config": 'x required unsecuredLoginStringClaim_sub="a";'},
+            "unsecuredLoginStringClaim_sub",
+        ),
+        ({**OIDC, "sasl_oauthbearer_assertion_file": "jwt"}, "unknown setting 'sasl_oauthbearer_assertion_file'"),
+        ({**OIDC, "sasl_oauthbearer_grant_type": "jwt-bearer"}, "only client_credentials is possible here"),
+        ({**OIDC, "sasl_login_callback_handler_class": "com.example.Mine"}, "only org.apache.*LoginCallbackHandler is"),
+        ({**OIDC, "sasl_login_class": "com.example.Mine"}, "no Java classes are used here"),
         ({"security_protocol": "SASL_SSL", "sasl_mechanism": "GSSAPI"}, "one of PLAIN, SCRAM"),
         ({"sasl_username": "a", "sasl_password": "b"}, "SASL_SSL or SASL_PLAINTEXT"),
         ({"ssl_truststore_location": "ca.pem"}, "has to be SSL or SASL_SSL"),
