@@ -25,7 +25,7 @@ from bench.common import RawConnection, installed_environment, new_topic
 from bench.raw import empty_process_s, round_trips_ms, through
 from fencepost.benchmark.contest import Contest, Row, others_share
 from fencepost.protocol import fetch_wire, frame, produce_wire
-from fencepost.protocol.records.columns import encode_batch
+from fencepost.protocol.records.encoding import encode_batch
 from tests.support.apache_kafka import ApacheKafka
 
 OURS, KAFKA = "Fencepost's broker", "Apache Kafka 4.3.1"

@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 
 from fencepost.protocol.records.arrow import columns_to_arrow, encode_arrow
-from fencepost.protocol.records.columns import encode_batch
 from fencepost.protocol.records.decoding import decode_batches
+from fencepost.protocol.records.encoding import encode_batch
 
 ROUNDS = 9
 BATCH_BYTES = 1_000_000
@@ -29,7 +29,7 @@ import time
 start = time.perf_counter()
 import numpy
 numpy_there = time.perf_counter()
-from fencepost.protocol.records.columns import encode_batch
+from fencepost.protocol.records.encoding import encode_batch
 from fencepost.protocol.records.decoding import decode_batches
 decode_batches(encode_batch(values=[b"x"])).values()
 print(f"{numpy_there - start:.3f} {time.perf_counter() - numpy_there:.3f}")
@@ -50,13 +50,14 @@ def ours(size: int) -> dict[str, float]:
     rows = BATCH_BYTES // size
     values = [os.urandom(size // 2).hex().encode() for _ in range(rows)]
     keys = [None] * rows
-    times = np.arange(rows, dtype=np.int64) + 1_600_000_000_000
+    times = [1_600_000_000_000 + row for row in range(rows)]
+    stamps = np.array(times, np.int64)
     array = pa.array(values, pa.binary())
     batch = bytes(encode_batch(keys=keys, values=values, timestamps=times))
     columns = decode_batches(batch)
     rates = {
         "encode lists": best_rate(rows, lambda: encode_batch(keys=keys, values=values, timestamps=times)),
-        "encode Arrow": best_rate(rows, lambda: encode_arrow(None, array, times)),
+        "encode Arrow": best_rate(rows, lambda: encode_arrow(None, array, stamps)),
         "encode columns": best_rate(rows, lambda: encode_batch(columns)),
         "decode": best_rate(rows, lambda: decode_batches(batch)),
         "decode to Arrow": best_rate(rows, lambda: columns_to_arrow(decode_batches(batch))),
@@ -67,7 +68,7 @@ def ours(size: int) -> dict[str, float]:
         compressed = bytes(encode_batch(values=values, timestamps=times, compression=codec))
         rates[f"encode Arrow, {codec}"] = best_rate(
             rows,
-            lambda codec=codec: encode_arrow(None, array, times, compression=codec),  # type: ignore[misc]
+            lambda codec=codec: encode_arrow(None, array, stamps, compression=codec),  # type: ignore[misc]
         )
         rates[f"decode, {codec}"] = best_rate(rows, lambda data=compressed: decode_batches(data))  # type: ignore[misc]
     return rates

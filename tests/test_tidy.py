@@ -36,6 +36,7 @@ SHELLS = (
     "fencepost.client.net.io_thread",
     "fencepost.client.net.tls",
     "fencepost.client.oauth",
+    "fencepost.protocol.records.engine",
     "fencepost.spark.sink.checkpoint",
     "fencepost.spark.sink.local.claim_file",
     "fencepost.spark.compiled_cache",

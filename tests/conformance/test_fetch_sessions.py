@@ -13,7 +13,7 @@ from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.fetch_wire import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from fencepost.protocol.messages import delete_topics as dt
 from fencepost.protocol.messages import metadata as md
-from fencepost.protocol.records.columns import encode_batch
+from fencepost.protocol.records.encoding import encode_batch
 from tests.support.brokers import BrokerUnderTest
 from tests.support.raw_client import RawClient
 

@@ -6,7 +6,7 @@ import pytest
 
 from fencepost.broker.embedded import Broker
 from fencepost.protocol.codes import ErrorCode
-from fencepost.protocol.records.columns import encode_batch
+from fencepost.protocol.records.encoding import encode_batch
 from tests.support.brokers import BrokerUnderTest
 from tests.support.raw_client import Producer, RawClient
 

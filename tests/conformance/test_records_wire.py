@@ -12,7 +12,7 @@ from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from fencepost.protocol.records.batch import iter_batches
-from fencepost.protocol.records.columns import encode_batch
+from fencepost.protocol.records.encoding import encode_batch
 from fencepost.protocol.records.markers import encode_marker
 from tests.support.brokers import BrokerUnderTest
 from tests.support.raw_client import Closed, RawClient

@@ -13,8 +13,8 @@ import fencepost
 from fencepost.broker.embedded import Broker
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.records.batch import iter_batches
-from fencepost.protocol.records.columns import encode_batch
 from fencepost.protocol.records.decoding import decode_batches
+from fencepost.protocol.records.encoding import encode_batch
 from tests.support.batches import keyed
 from tests.support.brokers import BrokerUnderTest
 from tests.support.raw_client import RawClient

@@ -19,7 +19,7 @@ from fencepost.protocol.messages import describe_log_dirs as ld
 from fencepost.protocol.messages import describe_topic_partitions as tp
 from fencepost.protocol.messages import list_offsets as lo
 from fencepost.protocol.messages import metadata as md
-from fencepost.protocol.records.columns import encode_batch
+from fencepost.protocol.records.encoding import encode_batch
 from tests.support.brokers import BrokerUnderTest
 from tests.support.raw_client import RawClient
 

@@ -6,7 +6,7 @@ import pytest
 
 from fencepost.protocol import produce_wire
 from fencepost.protocol.codes import ErrorCode
-from fencepost.protocol.records.columns import encode_batch
+from fencepost.protocol.records.encoding import encode_batch
 from tests.support.brokers import BrokerUnderTest
 from tests.support.raw_client import Producer, RawClient
 from tests.support.txn_requests import add_offsets, add_partition, add_partitions, batched, commit_offsets, producers

@@ -10,8 +10,9 @@ import pytest
 
 from fencepost.protocol.logs import offsets_log, transaction_log
 from fencepost.protocol.records.batch import iter_batches, verify_crc
-from fencepost.protocol.records.columns import Columns, encode_batch
+from fencepost.protocol.records.columns import Columns
 from fencepost.protocol.records.decoding import decode_batches
+from fencepost.protocol.records.encoding import encode_batch
 from fencepost.protocol.records.markers import encode_marker, parse_marker
 from tests.golden.load import DumpedRecord, dump, log_bytes
 from tests.golden.scenario import RECORDS, TOPIC_JAVA, TOPIC_LIBRDKAFKA, TOPIC_TRANSACTIONS

@@ -8,10 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fencepost.protocol.errors import CorruptBatch, ProtocolError
+from fencepost.protocol.records.arrays import encode_batches
 from fencepost.protocol.records.arrow import columns_to_arrow
 from fencepost.protocol.records.batch import CODECS, HEADER_BYTES, iter_batches, parse_header, seal, verify_crc
-from fencepost.protocol.records.columns import Columns, Record, encode_batch, encode_batches
-from fencepost.protocol.records.decoding import decode_batches
+from fencepost.protocol.records.columns import Columns, Record
+from fencepost.protocol.records.decoding import decode_batches, decode_readable
+from fencepost.protocol.records.encoding import encode_batch
+from tests.support.engines import ENGINES, engine
 
 int64s = st.integers(-(2**62), 2**62 - 1)
 strings = st.none() | st.binary(max_size=200)
@@ -74,6 +77,45 @@ def test_arrow_sees_the_same_records(rows: Rows) -> None:
         assert batch["value"].to_pylist() == [row[2] for row in rows]
         found = [[(h["key"], h["value"]) for h in each or []] for each in batch["headers"].to_pylist()]
         assert found == [row[3] for row in rows]
+
+
+def lists(columns: Columns) -> list[list[int]]:
+    """Everything in them but the blob."""
+    return [
+        numbers.tolist()
+        for numbers in (
+            *(columns.offsets, columns.timestamps, columns.key_start, columns.key_length),
+            *(columns.value_start, columns.value_length, columns.header_start, columns.header_length),
+        )
+    ]
+
+
+def outcome(buffer: bytes, start_offset: int) -> tuple[object, ...]:
+    found = decode_readable(buffer, start_offset=start_offset, check_crc=False, max_batch_bytes=1_000_000)
+    columns, flaw = found.columns, found.unreadable
+    seen = (lists(columns), list(columns.records()), columns.next_offset, found.made_bytes)
+    return (*seen, flaw and (flaw.offset, flaw.next_offset, type(flaw.error)))
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(st.tuples(records, codecs), min_size=1, max_size=3),
+    st.integers(-3, 60),
+    st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), max_size=3),
+)
+def test_both_engines_make_the_same_bytes_and_columns(
+    batches: list[tuple[Rows, str]], start_offset: int, changes: list[tuple[int, int]]
+) -> None:
+    made, seen = [], []
+    for name in ENGINES:
+        with engine(name):
+            made.append(b"".join(encoded(rows, codec, 40 * place) for place, (rows, codec) in enumerate(batches)))
+            damaged = bytearray(made[0])
+            for position, byte in changes:
+                damaged[position % len(damaged)] = byte
+            seen.append(outcome(bytes(damaged), start_offset))
+    assert made[0] == made[1]
+    assert seen[0] == seen[1]
 
 
 def check_inside(columns: Columns) -> None:

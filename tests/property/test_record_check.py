@@ -10,7 +10,7 @@ from fencepost.protocol.errors import CorruptBatch
 from fencepost.protocol.records.batch import HEADER_BYTES, NO_TIMESTAMP
 from fencepost.protocol.records.check import Checked, _walk
 from fencepost.protocol.records.check_kernel import check_many, find_timestamp
-from fencepost.protocol.records.columns import encode_batch
+from fencepost.protocol.records.encoding import encode_batch
 
 rows = st.lists(
     st.tuples(

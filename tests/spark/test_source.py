@@ -26,7 +26,7 @@ from fencepost.broker.embedded import Broker
 from fencepost.client.admin.core import AdminCore
 from fencepost.client.types import TopicPartition
 from fencepost.errors import ConfigurationError, DataLossError
-from fencepost.protocol.records.columns import encode_batch
+from fencepost.protocol.records.encoding import encode_batch
 from fencepost.spark.sink import wire
 from fencepost.spark.sink.runner import Link
 from fencepost.spark.source.reader import BatchReader, StreamReader, UnlimitedStreamReader, source_schema

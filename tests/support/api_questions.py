@@ -58,7 +58,7 @@ from fencepost.protocol.messages import (
     update_features,
     write_txn_markers,
 )
-from fencepost.protocol.records.columns import encode_batch
+from fencepost.protocol.records.encoding import encode_batch
 from tests.support.raw_client import Producer, RawClient
 
 STRANGER = Producer(987_654, 3)

@@ -27,8 +27,8 @@ from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest, 
 from fencepost.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from fencepost.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from fencepost.protocol.messages.sasl_handshake import SaslHandshakeRequest
-from fencepost.protocol.records.columns import encode_batch
 from fencepost.protocol.records.decoding import decode_batches
+from fencepost.protocol.records.encoding import encode_batch
 
 # What Kafka answers for a moment, while something loads, moves or finishes.
 PASSING = frozenset(
@@ -247,7 +247,7 @@ class RawClient:
         result = answer.topics[0].partitions[0]
         columns = decode_batches(result.records, start_offset=offset, aborted=result.aborted if committed else None)
         values = [columns.value(index) for index in range(len(columns))]
-        return Fetched(result, values, [int(number) for number in columns.offsets])
+        return Fetched(result, values, columns.offsets.tolist())
 
     # --- transactions ---
 

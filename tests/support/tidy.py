@@ -34,11 +34,14 @@ BELOW: dict[str, frozenset[str]] = {
     "foreign_settings": frozenset(),
     "errors": frozenset({"protocol"}),
     "arguments": frozenset({"errors"}),
+    "extras": frozenset({"errors"}),
     "config": frozenset({"errors", "foreign_settings", "protocol"}),
     "broker": frozenset({"arguments", "at_exit", "config", "errors", "protocol", "states"}),
-    "client": frozenset({"arguments", "at_exit", "config", "errors", "on_first_use", "protocol", "states"}),
+    "client": frozenset({"arguments", "at_exit", "config", "errors", "extras", "on_first_use", "protocol", "states"}),
     "schemas": frozenset({"client", "errors"}),
-    "spark": frozenset({"schemas", "client", "config", "errors", "foreign_settings", "on_first_use", "protocol"}),
+    "spark": frozenset(
+        {"schemas", "client", "config", "errors", "extras", "foreign_settings", "on_first_use", "protocol"}
+    ),
     "check": frozenset({"spark", "client", "broker", "config", "errors", "protocol"}),
     "testing": frozenset({"arguments", "client", "broker", "config", "errors", "protocol"}),
     "torture": frozenset({"check", "client", "config", "errors", "protocol"}),
@@ -56,6 +59,7 @@ BELOW: dict[str, frozenset[str]] = {
             "broker",
             "config",
             "errors",
+            "extras",
             "foreign_settings",
             "protocol",
         }

@@ -68,10 +68,18 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 def _in_a_thread(work: Callable[[], None]) -> None:
     """Not a daemon: it may be in compiled code when the interpreter ends, which waits for it."""
+
+    def told() -> None:
+        try:
+            work()
+        except Exception:  # noqa: BLE001 - whatever the compiler came across, the broker goes on
+            _log.exception(without)
+
+    without = "batches are checked without the compiled check, which takes longer"
     try:
-        threading.Thread(target=work, name="fencepost-kernel").start()
+        threading.Thread(target=told, name="fencepost-kernel").start()
     except RuntimeError as error:
-        _log.warning("batches are checked without the compiled check, which takes longer: %s", error)
+        _log.warning("%s: %s", without, error)
 
 
 def system_clock() -> Clock:

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fencepost.cli.output import Json, print_json, print_table
+from fencepost.cli.output import Json, print_json, print_table, refuse
+from fencepost.errors import ConfigurationError
+from fencepost.extras import require
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -161,6 +163,10 @@ def _pairs(
 def _search(tally: _Tally, console: Console, pairs: Iterator[tuple[Simulation, int]], profile: str) -> None:
     from rich.status import Status
 
+    try:
+        require("arrow", "simulate")
+    except ConfigurationError as error:
+        refuse(str(error))
     from fencepost.check.options import Profile
     from fencepost.check.simulations import shrink
 

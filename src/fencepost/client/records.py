@@ -153,7 +153,7 @@ def to_arrow(fetched: Fetched, *, headers: bool = False) -> pa.RecordBatch:
         pa.repeat(pa.scalar(fetched.partition.topic, pa.string()), rows),
         pa.array(np.full(rows, fetched.partition.partition, np.int32)),
         raw.column("offset"),
-        pa.array(fetched.columns.timestamps * 1000).cast(pa.timestamp("us", tz="UTC")),
+        pa.array(np.asarray(fetched.columns.timestamps) * 1000).cast(pa.timestamp("us", tz="UTC")),
         pa.array(np.full(rows, int(fetched.timestamp_type), np.int32)),
     ]
     if headers:

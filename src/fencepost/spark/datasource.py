@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSource
+
+from fencepost.extras import require
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["FencepostDataSource"]
 
+_WHAT: Final = 'format("fencepost")'
+
 
 class FencepostDataSource(DataSource):
     """Kafka as source and, exactly once, as sink. See source.py and sink.py for options and columns."""
@@ -28,24 +32,28 @@ class FencepostDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The source's columns."""
+        require("spark", _WHAT)
         from fencepost.spark.source.reader import source_schema
 
         return source_schema(self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """spark.read"""
+        require("spark", _WHAT)
         from fencepost.spark.source.reader import BatchReader
 
         return BatchReader(self.options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - PySpark's name
         """spark.readStream"""
+        require("spark", _WHAT)
         from fencepost.spark.source.reader import stream_reader
 
         return stream_reader(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """df.write; a log cannot be overwritten."""
+        require("spark", _WHAT)
         from fencepost.errors import ConfigurationError
         from fencepost.spark.sink.writer import BatchWriter, columns_of
 
@@ -55,6 +63,7 @@ class FencepostDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """df.writeStream. Called in two processes per micro-batch; it opens nothing."""
+        require("spark", _WHAT)
         from fencepost.spark.sink.writer import StreamWriter, columns_of
 
         return StreamWriter(self.options, columns_of(schema))

@@ -12,8 +12,8 @@ from typing import Any
 
 from fencepost.protocol import codec, fetch_wire, produce_wire
 from fencepost.protocol.codes import ErrorCode
-from fencepost.protocol.records.columns import encode_batch
 from fencepost.protocol.records.decoding import decode_batches
+from fencepost.protocol.records.encoding import encode_batch
 from tests.support.differential.drawing import INTERNAL, Drawing, Focus, ProducerId
 from tests.support.differential.left_behind import left_behind
 from tests.support.differential.side import PATIENCE_S, Hangs, Side, codes_in, pause

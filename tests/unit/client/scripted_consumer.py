@@ -28,7 +28,7 @@ from fencepost.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from fencepost.protocol.records.columns import encode_batch
+from fencepost.protocol.records.encoding import encode_batch
 from tests.support.batches import put_at
 from tests.unit.client.scripted import Runtime, ScriptedBroker, ScriptedStream, World, topic_id
 

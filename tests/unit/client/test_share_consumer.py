@@ -32,7 +32,7 @@ from fencepost.protocol.messages.share_group_heartbeat import (
     ShareGroupHeartbeatResponse,
     TopicPartitions,
 )
-from fencepost.protocol.records.columns import encode_batch
+from fencepost.protocol.records.encoding import encode_batch
 from tests.support.batches import put_at
 from tests.unit.client.scripted import CutConnection, World, run, topic_id
 from tests.unit.client.scripted_consumer import HostedRuntime, ScriptedConsumerBroker

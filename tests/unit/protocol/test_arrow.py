@@ -157,8 +157,8 @@ def test_no_rows_become_an_empty_batch() -> None:
 def test_offsets_and_views_share_memory() -> None:
     columns = decode_batches(BATCHES["big_gzip"])
     batch = columns_to_arrow(columns, views=True)
-    assert batch["offset"].buffers()[1].address == columns.offsets.ctypes.data
-    assert batch["value"].buffers()[2].address == columns.blob.ctypes.data
+    assert batch["offset"].buffers()[1].address == np.asarray(columns.offsets).ctypes.data
+    assert batch["value"].buffers()[2].address == np.frombuffer(columns.blob, np.uint8).ctypes.data
 
 
 def test_nulls_only_take_no_blob() -> None:
@@ -168,15 +168,15 @@ def test_nulls_only_take_no_blob() -> None:
 
 def test_arrow_shows_a_header_key_that_is_not_utf_8() -> None:
     columns = decoded(encode_arrow(None, pa.array([b"a"]), 0, pa.array([[{"key": "k", "value": b""}]], HEADERS_TYPE)))
-    blob = columns.blob.copy()
+    blob = bytearray(columns.blob)
     blob[int(columns.header_start[0]) + 2] = 0xFF
-    columns.blob = blob
+    columns.blob = memoryview(blob)
     expected = [[{"key": "\N{REPLACEMENT CHARACTER}", "value": b""}]]  # as Java's decoder does it
     assert columns_to_arrow(columns, headers=True)["headers"].to_pylist() == expected
 
 
 def test_spans_outside_the_blob_do_not_reach_arrow() -> None:
     columns = decode_batches(BATCHES["mixed_none"])
-    columns.value_start = columns.value_start + np.int64(10_000)
+    columns.value_start = np.asarray(columns.value_start) + np.int64(10_000)
     with pytest.raises(CorruptBatch, match="outside its blob"):
         columns_to_arrow(columns)

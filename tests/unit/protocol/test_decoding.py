@@ -7,8 +7,9 @@ import struct
 import pytest
 
 from fencepost.protocol.errors import CorruptBatch, DecompressionLimit, UnsupportedMagic
-from fencepost.protocol.records.columns import encode_batch
+from fencepost.protocol.records.columns import Columns
 from fencepost.protocol.records.decoding import decode_batches, decode_readable
+from fencepost.protocol.records.encoding import encode_batch
 from tests.support.batches import put_at
 
 
@@ -73,7 +74,7 @@ def test_tiny_records_pause_reading_too() -> None:
     columns, unreadable, made_bytes = decode_readable(data, room_bytes=100_000)
     assert (len(columns), columns.next_offset, unreadable) == (2 * TINY, 2 * TINY, None)
     assert made_bytes == 2 * TINY * 52
-    arrays = [getattr(columns, name) for name in columns.__slots__ if name not in ("blob", "next_offset")]
+    arrays = [getattr(columns, name) for name in Columns.__slots__ if name not in ("blob", "next_offset")]
     assert sum(array.nbytes for array in arrays) == made_bytes
     assert columns.size_bytes == len(data) + made_bytes
 

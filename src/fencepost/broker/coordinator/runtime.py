@@ -26,7 +26,7 @@ from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.errors import ProtocolError
 from fencepost.protocol.logs.partitioning import coordinator_partition
 from fencepost.protocol.records.batch import BatchHeader
-from fencepost.protocol.records.small import encode_pairs
+from fencepost.protocol.records.plain import encode_pairs
 
 __all__ = ["RETRY_MS", "CoordinatorRuntime"]
 

@@ -12,6 +12,7 @@ from fencepost.protocol.cursor import Buffer
 from fencepost.protocol.errors import CorruptBatch
 from fencepost.protocol.records.batch import BatchHeader
 from fencepost.protocol.records.check import FEW
+from fencepost.protocol.records.engine import is_compiled
 from fencepost.protocol.records.walk import walk
 
 __all__ = ["first_at_or_after", "newest"]
@@ -89,7 +90,7 @@ def _find(
     """(timestamp, offset) of the first record from that offset on with wanted <= timestamp <= most."""
     base = header.base_offset
     try:
-        if header.timestamp_type == "create_time" and header.record_count > FEW:
+        if header.timestamp_type == "create_time" and header.record_count > FEW and is_compiled():
             from fencepost.protocol.records.check_kernel import find_timestamp
 
             delta = from_offset - base

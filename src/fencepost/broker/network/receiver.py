@@ -1,6 +1,6 @@
-"""Cuts a stream into frames with at most one copy: whole ones out of a common buffer, the others received in place.
-A connection has memory of its own only for the frame that it is in the middle of, and that is taken page by page as the
-bytes come, whatever size was announced.
+"""Cuts a stream into frames: whole ones are copied out of a common buffer, others received into memory of their own.
+A connection has memory of its own only for the frame that it is in the middle of: four times what has come of it at
+most (and the size of the common buffer), whatever size was announced.
 
 `protocol.frame.FrameReader` does the same for callers that are given bytes; this one hands out the memory to receive
 into.
@@ -15,6 +15,7 @@ from fencepost.protocol.errors import FrameTooLarge, MalformedMessage
 __all__ = ["Receiver", "common_buffer"]
 
 _SIZE = struct.Struct(">i")
+_GROWTH = 4
 
 
 def common_buffer(size_bytes: int = 64 * 1024) -> memoryview:
@@ -26,14 +27,14 @@ class Receiver:
     """Receive into `space()`, then tell `received(count)` before `common` is used for another connection. A frame given
     out shares no memory with later input."""
 
-    __slots__ = ("_begun", "_common", "_filled", "_frame", "max_frame_bytes")
+    __slots__ = ("_begun", "_common", "_filled", "_frame", "_size", "max_frame_bytes")
 
     def __init__(self, max_frame_bytes: int, common: memoryview) -> None:
         self.max_frame_bytes = max_frame_bytes
         self._common = common
         self._begun = b""  # of a size prefix
-        self._frame: memoryview | None = None  # of which so much has come:
-        self._filled = 0
+        self._frame: memoryview | None = None  # room for what comes next of a frame
+        self._size = self._filled = 0  # of which so much has come
 
     def space(self) -> memoryview:
         """Where the next bytes belong; never empty."""
@@ -50,6 +51,9 @@ class Receiver:
             return self._cut(count)
         self._filled += count
         if self._filled < len(frame):
+            return []
+        if self._filled < self._size:
+            self._frame = self._room_for(frame)
             return []
         self._frame = None
         return [frame]
@@ -68,16 +72,16 @@ class Receiver:
             start = position + _SIZE.size
             position = start + size
             if position > filled:
-                self._begin(size, common[start:filled])
+                self._size, self._filled, self._begun = size, filled - start, b""
+                self._frame = self._room_for(common[start:filled])
                 return frames
             frames.append(memoryview(bytes(common[start:position])))
         self._begun = bytes(common[position:filled])
         return frames
 
-    def _begin(self, size: int, first: memoryview) -> None:
-        import numpy as np  # with the first frame that is not in the buffer as a whole: a broker starts without it
-
-        frame = np.empty(size, np.uint8).data  # memory that is not touched yet is not taken yet
-        frame[: len(first)] = first
-        self._frame, self._filled = frame, len(first)
-        self._begun = b""
+    def _room_for(self, begun: memoryview) -> memoryview:
+        """Memory for more of the frame, with what has come of it: four times as much, so that even of a large frame
+        only a third is copied, and never more than the frame."""
+        room = memoryview(bytearray(min(self._size, _GROWTH * max(len(begun), len(self._common)))))
+        room[: len(begun)] = begun
+        return room

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import numpy as np
-from numpy.typing import NDArray
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 
 from fencepost.check.history.model import COMMITTED, Anomaly, History
 from fencepost.check.history.operations import Poll, Read
 from fencepost.check.history.polls import Stream, streams
-
-Offsets = NDArray[np.int64]
 
 
 def poll_skip(history: History) -> Iterator[Anomaly]:
@@ -22,22 +19,24 @@ def poll_skip(history: History) -> Iterator[Anomaly]:
             continue
         known = committed if stream.isolation == COMMITTED else everything
         others = known[stream.topic, stream.partition]
-        got = np.unique(np.array(stream.offsets, dtype=np.int64))
-        first = stream.start if stream.start >= 0 else got[0]
-        between = others[np.searchsorted(others, first) : np.searchsorted(others, got[-1], side="right")]
-        if len(between) > np.count_nonzero(got >= first):
-            yield _tell(history, stream, np.setdiff1d(between, got))
+        got = set(stream.offsets)
+        first = stream.start if stream.start >= 0 else min(got)
+        between = others[bisect_left(others, first) : bisect_right(others, max(got))]
+        skipped = [offset for offset in between if offset not in got]
+        if skipped:
+            yield _tell(history, stream, skipped)
 
 
-def _offsets_read(history: History, *isolations: str) -> dict[tuple[str, int], Offsets]:
-    found: dict[tuple[str, int], list[Offsets]] = {}
+def _offsets_read(history: History, *isolations: str) -> dict[tuple[str, int], list[int]]:
+    """In their order, each once."""
+    found: defaultdict[tuple[str, int], set[int]] = defaultdict(set)
     for _, batch in history.readings(*isolations):
-        found.setdefault((batch.topic, batch.partition), []).append(np.array(batch.offsets, dtype=np.int64))
-    return {place: np.unique(np.concatenate(pieces)) for place, pieces in found.items()}
+        found[batch.topic, batch.partition].update(batch.offsets)
+    return {place: sorted(offsets) for place, offsets in found.items()}
 
 
-def _tell(history: History, stream: Stream, skipped: Offsets) -> Anomaly:
-    offset = int(skipped[0])
+def _tell(history: History, stream: Stream, skipped: Sequence[int]) -> Anomaly:
+    offset = skipped[0]
     after = next(poll for poll, got in zip(stream.polls, stream.offsets, strict=True) if got > offset)
     name = f"{stream.topic}-{stream.partition}"
     told = f"{stream.process} passed over offset {offset} of {name}"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from fencepost.cli.cluster.record_lines import json_line
 from fencepost.client.records import Fetched, arrow_schema, to_arrow, to_records
 from fencepost.errors import ConfigurationError
+from fencepost.extras import require
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,6 +45,7 @@ def written_to(file: Path) -> Iterator[Write]:
         if kind in LINES:
             yield lambda fetched: target.writelines(map(json_line, to_records(fetched)))
             return
+        require("arrow", f"to write {file}")
         import pyarrow as pa
         from pyarrow import parquet
 
@@ -81,6 +83,7 @@ class _RowGroups:
 
 def tables_of(file: Path) -> Iterable[pa.RecordBatch]:
     """A Parquet or Arrow file, piece by piece. Raises ConfigurationError for what is none, OSError."""
+    require("arrow", f"to read {file}")
     import pyarrow as pa
     from pyarrow import parquet
 

@@ -41,6 +41,7 @@ from fencepost.errors import (
     UsageError,
     WakeupError,
 )
+from fencepost.extras import require
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -371,6 +372,7 @@ class ConsumerCore:
         self, timeout_ms: Milliseconds = 0, max_records: int | None = None, *, headers: bool = False
     ) -> pa.Table:
         """As `poll`, as an Arrow table with the columns of Spark's Kafka source (`records.arrow_schema`)."""
+        require("arrow", "poll_arrow")
         import pyarrow as pa
 
         most = 2**31 if max_records is None else max_records

@@ -5,6 +5,7 @@ A consumer's fetches go through a session per broker (fetch_sessions.py); those 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
@@ -338,5 +339,5 @@ async def _pause_without_progress(
 
 
 def _before(got: Fetched, end: int) -> Fetched:
-    rows = int(got.columns.offsets.searchsorted(end))
+    rows = bisect_left(got.columns.offsets, end)
     return got._replace(columns=got.columns.select(slice(0, rows)), next_offset=end)

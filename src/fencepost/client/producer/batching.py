@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from operator import index
 from typing import Final, cast
-
-import numpy as np
-import numpy.typing as npt
 
 from fencepost.client.producer.chunks import Batch, Chunk
 from fencepost.client.producer.partitioner import UNDECIDED, Sticky, librdkafka_partitions, partitions_for_keys
 from fencepost.config import ProducerConfig
 from fencepost.errors import KafkaError, RecordRejectedError
 from fencepost.protocol.records.batch import parse_header
-from fencepost.protocol.records.columns import encode_batch
+from fencepost.protocol.records.encoding import encode_batch
 
 Partitioner = Callable[[str, bytes | None, bytes | None, int], int | None]
 
@@ -81,15 +79,12 @@ class Router:
             data = self._encode(chunk, None)
             chunk.batches = [Batch(chunk, chunk.topic, chosen, data, len(chunk.values), None, deadline_ms)]
             return
-        order = np.argsort(chosen, kind="stable")
-        ordered = chosen[order]
-        cuts = np.flatnonzero(np.diff(ordered)) + 1
+        rows_of: defaultdict[int, list[int]] = defaultdict(list)
+        for row, partition in enumerate(chosen):
+            rows_of[partition].append(row)
+        rows_of.pop(REFUSED, None)
         batches = [_refusal(chunk, row, error, deadline_ms) for row, error in refused.items()]
-        for rows in np.split(order, cuts):
-            indexes = rows.tolist()
-            partition = int(chosen[indexes[0]])
-            if partition == REFUSED:
-                continue
+        for partition, indexes in sorted(rows_of.items()):
             whole = len(indexes) == len(chunk.values)
             data = self._encode(chunk, None if whole else indexes)
             batches.append(
@@ -99,8 +94,8 @@ class Router:
 
     def _choose(
         self, chunk: Chunk, partitions: int, available: Sequence[int], refused: dict[int, KafkaError]
-    ) -> int | npt.NDArray[np.int32]:
-        """One partition for all, or an array with each record's: REFUSED for those that are put into `refused`."""
+    ) -> int | list[int]:
+        """One partition for all, or each record's: REFUSED for those that are put into `refused`."""
         asked = chunk.partitions
         if callable(self._config.partitioner):
             asked = self._ask(self._config.partitioner, chunk, partitions, refused)
@@ -112,25 +107,28 @@ class Router:
                 return 0
             if None not in keys:
                 return self._decided(chunk, self._by_key(cast(list[bytes], keys), partitions), available)
-        chosen = np.full(len(chunk.values), UNDECIDED, np.int32)
+        chosen = [UNDECIDED] * len(chunk.values)
         for row, partition in (asked or {}).items():
             if 0 <= partition < partitions:
                 chosen[row] = partition
             else:
                 refused[row] = RecordRejectedError(f"partition {partition} of {chunk.topic!r}, which has {partitions}")
-        chosen[list(refused)] = REFUSED
+        for row in refused:
+            chosen[row] = REFUSED
         if keys is not None:
             rows = [row for row, key in enumerate(keys) if key is not None and chosen[row] == UNDECIDED]
-            if rows:
-                chosen[rows] = self._by_key([key for row in rows if (key := keys[row]) is not None], partitions)
+            named = self._by_key([key for row in rows if (key := keys[row]) is not None], partitions)
+            for row, partition in zip(rows, named, strict=True):
+                chosen[row] = partition
         return self._decided(chunk, chosen, available)
 
-    def _decided(self, chunk: Chunk, chosen: npt.NDArray[np.int32], available: Sequence[int]) -> npt.NDArray[np.int32]:
-        if (chosen == UNDECIDED).any():
-            chosen[chosen == UNDECIDED] = self._sticky.choose(chunk.topic, chunk.bytes, available)
-        return chosen
+    def _decided(self, chunk: Chunk, chosen: list[int], available: Sequence[int]) -> list[int]:
+        if UNDECIDED not in chosen:
+            return chosen
+        sticky = self._sticky.choose(chunk.topic, chunk.bytes, available)
+        return [sticky if partition == UNDECIDED else partition for partition in chosen]
 
-    def _by_key(self, keys: Sequence[bytes], partitions: int) -> npt.NDArray[np.int32]:
+    def _by_key(self, keys: Sequence[bytes], partitions: int) -> list[int]:
         if self._config.partitioner == "consistent_random":
             return librdkafka_partitions(keys, partitions)
         return partitions_for_keys(keys, partitions)

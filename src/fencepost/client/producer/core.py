@@ -31,6 +31,7 @@ from fencepost.errors import (
     TransactionCommittedError,
     UsageError,
 )
+from fencepost.extras import require
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -134,6 +135,7 @@ class ProducerCore:
 
     def append_table(self, topic: str | None, data: pa.RecordBatch | pa.Table, partition: int | None) -> list[Chunk]:
         """Take Arrow data without waiting; a chunk for every few megabytes of a topic. Raises ConfigurationError."""
+        require("arrow", "send_arrow")
         from fencepost.client.producer.arrow_input import pieces_of
 
         self.check_sending()

@@ -12,10 +12,13 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import accumulate
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-import numpy.typing as npt
+from fencepost.protocol.records.engine import is_compiled
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 UNDECIDED: Final = -1  # neither a partition nor a key says where
 SEED: Final = 0x9747B28C
@@ -56,15 +59,16 @@ def librdkafka_partition_for_key(key: bytes | bytearray | memoryview, partitions
     return zlib.crc32(key) % partitions
 
 
-def librdkafka_partitions(keys: Sequence[bytes], partitions: int) -> npt.NDArray[np.int32]:
+def librdkafka_partitions(keys: Sequence[bytes], partitions: int) -> list[int]:
     """What librdkafka's default gives each key: UNDECIDED for an empty key, which counts as none there."""
-    chosen = [librdkafka_partition_for_key(key, partitions) if key else UNDECIDED for key in keys]
-    return np.array(chosen, np.int32)
+    return [librdkafka_partition_for_key(key, partitions) if key else UNDECIDED for key in keys]
 
 
 @cache
 def _kernel() -> Callable[..., None]:
     """murmur2 of many keys in one blob."""
+    import numpy as np
+
     from fencepost.protocol.records.compiled import kernel
 
     @kernel("bytes", "int64s", "int64", "int32s out")
@@ -103,18 +107,23 @@ def _kernel() -> Callable[..., None]:
     return hash_keys
 
 
-def partitions_for_keys(keys: Sequence[bytes], partitions: int) -> npt.NDArray[np.int32]:
+def partitions_for_keys(keys: Sequence[bytes], partitions: int) -> list[int]:
     """`partition_for_key` of every key."""
-    if len(keys) < _FEW:
-        return np.array([partition_for_key(key, partitions) for key in keys], np.int32)
+    if len(keys) < _FEW or not is_compiled():
+        return [partition_for_key(key, partitions) for key in keys]
+    import numpy as np
+
     ends = np.cumsum(np.fromiter(map(len, keys), np.int64, len(keys)))
-    return partitions_for_blob(np.frombuffer(b"".join(keys), np.uint8), ends, partitions)
+    chosen: list[int] = partitions_for_blob(np.frombuffer(b"".join(keys), np.uint8), ends, partitions).tolist()
+    return chosen
 
 
 def partitions_for_blob(
     blob: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64], partitions: int
 ) -> npt.NDArray[np.int32]:
-    """`partition_for_key` of keys that follow each other in `blob`, each up to its entry of `ends`."""
+    """`partition_for_key` of keys that follow each other in `blob`, each up to its entry of `ends`. Compiled only."""
+    import numpy as np
+
     out = np.empty(len(ends), np.int32)
     _kernel()(blob, np.ascontiguousarray(ends), partitions, out)
     return out

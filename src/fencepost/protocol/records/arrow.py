@@ -13,16 +13,10 @@ import pyarrow as pa
 
 from fencepost.protocol.errors import CorruptBatch
 from fencepost.protocol.records import kernels
+from fencepost.protocol.records.arrays import ALL_NULL, Int64s, Source, Spans, encode_source
 from fencepost.protocol.records.batch import Stamp
-from fencepost.protocol.records.columns import (
-    ALL_NULL,
-    MAX_BATCH_BYTES,
-    Columns,
-    Int64s,
-    Source,
-    Spans,
-    encode_source,
-)
+from fencepost.protocol.records.columns import Columns
+from fencepost.protocol.records.sealing import MAX_BATCH_BYTES
 
 __all__ = ["HEADERS_TYPE", "columns_to_arrow", "encode_arrow"]
 
@@ -40,12 +34,13 @@ def columns_to_arrow(columns: Columns, *, headers: bool = False, views: bool = F
     Records without headers have a null there, as in Spark.
     """
     to_array = _views if views else _gathered
+    blob = np.frombuffer(columns.blob, np.uint8)
     names = ["offset", "timestamp", "key", "value"]
     arrays = [
         _int64s(columns.offsets),
         _int64s(columns.timestamps),
-        to_array(columns.blob, columns.key_start, columns.key_length),
-        to_array(columns.blob, columns.value_start, columns.value_length),
+        to_array(blob, np.asarray(columns.key_start), np.asarray(columns.key_length)),
+        to_array(blob, np.asarray(columns.value_start), np.asarray(columns.value_length)),
     ]
     if headers:
         names.append("headers")
@@ -147,7 +142,8 @@ def _headers_to_arrow(columns: Columns) -> pa.Array:
     if not columns.has_headers:
         return pa.nulls(rows, HEADERS_TYPE)
     lengths = np.ascontiguousarray(columns.header_length)
-    span = (columns.blob, np.ascontiguousarray(columns.header_start), lengths)
+    blob = np.frombuffer(columns.blob, np.uint8)
+    span = (blob, np.ascontiguousarray(columns.header_start), lengths)
     bounds = np.empty(rows + 1, np.int64)
     count = 0
     children: tuple[Any, ...] = ()
@@ -157,8 +153,8 @@ def _headers_to_arrow(columns: Columns) -> pa.Array:
         if code != kernels.OK:
             raise CorruptBatch(f"record {row}: {kernels.EXPLANATIONS[code]}")
     key_starts, key_lengths, value_starts, value_lengths = children
-    keys = _text(_gathered(columns.blob, key_starts, key_lengths))
-    values = _gathered(columns.blob, value_starts, value_lengths).cast(pa.binary())
+    keys = _text(_gathered(blob, key_starts, key_lengths))
+    values = _gathered(blob, value_starts, value_lengths).cast(pa.binary())
     pairs = pa.StructArray.from_arrays([keys, values], fields=list(HEADERS_TYPE.value_type))
     validity, nulls = _validity(np.where(lengths > 1, lengths, -1))
     buffers = [validity, pa.py_buffer(bounds.astype(np.int32))]

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pickle import UnpicklingError
 from typing import Any, Final
 
 import numba
 
+from fencepost.protocol.records.engine import VARIABLE
+
 __all__ = ["Kernel", "inlined", "kernel"]
 
 _Function = Callable[..., Any]
 
+_log = logging.getLogger("fencepost")
+_told: Final[list[str]] = []
 
 # What is only read is declared read-only: numba passes both kinds of array there, but no read-only one for a writable.
 _TYPES: Final = {
@@ -45,12 +50,25 @@ class Kernel:
         signature = tuple(_TYPES[name] for name in self._signature)
         try:
             compiled: _Function = numba.njit(signature, cache=True, nogil=True)(self._function)
-        except (RuntimeError, OSError, ImportError, EOFError, UnpicklingError):
+        except (RuntimeError, OSError, ImportError, EOFError, UnpicklingError) as error:
             # No directory can be written (RuntimeError), or what lies there is of no use. Without a cache everything
             # else about the kernel is the same: if that was not the reason, the same error comes up again.
             compiled = numba.njit(signature, nogil=True)(self._function)
+            _tell_once(str(error))
         self._compiled = compiled
         return compiled
+
+
+def _tell_once(why: str) -> None:
+    if _told:
+        return
+    _told.append(why)
+    _log.warning(
+        "compiled code cannot be kept, so that every process spends seconds on compiling: %s; NUMBA_CACHE_DIR may name "
+        "a folder that can be written, %s=0 does without compiled code",
+        why,
+        VARIABLE,
+    )
 
 
 def kernel(*signature: str) -> Callable[[_Function], Kernel]:

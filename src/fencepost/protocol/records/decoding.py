@@ -1,12 +1,11 @@
-"""From fetched record batches to columns (see columns.py). Imports numpy; numba is imported with the first records."""
+"""From fetched record batches to columns (see columns.py), by the compiled loops or without (engine.py)."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import Final, NamedTuple
-
-import numpy as np
 
 from fencepost.protocol.cursor import Buffer
 from fencepost.protocol.errors import CompressionError, CorruptBatch, DecompressionLimit, ProtocolError
@@ -17,13 +16,16 @@ from fencepost.protocol.records.batch import (
     iter_batches,
     verify_crc,
 )
-from fencepost.protocol.records.columns import COLUMN_BYTES, Bytes, Columns, allocate
+from fencepost.protocol.records.columns import COLUMN_BYTES, Columns, Description
 from fencepost.protocol.records.compression import MAX_DECOMPRESSED_BYTES, decompress
+from fencepost.protocol.records.engine import is_compiled
+from fencepost.protocol.records.spans import decode_sections
 
 __all__ = ["Decoded", "Unreadable", "decode_batches", "decode_readable"]
 
 _MIN_RECORD_BYTES: Final = 7  # length, attributes, two deltas, two lengths, header count: a byte each
 _OFFSET: Final = struct.Struct(">q")
+_LAST: Final = 2**63 - 1  # offset that there can be
 
 
 class Unreadable(NamedTuple):
@@ -145,7 +147,11 @@ class _Walk:
 
     def _wants(self, header: BatchHeader, batch: memoryview) -> bool:
         """Raises CorruptBatch."""
-        if header.record_count < 0 or header.last_offset_delta < 0 or header.base_offset < 0:
+        if (
+            header.record_count < 0
+            or header.last_offset_delta < 0
+            or not 0 <= header.base_offset <= _LAST - header.last_offset_delta
+        ):
             raise CorruptBatch(
                 f"batch at offset {header.base_offset} with {header.record_count} records, "
                 f"last offset delta {header.last_offset_delta}"
@@ -171,7 +177,7 @@ def _last_delta(buffer: Buffer, at: int) -> int:
     return int.from_bytes(view[23:27], "big", signed=True)
 
 
-_Sections = list[Bytes]
+_Sections = list[Buffer]
 
 
 class _Opened(NamedTuple):
@@ -196,7 +202,7 @@ def _open(chosen: Sequence[_Chosen], max_batch_bytes: int, room_bytes: int | Non
             named.__cause__ = error
             flaw = _unreadable(header.base_offset, header.last_offset_delta, named)
             return _Opened(sections, flaw, header.base_offset, made_bytes)
-        sections.append(np.frombuffer(section, np.uint8))
+        sections.append(section)
         made_bytes += size
     return _Opened(sections, None, None, made_bytes)
 
@@ -219,42 +225,40 @@ def _columns(
     buffer: Buffer, chosen: Sequence[_Chosen], sections: _Sections | None, first_offset: int
 ) -> tuple[Columns, Unreadable | None]:
     """The records of these batches up to the first that does not parse."""
-    bounds = _bounds(chosen, sections)
-    described: list[tuple[int, ...]] = []
-    count = 0
+    described: list[Description] = []
     flaw: Unreadable | None = None
-    for (header, _, _), (start, end) in zip(chosen, bounds, strict=True):
+    for (header, _, _), (start, end) in zip(chosen, _bounds(chosen, sections), strict=True):
         if header.record_count * _MIN_RECORD_BYTES > end - start:
             flaw = _flaw(header, f"{header.record_count} records in {end - start} bytes")
             break
-        count += header.record_count
         _, _, _, _, _, _, last_delta, base_timestamp, max_timestamp, _, _, _, records = header
-        is_fixed = header.timestamp_type == "log_append_time"
-        described.append((start, end, records, header.base_offset, base_timestamp, last_delta, is_fixed, max_timestamp))
+        append_time = max_timestamp if header.timestamp_type == "log_append_time" else None
+        described.append(Description(start, end, records, header.base_offset, base_timestamp, last_delta, append_time))
     if not described:
         return Columns.empty(), flaw
-    from fencepost.protocol.records import kernels
+    decode = decode_sections
+    if is_compiled():
+        from fencepost.protocol.records import arrays
 
-    blob = np.frombuffer(buffer, np.uint8) if sections is None else _one(sections[: len(described)])
-    arrays = allocate(count)
-    found, code, row = kernels.decode_records(blob, np.array(described, np.int64), first_offset, *arrays)
-    if code != kernels.OK:
-        readable, _ = _columns(buffer, chosen[:row], None if sections is None else sections[:row], first_offset)
-        return readable, _flaw(chosen[row][0], kernels.EXPLANATIONS[code])
-    columns = Columns(blob, *arrays)
-    return columns if found == count else columns.select(slice(0, found)), flaw
+        decode = arrays.decode_sections
+    blob = memoryview(buffer) if sections is None else memoryview(_one(sections[: len(described)]))
+    columns, found = decode(blob, described, first_offset)
+    if found is not None:
+        place, what = found
+        flaw = _flaw(chosen[place][0], what)
+    return columns, flaw
 
 
 def _bounds(chosen: Sequence[_Chosen], sections: _Sections | None) -> list[tuple[int, int]]:
     """Where each batch's records lie: in the buffer, or in the sections one behind the other."""
     if sections is None:
         return [(at + HEADER_BYTES, at + len(batch)) for _, batch, at in chosen]
-    ends = np.cumsum([len(section) for section in sections]).tolist()
+    ends = list(accumulate(map(len, sections)))
     return [(end - len(section), end) for section, end in zip(sections, ends, strict=True)]
 
 
-def _one(sections: _Sections) -> Bytes:
-    return sections[0] if len(sections) == 1 else np.concatenate(sections)
+def _one(sections: _Sections) -> Buffer:
+    return sections[0] if len(sections) == 1 else b"".join(sections)
 
 
 def _flaw(header: BatchHeader, what: str) -> Unreadable:

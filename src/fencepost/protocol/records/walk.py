@@ -14,7 +14,7 @@ from fencepost.protocol.cursor import Buffer
 from fencepost.protocol.errors import CompressionError, CorruptBatch
 from fencepost.protocol.records.batch import CODEC_MASK, DELETE_HORIZON, HEADER_BYTES, BatchHeader, pack_header
 from fencepost.protocol.records.compression import MAX_DECOMPRESSED_BYTES, compress, decompress
-from fencepost.protocol.records.small import time_delta
+from fencepost.protocol.records.plain import time_delta
 from fencepost.protocol.varint import encode_varint, read_varint
 
 __all__ = ["Record", "pairs_of", "rebuild", "records_of", "section_of", "walk"]

@@ -19,7 +19,7 @@ from fencepost.client.types import TopicPartition
 from fencepost.errors import AuthorizationError, ConfigurationError
 from fencepost.protocol.errors import ProtocolError as WireError
 from fencepost.protocol.records.batch import set_producer
-from fencepost.protocol.records.small import encode_pairs
+from fencepost.protocol.records.plain import encode_pairs
 from fencepost.protocol.records.walk import pairs_of
 from fencepost.spark.cluster_calls import ClusterCalls
 from fencepost.spark.errors import CorruptDecisionError

@@ -9,8 +9,8 @@ from fencepost.broker.log.config import LogConfig
 from fencepost.broker.log.validate import Flaw, admitted
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.records.batch import seal
-from fencepost.protocol.records.columns import encode_batch
 from fencepost.protocol.records.compression import MAX_DECOMPRESSED_BYTES, compress
+from fencepost.protocol.records.encoding import encode_batch
 from tests.support.batches import records_section, varint
 
 NOW_MS = 1_000_000

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fencepost.broker.coordinator.group.records import GroupRecord
-from fencepost.protocol.records.small import encode_pairs
+from fencepost.protocol.records.plain import encode_pairs
 from tests.support.apache_kafka import run_kafka_class
 from tests.support.batches import put_at
 from tests.support.classic_actor import ClassicActor

@@ -31,8 +31,8 @@ from fencepost.protocol.logs.transaction_log import (
     encode_key,
     encode_value,
 )
-from fencepost.protocol.records.columns import encode_batch
 from fencepost.protocol.records.decoding import decode_batches
+from fencepost.protocol.records.encoding import encode_batch
 from tests.golden.load import log_bytes
 from tests.support.apache_kafka import run_kafka_class
 from tests.support.batches import put_at

@@ -1,7 +1,8 @@
-"""Batches of a few records, in plain Python: below some ten records that is faster than setting up arrays.
+"""Batches in plain Python: of a few records, which takes less than setting up arrays, and of any number where the
+compiled loops are not installed (engine.py). The bytes are the same as the kernels'.
 
-A producer that sends now and then also never has to load the compiler this way, nor does a broker that writes to its
-internal topics. The bytes are the same as the kernels'.
+A producer that sends now and then never has to load the compiler this way, nor does a broker that writes to its
+internal topics.
 """
 
 from __future__ import annotations
@@ -10,10 +11,9 @@ from collections.abc import Sequence
 from typing import Any, Final, Unpack
 
 from fencepost.protocol.records.batch import HEADER_BYTES, Stamp, seal_in_place
-from fencepost.protocol.records.headers import Header, encode_headers
 from fencepost.protocol.varint import encode_varint
 
-__all__ = ["FEW", "encode_pairs", "time_delta", "write_few"]
+__all__ = ["FEW", "encode_pairs", "time_delta", "write_records"]
 
 FEW: Final = 10  # about where both ways took the same time for records of 100 bytes
 
@@ -27,7 +27,7 @@ def encode_pairs(
     pairs: Sequence[tuple[bytes | None, bytes | None]], timestamp_ms: int, **stamp: Unpack[Stamp]
 ) -> bytearray:
     """A batch of (key, value) records that all have the same time, uncompressed."""
-    batch = write_few(len(pairs), [key for key, _ in pairs], [value for _, value in pairs], timestamp_ms, None)
+    batch = write_records(len(pairs), [key for key, _ in pairs], [value for _, value in pairs], timestamp_ms, None)
     seal_in_place(batch, record_count=len(pairs), base_timestamp=timestamp_ms, max_timestamp=timestamp_ms, **stamp)
     return batch
 
@@ -37,14 +37,15 @@ def time_delta(timestamp: int, base: int) -> int:
     return (timestamp - base + _INT64_SIGN) % (2 * _INT64_SIGN) - _INT64_SIGN
 
 
-def write_few(
+def write_records(
     count: int,
     keys: Sequence[bytes | None] | None,
     values: Sequence[bytes | None] | None,
     timestamps: Any,
-    headers: Sequence[Sequence[Header] | None] | None,
+    headers: Sequence[bytes | None] | None,
 ) -> bytearray:
-    """An unsealed batch: room for the header, then the records. `timestamps`: an int for all, or one each."""
+    """An unsealed batch: room for the header, then the records. `timestamps`: an int for all, or one each. `headers`:
+    encoded sections (headers.py), nothing for a record without any."""
     batch = bytearray(HEADER_BYTES)
     small = _SMALL
     base_timestamp = None if isinstance(timestamps, int) else int(timestamps[0])
@@ -61,7 +62,7 @@ def write_few(
                 size = len(field)
                 body += (small[size] if size < _SMALL_COUNT else encode_varint(size)) + field
         section = headers[row] if headers is not None else None
-        body += encode_headers(section) if section else b"\x00"
+        body += section or b"\x00"
         batch += encode_varint(len(body))
         batch += body
     return batch

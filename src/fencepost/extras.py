@@ -1,0 +1,25 @@
+"""What `pip install fencepost` leaves to those who want it, by the names of the extras."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.util import find_spec
+from typing import Final
+
+from fencepost.errors import ConfigurationError
+
+__all__ = ["require"]
+
+_FAST: Final = ("numpy", "numba")
+_ARROW: Final = (*_FAST, "pyarrow")
+MODULES: Final = {"fast": _FAST, "arrow": _ARROW, "spark": (*_ARROW, "pyspark")}
+
+
+@cache
+def require(extra: str, what: str) -> None:
+    """`what` works only with this extra. Raises ConfigurationError that names it, where a package of it is missing."""
+    missing = [name for name in MODULES[extra] if find_spec(name) is None]
+    if missing:
+        raise ConfigurationError(
+            f"{what} needs {', '.join(missing)}, not installed here: pip install 'fencepost[{extra}]'"
+        )

@@ -1,0 +1,69 @@
+"""From columns, or lists, to a record batch, by the compiled loops or without (engine.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Unpack
+
+from fencepost.protocol.records.batch import Stamp
+from fencepost.protocol.records.columns import Columns
+from fencepost.protocol.records.engine import is_compiled
+from fencepost.protocol.records.headers import Header, encode_headers
+from fencepost.protocol.records.plain import FEW, write_records
+from fencepost.protocol.records.sealing import MAX_BATCH_BYTES, finish
+
+__all__ = ["encode_batch"]
+
+
+def encode_batch(
+    columns: Columns | None = None,
+    *,
+    keys: Sequence[bytes | None] | None = None,
+    values: Sequence[bytes | None] | None = None,
+    timestamps: int | Sequence[int] = 0,
+    headers: Sequence[Sequence[Header] | None] | None = None,
+    compression: str = "none",
+    level: int | None = None,
+    **stamp: Unpack[Stamp],
+) -> bytearray:
+    """One sealed batch of `columns`, or of lists: `values` and/or `keys`, one timestamp (ms) for all or one each.
+
+    Offset deltas count from 0, whatever offsets the columns have. base_timestamp is the first record's. If compression
+    would make the batch larger it is left out. Raises ValueError for no records at all, lists of different lengths, or
+    more than 2 GiB.
+    """
+    rows = len(columns) if columns is not None else _rows_of(keys, values, timestamps, headers)
+    if not rows:
+        raise ValueError("no records to encode")
+    if rows > FEW and is_compiled():
+        from fencepost.protocol.records.arrays import encode_source, source_of_columns, source_of_lists
+
+        source = (
+            source_of_columns(columns)
+            if columns is not None
+            else source_of_lists(rows, keys, values, timestamps, _sections(headers))
+        )
+        (batch,) = encode_source(source, MAX_BATCH_BYTES, compression, level, stamp)
+        return batch
+    if columns is not None:
+        keys, values, timestamps = columns.keys(), columns.values(), columns.timestamps.tolist()
+    sections = columns.header_sections() if columns is not None else _sections(headers)
+    written = write_records(rows, keys, values, timestamps, sections)
+    if len(written) > MAX_BATCH_BYTES:
+        raise ValueError(f"a batch of {len(written)} bytes; at most 2 GiB are possible")
+    times = (timestamps,) if isinstance(timestamps, int) else timestamps
+    return finish(written, rows, int(times[0]), int(max(times)), compression, level, stamp)
+
+
+def _rows_of(*columns: Any) -> int:
+    """The common length of the columns that have one. Raises ValueError."""
+    counts = {len(column) for column in columns if column is not None and not isinstance(column, int)}
+    if len(counts) != 1:
+        raise ValueError(f"columns of different lengths, or none at all: {sorted(counts)}")
+    return counts.pop()
+
+
+def _sections(headers: Sequence[Sequence[Header] | None] | None) -> list[bytes | None] | None:
+    if headers is None or not any(headers):
+        return None
+    return [encode_headers(each) if each else None for each in headers]

@@ -1,0 +1,56 @@
+"""What needs an extra names it, and the extra installs what is needed."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+
+import pytest
+
+import fencepost
+from fencepost.errors import ConfigurationError
+from fencepost.extras import MODULES, require
+from tests.support.readme import ROOT
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def installed_by(extra: str) -> Iterator[str]:
+    for wanted in PROJECT["optional-dependencies"][extra]:
+        other = re.fullmatch(r"fencepost\[(\w+)]", wanted)
+        if other:
+            yield from installed_by(other[1])
+        else:
+            yield re.split(r"[^\w-]", wanted)[0]
+
+
+@pytest.mark.parametrize("extra", MODULES)
+def test_an_extra_installs_what_is_asked_for(extra: str) -> None:
+    assert set(MODULES[extra]) <= set(installed_by(extra))
+
+
+def test_nothing_large_comes_with_the_package_itself() -> None:
+    names = {re.split(r"[^\w-]", wanted)[0] for wanted in PROJECT["dependencies"]}
+    assert "typer" in names
+    assert not names & set(MODULES["spark"])
+
+
+@pytest.fixture
+def without_pyarrow(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    require.cache_clear()
+    yield
+    require.cache_clear()
+
+
+@pytest.mark.usefixtures("without_pyarrow")
+def test_arrow_names_its_extra() -> None:
+    wanted = r"needs pyarrow, not installed here: pip install 'fencepost\[arrow]'"
+    with fencepost.Broker() as broker:
+        servers = broker.bootstrap_servers
+        with fencepost.Producer(servers) as producer, pytest.raises(ConfigurationError, match=f"send_arrow {wanted}"):
+            producer.send_arrow("t", None)  # no table can be made without pyarrow
+        with fencepost.Consumer(servers) as consumer, pytest.raises(ConfigurationError, match=f"poll_arrow {wanted}"):
+            consumer.poll_arrow(0)
