@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from fencepost.errors import KafkaError
 
@@ -29,13 +30,15 @@ Json = Annotated[bool, typer.Option("--json", help="As JSON.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
-def command_group(about: str) -> typer.Typer:
+def command_group(about: str, *, cls: type[TyperGroup] = TyperGroup, add_completion: bool = False) -> typer.Typer:
     """A command that has commands of its own."""
     return typer.Typer(
-        add_completion=False,
+        cls=cls,
+        add_completion=add_completion,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         no_args_is_help=True,
+        context_settings={"help_option_names": ["-h", "--help"]},
         help=about,
     )
 

@@ -1,0 +1,106 @@
+"""The commands, of which only the one that is used is imported, also by a shell that completes a line."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from argparse import ArgumentParser
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from importlib.metadata import version
+from typing import Annotated, Any, NamedTuple
+
+import typer
+import typer.main
+from typer.core import TyperCommand, TyperGroup
+
+from fencepost.cli.output import command_group
+
+__all__ = ["app"]
+
+
+class Command(NamedTuple):
+    """Where a command is ("module:name" of a typer app, or of a function for one), and a line about it."""
+
+    target: str
+    summary: str
+
+
+COMMANDS: Mapping[str, Command] = {
+    "broker": Command("fencepost.cli.broker.command:broker", "Run a broker: Kafka's protocol, from one directory."),
+    "repair": Command("fencepost.cli.repair:repair", "Find damage in a stopped broker's directory, and accept it."),
+    "check": Command("fencepost.cli.check:check", "Judge a history of what clients asked for and were told."),
+    "demo": Command("fencepost.cli.demo:demo", "Show exactly once at work, with crashes."),
+    "torture": Command("fencepost.cli.torture:torture", "Let clients suffer faults against any Kafka, and judge it."),
+    "bench": Command("fencepost.cli.bench:bench", "Measure clients at a Kafka, side by side."),
+    "simulate": Command("fencepost.cli.simulate:simulate", "Search a simulated world for what must not happen."),
+    "topics": Command("fencepost.cli.cluster.topics:topics", "List, describe, create, grow and delete topics."),
+    "produce": Command("fencepost.cli.cluster.produce:produce", "Write lines, or a file's records, into a topic."),
+    "consume": Command("fencepost.cli.cluster.consume:consume", "Print a topic's records, or write them into a file."),
+    "groups": Command("fencepost.cli.cluster.groups:groups", "List and describe groups; reset their offsets."),
+    "configs": Command("fencepost.cli.cluster.configs:configs", "Show and change the settings of topics and brokers."),
+    "acls": Command("fencepost.cli.cluster.acls:acls", "List, add and delete access control lists."),
+    "users": Command("fencepost.cli.cluster.users:users", "List users of SCRAM; set and delete their passwords."),
+    "dump": Command("fencepost.cli.cluster.dump:dump", "Show what is in the segments of a partition."),
+    "doctor": Command("fencepost.cli.cluster.doctor:doctor", "Ask what a cluster can do, and what stands in the way."),
+    "ui": Command("fencepost.cli.ui.command:ui", "Show a cluster on a web page, live."),
+    "transactions": Command("fencepost.cli.transactions:transactions", "List, describe and resolve transactions."),
+    "spark": Command("fencepost.cli.spark:spark", "Show what Spark sinks have decided; repair after a loss."),
+}
+
+
+class _Later(TyperCommand):
+    """Stands for a command until it is used."""
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        return _loaded(str(self.name)).make_context(info_name, args, parent=parent, **extra)
+
+
+class _Commands(TyperGroup):
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        for name, command in COMMANDS.items():
+            self.add_command(_Later(name, short_help=command.summary))
+
+
+def _loaded(name: str) -> Any:
+    module, _, target = COMMANDS[name].target.partition(":")
+    found = getattr(import_module(module), target)
+    if name == "broker":
+        found = _options_of(import_module(module).parser())
+    if not isinstance(found, typer.Typer):
+        function, found = found, typer.Typer(add_completion=False, rich_markup_mode=None)
+        found.command()(function)
+    return typer.main.get_command(found)
+
+
+def _options_of(parser: ArgumentParser) -> Callable[..., None]:
+    """For completion only: the broker is run without typer (main.py), and its options are argparse's."""
+
+    def broker(**_: str) -> None:
+        raise NotImplementedError
+
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    options = [
+        inspect.Parameter(name[2:].replace("-", "_"), keyword, default=typer.Option("", name), annotation=str)
+        for name in re.findall(r"^  (--[a-z-]+)", parser.format_help(), re.MULTILINE)
+    ]
+    setattr(broker, "__signature__", inspect.Signature(options))  # noqa: B010 (not in the type's attributes)
+    return broker
+
+
+def _tell_version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"fencepost {version('fencepost')}\n")
+        raise typer.Exit
+
+
+app = command_group("Exactly-once Kafka: a broker, and tools for any Kafka.", cls=_Commands, add_completion=True)
+
+
+@app.callback()
+def fencepost(
+    version: Annotated[bool, typer.Option("--version", is_eager=True, callback=_tell_version, help="Tell it.")] = False,
+) -> None:
+    """Exactly-once Kafka: a broker, and tools for any Kafka."""

@@ -1,0 +1,77 @@
+"""Completion of command lines, as a shell asks for it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fencepost.cli.main import main
+
+ASKING = """
+source "$1"
+shift
+for line in "$@"; do
+    read -r -a COMP_WORDS <<< "$line"
+    COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+    COMPREPLY=()
+    _fencepost_completion fencepost
+    echo "${COMPREPLY[*]}"
+done
+"""
+LINES = {
+    "fencepost to": {"topics", "torture"},
+    "fencepost topics d": {"describe", "delete"},
+    "fencepost broker --l": {"--listen"},
+}
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+def test_bash_completes(tmp_path: Path) -> None:
+    """By the script that `--show-completion` prints: it looks which shell it was started from."""
+    surroundings = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    script = tmp_path / "fencepost.sh"
+    with open(script, "wb") as file:
+        subprocess.run(
+            ["bash", "-c", "fencepost --show-completion; exit $?"],  # so that bash stays, and is seen
+            stdout=file,
+            env=surroundings,
+            check=True,
+        )
+    run = subprocess.run(
+        ["bash", "-c", ASKING, "bash", str(script), *LINES],
+        capture_output=True,
+        text=True,
+        env=surroundings,
+        check=True,
+    )
+    assert run.stderr == ""
+    assert {line: set(told.split()) for line, told in zip(LINES, run.stdout.splitlines(), strict=True)} == LINES
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_other_shells_are_told(shell: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """What their scripts ask."""
+    monkeypatch.setenv("_FENCEPOST_COMPLETE", f"complete_{shell}")
+    monkeypatch.setenv("_TYPER_COMPLETE_ARGS", "fencepost topics d")
+    monkeypatch.setenv("_TYPER_COMPLETE_FISH_ACTION", "get-args")
+    with pytest.raises(SystemExit) as ended:
+        main([])
+    assert ended.value.code == 0
+    out = capsys.readouterr().out
+    assert "describe" in out and "delete" in out and "create" not in out
+
+
+def test_looking_at_the_commands_imports_none() -> None:
+    """`fencepost --help` and the first word of a line are asked often."""
+    program = (
+        "import sys\nfrom fencepost.cli.main import main\ntry:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
+        "print([name for name in sys.modules if name.startswith(('fencepost.spark', 'fencepost.client'))])"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert run.stdout.splitlines()[-1] == "[]"
+    assert "  topics " in run.stdout
