@@ -137,6 +137,76 @@ def test_what_is_read_of_a_topic(broker: BrokerUnderTest, run: Commands, topic: 
     assert "there is no topic" in run.error
 
 
+def committed(admin: fencepost.Admin, group: str) -> dict[int, int]:
+    """By partition."""
+    return {place.partition: at.offset for place, at in admin.group_offsets(group).items()}
+
+
+def test_a_group_goes_on_where_it_was(
+    broker: BrokerUnderTest, run: Commands, admin: fencepost.Admin, topic: str, tmp_path: Path
+) -> None:
+    group = broker.name("g")
+
+    def put(*numbers: int) -> None:
+        with fencepost.Producer(broker.bootstrap_servers) as producer:
+            for number in numbers:
+                producer.send(topic, b"%d" % number, partition=0)
+
+    put(0, 1, 2, 3, 4)
+    words = ("consume", topic, "--group", group)
+    assert run(*words, "-n", "2") == "0\n1\n"
+    assert committed(admin, group)[0] == 2
+    assert json.loads(run(*words, "-n", "1", "--json"))["offset"] == 2
+    assert run(*words) == "3\n4\n"
+    assert run.error == "2 records\n"
+    assert run(*words) == "", "nothing has come since"
+    put(5, 6)
+    file = tmp_path / "more.jsonl"
+    run(*words, "--output", str(file), "-X", "group.id=another", "-X", "enable.auto.commit=true")
+    assert [json.loads(line)["value"] for line in file.read_text().splitlines()] == ["5", "6"]
+    assert committed(admin, group) == {0: 7, 1: 0}
+    put(7)
+    run(*words, "--output", str(file), status=1)
+    assert "exists" in run.error
+    assert committed(admin, group)[0] == 7, "what is not in a file is not committed"
+    assert run(*words) == "7\n"
+    late = ("consume", topic, "--group", broker.name("late"), "--from", "end")
+    assert run(*late) == ""
+    put(8)
+    assert run(*late) == "8\n"
+    for wrong in (["--from", "3"], ["--from", "-1"], ["--partition", "0"], ["--to", "3"]):
+        run(*words, *wrong, status=2)
+    run("consume", broker.name("nothing"), "--group", group, status=1)
+    assert "there is no topic" in run.error
+
+
+def test_what_a_group_was_not_shown_is_not_committed(
+    broker: BrokerUnderTest, admin: fencepost.Admin, topic: str
+) -> None:
+    """Who reads the output has gone, and Ctrl-C: as processes."""
+    group = broker.name("g")
+    with fencepost.Producer(broker.bootstrap_servers) as producer:
+        producer.send(topic, b"first", partition=0)
+    words = ("consume", topic, "--group", group, "--follow", "-b", broker.bootstrap_servers)
+    reading, end = os.pipe()
+    unread = subprocess.Popen([sys.executable, "-m", "fencepost", *words], stdout=end, stderr=subprocess.PIPE)
+    os.close(reading)
+    os.close(end)
+    _, error = unread.communicate(timeout=60)
+    assert (unread.returncode, error) == (128 + signal.SIGPIPE, b"")
+    assert committed(admin, group).get(0, 0) == 0
+    following = program(*words)
+    assert following.stdout
+    assert following.stdout.readline() == b"first\n"
+    deadline = time.monotonic() + 60
+    while committed(admin, group).get(0) != 1:
+        assert time.monotonic() < deadline
+    following.send_signal(signal.SIGINT)
+    _, error = following.communicate(timeout=60)
+    assert (following.returncode, error) == (0, b"1 records\n")
+    assert admin.describe_group(group).members == (), "it has left"
+
+
 def test_open_transactions(broker: BrokerUnderTest, run: Commands, topic: str) -> None:
     producer = fencepost.Producer(broker.bootstrap_servers, transactional_id=broker.name("x"))
     producer.init_transactions()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
 import typer
 
-from fencepost.cli.cluster.positions import POSITIONS, Offset, Position, position_of
+from fencepost.cli.cluster.group_reading import POLL_MS, Member
+from fencepost.cli.cluster.positions import POSITIONS, Offset, Point, Position, position_of
 from fencepost.cli.cluster.record_files import KINDS, Write, written_to
 from fencepost.cli.cluster.record_lines import json_line, text_line
 from fencepost.cli.cluster.topics import described
@@ -24,7 +25,17 @@ from fencepost.config import ConsumerConfig
 
 __all__ = ["consume"]
 
-POLL_MS: Final = 1000
+RESETS: Final[Mapping[int, str]] = {EARLIEST: "earliest", LATEST: "latest"}
+
+
+Group = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="As a member of this group: on from what it has committed (else from --from: beginning or end), and "
+        "committing what was printed. At least once: after a failure the last records may come again.",
+    ),
+]
 
 
 class _Range(NamedTuple):
@@ -43,6 +54,7 @@ def consume(
     end: Annotated[
         str, typer.Option("--to", metavar="WHERE", help="Up to here, and without it. `end` is where the end is now.")
     ] = "end",
+    group: Group = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is written from now on.")] = False,
     most: Annotated[int | None, typer.Option("--max", "-n", min=1, help="At most so many records.")] = None,
     read_committed: Annotated[
@@ -64,7 +76,8 @@ def consume(
 ) -> None:
     """Print what a topic has: each record's value and a line end, or with --json a line of JSON with all of it.
 
-    Reads up to the end as it is when the command starts, partition by partition, in no group, and commits nothing.
+    Reads up to the end as it is when the command starts, partition by partition, in no group, and commits nothing;
+    with --group up to the end of what the group gives this member, and of a --output file only when it is complete.
     With --follow until Ctrl-C. What is not UTF-8 is in base64 in JSON, as value_base64, and as it is without --json.
 
     Example: fencepost consume orders --from 2026-01-31T12:00:00Z --json | jq .value
@@ -74,33 +87,42 @@ def consume(
     if output is not None and (as_json or key_separator is not None):
         raise typer.BadParameter("a file's form follows from its name: without --json and --key-separator")
     first, last = position_of(begin, "--from"), position_of(end, "--to")
+    reset = RESETS.get(first.timestamp) if isinstance(first, Point) else None
+    if group is not None and (reset is None or partition or end != "end"):
+        raise typer.BadParameter("takes --from beginning or end, and no --partition or --to", param_hint="--group")
     more = pairs_of(setting, "-X")
-    count, is_whole = 0, True
     with connected(bootstrap_servers, command_config, more) as admin:
-        ranges = _ranges(admin, _places(admin, topic, partition), first, last, read_committed=read_committed)
-        settings = {
-            "default.api.timeout.ms": PATIENCE_MS,
-            "auto.offset.reset": "none",  # what is not there any more is missed, and told
-            **client_settings(bootstrap_servers, command_config, kind=ConsumerConfig),
-            **more,
-            "isolation.level": "read_committed" if read_committed else "read_uncommitted",
-        }
-        with (
-            Consumer.from_config(settings) as consumer,
-            _to(output, _form(key_separator, as_json=as_json)) as write,
-            stopped_by_signals() as stopped,
-        ):
-            try:
+        places = _places(admin, topic, partition)
+        settings = _settings(bootstrap_servers, command_config, more, read_committed=read_committed)
+        if group is not None and reset is not None:
+            settings |= {"group.id": group, "auto.offset.reset": reset, "enable.auto.commit": "false"}
+        with Consumer.from_config(settings) as consumer, stopped_by_signals() as stopped:
+            to = _to(output, _form(key_separator, as_json=as_json))
+            if group is not None:
+                member = Member(consumer, topic)
+                count, is_whole = _written(member.read(follow=follow, most=most, commits=output is None), to)
+                if output is not None:
+                    member.commit()
+            else:
+                ranges = _ranges(admin, places, first, last, read_committed=read_committed)
                 pieces = _followed(consumer, ranges) if follow else _read(consumer, ranges)
-                for piece in _at_most(pieces, most):
-                    write(piece)
-                    count += len(piece.columns)
-            except KeyboardInterrupt:
-                is_whole = follow
+                count, is_whole = _written(_at_most(pieces, most), to)
     sys.stdout.flush()
-    sys.stderr.write(f"{count} records{'' if is_whole else ', stopped before the end'}\n")
-    if stopped.by is not None and not is_whole:
+    sys.stderr.write(f"{count} records{'' if is_whole or follow else ', stopped before the end'}\n")
+    if stopped.by is not None and not (is_whole or follow):
         raise typer.Exit(128 + stopped.by)
+
+
+def _settings(
+    servers: str | None, file: Path | None, more: Mapping[str, str], *, read_committed: bool
+) -> dict[str, str]:
+    return {
+        "default.api.timeout.ms": PATIENCE_MS,
+        "auto.offset.reset": "none",  # what is not there any more is missed, and told
+        **client_settings(servers, file, kind=ConsumerConfig),
+        **more,
+        "isolation.level": "read_committed" if read_committed else "read_uncommitted",
+    }
 
 
 def _places(admin: Admin, topic: str, wanted: Sequence[int] | None) -> list[TopicPartition]:
@@ -165,6 +187,19 @@ def _at_most(pieces: Iterator[Fetched], most: int | None) -> Iterator[Fetched]:
         left -= len(piece.columns)
         if left <= 0:
             return
+
+
+def _written(pieces: Iterator[Fetched], to: AbstractContextManager[Write]) -> tuple[int, bool]:
+    """How many records, and whether these are all: Ctrl-C ends it before."""
+    count = 0
+    try:
+        with to as write:
+            for piece in pieces:
+                write(piece)
+                count += len(piece.columns)
+    except KeyboardInterrupt:
+        return count, False
+    return count, True
 
 
 def _form(key_separator: str | None, *, as_json: bool) -> Callable[[Record], bytes]:

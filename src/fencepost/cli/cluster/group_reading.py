@@ -1,0 +1,55 @@
+"""Reading a topic as a member of a group: what was written is committed, and never what was not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from fencepost.client.blocking import Consumer
+from fencepost.client.rebalance import RebalanceListener
+from fencepost.client.records import Fetched
+from fencepost.client.types import OffsetAndMetadata, TopicPartition
+
+__all__ = ["POLL_MS", "Member"]
+
+POLL_MS: Final = 1000
+LOOK_MS: Final = 100  # who is at the end is to notice it soon
+
+
+class Member(RebalanceListener):
+    """At least once: who dies between writing and committing leaves records that come again."""
+
+    def __init__(self, consumer: Consumer, topic: str) -> None:
+        self._consumer = consumer
+        self._has_joined = False
+        self._taken: Mapping[TopicPartition, OffsetAndMetadata] = {}
+        consumer.subscribe([topic], self)
+
+    def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        self._has_joined = True
+
+    def read(self, *, follow: bool, most: int | None, commits: bool) -> Iterator[Fetched]:
+        """Up to the end of what this member was assigned, or `most` records; `follow`: for ever.
+
+        Who asks for the next piece has done with those before. `commits`: so they are committed; else by `commit`.
+        """
+        left = most
+        while left is None or left > 0:
+            for piece in self._consumer.poll_columns(POLL_MS if follow else LOOK_MS, left):
+                left = None if left is None else left - len(piece.columns)
+                yield piece
+            positions = self._consumer.positions()
+            if positions != self._taken:
+                self._taken = positions
+                if commits:
+                    self.commit()
+            if not follow and self._has_joined and not any(map(self._is_behind, self._consumer.assignment())):
+                return
+
+    def commit(self) -> None:
+        """What was taken. What has gone to another member meanwhile is his to commit. Raises KafkaError."""
+        mine = set(self._consumer.assignment())
+        self._consumer.commit({place: at for place, at in self._taken.items() if place in mine})
+
+    def _is_behind(self, place: TopicPartition) -> bool:
+        return self._consumer.lag(place) != 0  # None: not looked yet
