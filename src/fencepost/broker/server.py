@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import fcntl
 import logging
 import os
 import threading
@@ -17,6 +16,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 
 from fencepost.broker.core import BrokerCore
 from fencepost.broker.disk.files import File, Files, Sync
@@ -40,7 +40,7 @@ from fencepost.broker.timing.clock import Clock, SystemTime
 from fencepost.protocol.cursor import Buffer
 from fencepost.protocol.records.check import load_kernel_by
 
-__all__ = ["BrokerServer", "DirectoryInUse", "lock_directory", "new_event_loop", "system_clock"]
+__all__ = ["BrokerServer", "DirectoryInUse", "check_system", "lock_directory", "new_event_loop", "system_clock"]
 
 _SYNC_THREADS = 8
 _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
@@ -506,9 +506,18 @@ def _sync_each(files: Sequence[File]) -> list[tuple[File, OSError]]:
     return failed
 
 
+def check_system() -> None:
+    """Raises OSError where the broker cannot run at all."""
+    if find_spec("fcntl") is None:
+        raise OSError(errno.ENOSYS, "the broker needs the files and locks of a POSIX system, as Linux and macOS have")
+
+
 def lock_directory(directory: str) -> int:
     """Hold the lock of the directory itself, which nobody can remove as they can a file in it, until the returned
     descriptor is closed. Raises DirectoryInUse, OSError."""
+    check_system()
+    import fcntl
+
     os.makedirs(directory, mode=0o700, exist_ok=True)
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

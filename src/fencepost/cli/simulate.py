@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fencepost.cli.output import Json, print_json, print_table, refuse
-from fencepost.errors import ConfigurationError
+from fencepost.cli.output import Json, failures_told, print_json, print_table
 from fencepost.extras import require
 
 if TYPE_CHECKING:
@@ -84,6 +83,8 @@ def simulate(
     """
     from rich.console import Console
 
+    with failures_told():
+        require("arrow", "simulate")
     from fencepost.check.plants import PLANTS, planted
 
     if plants:
@@ -163,10 +164,6 @@ def _pairs(
 def _search(tally: _Tally, console: Console, pairs: Iterator[tuple[Simulation, int]], profile: str) -> None:
     from rich.status import Status
 
-    try:
-        require("arrow", "simulate")
-    except ConfigurationError as error:
-        refuse(str(error))
     from fencepost.check.options import Profile
     from fencepost.check.simulations import shrink
 

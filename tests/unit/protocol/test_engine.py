@@ -9,38 +9,7 @@ import sys
 from pathlib import Path
 
 from fencepost.protocol.records.engine import VARIABLE
-
-# Modules that cannot be imported here, then produce, consume and a transaction, with enough records for both engines.
-ROUND_TRIP = """
-import logging, sys
-
-class Refuse:
-    def find_spec(self, name, path, target=None):
-        if name in sys.argv[1:]:
-            raise ImportError(f"no {name} here")
-
-sys.meta_path.insert(0, Refuse())
-logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
-logging.getLogger("asyncio").setLevel(logging.ERROR)
-import fencepost
-
-with fencepost.Broker() as broker:
-    with fencepost.Producer(broker.bootstrap_servers, transactional_id="once") as producer:
-        producer.init_transactions()
-        with producer.transaction():
-            for number in range(200):
-                producer.send("numbers", b"%d" % number, key=b"k%d" % number, headers=[("n", b"1")])
-    with fencepost.Consumer(
-        broker.bootstrap_servers, auto_offset_reset="earliest", isolation_level="read_committed"
-    ) as consumer:
-        consumer.assign([("numbers", 0)])
-        got = []
-        while len(got) < 200:
-            got += consumer.poll(10_000)
-assert [record.value for record in got] == [b"%d" % number for number in range(200)]
-assert [list(record.headers) for record in got] == [[("n", b"1")]] * 200
-print(sorted({"numba", "numpy", "pyarrow"} & sys.modules.keys()))
-"""
+from tests.support.engines import ROUND_TRIP
 
 
 def run(program: str, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:

@@ -18,7 +18,7 @@ from fencepost.broker.disk.system_files import raise_descriptor_limit
 from fencepost.broker.disk.two_copies import UnusableDirectory
 from fencepost.broker.metrics.endpoint import serve_metrics
 from fencepost.broker.security.listeners import Listener, listeners_of
-from fencepost.broker.server import BrokerServer, DirectoryInUse, new_event_loop
+from fencepost.broker.server import BrokerServer, DirectoryInUse, check_system, new_event_loop
 from fencepost.broker.settings.table import InvalidSetting
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.cli.properties import read_properties
@@ -178,6 +178,7 @@ def _run(server: BrokerServer, host: str, metrics_port: int | None, ui_port: int
 
 
 async def _serve(server: BrokerServer, metrics_host: str, metrics_port: int | None, ui_port: int | None) -> None:
+    check_system()
     end = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

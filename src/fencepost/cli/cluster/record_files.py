@@ -40,12 +40,13 @@ def written_to(file: Path) -> Iterator[Write]:
     """Records become rows of a new file, complete when the block ends, however it ends. Raises ConfigurationError,
     OSError: FileExistsError too, as nothing is written over."""
     kind = kind_of(file)
+    if kind in TABLES:
+        require("arrow", f"to write {file}")
     with ExitStack() as closing:
         target = closing.enter_context(open(file, "xb"))
         if kind in LINES:
             yield lambda fetched: target.writelines(map(json_line, to_records(fetched)))
             return
-        require("arrow", f"to write {file}")
         import pyarrow as pa
         from pyarrow import parquet
 
