@@ -6,6 +6,7 @@ The control: the same clients, faults and checks as against our broker.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 import tempfile
 import time
@@ -19,6 +20,7 @@ from fencepost.torture.access import Access
 from fencepost.torture.supervisor import FAULTS, Options, Torture
 from fencepost.torture.two_phase import LEVELS
 from tests.support.apache_kafka import ApacheKafka
+from tests.support.apache_kafka_cluster import ApacheKafkaCluster, ClusterNode
 from tests.support.certificates import Authority
 from tests.support.secure_kafka import USER, secure_kafka
 
@@ -43,6 +45,36 @@ class Killable:
         self._kafka.stop()
 
 
+class KillableCluster:
+    """Three nodes, one of which goes at a time: in turn it is killed and asked to stop, each node after the other."""
+
+    def __init__(self, cluster: ApacheKafkaCluster) -> None:
+        self._cluster = cluster
+        self._turn = 0
+
+    @property
+    def _node(self) -> ClusterNode:
+        return self._cluster.nodes[self._turn % len(self._cluster.nodes)]
+
+    @property
+    def pid(self) -> int | None:
+        return self._node.pid
+
+    def start(self) -> None:
+        self._node.start()
+        self._cluster.wait_until_whole()
+        self._turn += 1
+
+    def kill(self) -> None:
+        if self._turn % 2:
+            self._node.stop(keep_data=True)
+        else:
+            self._node.kill9()
+
+    def stop(self) -> None:
+        self._cluster.stop()
+
+
 def by_tls_and_scram(kafka: ApacheKafka, authority: Authority) -> Access:
     """How a client gets at a Kafka of `secure_kafka`, in which the proxy speaks TLS on both sides."""
     settings = {
@@ -62,6 +94,7 @@ def main() -> int:
     parser.add_argument("--client", default="fencepost")
     parser.add_argument("--faults", nargs="*", default=FAULTS, choices=FAULTS)
     parser.add_argument("--secure", action="store_true", help="TLS and SCRAM")
+    parser.add_argument("--cluster", action="store_true", help="three nodes, with three replicas of everything")
     parser.add_argument("--two-phase", default="", choices=("", *LEVELS))
     parser.add_argument("--history", type=Path, default=Path("history.jsonl"))
     parser.add_argument("--html", type=Path)
@@ -73,17 +106,25 @@ def main() -> int:
 
     with tempfile.TemporaryDirectory(prefix="fencepost-torture-") as work:
         authority = Authority(Path(work))
-        kafka = secure_kafka(Path(work) / "secure", authority) if given.secure else ApacheKafka()
-        with kafka:
+        with contextlib.ExitStack() as stack:
+            broker: Killable | KillableCluster
+            if given.cluster:
+                cluster = stack.enter_context(ApacheKafkaCluster())
+                broker, access = KillableCluster(cluster), Access(cluster.bootstrap_servers)
+            else:
+                kafka = secure_kafka(Path(work) / "secure", authority) if given.secure else ApacheKafka()
+                stack.enter_context(kafka)
+                broker = Killable(kafka)
+                access = by_tls_and_scram(kafka, authority) if given.secure else Access(kafka.bootstrap_servers)
             options = Options(
-                access=by_tls_and_scram(kafka, authority) if given.secure else Access(kafka.bootstrap_servers),
+                access=access,
                 minutes=given.minutes,
                 seed=given.seed,
                 client=given.client,
                 prefix="torture-",
                 keep=False,
                 work=Path(work),
-                broker=Killable(kafka),
+                broker=broker,
                 faults=tuple(given.faults),
                 two_phase=given.two_phase,
             )
