@@ -43,7 +43,8 @@ class BatchTimedOutError(ApplicationRecoverableError):
             f"batch {batch_id} of query {query_id} was not decided, and nothing of it is visible: {len(ended)} of its "
             f"{of} transactions have ended or are about to: {', '.join(ended[:3])}. A batch has to be written and "
             "committed within kafka.transaction.timeout.ms: raise it and the brokers' transaction.max.timeout.ms, or "
-            "give each batch less (maxOffsetsPerTrigger)"
+            "give each batch less (maxOffsetsPerTrigger). If it was not that: another query writes under the same "
+            "sink.id, or somebody has ended them"
         )
 
 
