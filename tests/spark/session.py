@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import functools
+import os
+import subprocess
+import sys
+import tempfile
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from fencepost.spark.java import java_home
+from tests.support.class_archive import archived
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For a JVM that lives for some tests: it compiles less, and takes half the CPU time to start and to warm up."""
+
+MAKING = "FENCEPOST_TESTS_CLASS_ARCHIVE"
+"""The option with which a session's JVM writes the archive of its classes."""
 
 
 def session(master: str = "local[2]", settings: Mapping[str, str] | None = None) -> SparkSession:
@@ -19,7 +31,7 @@ def session(master: str = "local[2]", settings: Mapping[str, str] | None = None)
     made: SparkSession = (
         SparkSession.builder.master(master)
         .config("spark.ui.enabled", "false")
-        .config("spark.driver.extraJavaOptions", JVM_OPTIONS)
+        .config("spark.driver.extraJavaOptions", " ".join([JVM_OPTIONS, *_archive()]))
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "2")
@@ -29,3 +41,44 @@ def session(master: str = "local[2]", settings: Mapping[str, str] | None = None)
     )
     made.sparkContext.setLogLevel("ERROR")
     return made
+
+
+@functools.cache
+def _archive() -> tuple[str, ...]:
+    """For the PySpark of the tests' own environment; others start too seldom to be worth one."""
+    import pyspark
+
+    making = os.environ.get(MAKING)
+    jars = Path(pyspark.__file__).parent / "jars"
+    if making or not jars.is_relative_to(sys.prefix):
+        return (making,) if making else ()
+
+    def run_once(option: str) -> None:
+        with tempfile.TemporaryDirectory(prefix="fencepost-classes-") as folder:
+            environment = {**os.environ, MAKING: option, "PYSPARK_PYTHON": sys.executable}
+            command = [sys.executable, "-m", "tests.spark.session", folder]
+            root = Path(__file__).parents[2]
+            subprocess.run(command, cwd=root, env=environment, capture_output=True, timeout=300, check=True)
+
+    return archived(str(Path(java_home().home) / "bin" / "java"), jars, run_once)
+
+
+def main(folder: str) -> None:
+    """What the tests do most: a stream from topic to topic."""
+    import fencepost
+
+    with fencepost.Broker() as broker:
+        servers = broker.bootstrap_servers
+        with fencepost.Producer(servers) as producer:
+            producer.send("source", b"a record")
+        spark = session()
+        rows = spark.readStream.format("fencepost").option("kafka.bootstrap.servers", servers)
+        rows = rows.option("subscribe", "source").option("startingOffsets", "earliest")
+        stream = rows.load().select("key", "value").writeStream.format("fencepost")
+        stream = stream.option("kafka.bootstrap.servers", servers).option("topic", "target")
+        stream.option("checkpointLocation", folder).trigger(availableNow=True).start().awaitTermination()
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -16,6 +16,7 @@ import argparse
 import atexit
 import contextlib
 import fcntl
+import functools
 import hashlib
 import os
 import re
@@ -32,6 +33,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+import fencepost
+from tests.support.class_archive import archived
 
 VERSION = "4.3.1"
 POM = Path(__file__).with_name("apache-kafka.pom.xml")
@@ -191,20 +195,21 @@ class ApacheKafka:
         *,
         port: int = 0,
         authorizer: bool = False,
-        jvm_options: Sequence[str] = TEST_NODE,
+        jvm_options: Sequence[str] | None = None,
         format_arguments: Sequence[str] = (),
         listeners: Mapping[str, str] | None = None,
     ) -> None:
         """`properties` go over the defaults of this file; `port` 0 picks a free one; `authorizer` turns ACLs on.
 
-        `format_arguments` go to `kafka-storage format`: `--feature transaction.version=1`, `--add-scram ...`.
-        `listeners`: further ones, name -> security protocol, beside PLAINTEXT; see `address_of`.
+        `jvm_options` go in the place of TEST_NODE and of the archive of classes. `format_arguments` go to
+        `kafka-storage format`: `--feature transaction.version=1`, `--add-scram ...`. `listeners`: further ones,
+        name -> security protocol, beside PLAINTEXT; see `address_of`.
         """
         self.host = "127.0.0.1"
         self.port = port
         self._fixed_port = port != 0
         self._controller_port = 0
-        self._jvm_options = tuple(jvm_options)
+        self._jvm_options = None if jvm_options is None else tuple(jvm_options)
         self._format_arguments = tuple(format_arguments)
         self._listeners = dict(listeners or {})
         self._listener_ports: dict[str, int] = {}
@@ -309,7 +314,10 @@ class ApacheKafka:
         self._process = self._run_java("kafka.Kafka", str(configuration))
 
     def _run_java(self, class_name: str, *arguments: str) -> subprocess.Popen[bytes]:
-        command = java_class_command(class_name, *arguments, jvm_options=self._jvm_options, jars=self._jars())
+        options, jars = self._jvm_options, self._jars()
+        if options is None:
+            options = (*TEST_NODE, *(_archive() if jars == jars_folder() else ()))
+        command = java_class_command(class_name, *arguments, jvm_options=options, jars=jars)
         with open(self._home() / "output.txt", "ab") as output:
             return subprocess.Popen(
                 [*_dying_with_us(), *command],
@@ -390,6 +398,23 @@ class ApacheKafka:
         process, self._process = self._process, None
         if process is not None:
             end(process, kind)
+
+
+@functools.cache
+def _archive() -> tuple[str, ...]:
+    def run_once(option: str) -> None:
+        with ApacheKafka(jvm_options=(*TEST_NODE, option)) as kafka:
+            with fencepost.Producer(kafka.bootstrap_servers, transactional_id="once") as producer:
+                producer.init_transactions()
+                with producer.transaction():
+                    producer.send("once", b"a record")
+            with fencepost.Consumer(kafka.bootstrap_servers, group_id="once", auto_offset_reset="earliest") as consumer:
+                consumer.subscribe(["once"])
+                while not consumer.poll(1000):
+                    pass
+                consumer.commit()
+
+    return archived(java_command(), jars_folder(), run_once)
 
 
 def end(process: subprocess.Popen[bytes], kind: signal.Signals) -> None:

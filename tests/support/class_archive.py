@@ -1,0 +1,42 @@
+"""Archives of loaded classes (AppCDS): a Kafka or a Spark driver needs about half the CPU time to be there with one.
+
+An archive is made once for each Java and set of jars, by a run that does what the tests' JVMs do. It is kept in the
+cache.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import hashlib
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+__all__ = ["archived"]
+
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fencepost"
+
+
+def archived(java: str, jars: Path, make: Callable[[str], None]) -> tuple[str, ...]:
+    """The option of a JVM that takes its classes from the archive of `jars`. Where there is none, `make(option)` is
+    called, which has to run a JVM with that option to its orderly end. Raises what that raises.
+    """
+    path = CACHE / f"classes-{_kind(java, jars)}.jsa"
+    if not path.exists():
+        CACHE.mkdir(parents=True, exist_ok=True)
+        with path.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # several test processes may come at once
+            if not path.exists():
+                unfinished = path.with_suffix(".unfinished")
+                make(f"-XX:ArchiveClassesAtExit={unfinished}")
+                unfinished.replace(path)
+    return (f"-XX:SharedArchiveFile={path}",)
+
+
+@functools.cache
+def _kind(java: str, jars: Path) -> str:
+    version = subprocess.run([java, "-version"], capture_output=True, check=True).stderr
+    names = sorted(f"{jar.name} {jar.stat().st_size}" for jar in jars.glob("*.jar"))
+    return hashlib.sha256(version + "\n".join([str(jars), *names]).encode()).hexdigest()[:16]
