@@ -61,6 +61,7 @@ class KafkaError(Exception):
     """Base of all. `code` is the wire error code, or None when there was none."""
 
     code: int | None = None
+    outcome_unknown: bool = False
 
     def __init__(self, message: str = "", *, code: int | None = None) -> None:
         super().__init__(message)
@@ -70,7 +71,7 @@ class KafkaError(Exception):
     @property
     def may_have_taken_effect(self) -> bool:
         """Whether the request was sent, and nobody knows what became of it."""
-        return False
+        return self.outcome_unknown
 
 
 class RetriableError(KafkaError):
@@ -83,10 +84,6 @@ class KafkaTimeoutError(RetriableError, TimeoutError):
     def __init__(self, message: str = "", *, code: int | None = None, outcome_unknown: bool = False) -> None:
         super().__init__(message, code=code)
         self.outcome_unknown = outcome_unknown
-
-    @property
-    def may_have_taken_effect(self) -> bool:
-        return self.outcome_unknown
 
 
 class DisconnectedError(RetriableError):
@@ -151,10 +148,6 @@ class CommitFailedError(AbortableError):
     def __init__(self, message: str = "", *, code: int | None = None, outcome_unknown: bool = False) -> None:
         super().__init__(message, code=code)
         self.outcome_unknown = outcome_unknown
-
-    @property
-    def may_have_taken_effect(self) -> bool:
-        return self.outcome_unknown
 
 
 class ApplicationRecoverableError(KafkaError):
@@ -322,10 +315,6 @@ class ProduceFailedError(KafkaError):
         self.failure_type = failure_type
         self.records = records
         self.outcome_unknown = outcome_unknown
-
-    @property
-    def may_have_taken_effect(self) -> bool:
-        return self.outcome_unknown
 
 
 class InvalidRecordStateError(KafkaError):

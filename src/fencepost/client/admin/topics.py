@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
@@ -13,7 +13,7 @@ from fencepost.client.net.answers import only
 from fencepost.client.net.cluster import Controller
 from fencepost.client.net.topology import Node, Partition
 from fencepost.client.types import Isolation, K, OffsetAt, TopicPartition
-from fencepost.errors import error_for
+from fencepost.errors import KafkaError, error_for
 from fencepost.protocol.codes import ErrorCode as E
 from fencepost.protocol.messages import create_partitions as cp
 from fencepost.protocol.messages import create_topics as ct
@@ -52,7 +52,8 @@ class AdminTopics(AdminBase):
     ) -> None:
         """Create a topic (-1: the broker's defaults) and wait until its leaders are known.
 
-        Raises TopicAlreadyExistsError, InvalidTopicError (bad name or count), AuthorizationError.
+        Raises TopicAlreadyExistsError, InvalidTopicError (bad name or count), AuthorizationError. With
+        `outcome_unknown` an earlier attempt was not answered: what exists may be what this call has made.
         """
         deadline_ms = self._deadline(api_timeout_ms)
         topic = ct.CreatableTopic(
@@ -62,6 +63,7 @@ class AdminTopics(AdminBase):
             configs=[ct.CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
         )
         left = deadline_ms - self.cluster.runtime.now_ms()
+        unanswered: list[KafkaError] = []
         reply: ct.CreateTopicsResponse = await self.cluster.call(
             Controller(),
             ct.CreateTopicsRequest(topics=[topic], timeout_ms=left),
@@ -69,10 +71,11 @@ class AdminTopics(AdminBase):
             deadline_ms=deadline_ms,
             code_of=lambda answer: int(only(answer.topics).error_code),
             what=f"create topic {name!r}",
+            unanswered=unanswered,
         )
         result = only(reply.topics)
         if result.error_code != 0 and not (exist_ok and result.error_code == E.TOPIC_ALREADY_EXISTS):
-            raise error_for(result.error_code, f"create topic {name!r}", result.error_message)
+            raise _refusal(result.error_code, f"create topic {name!r}", result.error_message, unanswered)
         await self._wait_for_leaders(name, deadline_ms)
 
     async def _wait_for_leaders(self, name: str, deadline_ms: int) -> None:
@@ -91,10 +94,14 @@ class AdminTopics(AdminBase):
             attempt += 1
 
     async def delete_topic(self, name: str, *, missing_ok: bool = False, api_timeout_ms: int | None = None) -> None:
-        """Delete a topic. Raises RetriableBrokerError (3) when there is none, unless `missing_ok`."""
+        """Delete a topic. Raises UnknownTopicOrPartitionError when there is none, unless `missing_ok`.
+
+        With `outcome_unknown` an earlier attempt was not answered: this call may have deleted it.
+        """
         deadline_ms = self._deadline(api_timeout_ms)
         left = deadline_ms - self.cluster.runtime.now_ms()
         request = dt.DeleteTopicsRequest(topics=[dt.DeleteTopicState(name=name)], topic_names=[name], timeout_ms=left)
+        unanswered: list[KafkaError] = []
         reply: dt.DeleteTopicsResponse = await self.cluster.call(
             Controller(),
             request,
@@ -102,27 +109,33 @@ class AdminTopics(AdminBase):
             deadline_ms=deadline_ms,
             code_of=lambda answer: unless_missing(only(answer.responses).error_code),
             what=f"delete topic {name!r}",
+            unanswered=unanswered,
         )
         result = only(reply.responses)
         if result.error_code != 0 and not (missing_ok and result.error_code == E.UNKNOWN_TOPIC_OR_PARTITION):
-            raise error_for(result.error_code, f"delete topic {name!r}", result.error_message)
+            raise _refusal(result.error_code, f"delete topic {name!r}", result.error_message, unanswered)
         self.cluster.topics.pop(name, None)
 
     async def create_partitions(self, name: str, total: int, *, api_timeout_ms: int | None = None) -> None:
-        """Grow a topic to `total` partitions. Raises InvalidTopicError."""
+        """Grow a topic to `total` partitions. Raises InvalidTopicError, also when it has as many.
+
+        With `outcome_unknown` an earlier attempt was not answered: this call may have made them.
+        """
         deadline_ms = self._deadline(api_timeout_ms)
         left = deadline_ms - self.cluster.runtime.now_ms()
         topic = cp.CreatePartitionsTopic(name=name, count=total, assignments=None)
+        unanswered: list[KafkaError] = []
         reply: cp.CreatePartitionsResponse = await self.cluster.call(
             Controller(),
             cp.CreatePartitionsRequest(topics=[topic], timeout_ms=left),
             (0, 3),
             deadline_ms=deadline_ms,
             code_of=lambda answer: int(only(answer.results).error_code),
+            unanswered=unanswered,
         )
         result = only(reply.results)
         if result.error_code != 0:
-            raise error_for(result.error_code, f"partitions of {name!r}", result.error_message)
+            raise _refusal(result.error_code, f"partitions of {name!r}", result.error_message, unanswered)
         await self._wait_for_leaders(name, deadline_ms)
 
     async def list_topics(self, *, internal: bool = False, api_timeout_ms: int | None = None) -> list[str]:
@@ -181,3 +194,13 @@ class AdminTopics(AdminBase):
         """
         asked = {TopicPartition(*partition): timestamp for partition, timestamp in wanted.items()}
         return await offsets.list_offsets(self.cluster, asked, isolation, self._deadline(api_timeout_ms))
+
+
+def _refusal(code: int, what: str, detail: str | None, unanswered: Sequence[KafkaError]) -> KafkaError:
+    """An attempt that was not answered may have done what now is there already."""
+    if not unanswered:
+        return error_for(code, what, detail)
+    doubt = "an earlier attempt of this call was not answered and may have done it"
+    error = error_for(code, what, f"{detail}; {doubt}" if detail else doubt)
+    error.outcome_unknown = True
+    return error

@@ -439,14 +439,14 @@ class Cluster:
         what: str = "",
         lane: str = "",
         again: Callable[[], Message] | None = None,
+        unanswered: list[KafkaError] | None = None,
     ) -> Any:
         """Send, and again while `code_of(reply)` or the connection says that it may help, until the deadline.
 
-        `again` makes the message of each further attempt, where the broker may have taken the attempt before.
-
-        Returns the reply, with a code that is 0 or not retriable: judging that is the caller's. Raises
-        KafkaTimeoutError with the last error as cause (`outcome_unknown` when a request was sent and not answered),
-        UnsupportedVersionError, ClosedError, AuthorizationError.
+        `again` makes the message of each further attempt, where the broker may have taken the attempt before;
+        `unanswered` gets their errors. Returns the reply, whose code is 0 or not retriable: for the caller to judge.
+        Raises KafkaTimeoutError with the last error as cause (`outcome_unknown` when a request was sent and not
+        answered), UnsupportedVersionError, ClosedError, AuthorizationError.
         """
         what = what or api_name(message.API_KEY)
         messages = repeat(message) if again is None else chain((message,), iter(again, None))
@@ -463,6 +463,8 @@ class Cluster:
                 reply = await connection.request(attempted, version, timeout_ms=max(left, 0), server_ms=server_ms)
             except KafkaError as failure:
                 unknown = unknown or failure.may_have_taken_effect
+                if failure.may_have_taken_effect and unanswered is not None:
+                    unanswered.append(failure)
                 raise
             code = code_of(reply)
             if retry.action(message.API_KEY, code) in RETRIABLE:
