@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,7 +19,7 @@ from typing import NamedTuple
 import psutil
 
 import fencepost
-from bench.common import RawConnection, installed_environment, new_topic
+from bench.common import RawConnection, new_topic, own_broker
 from bench.raw import empty_process_s, round_trips_ms, through
 from fencepost.benchmark.contest import Contest, Row, others_share
 from fencepost.protocol import fetch_wire, frame, produce_wire
@@ -121,19 +119,9 @@ def first_producer_id(servers: str) -> None:
 def ours() -> Iterator[Running]:
     """`fencepost broker --fsync never`."""
     begun = time.perf_counter()
-    command = [sys.executable, "-m", "fencepost", "broker", "--listen", "127.0.0.1:0", "--fsync", "never"]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=installed_environment()
-    ) as process:
-        try:
-            line = process.stdout.readline() if process.stdout else ""
-            if not line.startswith("listening on "):
-                raise RuntimeError("the broker did not start")
-            servers = line.removeprefix("listening on ").strip()
-            first_producer_id(servers)
-            yield Running(servers, process.pid, time.perf_counter() - begun)
-        finally:
-            process.terminate()
+    with own_broker() as own:
+        first_producer_id(own.servers)
+        yield Running(own.servers, own.pid, time.perf_counter() - begun)
 
 
 @contextmanager

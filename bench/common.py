@@ -11,6 +11,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import fencepost
 
@@ -68,8 +69,8 @@ def arguments(description: str, records: int) -> argparse.Namespace:
 def broker(which: str) -> Iterator[str]:
     """The address of the broker asked for, started if need be."""
     if which == "fencepost":
-        with own_broker() as servers:
-            yield servers
+        with own_broker() as own:
+            yield own.servers
     elif which == "kafka":
         from tests.support.apache_kafka import ApacheKafka
 
@@ -79,19 +80,25 @@ def broker(which: str) -> Iterator[str]:
         yield which
 
 
+class OwnBroker(NamedTuple):
+    """A broker of ours, and its process."""
+
+    servers: str
+    pid: int
+
+
 @contextlib.contextmanager
-def own_broker() -> Iterator[str]:
+def own_broker() -> Iterator[OwnBroker]:
     """`fencepost broker` in a process of its own, with the flush setting that Apache Kafka has by default: none."""
     command = [sys.executable, "-m", "fencepost", "broker", "--listen", "127.0.0.1:0", "--fsync", "never"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=installed_environment()
     ) as process:
-        line = process.stdout.readline() if process.stdout else ""
-        if not line.startswith("listening on "):
-            process.kill()
-            raise RuntimeError("the broker did not start")
         try:
-            yield line.removeprefix("listening on ").strip()
+            line = process.stdout.readline() if process.stdout else ""
+            if not line.startswith("listening on "):
+                raise RuntimeError("the broker did not start")
+            yield OwnBroker(line.removeprefix("listening on ").strip(), process.pid)
         finally:
             process.terminate()
 

@@ -5,7 +5,6 @@ To be moved there is done already; other directories are not known, as they are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from fencepost.broker.api.handler import Handler
@@ -32,24 +31,12 @@ def _handle(call: Call, now_ms: int, request: AlterReplicaLogDirsRequest) -> Alt
         (topic.name, index): each.path for each in request.dirs for topic in each.topics for index in topic.partitions
     }
     may = call.may(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
-
-    def code_of(name: str, index: int) -> int:
-        return _code(call, name, index, wanted[name, index]) if may else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-
-    return AlterReplicaLogDirsResponse(results=list(_by_topic(wanted, code_of)))
-
-
-def _by_topic(
-    wanted: Mapping[tuple[str, int], str], code_of: Callable[[str, int], int]
-) -> Iterator[AlterReplicaLogDirTopicResult]:
-    indexes: dict[str, list[int]] = {}
-    for name, index in wanted:
-        indexes.setdefault(name, []).append(index)
-    for name, found in indexes.items():
-        results = [
-            AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code_of(name, index)) for index in found
-        ]
-        yield AlterReplicaLogDirTopicResult(topic_name=name, partitions=results)
+    found: dict[str, list[AlterReplicaLogDirPartitionResult]] = {}
+    for (name, index), path in wanted.items():
+        code = _code(call, name, index, path) if may else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        found.setdefault(name, []).append(AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code))
+    results = [AlterReplicaLogDirTopicResult(topic_name=name, partitions=each) for name, each in found.items()]
+    return AlterReplicaLogDirsResponse(results=results)
 
 
 def _code(call: Call, name: str, index: int, path: str) -> int:
