@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import json
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -62,6 +64,29 @@ def test_topics(broker: BrokerUnderTest, run: Commands, admin: fencepost.Admin) 
     assert topic in admin.list_topics()
     assert run("topics", "delete", topic, nothing, "--yes", "--if-exists") == f"deleted {topic}\n"
     until(lambda: topic not in admin.list_topics())
+
+
+def test_programs_are_told_what_was_done(broker: BrokerUnderTest, run: Commands, tmp_path: Path) -> None:
+    topic, group, user = broker.name("t"), broker.name("g"), broker.name("u")
+    assert run.json("topics", "create", topic) == {"done": "created", "topic": topic}
+    assert run.json("topics", "create", topic, "--if-not-exists") == {"done": "nothing", "topic": topic}
+    assert run.json("topics", "alter", topic, "-p", "2") == {"done": "grown", "topic": topic, "partitions": 2}
+    changed = run("configs", "alter", "topic", topic, "--set", "retention.ms=1", "--unset", "segment.ms", "--json")
+    assert [json.loads(line) for line in changed.splitlines()] == [
+        {"done": "set", "setting": "retention.ms"},
+        {"done": "unset", "setting": "segment.ms"},
+    ]
+    run("groups", "reset-offsets", group, "--to", "beginning", "--topic", topic, "--yes")
+    assert run.json("groups", "delete", group, "--yes") == {"done": "deleted", "group": group}
+    (tmp_path / "password").write_text("a secret")
+    told = {"user": user, "mechanism": "SCRAM-SHA-512"}
+    assert run.json("users", "set-password", user, "--password-file", str(tmp_path / "password")) == {
+        "done": "set",
+        **told,
+    }
+    until(lambda: user in run("users", "list"))
+    assert run.json("users", "delete", user, "--yes") == {"done": "deleted", **told}
+    assert run.json("topics", "delete", topic, "--yes") == {"done": "deleted", "topic": topic}
 
 
 def test_nothing_is_deleted_without_an_answer(

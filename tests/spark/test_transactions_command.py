@@ -175,7 +175,9 @@ def test_commit_is_for_strangers_and_for_what_is_decided(broker: Broker, capsys:
     assert command("abort", loser.transactional_id, "--yes", "--even-if-prepared", *at) == 0
     stranger = Stranger(broker)
     stranger.leave(f"{bench.topic}-7", 5)
-    assert command("commit", f"{bench.topic}-7", "--yes", *at) == 0
+    capsys.readouterr()
+    assert command("commit", f"{bench.topic}-7", "--yes", "--json", *at) == 0
+    assert json.loads(capsys.readouterr().out) == {"done": "committed", "transactional_id": f"{bench.topic}-7"}
     assert (bench.committed(), stranger.bench.committed()) == ([0], [5])
 
 

@@ -9,7 +9,7 @@ from argparse import ArgumentParser
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.metadata import version
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 import typer.main
@@ -18,6 +18,9 @@ from typer.core import TyperCommand, TyperGroup
 from fencepost.cli.output import command_group
 
 __all__ = ["app"]
+
+
+STATUS: Final = "Status: 0 done; 1 not done, or not all, with the reason; 2 unusable arguments."
 
 
 class Command(NamedTuple):
@@ -72,7 +75,11 @@ def _loaded(name: str) -> Any:
     if not isinstance(found, typer.Typer):
         function, found = found, typer.Typer(add_completion=False, rich_markup_mode=None)
         found.command()(function)
-    return typer.main.get_command(found)
+    command = typer.main.get_command(found)
+    for each in getattr(command, "commands", {"": command}).values():
+        if "tatus" not in (each.help or ""):
+            each.epilog = STATUS
+    return command
 
 
 def _options_of(parser: ArgumentParser) -> Callable[..., None]:

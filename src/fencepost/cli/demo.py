@@ -23,10 +23,7 @@ def demo(
         ),
     ] = None,
     delivery: Annotated[
-        str,
-        typer.Option(
-            help="exactly-once, or at-least-once to see the duplicates that the kills cause without transactions."
-        ),
+        str, typer.Option(help="exactly-once, or at-least-once, which shows the duplicates that the kills then cause.")
     ] = "exactly-once",
     arrow: Annotated[
         bool, typer.Option("--arrow", help="Keep the records in Arrow: the JVM sees ranges of offsets only.")
@@ -41,8 +38,10 @@ def demo(
 
     The flights go to topic `flights`; a PySpark query computes each one's delay class and writes it to topic `delays`;
     meanwhile driver, workers and broker are killed with kill -9 at random moments and started again. At the end
-    librdkafka reads `delays` (read_committed) and every flight must be there once. Exit status 0 if so, 1 if not, 2 if
-    the run could not be carried through.
+    librdkafka reads `delays` (read_committed) and every flight must be there once. Status 0 if so, 1 if not, 2 if the
+    run could not be carried through.
+
+    Example: fencepost demo --flights 20000 --kills 1
     """
     from rich.console import Console
 

@@ -24,6 +24,7 @@ __all__ = [
     "print_table",
     "refuse",
     "stopped_by_signals",
+    "tell_done",
 ]
 
 Json = Annotated[bool, typer.Option("--json", help="As JSON.")]
@@ -99,6 +100,11 @@ def print_table(rows: Iterable[Sequence[str]]) -> None:
     for row in table:
         line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         sys.stdout.write(line.rstrip() + "\n")
+
+
+def tell_done(words: str, done: str, *, as_json: bool, **facts: Any) -> None:
+    """One thing that was done: words for people, a line of JSON for programs; the next may fail."""
+    sys.stdout.write(json.dumps({"done": done, **facts}) + "\n" if as_json else f"{words}\n")
 
 
 def print_json(found: Any) -> None:

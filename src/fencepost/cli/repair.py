@@ -16,6 +16,7 @@ from fencepost.broker.disk.two_copies import UnusableDirectory
 from fencepost.broker.server import DirectoryInUse, lock_directory
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.broker.topics.repair import repair as find
+from fencepost.cli.output import Json, tell_done
 
 __all__ = ["repair"]
 
@@ -29,10 +30,13 @@ def repair(
             "it, and for transactions and groups the newest record that can be read counts."
         ),
     ] = False,
+    as_json: Json = False,
 ) -> None:
-    """Name every damaged place: topic, partition, offsets, file. Exits with 1 when there is one that is not accepted.
+    """Name every damaged place: topic, partition, offsets, file. Everything is read, which takes its time.
 
-    Everything is read, which takes its time.
+    Status 0 when there is none, or all are accepted; 1 when there are some; 2 when the directory cannot be looked at.
+
+    Example: fencepost repair --data-dir /var/lib/fencepost
     """
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     count = 0
@@ -47,12 +51,15 @@ def repair(
             for found in find(files, BrokerConfig(), uuid.uuid4, int(time.time() * 1000), accept=accept):
                 count += 1
                 first, following, reason = found.gap
-                sys.stdout.write(f"{found.topic}-{found.partition} offsets {first} to {following - 1}: {reason}\n")
+                words = f"{found.topic}-{found.partition} offsets {first} to {following - 1}: {reason}"
+                place = {"topic": found.topic, "partition": found.partition, "offsets": [first, following - 1]}
+                tell_done(words, "accepted" if accept else "found", as_json=as_json, **place, reason=reason)
         finally:
             os.close(lock)
     except (OSError, DirectoryInUse, UnusableDirectory) as error:
         sys.stderr.write(f"fencepost repair: {error}\n")
         raise typer.Exit(2) from error
-    sys.stdout.write(f"{count} damaged places{', accepted' if accept and count else ''}\n")
+    if not as_json:
+        sys.stdout.write(f"{count} damaged places{', accepted' if accept and count else ''}\n")
     if count and not accept:
         raise typer.Exit(1)

@@ -11,7 +11,17 @@ import typer
 from fencepost.cli.cluster_settings import CommandConfig, DecisionTopic, Servers, client_settings, sink_options
 from fencepost.cli.ending import Consent, age_words, end_open, ending_of, partition_words
 from fencepost.cli.hanging import find_hanging
-from fencepost.cli.output import Json, Yes, command_group, confirmed, failures_told, print_json, print_table, refuse
+from fencepost.cli.output import (
+    Json,
+    Yes,
+    command_group,
+    confirmed,
+    failures_told,
+    print_json,
+    print_table,
+    refuse,
+    tell_done,
+)
 from fencepost.cli.spark import sinks
 from fencepost.cli.transaction_view import OPEN_STATES, Session, is_two_phase, open_session, state_of
 from fencepost.client.admin.transactions import TransactionDescription
@@ -44,7 +54,10 @@ def list_(
     command_config: CommandConfig = None,
     as_json: Json = False,
 ) -> None:
-    """The transactions that are open, what each is to a Spark sink, and which partitions' readers wait for it."""
+    """The transactions that are open, what each is to a Spark sink, and which partitions' readers wait for it.
+
+    Example: fencepost transactions list --topic orders
+    """
     with failures_told():
         session = open_session(bootstrap_servers, command_config, decision_topic)
         listed = session.listed(() if every else OPEN_STATES)
@@ -101,7 +114,10 @@ def describe(
     command_config: CommandConfig = None,
     as_json: Json = False,
 ) -> None:
-    """Owner, age, timeout, partitions and, for a Spark sink, whether it is decided. Status 1 for an unknown id."""
+    """Owner, age, timeout, partitions and, for a Spark sink, whether it is decided. Status 1 for an unknown id.
+
+    Example: fencepost transactions describe orders-copier --json
+    """
     with failures_told():
         session = open_session(bootstrap_servers, command_config, decision_topic)
         described = session.describe(transactional_id)
@@ -140,8 +156,12 @@ def resolve(
     even_if_written_again: Annotated[
         bool, typer.Option("--even-if-written-again", help="Commit a batch that another sink has written, too.")
     ] = False,
+    as_json: Json = False,
 ) -> None:
-    """Commit what a Spark sink has decided and abort the rest. A run that is alive is superseded: stop it first."""
+    """Commit what a Spark sink has decided and abort the rest. A run that is alive is superseded: stop it first.
+
+    Example: fencepost transactions resolve orders-sink
+    """
     with failures_told():
         settings = client_settings(bootstrap_servers, command_config)
         Session(settings, decision_topic).check_sink(sink)
@@ -152,8 +172,9 @@ def resolve(
             refuse(f"{error}. If they do not, say --even-if-written-again; else `abort ID --even-if-decided` each")
     for word, ids in (("committed", done.committed), ("aborted", done.aborted)):
         for transactional_id in ids:
-            sys.stdout.write(f"{word} {transactional_id}\n")
-    sys.stdout.write(f"{len(done.committed)} committed, {len(done.aborted)} aborted\n")
+            tell_done(f"{word} {transactional_id}", word, as_json=as_json, transactional_id=transactional_id)
+    if not as_json:
+        sys.stdout.write(f"{len(done.committed)} committed, {len(done.aborted)} aborted\n")
 
 
 @transactions.command()
@@ -167,12 +188,16 @@ def abort(
     ] = False,
     even_if_prepared: EvenIfPrepared = False,
     yes: Yes = False,
+    as_json: Json = False,
 ) -> None:
-    """Abort one open transaction, whoever owns it."""
+    """Abort one open transaction, whoever owns it.
+
+    Example: fencepost transactions abort orders-copier
+    """
     with failures_told():
         session = open_session(bootstrap_servers, command_config, decision_topic)
         given = _given({Consent.EVEN_IF_DECIDED: even_if_decided, Consent.EVEN_IF_PREPARED: even_if_prepared})
-        _end(session, transactional_id, given, commit=False, yes=yes)
+        _end(session, transactional_id, given, commit=False, yes=yes, as_json=as_json)
 
 
 @transactions.command()
@@ -186,12 +211,16 @@ def commit(
     ] = False,
     even_if_prepared: EvenIfPrepared = False,
     yes: Yes = False,
+    as_json: Json = False,
 ) -> None:
-    """Commit one open transaction, whoever owns it. Only its owner knows whether everything is in it: ask there."""
+    """Commit one open transaction, whoever owns it. Only its owner knows whether everything is in it: ask there.
+
+    Example: fencepost transactions commit orders-copier
+    """
     with failures_told():
         session = open_session(bootstrap_servers, command_config, decision_topic)
         given = _given({Consent.EVEN_IF_UNDECIDED: even_if_undecided, Consent.EVEN_IF_PREPARED: even_if_prepared})
-        _end(session, transactional_id, given, commit=True, yes=yes)
+        _end(session, transactional_id, given, commit=True, yes=yes, as_json=as_json)
 
 
 @transactions.command("finish-flink")
@@ -204,12 +233,15 @@ def finish_flink(
     named_by_checkpoint: Annotated[
         bool, typer.Option("--named-by-checkpoint", help="The job does not use TransactionNamingStrategy.POOLING.")
     ] = False,
+    as_json: Json = False,
 ) -> None:
     """Finish what a stopped Flink KafkaSink left open: commit up to a checkpoint, abort what is later.
 
     Its ids are PREFIX-SUBTASK-CHECKPOINT. Those of TransactionNamingStrategy.POOLING name no checkpoint, and are
     refused: let Flink finish them, by starting the job from its savepoint and stopping it with a new one.
     Stop the job first: a running one would be fenced.
+
+    Example: fencepost transactions finish-flink orders --checkpoint 4711 --apply
     """
     with failures_told():
         session = open_session(bootstrap_servers, command_config, DEFAULT_TOPIC)
@@ -223,19 +255,24 @@ def finish_flink(
             )
         for ids, is_commit in ((to_commit, True), (to_abort, False)):
             for flink_id in ids:
+                name = flink_id.transactional_id
                 if apply:
-                    _end(session, flink_id.transactional_id, list(Consent), commit=is_commit, yes=True)
+                    _end(session, name, list(Consent), commit=is_commit, yes=True, as_json=as_json)
                 else:
-                    sys.stdout.write(f"would {'commit' if is_commit else 'abort'} {flink_id.transactional_id}\n")
-    done = "committed" if apply else "to commit", "aborted" if apply else "to abort"
-    sys.stdout.write(f"{len(to_commit)} {done[0]}, {len(to_abort)} {done[1]}\n")
+                    words = f"would {'commit' if is_commit else 'abort'}"
+                    tell_done(f"{words} {name}", words, as_json=as_json, transactional_id=name)
+    if not as_json:
+        done = "committed" if apply else "to commit", "aborted" if apply else "to abort"
+        sys.stdout.write(f"{len(to_commit)} {done[0]}, {len(to_abort)} {done[1]}\n")
 
 
 def _given(options: Mapping[Consent, bool]) -> list[Consent]:
     return [consent for consent, is_given in options.items() if is_given]
 
 
-def _end(session: Session, transactional_id: str, given: Sequence[Consent], *, commit: bool, yes: bool) -> None:
+def _end(
+    session: Session, transactional_id: str, given: Sequence[Consent], *, commit: bool, yes: bool, as_json: bool
+) -> None:
     """Exits with 1 when something speaks against it, the transaction stays open, or a person says no."""
     ending = ending_of(session, transactional_id, commit=commit)
     objection = ending.standing(given)
@@ -246,4 +283,5 @@ def _end(session: Session, transactional_id: str, given: Sequence[Consent], *, c
     refusal = end_open(session, ending)
     if refusal is not None:
         refuse(refusal)
-    sys.stdout.write(f"{'committed' if commit else 'aborted'} {transactional_id}\n")
+    word = "committed" if commit else "aborted"
+    tell_done(f"{word} {transactional_id}", word, as_json=as_json, transactional_id=transactional_id)

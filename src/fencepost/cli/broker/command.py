@@ -55,6 +55,10 @@ Run a broker.
 
 Prints "listening on HOST:PORT" when it answers, with more than one listener a line for each, those after the first
 with their names; logs to stderr; SIGTERM, SIGINT and SIGHUP end it cleanly.
+
+Status 0 after that; 1 when it cannot start or go on; 2 for unusable arguments.
+
+Example: fencepost broker --listen 127.0.0.1:9092 --data-dir /var/lib/fencepost
 """
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from enum import Enum
 from typing import Annotated, Final
 
 import typer
 
 from fencepost.cli.cluster_settings import CommandConfig, Servers, connected, pairs_of
-from fencepost.cli.output import Json, command_group, print_json, print_table
+from fencepost.cli.output import Json, command_group, print_json, print_table, tell_done
 from fencepost.client.admin.configs import BROKER_RESOURCE, GROUP_RESOURCE, LOGGER_RESOURCE, TOPIC_RESOURCE
 
 __all__ = ["configs"]
@@ -87,6 +86,7 @@ def alter(
     ] = None,
     bootstrap_servers: Servers = None,
     command_config: CommandConfig = None,
+    as_json: Json = False,
 ) -> None:
     """Set some settings and leave the others as they are: all of what is named, or nothing.
 
@@ -103,7 +103,10 @@ def alter(
     with connected(bootstrap_servers, command_config) as admin:
         admin.alter_configs(name, changes, resource_type=_RESOURCES[kind])
     for setting, value in changes.items():
-        sys.stdout.write(f"{setting} is back to its default\n" if value is None else f"{setting} is set\n")
+        if value is None:
+            tell_done(f"{setting} is back to its default", "unset", as_json=as_json, setting=setting)
+        else:
+            tell_done(f"{setting} is set", "set", as_json=as_json, setting=setting)
 
 
 def _check(kind: Kind, name: str) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from fencepost.cli.cluster.positions import POSITIONS, Offset, Position, position_of
 from fencepost.cli.cluster_settings import CommandConfig, Servers, connected
-from fencepost.cli.output import Json, Yes, command_group, confirmed, print_json, print_table, refuse
+from fencepost.cli.output import Json, Yes, command_group, confirmed, print_json, print_table, refuse, tell_done
 from fencepost.client.admin.groups import GroupDescription
 from fencepost.client.blocking import Admin
 from fencepost.client.net.list_offsets import EARLIEST, LATEST
@@ -238,6 +238,7 @@ def delete(
     bootstrap_servers: Servers = None,
     command_config: CommandConfig = None,
     yes: Yes = False,
+    as_json: Json = False,
 ) -> None:
     """Delete groups without members, with all that they have committed.
 
@@ -251,4 +252,4 @@ def delete(
         confirmed(f"Delete {', '.join(group)}?", yes=yes)
         for name in dict.fromkeys(group):
             admin.delete_group(name)
-            sys.stdout.write(f"deleted {name}\n")
+            tell_done(f"deleted {name}", "deleted", as_json=as_json, group=name)

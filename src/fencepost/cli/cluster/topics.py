@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from fencepost.cli.cluster_settings import CommandConfig, Servers, connected, pairs_of
-from fencepost.cli.output import Json, Yes, command_group, confirmed, print_json, print_table, refuse
+from fencepost.cli.output import Json, Yes, command_group, confirmed, print_json, print_table, refuse, tell_done
 from fencepost.client.admin.topics import TopicDescription
 from fencepost.client.blocking import Admin
 from fencepost.client.net.list_offsets import EARLIEST, LATEST
@@ -128,6 +128,7 @@ def create(
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Let one that exists be, as it is.")] = False,
     bootstrap_servers: Servers = None,
     command_config: CommandConfig = None,
+    as_json: Json = False,
 ) -> None:
     """Create a topic, and wait until its partitions have leaders.
 
@@ -137,7 +138,10 @@ def create(
     with connected(bootstrap_servers, command_config) as admin:
         there = if_not_exists and name in admin.describe_topics([name])
         admin.create_topic(name, partitions, replication_factor, settings, exist_ok=if_not_exists)
-    sys.stdout.write(f"{name} exists already\n" if there else f"created {name}\n")
+    if there:
+        tell_done(f"{name} exists already", "nothing", as_json=as_json, topic=name)
+    else:
+        tell_done(f"created {name}", "created", as_json=as_json, topic=name)
 
 
 @topics.command()
@@ -146,6 +150,7 @@ def alter(
     partitions: Annotated[int, typer.Option("--partitions", "-p", min=1, help="How many there are to be, in all.")],
     bootstrap_servers: Servers = None,
     command_config: CommandConfig = None,
+    as_json: Json = False,
 ) -> None:
     """Give a topic more partitions. Keys that are hashed go to other partitions from then on.
 
@@ -153,7 +158,7 @@ def alter(
     """
     with connected(bootstrap_servers, command_config) as admin:
         admin.create_partitions(name, partitions)
-    sys.stdout.write(f"{name} has {partitions} partitions\n")
+    tell_done(f"{name} has {partitions} partitions", "grown", as_json=as_json, topic=name, partitions=partitions)
 
 
 @topics.command()
@@ -163,6 +168,7 @@ def delete(
     bootstrap_servers: Servers = None,
     command_config: CommandConfig = None,
     yes: Yes = False,
+    as_json: Json = False,
 ) -> None:
     """Delete topics with all their records. Nothing is deleted when one of them does not exist.
 
@@ -178,6 +184,6 @@ def delete(
             confirmed(f"Delete {', '.join(wanted)} with all records?", yes=yes)
         for name in wanted:
             admin.delete_topic(name)
-            sys.stdout.write(f"deleted {name}\n")
+            tell_done(f"deleted {name}", "deleted", as_json=as_json, topic=name)
         if not wanted:
-            sys.stdout.write("nothing to delete\n")
+            sys.stderr.write("nothing to delete\n")

@@ -10,7 +10,7 @@ from typing import Annotated, Final
 import typer
 
 from fencepost.cli.cluster_settings import CommandConfig, Servers, connected
-from fencepost.cli.output import Json, Yes, command_group, confirmed, print_json, print_table, refuse
+from fencepost.cli.output import Json, Yes, command_group, confirmed, print_json, print_table, refuse, tell_done
 from fencepost.client.admin.scram import ScramDeletion, ScramMechanism, ScramUpsertion
 from fencepost.protocol.scram import FEWEST_ITERATIONS
 
@@ -70,6 +70,7 @@ def set_password(
     ] = None,
     bootstrap_servers: Servers = None,
     command_config: CommandConfig = None,
+    as_json: Json = False,
 ) -> None:
     """Give a user a password, in place of the one before. It is salted here: the brokers never get it.
 
@@ -78,7 +79,8 @@ def set_password(
     with connected(bootstrap_servers, command_config) as admin:
         password = _password(user, password_file)
         admin.alter_user_scram_credentials([ScramUpsertion(user, _SCRAM[mechanism], password, iterations)])
-    sys.stdout.write(f"{user} has a new password for {mechanism.value}\n")
+    words = f"{user} has a new password for {mechanism.value}"
+    tell_done(words, "set", as_json=as_json, user=user, mechanism=mechanism.value)
 
 
 def _password(user: str, file: Path | None) -> str:
@@ -100,6 +102,7 @@ def delete(
     bootstrap_servers: Servers = None,
     command_config: CommandConfig = None,
     yes: Yes = False,
+    as_json: Json = False,
 ) -> None:
     """Take a user's password for a mechanism away. Who is logged in stays so.
 
@@ -108,4 +111,5 @@ def delete(
     with connected(bootstrap_servers, command_config) as admin:
         confirmed(f"Delete {user}'s password for {mechanism.value}?", yes=yes)
         admin.alter_user_scram_credentials([ScramDeletion(user, _SCRAM[mechanism])])
-    sys.stdout.write(f"{user} has no password for {mechanism.value} any more\n")
+    words = f"{user} has no password for {mechanism.value} any more"
+    tell_done(words, "deleted", as_json=as_json, user=user, mechanism=mechanism.value)
