@@ -403,11 +403,11 @@ class SinkWorld:
 def _batches(checkpoint: Checkpoint) -> list[BatchRecord]:
     """What was to be written; a checkpoint that was damaged does not know all its batches, only all its rows."""
     if checkpoint.damages and checkpoint.finished:
-        rows = tuple(f"{checkpoint.sink}:{row}" for row in range(checkpoint.rows))
-        return [BatchRecord(checkpoint.query, 0, rows, committed=True)]
-    return [
-        BatchRecord(checkpoint.query, number, checkpoint.values(number), number in checkpoint.commits)
-        for number in sorted(checkpoint.offsets)
+        return [BatchRecord(checkpoint.query, 0, checkpoint.rows_of((0, checkpoint.rows)), committed=True)]
+    gone = [BatchRecord(checkpoint.query, number, checkpoint.rows_of(rows), False) for number, rows in checkpoint.gone]
+    return gone + [
+        BatchRecord(checkpoint.query, number, checkpoint.rows_of(rows), number in checkpoint.commits)
+        for number, rows in sorted(checkpoint.offsets.items())
     ]
 
 

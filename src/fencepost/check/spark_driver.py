@@ -48,13 +48,15 @@ class SparkFaults:
 
 @dataclass(slots=True)
 class Checkpoint:
-    """A query's durable part: input is rows 0 to `rows`, a batch is [start, end) of it."""
+    """A query's durable part: input is rows 0 to `rows`, a batch is [start, end) of it. `gone`: what `offsets` had of
+    batches that it has lost."""
 
     query: str
     sink: str
     rows: int
     offsets: dict[int, tuple[int, int]] = field(default_factory=dict)
     commits: set[int] = field(default_factory=set)
+    gone: list[tuple[int, tuple[int, int]]] = field(default_factory=list)
     damages: int = 0
     repairs: int = 0
 
@@ -62,7 +64,7 @@ class Checkpoint:
         """The newest batches are gone from both logs: lost with the host's power, or a copy was restored."""
         self.damages += 1
         for batch in sorted(self.offsets)[-batches:]:
-            del self.offsets[batch]
+            self.gone.append((batch, self.offsets.pop(batch)))
             self.commits.discard(batch)
 
     def shown(self, batch: int) -> SourceOffsets | None:
@@ -85,8 +87,11 @@ class Checkpoint:
 
     def values(self, batch: int) -> tuple[str, ...]:
         """The batch's input, the same at every replay."""
-        start, end = self.offsets[batch]
-        return tuple(f"{self.sink}:{row}" for row in range(start, end))
+        return self.rows_of(self.offsets[batch])
+
+    def rows_of(self, offsets: tuple[int, int]) -> tuple[str, ...]:
+        """The rows between two offsets."""
+        return tuple(f"{self.sink}:{row}" for row in range(*offsets))
 
     @property
     def finished(self) -> bool:
