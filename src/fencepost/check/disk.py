@@ -89,7 +89,7 @@ class MemoryFile:
         try:
             self._disk.write(self._node, position, bytes(data), self.path)
         except OSError:
-            self._disk.not_overwritten[self.path] += 1
+            self._disk.not_overwritten[self.path] += position + len(data) <= len(self._node.data)
             raise
         self._size = max(self._size, position + len(data))
 
@@ -120,7 +120,7 @@ class MemoryDisk:
         """Changes so far: writes, truncations, removals, atomic replacements."""
         self.syncs = 0
         self.not_overwritten: Counter[str] = Counter()
-        """How often a `write_at` was refused, by path."""
+        """How often a `write_at` was refused that would not have made the file longer, by path."""
         self._nodes: dict[str, _Node] = {}
         self._directories: set[str] = {""}
         self._removed: dict[str, _Node] = {}  # removals that a crash may undo

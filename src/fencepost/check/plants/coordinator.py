@@ -218,3 +218,9 @@ def timeouts_decided_together(patches: Patches) -> None:
     """What times out together is decided together, before the first decision has opened a log and changed the next."""
     due = TransactionCoordinator.on_time
     patches.setattr(TransactionCoordinator, "on_time", lambda self, now_ms: list(due(self, now_ms)))
+
+
+@plant("clients", *KILLED, "producers=3", "pause_chance=0.1", "clock_jump_chance=0.9")
+def timeouts_wait_for_a_clock_set_back(patches: Patches) -> None:
+    """What is open since a time that is still to come times out when the clock is there."""
+    patches.setattr(TransactionCoordinator, "loaded", lambda self, now_ms: None)

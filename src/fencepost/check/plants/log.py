@@ -215,3 +215,30 @@ def sequence_window_of_four(patches: Patches) -> None:
 def late_batch_joins_a_finished_transaction(patches: Patches) -> None:
     """Until the marker is there, a partition takes batches of the epoch whose EndTxn was answered."""
     patches.setattr(PartitionLog, "fence", lambda self, producer_id, epoch: None)
+
+
+@plant("clients", "storm_ms=5000", "crash_interval_ms=400", "power_cut_chance=0.0", "restore_chance=0.9")
+def synced_is_not_noted_at_the_start(patches: Patches) -> None:
+    """What a loss of power has left of the points up to which logs are synced stays so over the next start."""
+    original = PartitionLog._synced
+
+    def once(self: PartitionLog, offset: int) -> None:
+        if offset > self.synced_offset:
+            original(self, offset)
+
+    patches.setattr(PartitionLog, "_synced", once)
+
+
+@plant("clients", *KILLED, "full_chance=0.5", "flip_chance=0.9", "restore_chance=0.0")
+def no_room_for_recovery_points(patches: Patches) -> None:
+    """The place for the point up to which a log is synced is taken when it is written, on a disk that may be full."""
+    original = PartitionLog._write
+
+    def without(self: PartitionLog, *args: Any) -> Any:
+        point, self._point = self._point, None
+        try:
+            return original(self, *args)
+        finally:
+            self._point = point
+
+    patches.setattr(PartitionLog, "_write", without)
