@@ -28,6 +28,7 @@ INDEX: tuple[tuple[str, str, str], ...] = (
     (r"make (venv|run)( .*)?", RUN, ""),
     (r"git clone .*", ELSEWHERE, "clean_copy below"),
     (r"cd \S+", ELSEWHERE, "clean_copy below"),
+    (r"(docker|install|systemctl|python3 -m venv|/opt/fencepost/bin/pip) .*", ELSEWHERE, "test_deploy.py"),
     (r"(pip|uv pip) install .*", ELSEWHERE, "tools/make_venv.sh, which every run starts with"),
     (r"(\.venv/bin/)?fencepost (broker|ui)\b.*", SERVE, ""),
     (r"((echo|printf) '[^']*' \| )?(\.venv/bin/)?fencepost .*", RUN, ""),

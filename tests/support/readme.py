@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-COPIED = ("src", "tests", "tools", "bench", "examples", "docs", ".ci")
+COPIED = ("src", "tests", "tools", "bench", "examples", "docs", "deploy", ".ci")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,17 @@
-"""Functions that numba compiles for one signature, and caches on disk where it finds a place. Imports numba."""
+"""Functions that numba compiles for one signature, and keeps on disk where there is a place. Imports numba.
+
+Without a cache each process compiles for seconds, and Spark starts Python workers all the time. So there is one more
+place than numba's own, for those without a home below packages that cannot be written.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import os
+import stat
+import tempfile
+from collections.abc import Callable, MutableMapping, Sequence
+from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any, Final
 
@@ -11,7 +19,10 @@ import numba
 
 from fencepost.protocol.records.engine import VARIABLE
 
-__all__ = ["Kernel", "inlined", "kernel"]
+__all__ = ["Kernel", "ensure_cache", "inlined", "kernel"]
+
+_FOLDER_VARIABLE: Final = "NUMBA_CACHE_DIR"
+_BESIDE: Final = Path(__file__).parent / "__pycache__"
 
 _Function = Callable[..., Any]
 
@@ -81,3 +92,59 @@ def kernel(*signature: str) -> Callable[[_Function], Kernel]:
 def inlined(function: _Function) -> _Function:
     compiled: _Function = numba.njit(nogil=True, forceinline=True)(function)
     return compiled
+
+
+# ---- where compiled code is kept
+
+
+def ensure_cache(
+    environ: MutableMapping[str, str] | None = None,
+    usual: Sequence[Path] | None = None,
+    temporary: Path | None = None,
+) -> None:
+    """Set NUMBA_CACHE_DIR to a folder of this user, unless it is set or numba's usual places can be written."""
+    surroundings = os.environ if environ is None else environ
+    if surroundings.get(_FOLDER_VARIABLE):
+        return
+    places = (_BESIDE, _user_cache(surroundings)) if usual is None else usual
+    if any(_can_be_written(place) for place in places):
+        return
+    folder = _private_folder(Path(tempfile.gettempdir()) if temporary is None else temporary)
+    if folder is None:
+        return
+    surroundings[_FOLDER_VARIABLE] = str(folder)
+    if environ is None:
+        config: Any = numba.config  # it was read from the environment when numba was imported
+        config.CACHE_DIR = str(folder)
+
+
+def _private_folder(temporary: Path) -> Path | None:
+    """A folder that is this user's alone, since what lies in it is run. None where somebody else may write."""
+    if not hasattr(os, "getuid"):  # Windows: temporary folders are the user's own, and numba finds a place there
+        return None
+    user = os.getuid()
+    folder = temporary / f"fencepost-numba-{user}"
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+    except OSError:
+        return None
+    ours = stat.S_ISDIR(found.st_mode) and found.st_uid == user and not found.st_mode & 0o022
+    return folder if ours and _can_be_written(folder) else None
+
+
+def _user_cache(environ: MutableMapping[str, str]) -> Path:
+    root = environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(root) / "numba"
+
+
+def _can_be_written(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
+ensure_cache()

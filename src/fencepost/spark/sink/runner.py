@@ -26,7 +26,6 @@ from fencepost.errors import (
     UnsupportedVersionError,
 )
 from fencepost.protocol.codes import ErrorCode
-from fencepost.spark import compiled_cache
 from fencepost.spark.cluster_calls import ClusterCalls
 from fencepost.spark.errors import UnfinishedSinkError
 from fencepost.spark.sink import names, plan, plan_steps, unfinished
@@ -39,7 +38,6 @@ __all__ = ["Link", "Resolved", "SinkLink", "link_for", "link_to", "resolve_sink"
 
 log = logging.getLogger("fencepost.spark")
 
-compiled_cache.ensure()
 
 TOPIC_PATIENCE_MS: Final = 10_000
 IS_OVER_MS: Final = 10_000

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fencepost.spark import compiled_cache
+from fencepost.protocol.records import compiled
 
 
 def unwritable(tmp_path: Path) -> Path:
@@ -20,7 +20,7 @@ def unwritable(tmp_path: Path) -> Path:
 
 
 def chosen(tmp_path: Path, *usual: Path, **environ: str) -> str | None:
-    compiled_cache.ensure(environ, usual, tmp_path)
+    compiled.ensure_cache(environ, usual, tmp_path)
     return environ.get("NUMBA_CACHE_DIR")
 
 
@@ -52,8 +52,8 @@ def test_a_folder_that_somebody_else_may_write_is_not_used(tmp_path: Path, trap:
 def test_numba_keeps_compiled_code_there(tmp_path: Path) -> None:
     bad = unwritable(tmp_path)
     program = (
-        "from pathlib import Path; from fencepost.spark import compiled_cache; "
-        f"compiled_cache.ensure(None, [Path({str(bad)!r})], Path({str(tmp_path)!r})); "
+        "from pathlib import Path; from fencepost.protocol.records import compiled; "
+        f"compiled.ensure_cache(None, [Path({str(bad)!r})], Path({str(tmp_path)!r})); "
         "from fencepost.client.producer.partitioner import partitions_for_keys; partitions_for_keys([b'k'] * 100, 3)"
     )
     environ = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
