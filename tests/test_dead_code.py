@@ -17,10 +17,11 @@ NOT_READ = ("*/protocol/messages/*", "*/protocol/codes.py", "*/protocol/acls.py"
 
 CALLED_BY_OTHERS = {
     "asyncio's protocols": (
-        "connection_made connection_lost data_received eof_received get_buffer buffer_updated pause_writing sizehint"
+        "connection_made data_received eof_received get_buffer buffer_updated pause_writing sizehint"
     ),
     "Python, and tuples that are unpacked": "traceback first_size writable",
     "configparser, numba, typer": "optionxform CACHE_DIR finish_flink reset_offsets set_password",
+    "ssl": "num_tickets",
     "http.server": (
         "daemon_threads block_on_close address_family handle_error version_string do_GET do_POST log_message"
     ),

@@ -6,6 +6,7 @@ It retries only where a method says so, and gives error codes back as they came.
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 import time
 import uuid
@@ -67,7 +68,8 @@ class Fetched:
 
 
 class RawClient:
-    """A connection to `bootstrap_servers` ("host:port"). `login`: (user, password) for SASL PLAIN. Context manager."""
+    """A connection to `bootstrap_servers` ("host:port"). `login`: (user, password) for SASL PLAIN. `tls`: what to
+    speak it with. Context manager."""
 
     def __init__(
         self,
@@ -75,13 +77,20 @@ class RawClient:
         client_id: str = "raw",
         timeout_s: float = 120.0,
         login: tuple[str, str] | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         host, _, port = bootstrap_servers.rpartition(":")
         self._client_id = client_id
         self._correlation_id = 0
         self._socket = socket.create_connection((host, int(port)), timeout=timeout_s)
-        if login is not None:
-            self.log_in(*login)
+        try:
+            if tls is not None:
+                self._socket = tls.wrap_socket(self._socket, server_hostname=host)
+            if login is not None:
+                self.log_in(*login)
+        except BaseException:
+            self._socket.close()
+            raise
 
     def __enter__(self) -> Self:
         return self

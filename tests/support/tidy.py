@@ -32,12 +32,15 @@ BELOW: dict[str, frozenset[str]] = {
     "on_first_use": frozenset(),
     "states": frozenset(),
     "foreign_settings": frozenset(),
+    "tls": frozenset(),
     "errors": frozenset({"protocol"}),
     "arguments": frozenset({"errors"}),
     "extras": frozenset({"errors"}),
     "config": frozenset({"errors", "foreign_settings", "protocol"}),
-    "broker": frozenset({"arguments", "at_exit", "config", "errors", "protocol", "states"}),
-    "client": frozenset({"arguments", "at_exit", "config", "errors", "extras", "on_first_use", "protocol", "states"}),
+    "broker": frozenset({"arguments", "at_exit", "config", "errors", "protocol", "states", "tls"}),
+    "client": frozenset(
+        {"arguments", "at_exit", "config", "errors", "extras", "on_first_use", "protocol", "states", "tls"}
+    ),
     "schemas": frozenset({"client", "errors"}),
     "spark": frozenset(
         {"schemas", "client", "config", "errors", "extras", "foreign_settings", "on_first_use", "protocol"}

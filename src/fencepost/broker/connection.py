@@ -55,11 +55,12 @@ class Connection:
         peer: tuple[str, int],
         listener: Listener,
         login: Login | None = None,
+        principal: str = ANONYMOUS,
     ) -> None:
         self.connection_id = connection_id
         self.listener = listener
         self.login = login
-        self.principal = ANONYMOUS
+        self.principal = principal
         host, _, _ = peer[0].partition("%")
         self.host = host.removeprefix("::ffff:") if "." in host else host
         """The client's address as ACLs name it: without zone, and IPv4 as such."""

@@ -26,6 +26,7 @@ from fencepost.broker.faults.table import FaultTable
 from fencepost.broker.metrics.log_rate_limit import Paces
 from fencepost.broker.security.login import Login, LoginState
 from fencepost.broker.security.mechanisms import LoginFailed
+from fencepost.broker.security.rights import ANONYMOUS
 from fencepost.broker.settings.client_quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.protocol import fetch_wire, produce_wire
@@ -71,12 +72,18 @@ class BrokerCore(Core):
             self.timers.at(now_ms + self.config.number("fsync.interval.ms"), self._sync_interval)
 
     def connected(
-        self, now_ms: int, connection_id: int, local: tuple[str, int], peer: tuple[str, int], listener: int = 0
+        self,
+        now_ms: int,
+        connection_id: int,
+        local: tuple[str, int],
+        peer: tuple[str, int],
+        listener: int = 0,
+        principal: str = ANONYMOUS,
     ) -> None:
-        """A client has connected to `listeners[listener]`."""
+        """A client has connected to `listeners[listener]`; `principal`: who it is until it logs in."""
         where = self.listeners[listener]
         login = Login(where, self.credentials) if where.sasl else None
-        connection = Connection(connection_id, local, peer, where, login)
+        connection = Connection(connection_id, local, peer, where, login, principal)
         self._connections[connection_id] = connection
         if login is not None:
             self.now.ms = now_ms

@@ -26,12 +26,14 @@ from fencepost.broker.faults.files import FaultyFiles
 from fencepost.broker.faults.table import FaultTable
 from fencepost.broker.gauges import take_snapshot
 from fencepost.broker.metrics.counters import Snapshot
-from fencepost.broker.metrics.log_rate_limit import Pace
+from fencepost.broker.metrics.log_rate_limit import Pace, Paces
 from fencepost.broker.network.admission import Admission, connections_for
 from fencepost.broker.network.backpressure import Answers
+from fencepost.broker.network.certificates import Certificates
 from fencepost.broker.network.key_source import KeySource
 from fencepost.broker.network.receiver import common_buffer
 from fencepost.broker.network.sockets import ClientSocket, listening_sockets
+from fencepost.broker.network.tls_sockets import TlsClientSocket
 from fencepost.broker.security.listeners import Listener, listeners_of
 from fencepost.broker.security.mechanisms import OAUTHBEARER
 from fencepost.broker.settings.sasl import JWKS_URL
@@ -112,13 +114,14 @@ class BrokerServer:
         self.clock = system_clock() if clock is None else clock
         self._faults = faults
         self._clients: dict[int, ClientSocket] = {}
-        self.input = common_buffer()
+        self.input, self.sealed_input = common_buffer(), common_buffer()
         self._admission = Admission(
             min(config.number("max.connections"), connections_for(descriptor_limit(), default_max_open())),
             config.number("max.connections.per.ip"),
             config.number("connections.max.idle.ms"),
         )
         self._refused, self._displaced, self._postponed = Pace(), Pace(), Pace()
+        self._handshakes = Paces()
         self._set_back = Pace(3_600_000)
         self._stopping = False
         self._next_client = 0
@@ -341,6 +344,17 @@ class BrokerServer:
         """Do that when what is being done is done."""
         self._loop.call_soon(action)
 
+    def later(self, delay_s: float, action: Callable[[], None]) -> asyncio.TimerHandle:
+        """Do that after so long."""
+        return self._loop.call_later(delay_s, action)
+
+    def handshake_failed(self, listener: Listener, host: str, why: str) -> None:
+        """A client could not be let in for its TLS."""
+        self.core.metrics.count("failed_handshakes")
+        if times := self._handshakes.hit(_steady_ms(), listener.name, host, why):
+            again = f"; {times} times since this was last said" if times > 1 else ""
+            _log.warning("listener %s: a client at %s is not let in: %s%s", listener.name, host, why, again)
+
     def untaken(self, connection_id: int, untaken_bytes: int) -> None:
         """So much of what was written on the connection waits for its client to read."""
         if connection_id in self._clients:
@@ -481,10 +495,15 @@ class BrokerServer:
         return [failure for failures in await asyncio.gather(*jobs) for failure in failures]
 
     async def _listen(self, index: int, listener: Listener) -> None:
+        tls = listener.tls and Certificates(listener.name, listener.tls)
+
+        def serve() -> ClientSocket:
+            return TlsClientSocket(self, index, tls.context()) if tls else ClientSocket(self, index)
+
         sockets = listening_sockets(listener.host or None, listener.port)
         listener.port = sockets[0].getsockname()[1]
         for sock in sockets:
-            self._servers.append(await self._loop.create_server(lambda: ClientSocket(self, index), sock=sock))
+            self._servers.append(await self._loop.create_server(serve, sock=sock))
         host, port = listener.advertised
         listener.advertised = (host, port or listener.port)
 

@@ -160,7 +160,7 @@ def _broker_settings(config: AdminConfig) -> dict[str, str]:
         return {}
     if config.security_protocol != "SASL_PLAINTEXT" or config.sasl_mechanism == "OAUTHBEARER":
         raise ConfigurationError(
-            f"Fencepost's broker serves SASL_PLAINTEXT with PLAIN and SCRAM, not {config.security_protocol} "
+            f"the broker that is started here has SASL_PLAINTEXT with PLAIN or SCRAM, not {config.security_protocol} "
             f"with {config.sasl_mechanism}"
         )
     host, _, port = str(config.bootstrap_servers).rpartition(":")

@@ -65,7 +65,7 @@ def test_librdkafka_gets_the_same_by_its_own_names(tmp_path: Path) -> None:
     ("lines", "told"),
     [
         ("security.protocol=SASL_PLAINTEXT\nsasl.username=alice\n", "sasl_password"),
-        ("security.protocol=SSL\n", "serves SASL_PLAINTEXT with PLAIN and SCRAM, not SSL"),
+        ("security.protocol=SSL\n", "has SASL_PLAINTEXT with PLAIN or SCRAM, not SSL"),
     ],
 )
 def test_a_properties_file_that_cannot_be_is_told_before_anything_starts(

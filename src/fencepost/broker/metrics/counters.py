@@ -48,6 +48,7 @@ COUNTERS: Final[Mapping[str, str]] = {
     "share_locks_expired": "Records of share groups whose lock ran out before their member said anything.",
     "denials": "Times that a client asked for what it may not.",
     "failed_logins": "Clients that were not let in.",
+    "failed_handshakes": "Clients whose TLS could not be, or that were not let in for their certificate.",
     "throttled_requests": "Requests after which a client had to wait for its quota.",
     "time_jumps": "Times that the system's clock went forward by a second or more.",
     "refused_connections": "Connections that were closed at once because there were too many.",

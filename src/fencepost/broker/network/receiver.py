@@ -16,6 +16,7 @@ __all__ = ["Receiver", "common_buffer"]
 
 _SIZE = struct.Struct(">i")
 _GROWTH = 4
+_TLS_HANDSHAKE = 0x1603  # how a TLS handshake begins
 
 
 def common_buffer(size_bytes: int = 64 * 1024) -> memoryview:
@@ -68,6 +69,8 @@ class Receiver:
             if size < 0:
                 raise MalformedMessage(f"frame size {size}")
             if size > self.max_frame_bytes:
+                if size >> 16 == _TLS_HANDSHAKE:
+                    raise FrameTooLarge("it speaks TLS, and the listener does not (security.protocol of the client)")
                 raise FrameTooLarge(f"frame of {size} bytes, at most {self.max_frame_bytes} are accepted")
             start = position + _SIZE.size
             position = start + size

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from fencepost.broker.api.pieces import TURN_MS
 from fencepost.broker.network.backpressure import UNTAKEN_BYTES, may_begin
 from fencepost.broker.network.receiver import Receiver
+from fencepost.broker.security.rights import ANONYMOUS
 from fencepost.protocol.cursor import Buffer
 from fencepost.protocol.errors import ProtocolError
 
@@ -33,6 +34,7 @@ class Server(Protocol):
     listeners: list[Listener]
     failed: asyncio.Future[None]
     input: memoryview
+    sealed_input: memoryview
 
     def now_ms(self) -> int: ...
     def enter(self, client: ClientSocket, host: str) -> int: ...
@@ -40,6 +42,8 @@ class Server(Protocol):
     def asked(self, connection_id: int, *, is_known: bool) -> None: ...
     def untaken(self, connection_id: int, untaken_bytes: int) -> None: ...
     def soon(self, action: Callable[[], None]) -> None: ...
+    def later(self, delay_s: float, action: Callable[[], None]) -> asyncio.TimerHandle: ...
+    def handshake_failed(self, listener: Listener, host: str, why: str) -> None: ...
     def pump(self) -> None: ...
 
 
@@ -74,6 +78,7 @@ class ClientSocket(asyncio.BufferedProtocol):
         limit = "socket.request.max.bytes" if self._is_known else "sasl.server.max.receive.size"
         self._receiver = Receiver(config.number(limit), server.input)
         self._transport: asyncio.Transport
+        self._local = self._peer = ("", 0)
         self._connection_id = 0
         self._frames: deque[memoryview] = deque()
         self._waiting_bytes = 0
@@ -95,9 +100,17 @@ class ClientSocket(asyncio.BufferedProtocol):
             transport.abort()
             return
         transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        server.core.connected(
-            server.now_ms(), self._connection_id, (local[0], local[1]), (peer[0], peer[1]), self._listener
-        )
+        self._local, self._peer = (local[0], local[1]), (peer[0], peer[1])
+        self._admitted()
+
+    def _admitted(self) -> None:
+        """The connection counts from now on."""
+        self._begin(ANONYMOUS)
+
+    def _begin(self, principal: str) -> None:
+        """Requests are taken from now on."""
+        server = self._server
+        server.core.connected(server.now_ms(), self._connection_id, self._local, self._peer, self._listener, principal)
         if not self._is_known:
             server.pump()  # it has a limited time to become known
 
@@ -105,9 +118,13 @@ class ClientSocket(asyncio.BufferedProtocol):
         return self._receiver.space()
 
     def buffer_updated(self, nbytes: int) -> None:
+        if not self._server.failed.done() and self._connection_id:
+            self._receive(nbytes)
+            self._work()
+
+    def _receive(self, nbytes: int) -> None:
+        """So many bytes of requests were written to the receiver's space."""
         server = self._server
-        if server.failed.done() or not self._connection_id:
-            return
         try:
             frames = self._receiver.received(nbytes)
         except ProtocolError as error:
@@ -120,7 +137,6 @@ class ClientSocket(asyncio.BufferedProtocol):
                 server.asked(self._connection_id, is_known=self._is_known)
                 self._frames.extend(frames)
                 self._waiting_bytes += sum(map(len, frames))
-        self._work()
 
     def _work(self) -> None:
         """Handle the requests that may be handled now, in turn with others; while too many wait, nothing is read."""
@@ -185,12 +201,12 @@ class ClientSocket(asyncio.BufferedProtocol):
         """Write whole frames."""
         if not self._transport.is_closing():
             size = sum(map(len, buffers))
-            if size <= _JOINED_BYTES:
-                self._transport.write(b"".join(buffers))
-            else:
-                self._transport.writelines(buffers)
+            self._write([b"".join(buffers)] if size <= _JOINED_BYTES else buffers)
             self._handed_bytes += size
             self.go_on()
+
+    def _write(self, buffers: Sequence[Buffer]) -> None:
+        self._transport.writelines(buffers)
 
     def close(self) -> None:
         """Close after what is written has been sent."""

@@ -1,8 +1,8 @@
 """Where the broker listens, under which names, and how clients have to identify themselves there.
 
 Kafka's settings: `listeners` and `advertised.listeners` (NAME://HOST:PORT, ...), `listener.security.protocol.map`
-(NAME:PROTOCOL, ...), and by listener `listener.name.<name in lower case>.<setting>`. Served are PLAINTEXT and
-SASL_PLAINTEXT with PLAIN, SCRAM and OAUTHBEARER.
+(NAME:PROTOCOL, ...), and by listener `listener.name.<name in lower case>.<setting>`. Served are PLAINTEXT and SSL, and
+SASL_PLAINTEXT and SASL_SSL with PLAIN, SCRAM and OAUTHBEARER.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fencepost.broker.security.mechanisms import OAUTHBEARER, PLAIN
+from fencepost.broker.security.tls import TlsSettings, tls_of
 from fencepost.broker.settings.sasl import BEARER_MODULE, JWKS_URL
 from fencepost.broker.settings.table import InvalidSetting
 from fencepost.broker.settings.values import BrokerConfig
@@ -24,7 +25,7 @@ _PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 _WITH_PASSWORDS = (PLAIN, *SCRAM_HASHES)
 _MECHANISMS = (*_WITH_PASSWORDS, OAUTHBEARER)
-_PROTOCOLS = ("PLAINTEXT", "SASL_PLAINTEXT")
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _TEXT = re.compile(r"(?:([A-Za-z0-9_.-]+)://)?(?:\[([^\]]*)\]|([^:,]*)):(\d+)")
 _OPTION = re.compile(r"\s*([^\s=\"]+)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|([^\s;\"]*))")
 
@@ -34,7 +35,7 @@ class Listener:
     """One address. `users`: name -> password of PLAIN, where clients have to authenticate (`sasl`); `scram_users`: the
     same by SCRAM's mechanism, beside what is stored.
 
-    `max_reauth_ms`: how long an authentication lasts, by mechanism; 0 for ever.
+    `max_reauth_ms`: how long an authentication lasts, by mechanism; 0 for ever. `tls`: None where bytes are plain.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Listener:
     users: Mapping[str, str] = field(default_factory=dict, repr=False)
     scram_users: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
     max_reauth_ms: Mapping[str, int] = field(default_factory=dict)
+    tls: TlsSettings | None = None
 
     @property
     def address(self) -> str:
@@ -160,32 +162,40 @@ def _listener(
         if not 0 <= number <= HIGHEST_PORT:
             raise InvalidSetting(f"listener {name}: {number} is not a port")
     listener = Listener(name, host, port, advertised or (host, port))
-    if protocol == "SASL_PLAINTEXT":
-        listener.sasl = True
-        listener.mechanisms = tuple(_parts(config.of_listener(name, "sasl.enabled.mechanisms")))
-        other = next((each for each in listener.mechanisms if each not in _MECHANISMS), None)
-        if other is not None or not listener.mechanisms:
-            what = "sasl.enabled.mechanisms is empty" if other is None else f"{other} is not served"
-            raise InvalidSetting(f"listener {name}: {what}; these are: {', '.join(_MECHANISMS)}")
-        prefix, users = f"listener.name.{name.lower()}", {}
-        for mechanism in listener.mechanisms:
-            line = config.given.get(f"{prefix}.{mechanism.lower()}.sasl.jaas.config", "")
-            if not line and mechanism == PLAIN:
-                raise InvalidSetting(f"listener {name} needs {prefix}.plain.sasl.jaas.config")
-            if mechanism in _WITH_PASSWORDS:
-                users[mechanism] = users_of(line, mechanism) if line else {}
-            else:
-                _check_bearer(config, name, line)
-        listener.users = users.pop(PLAIN, {})
-        listener.scram_users = users
-        listener.max_reauth_ms = {
-            mechanism: int(
-                config.given.get(f"{prefix}.{mechanism.lower()}.connections.max.reauth.ms")
-                or config.of_listener(name, "connections.max.reauth.ms")
-            )
-            for mechanism in listener.mechanisms
-        }
+    if protocol.endswith("SSL"):
+        listener.tls = tls_of(config, name, is_sasl=protocol == "SASL_SSL")
+    if protocol.startswith("SASL"):
+        _ask_for_login(config, listener)
     return listener
+
+
+def _ask_for_login(config: BrokerConfig, listener: Listener) -> None:
+    """How clients log in there. Raises InvalidSetting."""
+    name = listener.name
+    listener.sasl = True
+    listener.mechanisms = tuple(_parts(config.of_listener(name, "sasl.enabled.mechanisms")))
+    other = next((each for each in listener.mechanisms if each not in _MECHANISMS), None)
+    if other is not None or not listener.mechanisms:
+        what = "sasl.enabled.mechanisms is empty" if other is None else f"{other} is not served"
+        raise InvalidSetting(f"listener {name}: {what}; these are: {', '.join(_MECHANISMS)}")
+    prefix, users = f"listener.name.{name.lower()}", {}
+    for mechanism in listener.mechanisms:
+        line = config.given.get(f"{prefix}.{mechanism.lower()}.sasl.jaas.config", "")
+        if not line and mechanism == PLAIN:
+            raise InvalidSetting(f"listener {name} needs {prefix}.plain.sasl.jaas.config")
+        if mechanism in _WITH_PASSWORDS:
+            users[mechanism] = users_of(line, mechanism) if line else {}
+        else:
+            _check_bearer(config, name, line)
+    listener.users = users.pop(PLAIN, {})
+    listener.scram_users = users
+    listener.max_reauth_ms = {
+        mechanism: int(
+            config.given.get(f"{prefix}.{mechanism.lower()}.connections.max.reauth.ms")
+            or config.of_listener(name, "connections.max.reauth.ms")
+        )
+        for mechanism in listener.mechanisms
+    }
 
 
 def _check_bearer(config: BrokerConfig, name: str, line: str) -> None:

@@ -25,8 +25,8 @@ _ONE_NODE = """
     replica.fetch.backoff.ms replica.fetch.max.bytes replica.fetch.min.bytes replica.fetch.response.max.bytes
     replica.fetch.wait.max.ms replica.high.watermark.checkpoint.interval.ms replica.lag.time.max.ms
     replica.socket.receive.buffer.bytes replica.socket.timeout.ms share.coordinator.state.topic.min.isr
-    sasl.mechanism.controller.protocol sasl.mechanism.inter.broker.protocol
-    share.coordinator.state.topic.replication.factor transaction.state.log.min.isr
+    sasl.mechanism.controller.protocol sasl.mechanism.inter.broker.protocol security.inter.broker.protocol
+    share.coordinator.state.topic.replication.factor ssl.endpoint.identification.algorithm transaction.state.log.min.isr
     transaction.state.log.replication.factor
 """
 _HOW_IT_RUNS = """
@@ -73,7 +73,10 @@ _OF_LISTENER = re.compile(r"listener\.name\.[^.]+\.")
 
 _VALUES_WITHOUT_EFFECT: Mapping[str, re.Pattern[str]] = {
     "group.coordinator.rebalance.protocols": re.compile(r"(?=.*classic)(?=.*consumer).*"),
-    "security.inter.broker.protocol": re.compile("(SASL_)?PLAINTEXT"),
+    # Files that are read anew may say another name, and versions are those of ssl.enabled.protocols.
+    "ssl.allow.dn.changes": re.compile("true|false"),
+    "ssl.allow.san.changes": re.compile("true|false"),
+    "ssl.protocol": re.compile("TLS(v1.[23])?"),
 }
 # Kafka's defaults of what is refused otherwise, as its ConfigDef tells them.
 _ASKS_FOR_NOTHING: Mapping[str, str] = dict(
@@ -106,22 +109,14 @@ _ASKS_FOR_NOTHING: Mapping[str, str] = dict(
     sasl.oauthbearer.jwt.retriever.class org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever
     sasl.oauthbearer.jwt.validator.class org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator
     sasl.oauthbearer.scope.claim.name scope
-    ssl.allow.dn.changes false
-    ssl.allow.san.changes false
-    ssl.client.auth none
-    ssl.enabled.protocols TLSv1.2,TLSv1.3
-    ssl.endpoint.identification.algorithm https
     ssl.keymanager.algorithm SunX509
-    ssl.keystore.type JKS
-    ssl.principal.mapping.rules DEFAULT
-    ssl.protocol TLSv1.3
     ssl.trustmanager.algorithm PKIX
-    ssl.truststore.type JKS
 """.strip().splitlines()
 )
 _REFUSED = (
     (("log.dir",), "the data directory is given with --data-dir"),
-    (("ssl.", "security.inter.broker.protocol"), "the broker has no TLS"),
+    (("ssl.keystore.password", "ssl.truststore.password"), "stores are PEM, which have no password; a key has its own"),
+    (("ssl.",), "TLS is OpenSSL's here, of which no part can be exchanged"),
     (("sasl.",), "of SASL the broker has PLAIN, SCRAM and OAUTHBEARER"),
     (("security.providers",), "the broker runs no Java"),
     (("principal.builder.class",), "principals are User:name"),

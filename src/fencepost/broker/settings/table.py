@@ -13,6 +13,7 @@ from fencepost.broker.settings import share_groups, streams_groups
 from fencepost.broker.settings.limits import LIMITS
 from fencepost.broker.settings.sasl import SASL_BROKER_SETTINGS, SASL_LISTENER_SETTINGS
 from fencepost.broker.settings.setting import InvalidSetting, Kind, Setting
+from fencepost.broker.settings.tls import TLS_SETTINGS
 from fencepost.protocol.scram import SCRAM_HASHES
 
 __all__ = [
@@ -175,7 +176,7 @@ _BROKER = (
         "listener.security.protocol.map",
         Kind.STRING,
         "PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,SSL:SSL,SASL_SSL:SASL_SSL",
-        "NAME:PROTOCOL by listener; PLAINTEXT and SASL_PLAINTEXT are served.",
+        "NAME:PROTOCOL by listener: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.",
     ),
     _broker(
         "controller.listener.names",
@@ -437,7 +438,7 @@ _TOPIC = (
 BROKER_SETTINGS: Mapping[str, Setting] = {
     setting.key: setting
     for settings in (
-        *(_BROKER, LIMITS, SASL_BROKER_SETTINGS),
+        *(_BROKER, LIMITS, SASL_BROKER_SETTINGS, TLS_SETTINGS),
         *(share_groups.SHARE_BROKER_SETTINGS, streams_groups.STREAMS_BROKER_SETTINGS),
     )
     for setting in settings
@@ -446,6 +447,7 @@ BROKER_SETTINGS: Mapping[str, Setting] = {
 _MECHANISMS = ("plain", *(name.lower() for name in SCRAM_HASHES))
 LISTENER_SETTINGS: Mapping[str, Setting] = {
     **SASL_LISTENER_SETTINGS,
+    **{setting.key: setting for setting in TLS_SETTINGS},
     "connections.max.reauth.ms": BROKER_SETTINGS["connections.max.reauth.ms"],
     "sasl.enabled.mechanisms": BROKER_SETTINGS["sasl.enabled.mechanisms"],
     **{

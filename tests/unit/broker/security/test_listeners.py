@@ -13,6 +13,8 @@ from fencepost.broker.settings.values import BrokerConfig
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 LINE = f'{MODULE} required username="x" password="y" user_alice="secret" user_bob="a \\" b\\\\";'
 
+PEM = {"listeners": "SSL://:1", "ssl.keystore.type": "PEM", "ssl.keystore.location": "k.pem"}
+
 
 def test_without_settings_there_is_one_listener() -> None:
     (listener,) = listeners_of(BrokerConfig(), "localhost", 9092)
@@ -51,7 +53,27 @@ def test_the_advertised_address_may_be_given_without_a_name() -> None:
         ({"listeners": "PLAINTEXT://localhost"}, "NAME://HOST:PORT"),
         ({"listeners": "PLAINTEXT://:1,PLAINTEXT://:2"}, "name of its own"),
         ({"listeners": "OTHER://:1"}, "protocol.map"),
-        ({"listeners": "SSL://:1"}, "SSL is not served"),
+        ({"listeners": "SSL://:1"}, "listener SSL needs the broker's key and certificate: ssl.keystore.location"),
+        (
+            {"listeners": "X://:1", "listener.security.protocol.map": "X:QUIC"},
+            "QUIC is not served; these are: PLAINTEXT, SSL",
+        ),
+        (
+            {"listeners": "SSL://:1", "ssl.keystore.location": "k.jks"},
+            "ssl.keystore.type=JKS is not served, only PEM is",
+        ),
+        ({**PEM, "ssl.truststore.location": "t", "ssl.truststore.type": "PKCS12"}, "ssl.truststore.type=PKCS12 is not"),
+        ({**PEM, "ssl.keystore.key": "a secret"}, "both ssl.keystore.location and a certificate"),
+        (
+            {"listeners": "SSL://:1", "ssl.keystore.type": "PEM", "ssl.keystore.certificate.chain": "c"},
+            "given together",
+        ),
+        ({**PEM, "ssl.client.auth": "required"}, "ssl.client.auth=required needs ssl.truststore.location"),
+        (
+            {**PEM, "ssl.truststore.type": "PEM", "ssl.truststore.location": "t", "ssl.truststore.certificates": "c"},
+            "both ssl.truststore.location and",
+        ),
+        ({**PEM, "ssl.principal.mapping.rules": "RULE:a"}, "cannot be read from 'RULE:a' on"),
         ({"listeners": "SASL_PLAINTEXT://:1"}, "listener.name.sasl_plaintext.plain.sasl.jaas.config"),
         ({"advertised.listeners": "OTHER://a:1"}, "not in listeners"),
         ({"listener.security.protocol.map": "PLAINTEXT"}, "NAME:PROTOCOL"),

@@ -146,8 +146,8 @@ def test_nothing_that_is_honoured_is_passed_over() -> None:
         ("remote.log.storage.system.enable", "false", "true"),
         ("group.coordinator.rebalance.protocols", "classic,consumer,streams", "classic"),
         ("queued.max.request.bytes", "-1", "1000000"),
-        ("security.inter.broker.protocol", "PLAINTEXT", "SSL"),
-        ("ssl.client.auth", "none", "required"),
+        ("ssl.keystore.password", "", "a secret"),
+        ("ssl.trustmanager.algorithm", "PKIX", "SunX509"),
     ],
 )
 def test_a_value_that_asks_for_nothing_missing_is_taken(key: str, harmless: str, refused: str) -> None:

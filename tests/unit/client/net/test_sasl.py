@@ -11,11 +11,11 @@ import pytest
 from fencepost.client import sasl
 from fencepost.client.net.connection import Connection
 from fencepost.client.net.sasl_login import Login
-from fencepost.client.net.tls import openssl_name
 from fencepost.config import AdminConfig, jaas_options
 from fencepost.errors import AuthenticationError, ConfigurationError, ProduceFailedError
 from fencepost.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
 from fencepost.protocol.messages.sasl_handshake import SaslHandshakeResponse
+from fencepost.tls import openssl_name
 from tests.unit.client.scripted import OFFERED, CutConnection, ScriptedBroker, World, run
 
 # RFC 7677, section 3.

@@ -1,0 +1,197 @@
+"""The user that a certificate stands for: its subject as Java writes it (RFC 2253), and Kafka's rules that map it.
+
+`ssl.principal.mapping.rules`: RULE:PATTERN/REPLACEMENT/ with L or U behind it for lower or upper case, or DEFAULT for
+the name as it is, with commas in between; the first that matches the whole name counts (KIP-371).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from fencepost.broker.settings.setting import InvalidSetting
+
+__all__ = ["NameRules", "NoRuleApplies", "subject_of"]
+
+_KEYWORDS: Final = {
+    "2.5.4.3": "CN",
+    "2.5.4.6": "C",
+    "2.5.4.7": "L",
+    "2.5.4.8": "ST",
+    "2.5.4.9": "STREET",
+    "2.5.4.10": "O",
+    "2.5.4.11": "OU",
+    "0.9.2342.19200300.100.1.1": "UID",
+    "0.9.2342.19200300.100.1.25": "DC",
+}
+# Tags of UTF8String, PrintableString, T61String, IA5String, GeneralString, UniversalString and BMPString. Java takes
+# the bytes of all of them for UTF-8.
+_TEXTS: Final = frozenset({0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1C, 0x1E})
+_VERSION: Final = 0xA0  # the tag of a certificate's version, which may be left out
+_OBJECT_ID: Final = 6
+_SUBJECT: Final = 4  # of a certificate's fields, without its version
+
+
+def subject_of(certificate: bytes) -> str:
+    """The subject of a certificate (DER) that TLS has verified, as Java's X500Principal.getName writes it.
+
+    It may be empty. Raises ValueError where it is none.
+    """
+    try:
+        _, outer, _ = next(_values(certificate))
+        _, signed, _ = next(_values(outer))
+        fields = [content for tag, content, _ in _values(signed) if tag != _VERSION]
+        names = [
+            "+".join(_attribute(attribute) for _, attribute, _ in _values(name))
+            for _, name, _ in _values(fields[_SUBJECT])
+        ]
+    except (IndexError, StopIteration, RuntimeError) as error:
+        raise ValueError("not a certificate") from error
+    return ",".join(reversed(names))
+
+
+def _values(der: bytes) -> Iterator[tuple[int, bytes, bytes]]:
+    """Tag, content and whole encoding of each value in a row of them (X.690)."""
+    position = 0
+    while position < len(der):
+        start, tag, size = position, der[position], der[position + 1]
+        position += 2
+        if size & 0x80:
+            digits = size & 0x7F
+            size = int.from_bytes(der[position : position + digits], "big")
+            position += digits
+        if position + size > len(der):
+            raise IndexError(position)
+        yield tag, der[position : position + size], der[start : position + size]
+        position += size
+
+
+def _attribute(der: bytes) -> str:
+    """One attribute of a name, KEYWORD=TEXT, or OID=#HEX where Java has no keyword or it is no text."""
+    (kind, oid, _), (tag, content, whole) = _values(der)
+    if kind != _OBJECT_ID:
+        raise IndexError(kind)
+    dotted = _dotted(oid)
+    keyword = _KEYWORDS.get(dotted)
+    if keyword is None or tag not in _TEXTS:
+        return f"{keyword or dotted}=#{whole.hex()}"
+    return f"{keyword}={_escaped(content.decode('utf-8', 'replace'))}"
+
+
+def _dotted(oid: bytes) -> str:
+    numbers, number = [], 0
+    for byte in oid:
+        number = number << 7 | byte & 0x7F
+        if not byte & 0x80:
+            numbers.append(number)
+            number = 0
+    first = min(numbers[0] // 40, 2)
+    return ".".join(map(str, (first, numbers[0] - 40 * first, *numbers[1:])))
+
+
+def _escaped(text: str) -> str:
+    """With a backslash before what means something in a name, and before spaces at its ends."""
+    inner = text.strip(" \r")
+    start = text.index(inner) if inner else len(text)
+    escaped = re.sub(r'([,=+<>#;"\\])', r"\\\1", inner).replace("\0", "\\00")
+    return (
+        "".join(f"\\{one}" for one in text[:start])
+        + escaped
+        + "".join(f"\\{one}" for one in text[start + len(inner) :])
+    )
+
+
+class NoRuleApplies(ValueError):
+    """A certificate's name that no rule maps to a user."""
+
+
+class NameRules:
+    """Kafka's rules. Raises InvalidSetting where they cannot be read."""
+
+    __slots__ = ("_rules", "_text")
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._rules = list(_read(text))
+        if not self._rules:
+            raise InvalidSetting("ssl.principal.mapping.rules: there is no rule, so that nobody could be let in")
+
+    def __repr__(self) -> str:
+        return f"NameRules({self._text!r})"
+
+    def user(self, name: str) -> str:
+        """The user of that distinguished name. Raises NoRuleApplies."""
+        for rule in self._rules:
+            user = rule.apply(name)
+            if user is not None:
+                return user
+        raise NoRuleApplies(f"no rule of ssl.principal.mapping.rules applies to {name!r}")
+
+
+class _Rule:
+    """`pattern` None: the name as it is. `case`: L, U or nothing."""
+
+    __slots__ = ("_case", "_pattern", "_replacement")
+
+    def __init__(self, pattern: re.Pattern[str] | None, replacement: str, case: str) -> None:
+        self._pattern, self._replacement, self._case = pattern, replacement, case
+
+    def apply(self, name: str) -> str | None:
+        if self._pattern is None:
+            return name
+        if self._pattern.fullmatch(name) is None:
+            return None
+        # Each match is replaced, as Java's replaceAll does: a pattern may match the whole name and also less of it.
+        user = self._pattern.sub(lambda match: _filled_in(self._replacement, match), name)
+        return {"L": user.lower(), "U": user.upper()}.get(self._case, user)
+
+
+_RULE = re.compile(r"\s*(?:(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?))?\s*(?:,|$)")
+_REFERENCE = re.compile(r"\\(.)|\$(\d+)", re.DOTALL)
+
+
+def _read(text: str) -> Iterator[_Rule]:
+    position = 0
+    while position < len(text):
+        found = _RULE.match(text, position)
+        if found is None:
+            raise InvalidSetting(f"ssl.principal.mapping.rules cannot be read from {text[position:].strip()!r} on")
+        position = found.end()
+        default, pattern, replacement, case = found.groups()
+        if default:
+            yield _Rule(None, "", "")
+        elif pattern is not None:
+            yield _Rule(_compiled(pattern, replacement), replacement, case)
+
+
+def _compiled(pattern: str, replacement: str) -> re.Pattern[str]:
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise InvalidSetting(f"ssl.principal.mapping.rules: the pattern {pattern!r}: {error}") from error
+    numbers = [int(digits) for _, digits in _REFERENCE.findall(replacement) if digits]
+    rest = _REFERENCE.sub("", replacement)
+    if "$" in rest or "\\" in rest or (compiled.groups == 0 and any(numbers)):
+        raise InvalidSetting(
+            f"ssl.principal.mapping.rules: {replacement!r}: $ needs the number of a group that there is"
+        )
+    return compiled
+
+
+def _filled_in(replacement: str, match: re.Match[str]) -> str:
+    r"""`$1` is the group, of several digits as many as make a group that there is; `$9` where there is none and `\$`
+    stand for themselves, without the backslash."""
+    groups = match.re.groups
+
+    def text(found: re.Match[str]) -> str:
+        if found[1] is not None:
+            return found[1]
+        digits = found[2]
+        used = len(digits)
+        while used > 1 and int(digits[:used]) > groups:
+            used -= 1
+        number = int(digits[:used])
+        return found[0] if number > groups else (match[number] or "") + digits[used:]
+
+    return _REFERENCE.sub(text, replacement)

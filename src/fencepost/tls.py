@@ -1,0 +1,103 @@
+"""TLS as clients and broker have it: what an ssl.SSLContext allows, whom it trusts, and who it says it is.
+
+Keys and certificates are PEM, as text or in files (Kafka's `ssl.keystore.type=PEM`, librdkafka's `ssl.*.location`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import ssl
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+__all__ = ["NO_TLS", "VERSIONS", "Identity", "identify", "openssl_name", "restrict", "trust"]
+
+VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+NO_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG"})
+"""OpenSSL's reasons for what cannot be TLS at all."""
+
+_TLS13_PREFIXES: Final = ("TLS_AES_", "TLS_CHACHA20_")
+
+
+@dataclass(slots=True, frozen=True)
+class Identity:
+    """A key and its certificates: texts, files of each, or one file with both (`chain_path`, and no `key_path`)."""
+
+    chain: str | None = None
+    key: str | None = field(default=None, repr=False)
+    chain_path: str | None = None
+    key_path: str | None = None
+    password: str | None = field(default=None, repr=False)
+
+
+def restrict(context: ssl.SSLContext, versions: str, suites: str) -> None:
+    """Allow these of VERSIONS, with commas, and these suites: IANA's names with commas or OpenSSL's with colons, or all
+    that OpenSSL thinks well of when there are none. Raises ValueError that names Kafka's setting."""
+    try:
+        allowed = [VERSIONS[version.strip()] for version in versions.split(",")]
+    except KeyError as error:
+        raise ValueError(f"ssl.enabled.protocols: {error} is none of {', '.join(VERSIONS)}") from error
+    context.minimum_version, context.maximum_version = min(allowed), max(allowed)
+    names = [suite.strip() for suite in suites.replace(":", ",").split(",") if suite.strip()]
+    if not names:
+        return
+    older = [openssl_name(suite) for suite in names if not suite.startswith(_TLS13_PREFIXES)]
+    if not older:
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        return
+    if len(older) == len(names):
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.set_ciphers(":".join(older))
+    except ssl.SSLError as error:
+        raise ValueError(f"ssl.cipher.suites={suites!r}: {error}") from error
+
+
+def openssl_name(suite: str) -> str:
+    """IANA's name of a TLS 1.2 cipher suite, as Kafka has it, in OpenSSL's spelling; another name as it is."""
+    exchange, found, cipher = suite.removeprefix("TLS_").partition("_WITH_")
+    if not found:
+        return suite
+    cipher = cipher.replace("AES_128", "AES128").replace("AES_256", "AES256").replace("_CBC_", "_")
+    cipher = cipher.replace("CHACHA20_POLY1305_SHA256", "CHACHA20_POLY1305")
+    name = cipher if exchange == "RSA" else f"{exchange}_{cipher}"
+    return name.replace("_", "-")
+
+
+def trust(context: ssl.SSLContext, certificates: str | None, location: str | None) -> None:
+    """Trust these certificates: PEM text, a PEM file, or OpenSSL's folder of them. Raises OSError, ValueError."""
+    if certificates is not None:
+        context.load_verify_locations(cadata=certificates)
+    if location is not None:
+        folder = os.path.isdir(location)
+        context.load_verify_locations(cafile=None if folder else location, capath=location if folder else None)
+
+
+def identify(context: ssl.SSLContext, identity: Identity) -> None:
+    """Have that identity, none where it is empty. Raises OSError, ValueError."""
+    with contextlib.ExitStack() as files:
+        chain, key = identity.chain_path, identity.key_path
+        if identity.chain is not None:
+            chain = files.enter_context(_as_file(identity.chain))
+        if identity.key is not None:
+            key = files.enter_context(_as_file(identity.key))
+        if chain is not None:
+            # With a password OpenSSL never asks for one at the terminal.
+            context.load_cert_chain(chain, key, password=identity.password or "")
+        elif key is not None:
+            raise ValueError("a key needs its certificate")
+
+
+@contextlib.contextmanager
+def _as_file(text: str) -> Iterator[str]:
+    """OpenSSL reads a certificate chain only from a file; this file is readable by us alone and soon gone."""
+    handle, path = tempfile.mkstemp(suffix=".pem")
+    try:
+        with os.fdopen(handle, "w") as file:
+            file.write(text)
+        yield path
+    finally:
+        os.unlink(path)
