@@ -27,6 +27,7 @@ from fencepost.client.oauth import ClientCredentials
 from fencepost.client.sasl import OAuthToken
 from fencepost.config import AdminConfig
 from fencepost.errors import AuthenticationError, ConfigurationError
+from fencepost.torture.access import librdkafka_settings
 from tests.support.apache_kafka import TEST_NODE, ApacheKafka, Setting
 from tests.support.tokens import AUDIENCE, ISSUER, Key, key_set, web
 
@@ -273,6 +274,9 @@ def test_an_identity_provider_is_told_in_the_words_of_others(
         assert dict(given.extensions) == EXTENSIONS[dialect]
         with fencepost.Admin.from_config(words) as admin:
             assert admin.list_topics() == []
+        theirs = librdkafka_settings(AdminConfig.from_dotted(words))
+        theirs |= {"bootstrap.servers": servers, "log_level": 0}
+        assert confluent_kafka.admin.AdminClient(theirs).list_topics(timeout=30).brokers
         file = tmp_path / "client.properties"
         file.write_text("".join(f"{name}={value}\n" for name, value in words.items()))
         with pytest.raises(SystemExit, match=r"^0$"):

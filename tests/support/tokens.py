@@ -74,6 +74,7 @@ def web(answers: dict[str, bytes], secrets: dict[str, str], key: Key, lives: str
 
         def _say(self, status: int, body: bytes) -> None:
             self.send_response(status)
+            self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

@@ -78,8 +78,19 @@ def librdkafka_settings(config: AdminConfig) -> dict[str, Any]:
     """A configuration's security by librdkafka's names."""
     found: dict[str, Any] = {"security.protocol": config.security_protocol}
     if config.security_protocol.startswith("SASL_"):
-        user, password = config.credentials()
-        found |= {"sasl.mechanism": config.sasl_mechanism, "sasl.username": user, "sasl.password": password}
+        found["sasl.mechanism"] = config.sasl_mechanism
+        endpoint = config.token_endpoint()
+        if endpoint is None:
+            found["sasl.username"], found["sasl.password"] = config.credentials()
+        else:
+            found |= {
+                "sasl.oauthbearer.method": "oidc",
+                "sasl.oauthbearer.token.endpoint.url": endpoint.url,
+                "sasl.oauthbearer.client.id": endpoint.client_id,
+                "sasl.oauthbearer.client.secret": endpoint.client_secret,
+                "sasl.oauthbearer.scope": endpoint.scope or "",
+                "sasl.oauthbearer.extensions": ",".join(map("=".join, endpoint.extensions.items())),
+            }
     if "SSL" in config.security_protocol:
         found |= {theirs: getattr(config, ours) for ours, theirs in LIBRDKAFKA.items() if getattr(config, ours)}
         if config.ssl_keystore_location is not None:
