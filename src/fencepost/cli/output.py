@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, Final, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -26,6 +28,8 @@ __all__ = [
     "stopped_by_signals",
     "tell_done",
 ]
+
+AGAIN_S: Final = 0.02
 
 Json = Annotated[bool, typer.Option("--json", help="As JSON.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
@@ -78,17 +82,28 @@ class Stopped:
 
 @contextmanager
 def stopped_by_signals() -> Iterator[Stopped]:
-    """In the block SIGTERM raises KeyboardInterrupt, as Ctrl-C does: what was begun is finished in order."""
+    """In the block SIGTERM raises KeyboardInterrupt, as Ctrl-C does: what was begun is finished in order.
+
+    What is raised while an object is finalized is dropped by Python; then the signal is sent again, a little later.
+    """
     stopped = Stopped()
 
     def stop(number: int, _frame: object) -> NoReturn:
         stopped.by = number
         raise KeyboardInterrupt
 
+    def dropped(unraisable: sys.UnraisableHookArgs) -> None:
+        if isinstance(unraisable.exc_value, KeyboardInterrupt) and stopped.by is not None:
+            threading.Timer(AGAIN_S, os.kill, (os.getpid(), stopped.by)).start()
+        else:
+            told(unraisable)
+
+    told, sys.unraisablehook = sys.unraisablehook, dropped
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stopped
     finally:
+        sys.unraisablehook = told
         for number, handler in before.items():
             signal.signal(number, handler)
 
