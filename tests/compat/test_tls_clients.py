@@ -17,6 +17,7 @@ from fencepost.client.admin import Acl, AclOperation, ResourceType
 from fencepost.errors import AuthenticationError, ProduceFailedError
 from tests.support.apache_kafka import run_kafka_class
 from tests.support.certificates import Identity
+from tests.support.commands import Commands
 from tests.support.tls import Certificates
 
 ADMIN, PASSWORD = "admin", "a secret"
@@ -214,6 +215,26 @@ def test_ours(world: World) -> None:
     with_tls["ssl_keystore_location"] = None
     with pytest.raises(AuthenticationError, match="does not accept our certificate, or wants a certificate"):
         fencepost.Admin(world.mutual, **with_tls).list_topics()
+
+
+def test_our_commands(world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "client.properties"
+    trusted = f"ssl.truststore.type=PEM\nssl.truststore.location={world.certificates.authority.path}\n"
+    own = f"ssl.keystore.type=PEM\nssl.keystore.location={world.certificates.alice.keystore}\n"
+
+    file.write_text(f"security.protocol=SSL\n{trusted}{own}")
+    as_alice = Commands(world.mutual, capsys, "--command-config", str(file))
+    assert as_alice.json("topics", "list") == [OPEN]
+
+    login = f"sasl.mechanism=PLAIN\nsasl.username={ADMIN}\nsasl.password={PASSWORD}\n"
+    file.write_text(f"security.protocol=SASL_SSL\n{trusted}{login}")
+    as_admin = Commands(world.sasl, capsys, "--command-config", str(file))
+    assert {OPEN, SHUT} <= set(as_admin.json("topics", "list"))
+
+    file.write_text(f"security.protocol=SSL\n{trusted}")
+    without = Commands(world.mutual, capsys, "--command-config", str(file))
+    without("topics", "list", status=1)
+    assert "does not accept our certificate, or wants a certificate" in without.error
 
 
 @pytest.mark.java

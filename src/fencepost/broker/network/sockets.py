@@ -131,7 +131,7 @@ class ClientSocket(asyncio.BufferedProtocol):
             connection = server.core.connection(self._connection_id)
             if connection is not None:
                 server.core.tell_malformed(server.now_ms(), connection, error)
-            self._transport.close()
+            self.close()
         else:
             if frames:
                 server.asked(self._connection_id, is_known=self._is_known)

@@ -21,7 +21,7 @@ HANDSHAKE_S: Final = 30.0
 
 _LINGER_S: Final = 2.0
 _HANDSHAKE_RECORD: Final = 0x16
-_SEALED_AT_ONCE: Final = 256 * 1024
+_SEALED_AT_ONCE: Final = 64 * 1024
 
 
 class TlsClientSocket(ClientSocket):
@@ -96,9 +96,10 @@ class TlsClientSocket(ClientSocket):
         self._is_refused = True
         self._cancel_deadline()
         self._server.handshake_failed(self._server.listeners[self._listener], self._peer[0], why)
-        # Closing over what it has sent meanwhile would reset the connection, and lose the alert that tells it why.
-        self._transport.write_eof()
-        self._deadline = self._server.later(_LINGER_S, self.abort)
+        if not self._transport.is_closing():
+            # Closing over what it has sent meanwhile would reset the connection, and lose the alert that tells it why.
+            self._transport.write_eof()
+            self._deadline = self._server.later(_LINGER_S, self.abort)
 
     def _cancel_deadline(self) -> None:
         if self._deadline is not None:
@@ -115,11 +116,14 @@ class TlsClientSocket(ClientSocket):
         super().connection_lost(exc)
 
     def _write(self, buffers: Sequence[Buffer]) -> None:
+        sealed = []
         for buffer in buffers:
             view = memoryview(buffer)
             for start in range(0, len(view), _SEALED_AT_ONCE):
                 self._stream.write(view[start : start + _SEALED_AT_ONCE])
-                self._transport.write(self._stream.take())
+                sealed.append(self._stream.take())
+        # At once: how much waits for the client is told when it becomes much, and not again as it grows.
+        self._transport.writelines(sealed)
 
     def close(self) -> None:
         if self._stream.is_open and not self._transport.is_closing():

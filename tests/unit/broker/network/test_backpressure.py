@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import socket
 import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from ssl import SSLContext
 
 import pytest
 
@@ -18,6 +22,7 @@ from fencepost.protocol.messages.metadata import MetadataRequest
 from tests.support.broker_driver import BrokerDriver
 from tests.support.memory import resident
 from tests.support.raw_client import RawClient
+from tests.support.tls import Certificates
 
 HOUR_MS = 3_600_000
 PRODUCE, FETCH = memoryview(b"\0\0" + bytes(50)), memoryview(b"\0\1" + bytes(50))
@@ -121,12 +126,35 @@ def answers_of(connection: socket.socket, count: int) -> list[tuple[int, int]]:
     return found
 
 
-def test_answers_are_made_when_they_can_be_sent() -> None:
+@dataclass
+class Door:
+    """How readers connect: with TLS or without."""
+
+    settings: Mapping[str, object] = field(default_factory=dict)
+    tls: SSLContext | None = None
+
+    def connect(self, broker: Broker) -> socket.socket:
+        address = broker.listener("PLAINTEXT" if self.tls is None else "SSL")
+        host, _, port = address.rpartition(":")
+        plain = socket.create_connection((host, int(port)), timeout=300)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as clients do; else a handshake delays requests
+        return plain if self.tls is None else self.tls.wrap_socket(plain, server_hostname=host)
+
+
+@pytest.fixture(params=["plain", "TLS"])
+def door(request: pytest.FixtureRequest, tmp_path: Path) -> Door:
+    if request.param == "plain":
+        return Door()
+    certificates = Certificates(tmp_path)
+    listeners = {"listeners": "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0"}
+    return Door({**certificates.settings(), **listeners}, certificates.context())
+
+
+def test_answers_are_made_when_they_can_be_sent(door: Door) -> None:
     """Thirty fetches of 20 MB in one write by somebody who reads only later: one answer waits, the rest is not made."""
-    with Broker() as broker:
+    with Broker(door.settings) as broker:
         filled(broker)
-        host, _, port = broker.bootstrap_servers.rpartition(":")
-        with socket.create_connection((host, int(port)), timeout=300) as reader:
+        with door.connect(broker) as reader:
             reader.sendall(b"".join(map(fetch_frame, range(30))))
             with RawClient(broker.bootstrap_servers) as other:
                 for _ in range(5):
@@ -137,12 +165,11 @@ def test_answers_are_made_when_they_can_be_sent() -> None:
             assert min(size for _, size in found) > 20_000_000
 
 
-def test_all_together_have_a_bound() -> None:
+def test_all_together_have_a_bound(door: Door) -> None:
     """Ten clients that never read: what waits for them stays near the bound, and others go on."""
-    with Broker({"queued.max.response.bytes": 30_000_000}) as broker:
+    with Broker({**door.settings, "queued.max.response.bytes": 30_000_000}) as broker:
         filled(broker)
-        host, _, port = broker.bootstrap_servers.rpartition(":")
-        readers = [socket.create_connection((host, int(port)), timeout=300) for _ in range(10)]
+        readers = [door.connect(broker) for _ in range(10)]
         try:
             for reader in readers:
                 reader.sendall(fetch_frame(1) * 3)
