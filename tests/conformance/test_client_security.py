@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
@@ -103,7 +104,8 @@ def test_a_storm_behind_tls_and_scram(kafka: ApacheKafka, authority: Authority, 
     """`fencepost torture` of a Kafka that has to be logged in to, decided transactions included."""
     access = by_tls_and_scram(kafka, authority)
     faults = tuple(fault for fault in FAULTS if fault != "pause-client")
-    options = Options(access, 0.1, 5, client, f"{client}-", False, tmp_path, faults=faults, two_phase="two-phase")
+    prefix = f"{client}-{uuid4().hex[:8]}-"  # a second try meets the topics of the first
+    options = Options(access, 0.1, 5, client, prefix, False, tmp_path, faults=faults, two_phase="two-phase")
     Torture(options, lambda line: None).run(tmp_path / "history.jsonl")
     with (tmp_path / "history.jsonl").open() as lines:
         history = History(operations_of(lines))

@@ -261,7 +261,7 @@ class TheirProducer:
         _theirs(produce)
 
     def flush(self) -> None:
-        self._producer.flush(PATIENCE_S)
+        _theirs(lambda: self._producer.flush(PATIENCE_S))
 
     def send_offsets(self, offsets: list[Position], consumer: TheirConsumer) -> None:
         from confluent_kafka import TopicPartition
@@ -277,7 +277,7 @@ class TheirProducer:
         _theirs(lambda: self._producer.abort_transaction(PATIENCE_S))
 
     def close(self) -> None:
-        self._producer.flush(5)
+        _theirs(lambda: self._producer.flush(5))  # raises when the producer is fenced, or ended by another fatal error
 
 
 class TheirConsumer:

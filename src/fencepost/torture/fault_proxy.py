@@ -12,6 +12,7 @@ import random
 import struct
 import threading
 from collections import Counter
+from contextlib import suppress
 from ssl import SSLContext
 from types import TracebackType
 from typing import Any, Self
@@ -108,7 +109,9 @@ class FaultProxy:
         if upstream not in self._ports:
 
             async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-                await self._connected(upstream, reader, writer)
+                # Cancelled is only what the proxy's end leaves; asyncio of Python 3.11 would report it as an error.
+                with suppress(asyncio.CancelledError):
+                    await self._connected(upstream, reader, writer)
 
             server = await asyncio.start_server(connected, HOST, 0, ssl=self._tls_of_clients)
             self._servers.append(server)
