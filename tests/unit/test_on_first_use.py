@@ -38,6 +38,27 @@ def loaded_by(statement: str) -> set[str]:
     return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
 
 
+def test_importing_the_package_imports_next_to_nothing() -> None:
+    """Not by the clock: what takes its time are modules, and these are counted."""
+    bare = loaded_by("pass")
+    for package in ("fencepost", "fencepost.client", "fencepost.broker"):
+        loaded = loaded_by(f"import {package}") - bare
+        assert package in loaded
+        assert not {name for name in loaded if not name.startswith("fencepost")} & {
+            "asyncio",
+            "typer",
+            "logging",
+            "ssl",
+        }
+        assert len([name for name in loaded if name.startswith("fencepost")]) < 5
+
+
+def test_no_public_name_brings_numpy_along() -> None:
+    loaded = loaded_by("from fencepost import *; import fencepost.testing")
+    assert {"fencepost.broker.embedded", "fencepost.client.consumer.core"} < loaded
+    assert not {"numpy", "numba", "pyarrow", "pandas", "pyspark"} & loaded
+
+
 def test_a_process_of_spark_loads_no_calls_that_the_sink_does_not_make() -> None:
     loaded = loaded_by("import fencepost.spark.sink.writer")
     calls = {name for name in loaded if name.startswith("fencepost.client.admin.")}
