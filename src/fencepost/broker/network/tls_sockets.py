@@ -9,7 +9,6 @@ from typing import Final
 
 from fencepost.broker.network.sockets import ClientSocket, Server
 from fencepost.broker.network.tls_stream import TlsStream
-from fencepost.broker.security.certificate_names import NoRuleApplies
 from fencepost.broker.security.rights import ANONYMOUS
 from fencepost.broker.security.tls import handshake_refusal
 from fencepost.protocol.cursor import Buffer
@@ -56,17 +55,21 @@ class TlsClientSocket(ClientSocket):
         except ssl.SSLError as error:
             self._transport.write(self._stream.take())  # the alert that tells the client
             self._refuse(handshake_refusal(error))
-        except NoRuleApplies as error:
-            self._refuse(str(error))
 
     def _shake_hands(self) -> bool:
-        """Whether the handshake is done, and requests may come. Raises ssl.SSLError, NoRuleApplies."""
+        """Whether the handshake is done, and requests may come. Raises ssl.SSLError."""
         is_done = self._stream.shake_hands()
         self._transport.write(self._stream.take())
-        if is_done:
-            self._cancel_deadline()
-            self._begin(self._principal())
-        return is_done
+        if not is_done:
+            return False
+        try:
+            principal = self._principal()
+        except ValueError as error:  # of a name that cannot be read, or that no rule maps to a user
+            self._refuse(str(error))
+            return False
+        self._cancel_deadline()
+        self._begin(principal)
+        return True
 
     def _principal(self) -> str:
         tls = self._server.listeners[self._listener].tls
@@ -96,7 +99,9 @@ class TlsClientSocket(ClientSocket):
         self._is_refused = True
         self._cancel_deadline()
         self._server.handshake_failed(self._server.listeners[self._listener], self._peer[0], why)
-        if not self._transport.is_closing():
+        if self._stream.is_open:  # answers may be on their way, and it can be told in TLS
+            self.close()
+        elif not self._transport.is_closing():
             # Closing over what it has sent meanwhile would reset the connection, and lose the alert that tells it why.
             self._transport.write_eof()
             self._deadline = self._server.later(_LINGER_S, self.abort)

@@ -16,6 +16,7 @@ import pytest
 from fencepost.broker.api.apis import SERVED
 from fencepost.broker.embedded import Broker
 from fencepost.broker.network import tls_sockets
+from fencepost.protocol.fetch_wire import FetchPartition, FetchRequest, FetchTopic, encode_request
 from fencepost.protocol.frame import encode_request_frame
 from fencepost.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from fencepost.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -323,6 +324,41 @@ def test_keys_and_passwords_are_never_shown(certificates: Certificates, caplog: 
     assert {"ssl.keystore.key", "ssl.key.password"} < sensitive
     assert not [line for line in locked.key.splitlines() if line in seen]
     assert "secret" not in seen.replace("sasl.oauthbearer.client.credentials.client.secret", "")
+
+
+# --- what comes after the handshake ---
+
+
+def test_bytes_that_are_no_record_cost_only_their_connection(
+    certificates: Certificates, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also while an answer is still to come on it."""
+    fetch = FetchRequest(max_wait_ms=60_000, topics=[FetchTopic("t", None, [FetchPartition(0, 0, 1000)])])
+    with Broker({**certificates.settings(), "auto.create.topics.enable": False}, users=USERS) as broker:
+        address = broker.listener("SSL")
+        with (
+            RawClient(address, tls=certificates.context()) as healthy,
+            RawClient(address, tls=certificates.context()) as client,
+        ):
+            healthy.create_topic("t")
+            client.send_only(1, 12, b"".join(encode_request(fetch, 12)))
+            client.send_only(18, 0, b"")
+            os.write(client._socket.fileno(), b"\x17\x03\x03\x00\x20" + bytes(32))
+            with pytest.raises(GONE):
+                client._receive(1)
+            assert healthy.produce("t", [b"wakes the fetch"]).error_code == 0
+            broker.settle()
+            assert healthy.call(TOPICS, 9).brokers
+            assert broker.metrics().gauges["connections"] == 1
+    assert caplog.text.count("its TLS failed (DECRYPTION_FAILED_OR_BAD_RECORD_MAC)") == 1
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+def test_a_client_may_end_tls_by_its_rules(broker: Broker, certificates: Certificates) -> None:
+    with RawClient(broker.listener("SSL"), tls=certificates.context()) as client:
+        assert client.call(TOPICS, 9).brokers
+        assert isinstance(client._socket, ssl.SSLSocket)
+        client._socket.unwrap()  # returns when the broker has said the same
 
 
 # --- bounds ---
