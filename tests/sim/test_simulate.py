@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,13 @@ def test_seeds_without_an_anomaly_end_with_0(capsys: pytest.CaptureFixture[str])
     told = json.loads(capsys.readouterr().out)
     assert (told["runs"], told["found"], told["stopped"]) == (2, None, False)
     assert told["simulated_ms"] >= 1_000
+    assert told["happened"]["transactions"] > 1
+
+
+def test_what_happened_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status("--world", "both", "--seed", "5", "--option", "crash_interval_ms=300") == 0
+    told = dict(re.findall(r"([a-z][a-z ]*): (\d+)", capsys.readouterr().out.splitlines()[1]))
+    assert all(int(told[what]) for what in ("batches", "crashes", "requests lost", "transactions"))
 
 
 @pytest.mark.parametrize("world", ["clients", "spark"])

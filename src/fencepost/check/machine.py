@@ -45,13 +45,15 @@ class MachineFaults:
 
 
 class Machine:
-    """`wall_ms` is the clock that people set. `trace` is told what strikes."""
+    """`wall_ms` is the clock that people set. `struck` is told what strikes: the kind of fault, and how."""
 
-    def __init__(self, scheduler: Scheduler, disk: MemoryDisk, chance: Random, trace: Callable[[str], None]) -> None:
+    def __init__(
+        self, scheduler: Scheduler, disk: MemoryDisk, chance: Random, struck: Callable[[str, str], None]
+    ) -> None:
         self._scheduler = scheduler
         self._disk = disk
         self._chance = chance
-        self._trace = trace
+        self._struck = struck
         self._set_by_ms = 0
         self._slow_sync = 0.0
         self._healed = False
@@ -83,7 +85,8 @@ class Machine:
                 ("clock_jump", faults.clock_jump, self._set_clock),
             ):
                 if chance.random() < how_often:
-                    self._trace(f"machine: {name} {strike()}")
+                    kind = "clock jumps" if name == "clock_jump" else "disk faults"
+                    self._struck(kind, f"machine: {name} {strike()}")
 
     def heal(self) -> None:
         """Nothing fails any more. The clock stays as it is."""

@@ -56,15 +56,15 @@ class Server(Protocol):
 
 
 class Network:
-    """All streams of one world. `trace` is told what goes wrong."""
+    """All streams of one world. `struck` is told what goes wrong: the kind of fault, and where."""
 
     def __init__(
-        self, scheduler: Scheduler, random: Random, faults: NetworkFaults, trace: Callable[[str], None]
+        self, scheduler: Scheduler, random: Random, faults: NetworkFaults, struck: Callable[[str, str], None]
     ) -> None:
         self.scheduler = scheduler
         self.random = random
         self.faults = faults
-        self.trace = trace
+        self.struck = struck
         self._servers: dict[tuple[str, int], Server] = {}
         self._next_connection = 0
 
@@ -116,7 +116,7 @@ class SimStream:
             raise StreamClosed("the connection is closed")
         network, data = self._network, b"".join(buffers)
         if network.strikes(network.faults.request_lost_chance):
-            network.trace(f"request lost on connection {connection.number}")
+            network.struck("requests lost", f"request lost on connection {connection.number}")
             network.scheduler.call_later(network.delay_ms(), connection.reset)
             return
         self._deliver_at = max(self._deliver_at, network.scheduler.now_ms() + network.delay_ms())
@@ -129,7 +129,7 @@ class SimStream:
         """The client loses the connection; what it has sent is still on its way."""
         network = self._network
         delay_ms = network.random.uniform(0.0, network.faults.late_ms_at_most)
-        network.trace(f"request late by {delay_ms:.0f} ms on connection {connection.number}")
+        network.struck("requests late", f"request late by {delay_ms:.0f} ms on connection {connection.number}")
         self.connection = None  # closing this end does not reach the other one
         network.scheduler.call_later(network.delay_ms(), self.broken)
         network.scheduler.call_at(self._deliver_at + delay_ms, lambda: connection.deliver(data))
@@ -199,7 +199,7 @@ class ServerConnection:
             return
         network = self._network
         if network.strikes(network.faults.reply_lost_chance):
-            network.trace(f"reply lost on connection {self.number}")
+            network.struck("replies lost", f"reply lost on connection {self.number}")
             self.reset()
             return
         self._untaken += len(data)

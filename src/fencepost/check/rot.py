@@ -33,13 +33,13 @@ PATIENCE_MS: Final = 60_000
 
 class Rot:
     """Strikes the files of `FRAGILE`, whose feeders have written down what they sent. The chances are per start of the
-    broker; `trace` is told what was struck."""
+    broker; `struck` is told the kind of fault, and where."""
 
     def __init__(
         self,
         disk: MemoryDisk,
         chance: Random,
-        trace: Callable[[str], None],
+        struck: Callable[[str, str], None],
         *,
         flip: float,
         restore: float,
@@ -47,7 +47,7 @@ class Rot:
     ) -> None:
         self._disk = disk
         self._chance = chance
-        self._trace = trace
+        self._struck = struck
         self._flip = flip
         self._restore = restore
         self._sent = sent
@@ -65,13 +65,13 @@ class Rot:
         if not killed or self._acknowledged == before or self._refused != refused:  # else the point is of this life
             return
         if self._chance.random() < self._restore:
-            self._trace(f"{DIRECTORY}: an older copy is put back")
+            self._struck("files damaged", f"{DIRECTORY}: an older copy is put back")
             self._disk.put_tree(DIRECTORY, self._backup)
         elif self._chance.random() < self._flip:
             paths = sorted(path for path, data in found.items() if data)
             path = self._chance.choice([path for path in paths if path.endswith(".log")] or paths)
             position, bit = self._chance.randrange(len(found[path])), self._chance.randrange(8)
-            self._trace(f"{path}: bit {bit} of byte {position} of {len(found[path])} flips")
+            self._struck("files damaged", f"{path}: bit {bit} of byte {position} of {len(found[path])} flips")
             self._disk.flip_bit(path, position, bit)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
 from random import Random
@@ -26,14 +26,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A finished run: `options` by name, `trace` event for event; `history` where clients made one."""
+    """A finished run: `options` by name, `trace` event for event, `happened` how often each kind of fault struck and
+    what was done; `history` where clients made one."""
 
     world: str
     seed: int
     options: dict[str, Any]
     anomalies: Sequence[Anomaly]
     trace: Sequence[str]
-    crashes: int
+    happened: Mapping[str, int]
     simulated_ms: int
     history: History | None = None
 
@@ -87,7 +88,7 @@ class ClientsSimulation:
             options.shown(),
             report.anomalies,
             report.trace,
-            report.crashes,
+            report.happened,
             report.simulated_ms,
             report.history,
         )
@@ -137,7 +138,7 @@ class SparkSimulation:
         except SimulationStuck as error:
             world.report.anomalies.append(Anomaly("stuck", str(error)))
         report, told = world.report, _flat(options)
-        return Run(self.name, seed, told, report.anomalies, report.trace, report.crashes, report.simulated_ms)
+        return Run(self.name, seed, told, report.anomalies, report.trace, report.happened, report.simulated_ms)
 
 
 SIMULATIONS: Final[tuple[Simulation, ...]] = (ClientsSimulation(), SparkSimulation())

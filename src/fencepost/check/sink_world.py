@@ -8,7 +8,7 @@ is left, and the output is compared with the input. The same seed gives the same
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from random import Random
 from typing import Any, Final
@@ -39,7 +39,7 @@ from fencepost.spark.sink.decision_store import DEFAULT_TOPIC, DecisionStore, pa
 from fencepost.spark.sink.steps import SinkConfig
 from fencepost.spark.sink.task_ids import OwnPool
 
-__all__ = ["SinkFaults", "SinkReport", "SinkWorld", "run_sink_world"]
+__all__ = ["STRIKES", "SinkFaults", "SinkReport", "SinkWorld", "run_sink_world"]
 
 TOPIC: Final = "out"
 PARTITIONS: Final = 2
@@ -50,6 +50,12 @@ RUN_MS_AT_MOST: Final = 20_000_000.0
 HEALED_MS_AT_MOST: Final = 2_000_000.0
 LATE_MS_AT_MOST: Final = 60_000.0
 NEVER_MS: Final = 900_000  # no run leaves a decided transaction open for so long
+STRIKES: Final = {
+    "kill": "processes killed",
+    "zombie": "processes taken for dead that go on",
+    "stall": "processes held up",
+    "orphan": "processes that nobody waits for",
+}
 NEVER_RIGHT: Final = (SinkContradictionError, CorruptDecisionError)
 CHECKPOINT_IS_WRONG: Final = (CheckpointRolledBackError, BatchChangedError)
 
@@ -119,8 +125,7 @@ class SinkReport:
     anomalies: list[Anomaly] = field(default_factory=list)
     trace: list[str] = field(default_factory=list)
     ends: dict[str, int] = field(default_factory=dict)
-    strikes: dict[str, int] = field(default_factory=dict)
-    crashes: int = 0
+    happened: Mapping[str, int] = field(default_factory=dict)
     simulated_ms: int = 0
 
 
@@ -193,10 +198,10 @@ class SinkWorld:
     def _strike(self, process: Process, chance: Random) -> None:
         if not process.busy or self._stage.healed:
             return
-        kind = chance.choices(("kill", "zombie", "stall", "orphan"), (0.3, 0.4, 0.15, 0.15))[0]
-        self.report.strikes[kind] = self.report.strikes.get(kind, 0) + 1
+        kind = chance.choices(tuple(STRIKES), (0.3, 0.4, 0.15, 0.15))[0]
         duration_ms = math.exp(chance.uniform(math.log(100), math.log(300_000)))
-        self.trace(f"{kind} {process.name}" + (f" for {duration_ms:.0f} ms" if kind in ("zombie", "stall") else ""))
+        how_long = f" for {duration_ms:.0f} ms" if kind in ("zombie", "stall") else ""
+        self._stage.strike(STRIKES[kind], f"{kind} {process.name}{how_long}")
         later = self._stage.scheduler.call_later
         if kind == "kill":
             driver = self._drivers.get(process)
@@ -219,7 +224,7 @@ class SinkWorld:
         setup = self.process("setup")
         stage.wait_for(setup.runtime.spawn(self._create_topic(setup)), HEALED_MS_AT_MOST)
         given = self._given
-        stage.strike(given.machine)
+        stage.strike_machine(given.machine)
         if given.crash_interval_ms:
             stage.scheduler.spawn(stage.crash_again_and_again(given.crash_interval_ms, given.power_cut_chance))
         watcher = self.process("watcher")
@@ -235,7 +240,9 @@ class SinkWorld:
             raise stage.scheduler.failures[0]
         report = self.report
         report.anomalies += sink_once(report.history)
-        report.crashes, report.simulated_ms = stage.crashes, stage.scheduler.now_ms() - began_ms
+        batches = sum(len(checkpoint.commits) for checkpoint in self._checkpoints)
+        report.happened = {**stage.happened, "batches": batches}
+        report.simulated_ms = stage.scheduler.now_ms() - began_ms
         stage.end()
         return report
 
@@ -275,7 +282,9 @@ class SinkWorld:
             elif chance.random() < self.faults.damage_chance:
                 self._stop(checkpoint)
                 checkpoint.damage(chance.choice((1, 1, 2, 4)))
-                self.trace(f"the checkpoint of {checkpoint.query} has lost batches: {sorted(checkpoint.offsets)} left")
+                left = sorted(checkpoint.offsets)
+                told = f"the checkpoint of {checkpoint.query} has lost batches: {left} left"
+                self._stage.strike("files damaged", told)
             await sleep_ms(chance.uniform(10, 2_000))
 
     def _stop(self, checkpoint: Checkpoint) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from random import Random
 from typing import Final
@@ -38,12 +39,13 @@ class Stage:
         self.scheduler = Scheduler()
         self.healed = False
         self.over = False
-        self.crashes = 0
+        self.happened: Counter[str] = Counter()
+        """How often each kind of fault struck."""
         self.at_rest: Callable[[], None] = lambda: None
         """What happens while the broker is down, right before it starts again."""
-        self.network = Network(self.scheduler, self.fork(), faults, self.trace)
+        self.network = Network(self.scheduler, self.fork(), faults, self.strike)
         self.disk = MemoryDisk()
-        self.machine = Machine(self.scheduler, self.disk, self.fork(), self.trace)
+        self.machine = Machine(self.scheduler, self.disk, self.fork(), self.strike)
         config = self.configured(settings)
         self.host = BrokerHost(self.network, self.disk, config, self.fork(), self.trace, self.machine, found)
 
@@ -60,6 +62,11 @@ class Stage:
         """Note what happened, with its time."""
         if not self.over:
             self._lines.append(f"{self.scheduler.now_ms()} {line}")
+
+    def strike(self, kind: str, line: str) -> None:
+        """Note that a fault strikes, and count it."""
+        self.happened[kind] += 1
+        self.trace(line)
 
     def wait_for(self, task: SimTask, within_ms: float) -> None:
         """Let things happen until the task has ended. Raises what it raised, SimulationStuck."""
@@ -96,7 +103,7 @@ class Stage:
         self.at_rest()
         self.host.start()
 
-    def strike(self, machine: MachineFaults) -> None:
+    def strike_machine(self, machine: MachineFaults) -> None:
         """Let those faults of the machine happen until the stage is healed."""
         if machine.any:
             self.scheduler.spawn(self.machine.strike_again_and_again(machine))
@@ -127,9 +134,8 @@ class Stage:
                 await self.scheduler.sleep_ms(chance.uniform(1, 50))
             if self._is_healed():
                 return
-            self.crashes += 1
             power = chance.random() >= KILLED_ONLY
-            self.trace("crash" if power else "kill -9 of the broker")
+            self.strike("crashes", "crash" if power else "kill -9 of the broker")
             self.host.crash(power=power)
             await self.scheduler.sleep_ms(chance.uniform(1, min(400, interval_ms)))
             await self.start_host(power=power)

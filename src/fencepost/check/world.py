@@ -9,7 +9,7 @@ end, and the history is judged. The same seed and options give the same run, eve
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final
@@ -97,7 +97,7 @@ class Report:
     history: History = field(default_factory=History)
     anomalies: list[Anomaly] = field(default_factory=list)
     trace: list[str] = field(default_factory=list)
-    crashes: int = 0
+    happened: Mapping[str, int] = field(default_factory=dict)
     simulated_ms: int = 0
 
 
@@ -115,6 +115,7 @@ class World:
         self._settings["transaction.version"] = options.transaction_version
         self.stage = Stage(random, options.network(), self._settings, self.report.trace, self._broke)
         self.trace = self.stage.trace
+        self.strike = self.stage.strike
         self.now_ms = self.stage.scheduler.now_ms
         self._began_ms = self.now_ms()
         self._processes: list[Process] = []
@@ -135,7 +136,7 @@ class World:
         self.mutes = [Mute(self, f"m{number}", self.stage.fork()) for number in range(options.mutes)]
         self._fragile = [Feeder(self, "fragile", self.stage.fork(), FRAGILE)] if options.fragile else []
         self._rot = Rot(
-            *(self.stage.disk, self.stage.fork(), self.trace),
+            *(self.stage.disk, self.stage.fork(), self.strike),
             flip=options.flip_chance,
             restore=options.restore_chance,
             sent=self._sent_to_fragile,
@@ -201,7 +202,7 @@ class World:
 
     def kill(self, process: Process) -> None:
         if self.storming and process.busy:
-            self.trace(f"kill {process.name}")
+            self.strike("clients killed", f"kill {process.name}")
             process.kill()
 
     def pause(self, process: Process) -> None:
@@ -211,7 +212,8 @@ class World:
         least, most = PAUSE_MS
         for_ms = math.exp(chance.uniform(math.log(least), math.log(most)))
         is_replaced = chance.random() < 0.6
-        self.trace(f"pause {process.name} for {for_ms:.0f} ms" + (", and replace it" if is_replaced else ""))
+        replaced = ", and replace it" if is_replaced else ""
+        self.strike("clients held up", f"pause {process.name} for {for_ms:.0f} ms{replaced}")
         process.freeze(for_ms)
         if is_replaced:
             self.stage.scheduler.call_later(chance.uniform(0, for_ms), process.lose)
@@ -269,7 +271,7 @@ class World:
         if self.options.resetting_chance and chance.random() < self.options.resetting_chance:
             name, values = chance.choice(RESETTINGS)
             self._settings[name] = chance.choice(values)
-            self.trace(f"from this start on {name} is {self._settings[name]}")
+            self.strike("settings changed", f"from this start on {name} is {self._settings[name]}")
             host.config = self.stage.configured(self._settings)
 
     # --- the run ---
@@ -280,7 +282,7 @@ class World:
         stage.host.start()
         stage.wait_for(stage.scheduler.spawn(self._create_topics()), SETUP_MS_AT_MOST)
         self._began_ms = self.now_ms()
-        stage.strike(options.machine())
+        stage.strike_machine(options.machine())
         if options.crash_interval_ms:
             stage.scheduler.spawn(stage.crash_again_and_again(options.crash_interval_ms, options.power_cut_chance))
         workers: list[Actor] = [
@@ -305,7 +307,7 @@ class World:
             self._stuck(str(error))
         except KafkaError as error:  # of our own calls, in a world without faults
             self._stuck(f"{type(error).__name__}: {error}")
-        self.report.crashes = stage.crashes
+        self.report.happened = {**stage.happened, "transactions": len(self.history.transactions)}
         self.report.simulated_ms = self.now_ms() - self._began_ms
         stage.end()
         return self.report

@@ -6,6 +6,7 @@ import logging
 import platform
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -33,7 +34,7 @@ class _Tally:
     """What has been run so far."""
 
     runs: int = 0
-    crashes: int = 0
+    happened: Counter[str] = field(default_factory=Counter)
     simulated_ms: int = 0
     cpu_s: float = 0.0
     found: Any = None
@@ -182,7 +183,7 @@ def _search(tally: _Tally, console: Console, pairs: Iterator[tuple[Simulation, i
             tally.last = run = simulation.run(seed, options)
             tally.runs += 1
             tally.seeds = [*tally.seeds[:1], seed]
-            tally.crashes += run.crashes
+            tally.happened.update(run.happened)
             tally.simulated_ms += run.simulated_ms
             tally.cpu_s = time.process_time() - began
             if run.anomalies:
@@ -209,7 +210,7 @@ def _tell(tally: _Tally, console: Console, json: bool, *, stopped: bool) -> None
                 "runs": tally.runs,
                 "simulated_ms": tally.simulated_ms,
                 "cpu_s": round(tally.cpu_s, 1),
-                "crashes": tally.crashes,
+                "happened": dict(sorted(tally.happened.items())),
                 "stopped": stopped,
                 "version": version("fencepost"),
                 "found": None if tally.found is None else _as_json(tally.found),
@@ -220,8 +221,10 @@ def _tell(tally: _Tally, console: Console, json: bool, *, stopped: bool) -> None
     words = "stopped after " if stopped else ""
     _say(
         f"{words}{tally.runs} runs{_seeds(tally)}, {tally.simulated_ms / 60_000:.1f} simulated minutes, "
-        f"{tally.crashes} crashes, {tally.cpu_s:.1f} s of CPU: {'an anomaly' if tally.found else 'no anomaly'}"
+        f"{tally.cpu_s:.1f} s of CPU: {'an anomaly' if tally.found else 'no anomaly'}"
     )
+    if tally.happened:
+        _say(", ".join(f"{what}: {count}" for what, count in sorted(tally.happened.items())))
     if tally.found is not None:
         _show("found", tally.found)
         if tally.shrunk is not None:

@@ -79,6 +79,8 @@ class Surroundings(Protocol):
 
     def trace(self, line: str) -> None: ...
 
+    def strike(self, kind: str, line: str) -> None: ...
+
     async def rest(self) -> None:
         """What an operator takes to start a program again."""
         ...
@@ -172,10 +174,10 @@ class Actor:
             return await work()
         if self.chance.random() < 0.5:
             suspension = self.chance.randint(1, SUSPENSIONS_AT_MOST)
-            self.world.trace(f"{self.name} will cancel {what} at its suspension {suspension}")
+            self.world.strike("calls cancelled", f"{self.name} will cancel {what} at its suspension {suspension}")
             return await cut_short(process, work(), lambda task: task.cancel_at(suspension))
         after_ms = self.chance.choice((0.0, *(self.chance.uniform(0, most) for most in CANCELLED_WITHIN_MS)))
-        self.world.trace(f"{self.name} will cancel {what} after {after_ms:.2f} ms")
+        self.world.strike("calls cancelled", f"{self.name} will cancel {what} after {after_ms:.2f} ms")
         return await cut_short(process, work(), lambda task: process.clock.call_later(after_ms, task.cancel))
 
     def strikes(self, chance: float) -> bool:
