@@ -41,8 +41,9 @@ class Stage:
         self.over = False
         self.happened: Counter[str] = Counter()
         """How often each kind of fault struck."""
-        self.at_rest: Callable[[], None] = lambda: None
-        """What happens while the broker is down, right before it starts again."""
+        self.at_rest: Callable[[], bool] = lambda: False
+        """What happens while the broker is down, right before it starts again. True: until it runs, the power stays."""
+        self._power_stays = False
         self.network = Network(self.scheduler, self.fork(), faults, self.strike)
         self.disk = MemoryDisk()
         self.machine = Machine(self.scheduler, self.disk, self.fork(), self.strike)
@@ -82,7 +83,7 @@ class Stage:
             self.trace("the broker is started anew")
             self.host.crash(power=False)
         if not self.host.running:
-            self.host.crash(power=self.host.lost_power)
+            self._crash(power=self.host.lost_power)
             self._start()
         self.trace("healed")
 
@@ -94,14 +95,18 @@ class Stage:
     async def start_host(self, *, power: bool = True) -> None:
         """Start the broker if it is down, again and again; a power cut while it recovers is one more crash."""
         while not self.healed and not self.host.running:
-            self.host.crash(power=power)
+            self._crash(power=power)
             self._start()
             if not self.host.running:
                 await self.scheduler.sleep_ms(20)
 
+    def _crash(self, *, power: bool) -> None:
+        self.host.crash(power=power and not self._power_stays)
+
     def _start(self) -> None:
-        self.at_rest()
+        self._power_stays = self.at_rest() or self._power_stays
         self.host.start()
+        self._power_stays = self._power_stays and not self.host.running
 
     def strike_machine(self, machine: MachineFaults) -> None:
         """Let those faults of the machine happen until the stage is healed."""
@@ -136,6 +141,6 @@ class Stage:
                 return
             power = chance.random() >= KILLED_ONLY
             self.strike("crashes", "crash" if power else "kill -9 of the broker")
-            self.host.crash(power=power)
+            self._crash(power=power)
             await self.scheduler.sleep_ms(chance.uniform(1, min(400, interval_ms)))
             await self.start_host(power=power)

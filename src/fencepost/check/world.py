@@ -264,15 +264,15 @@ class World:
     def _sent_to_fragile(self) -> list[Sent]:
         return [sent for feeder in self._fragile for sent in feeder.sent]
 
-    def _while_down(self) -> None:
+    def _while_down(self) -> bool:
         host, chance = self.stage.host, self._resetting
-        if self._fragile:
-            self._rot.strike(killed=not host.lost_power)
+        is_struck = bool(self._fragile) and self._rot.strike(killed=not host.lost_power)
         if self.options.resetting_chance and chance.random() < self.options.resetting_chance:
             name, values = chance.choice(RESETTINGS)
             self._settings[name] = chance.choice(values)
             self.strike("settings changed", f"from this start on {name} is {self._settings[name]}")
             host.config = self.stage.configured(self._settings)
+        return is_struck
 
     # --- the run ---
 
