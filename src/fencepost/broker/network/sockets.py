@@ -84,6 +84,7 @@ class ClientSocket(asyncio.BufferedProtocol):
         self._waiting_bytes = 0
         self._handed_bytes = 0
         self._is_deaf = False
+        self._is_untaken = False  # more of the answers than may be
         self._is_going_on = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -160,8 +161,8 @@ class ClientSocket(asyncio.BufferedProtocol):
         server.pump()
 
     def _listen(self) -> None:
-        """Read on, or not while more waits than one read brings."""
-        deaf = self._waiting_bytes > _WAITING_BYTES or len(self._frames) > _WAITING_FRAMES
+        """Read on, or not while more waits than one read brings, or too many answers do (TLS makes some by itself)."""
+        deaf = self._is_untaken or self._waiting_bytes > _WAITING_BYTES or len(self._frames) > _WAITING_FRAMES
         if deaf != self._is_deaf and not self._transport.is_closing():
             self._is_deaf = deaf
             if deaf:
@@ -187,10 +188,14 @@ class ClientSocket(asyncio.BufferedProtocol):
         self._server.leave(self._connection_id)
 
     def pause_writing(self) -> None:
-        self._server.untaken(self._connection_id, self._transport.get_write_buffer_size())
+        self._is_untaken = True
+        self.look()
+        self._listen()
 
     def resume_writing(self) -> None:
+        self._is_untaken = False
         self.look()
+        self._listen()
         self.go_on()
 
     def look(self) -> None:

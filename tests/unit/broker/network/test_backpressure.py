@@ -101,6 +101,13 @@ def untaken(broker: Broker) -> int:
     return server._answers.total
 
 
+def readable(broker: Broker) -> list[bool]:
+    """Of the connections in their order, whether bytes of theirs are read."""
+    server = broker._server
+    assert server is not None
+    return [client._transport.is_reading() for client in server._clients.values()]
+
+
 def parked(broker: Broker) -> int:
     server = broker._server
     assert server is not None
@@ -163,6 +170,20 @@ def test_answers_are_made_when_they_can_be_sent(door: Door) -> None:
             found = answers_of(reader, 30)
             assert [correlation_id for correlation_id, _ in found] == list(range(30))
             assert min(size for _, size in found) > 20_000_000
+
+
+def test_who_takes_no_answers_is_not_read_from(door: Door) -> None:
+    """Requests would wait, but a TLS client that asks for new keys again and again is answered without any."""
+    with Broker(door.settings) as broker:
+        filled(broker)
+        with door.connect(broker) as reader, RawClient(broker.bootstrap_servers) as other:
+            reader.sendall(fetch_frame(1))
+            while untaken(broker) <= UNTAKEN_BYTES:
+                other.call(ApiVersionsRequest(), 0)
+            assert readable(broker) == [False, True]  # the reader, the other
+            assert len(answers_of(reader, 1)) == 1
+            reader.sendall(fetch_frame(2))
+            assert answers_of(reader, 1)[0][0] == 2
 
 
 def test_all_together_have_a_bound(door: Door) -> None:
