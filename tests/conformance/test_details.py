@@ -9,7 +9,9 @@ import pytest
 from fencepost.broker.embedded import Broker
 from fencepost.broker.security.acls import Operation, Pattern, Permission, ResourceType
 from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.messages import alter_share_group_offsets as alter
 from fencepost.protocol.messages import api_versions, create_acls, describe_acls, metadata, offset_fetch
+from fencepost.protocol.messages import delete_share_group_offsets as delete
 from fencepost.protocol.messages import describe_configs as dc
 from tests.conformance.conftest import ARMS
 from tests.support.brokers import BrokerUnderTest
@@ -202,3 +204,28 @@ def test_all_stable_offsets(broker: BrokerUnderTest, client: RawClient, version:
         topics = client.call(request, version).groups[0].topics
     told = {topic.name: (topic.partitions[0].error_code, topic.partitions[0].committed_offset) for topic in topics}
     assert told == ({done: (0, 3), pends: (88, -1)} if broker.is_ours else {done: (0, 3)})
+
+
+def test_a_share_group_s_offsets_are_answered_by_topic(broker: BrokerUnderTest, client: RawClient) -> None:
+    """A topic that is named twice is answered once, one without partitions only if it is there. Only of what was
+    forgotten is the id told."""
+    group, topic, other = broker.name("g"), client.create_topic(broker.name("t")), client.create_topic(broker.name("u"))
+    first, second = (alter.AlterShareGroupOffsetsRequestPartition(partition_index=index) for index in (0, 7))
+    places = [(topic, [first]), (other, []), (topic, [second]), ("missing", []), (topic, [])]
+    asked = [alter.AlterShareGroupOffsetsRequestTopic(topic_name=name, partitions=wanted) for name, wanted in places]
+    set_to = client.call(alter.AlterShareGroupOffsetsRequest(group_id=group, topics=asked), 0)
+    answered = {
+        found.topic_name: [(place.partition_index, place.error_code) for place in found.partitions]
+        for found in set_to.responses
+    }
+    assert set_to.error_code == 0
+    assert len(set_to.responses) == len(answered)
+    assert answered == {topic: [(0, 0), (7, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)], other: []}
+    ids = {found.topic_name: found.topic_id for found in set_to.responses}
+    names = [topic, other, "missing", topic]
+    forget = [delete.DeleteShareGroupOffsetsRequestTopic(topic_name=name) for name in names]
+    forgotten = client.call(delete.DeleteShareGroupOffsetsRequest(group_id=group, topics=forget), 0)
+    unknown = (None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert sorted((found.topic_name, found.topic_id, found.error_code) for found in forgotten.responses) == sorted(
+        [(topic, ids[topic], 0), (other, *unknown), ("missing", *unknown)]
+    )

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.messages import write_txn_markers as wm
 from fencepost.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from fencepost.protocol.messages.list_transactions import ListTransactionsRequest
 from tests.support.brokers import BrokerUnderTest
@@ -128,3 +129,29 @@ def test_markers_by_hand_that_are_refused(broker: BrokerUnderTest, client: RawCl
     (known,) = producers(client, topic)
     # The epoch stays, and with it the last sequence.
     assert (known.producer_epoch, known.last_sequence, known.coordinator_epoch) == (me.epoch, 0, 7)
+
+
+def test_markers_by_hand_are_answered_once_for_each_partition(broker: BrokerUnderTest, client: RawClient) -> None:
+    """Also where two of them are of one producer, and not at all where they name no partition. The one that can be
+    written comes last: Kafka does not answer where others follow it that cannot."""
+    topic = client.create_topic(broker.name("t"))
+    me = client.start_producer(broker.name("txn"))
+    named: list[dict[str, list[int]]] = [{topic: []}, {topic: [], "missing": [7, 7, 8]}, {topic: [0], "missing": [8]}]
+    markers = [
+        wm.WritableTxnMarker(
+            producer_id=me.producer_id if places[topic] or "missing" in places else me.producer_id + 1,
+            producer_epoch=me.epoch,
+            topics=[
+                wm.WritableTxnMarkerTopic(name=name, partition_indexes=indexes) for name, indexes in places.items()
+            ],
+        )
+        for places in named
+    ]
+    (answered,) = client.call(wm.WriteTxnMarkersRequest(markers=markers), 2).markers
+    results = {
+        found.name: sorted((place.partition_index, place.error_code) for place in found.partitions)
+        for found in answered.topics
+    }
+    assert answered.producer_id == me.producer_id
+    missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert results == {topic: [(0, 0)], "missing": [(7, missing), (8, missing)]}

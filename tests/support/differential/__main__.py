@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import secrets
 from collections import Counter
+from collections.abc import Sequence
 
 from fencepost.broker.embedded import Broker
 from tests.support.apache_kafka import ApacheKafka
@@ -37,10 +38,10 @@ def common_versions(ours: str, kafka: str) -> dict[int, tuple[int, int]]:
     return {key: (low, high) for key, (low, high) in both.items() if low <= high}
 
 
-def comparison(ours: str, kafka: str, seed: int) -> Comparison:
+def comparison(ours: str, kafka: str, seed: int, only: Sequence[int] = ()) -> Comparison:
     """A run with this seed, to be carried out."""
     run = f"d{seed}-{secrets.token_hex(3)}"  # a seed may run twice on one Kafka
-    return Comparison(seed, run, Side("ours", run, ours), Side("kafka", run, kafka), common_versions(ours, kafka))
+    return Comparison(seed, run, Side("ours", run, ours), Side("kafka", run, kafka), common_versions(ours, kafka), only)
 
 
 def show(what: str, outcome: Outcome) -> None:
@@ -56,12 +57,13 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--api", type=int, action="append", default=[], metavar="KEY", help="only this one; repeatable")
     options = parser.parse_args()
     asked: Counter[int] = Counter()
     accepted: Counter[int] = Counter()
     with Broker(SETTINGS, fsync="commit") as broker, ApacheKafka() as kafka:
         for seed in range(options.seed, options.seed + options.runs):
-            run = comparison(broker.bootstrap_servers, kafka.bootstrap_servers, seed)
+            run = comparison(broker.bootstrap_servers, kafka.bootstrap_servers, seed, options.api)
             outcome = run.run(options.steps)
             show(f"seed {seed}", outcome)
             asked += outcome.asked

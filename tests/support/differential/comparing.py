@@ -80,9 +80,17 @@ class Outcome:
 
 
 class Comparison:
-    """One run: a seed, two brokers, and `versions` that both serve, by API key."""
+    """One run: a seed, two brokers, and `versions` that both serve, by API key. `only`: these APIs and no others."""
 
-    def __init__(self, seed: int, run: str, ours: Side, kafka: Side, versions: Mapping[int, tuple[int, int]]) -> None:
+    def __init__(
+        self,
+        seed: int,
+        run: str,
+        ours: Side,
+        kafka: Side,
+        versions: Mapping[int, tuple[int, int]],
+        only: Sequence[int] = (),
+    ) -> None:
         self._random = Random(seed)
         self._sides = (ours, kafka)
         self._versions = {**versions, 24: (versions[24][0], 3)}  # above it AddPartitionsToTxn is for brokers
@@ -91,7 +99,8 @@ class Comparison:
         self._sequences: Counter[tuple[str, str, int]] = Counter()
         self._outcome = Outcome()
         self._now_ms = int(time.time() * 1000)  # what is older than the retention is deleted
-        self._keys = sorted(set(versions) - LEFT_OUT)
+        self._keys = only or sorted(set(versions) - LEFT_OUT)
+        self._often = only or TRANSACTIONAL
 
     def run(self, steps: int) -> Outcome:
         """Ask `steps` questions, then read all logs."""
@@ -142,7 +151,7 @@ class Comparison:
 
     def _ask(self, step: int) -> None:
         random = self._random
-        api_key = random.choice(self._keys if random.random() < 0.5 else TRANSACTIONAL)
+        api_key = random.choice(self._keys if random.random() < 0.5 else self._often)
         low, high = self._versions[api_key]
         version = random.choice((high, random.randint(low, high)))
         producer = random.choice(("txn-1", "txn-2", "idempotent"))

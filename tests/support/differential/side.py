@@ -158,7 +158,7 @@ class Side:
             return answer.batch_index
         if isinstance(answer, list | tuple):
             shown = [self.masked(element, field) for element in answer if not self._is_of_others(element)]
-            return sorted(shown, key=repr)
+            return sorted(shown, key=lambda element: (_called(element), repr(element)))
         if isinstance(answer, UUID):
             return self._names.get(("topic", answer), str(answer))
         if field in NODES and isinstance(answer, int):
@@ -184,6 +184,11 @@ def name_of(element: Any) -> str:
         if isinstance(name := getattr(element, field, None), str):
             return name
     return ""
+
+
+def _called(masked: Any) -> str:
+    """What a masked part of an answer is called: so that two lists stand in the same order though parts differ."""
+    return next((masked[name] for name in NAMES if masked.get(name)), "") if isinstance(masked, dict) else ""
 
 
 def codes_in(answer: Any) -> set[int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
 from fencepost.broker.api.common import partition_error
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
@@ -10,7 +12,6 @@ from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.share_state_log import ShareStateKey
 from fencepost.protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
-    AlterShareGroupOffsetsRequestPartition,
     AlterShareGroupOffsetsRequestTopic,
     AlterShareGroupOffsetsResponse,
     AlterShareGroupOffsetsResponsePartition,
@@ -32,30 +33,36 @@ def _handle(call: Call, now_ms: int, request: AlterShareGroupOffsetsRequest) -> 
         refused = groups.apply(now_ms, made)
         if refused:
             return AlterShareGroupOffsetsResponse(error_code=refused)
-    responses = [_set_topic(call, now_ms, request.group_id, asked) for asked in request.topics if asked.partitions]
-    call.reply_when_durable(now_ms, AlterShareGroupOffsetsResponse(responses=responses))
+    results: dict[str, list[AlterShareGroupOffsetsResponsePartition]] = {}  # a topic that is named twice, once
+    for asked in request.topics:
+        results.setdefault(asked.topic_name, []).extend(_set_topic(call, now_ms, request.group_id, asked))
+    call.reply_when_durable(now_ms, AlterShareGroupOffsetsResponse(responses=list(_responses(call, results))))
     return None
 
 
 def _set_topic(
     call: Call, now_ms: int, group_id: str, asked: AlterShareGroupOffsetsRequestTopic
-) -> AlterShareGroupOffsetsResponseTopic:
+) -> Iterator[AlterShareGroupOffsetsResponsePartition]:
     topic = call.core.topics.get(asked.topic_name)
     allowed = call.may(Operation.READ, ResourceType.TOPIC, asked.topic_name)
-
-    def set_offset(wanted: AlterShareGroupOffsetsRequestPartition) -> AlterShareGroupOffsetsResponsePartition:
+    for wanted in asked.partitions:
         index = wanted.partition_index
         code = partition_error(topic, index) if allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED
         if topic is not None and not code:
             key = ShareStateKey(group_id, topic.topic_id, index)
             call.core.shares.set_offset(now_ms, key, wanted.start_offset)
-        return AlterShareGroupOffsetsResponsePartition(partition_index=index, error_code=code)
+        yield AlterShareGroupOffsetsResponsePartition(partition_index=index, error_code=code)
 
-    return AlterShareGroupOffsetsResponseTopic(
-        topic_name=asked.topic_name,
-        topic_id=None if topic is None else topic.topic_id,
-        partitions=[set_offset(wanted) for wanted in asked.partitions],
-    )
+
+def _responses(
+    call: Call, results: Mapping[str, list[AlterShareGroupOffsetsResponsePartition]]
+) -> Iterator[AlterShareGroupOffsetsResponseTopic]:
+    """As in Kafka, a topic without partitions is only named if it exists."""
+    for name, partitions in results.items():
+        topic = call.core.topics.get(name)
+        if partitions or topic is not None:
+            topic_id = None if topic is None else topic.topic_id
+            yield AlterShareGroupOffsetsResponseTopic(topic_name=name, topic_id=topic_id, partitions=partitions)
 
 
 HANDLER = Handler(_handle)

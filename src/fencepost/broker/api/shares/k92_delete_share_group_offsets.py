@@ -25,26 +25,35 @@ def _handle(call: Call, now_ms: int, request: DeleteShareGroupOffsetsRequest) ->
         return DeleteShareGroupOffsetsResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message=message)
     if group.members:
         return DeleteShareGroupOffsetsResponse(error_code=ErrorCode.NON_EMPTY_GROUP)
-    responses = [_forget_topic(call, now_ms, request.group_id, asked.topic_name) for asked in request.topics]
+    forgotten: set[str] = set()
+    responses = []
+    for asked in request.topics:
+        if asked.topic_name in forgotten:
+            continue
+        result = _forget_topic(call, now_ms, request.group_id, asked.topic_name)
+        if not result.error_code:
+            forgotten.add(asked.topic_name)
+        responses.append(result)
     call.reply_when_durable(now_ms, DeleteShareGroupOffsetsResponse(responses=responses))
     return None
 
 
 def _forget_topic(call: Call, now_ms: int, group_id: str, name: str) -> DeleteShareGroupOffsetsResponseTopic:
+    """As in Kafka, only a topic that was forgotten comes with its id."""
     topic = call.core.topics.get(name)
-    code, message = ErrorCode.NONE, None
     if not call.may(Operation.READ, ResourceType.TOPIC, name):
-        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    elif topic is None:
-        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    else:
-        keys = [key for key, _ in call.core.shares.of_group(group_id) if key.topic_id == topic.topic_id]
-        if not keys:
-            code, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "There is no offset information to delete."
-        call.core.shares.forget(now_ms, keys)
-    return DeleteShareGroupOffsetsResponseTopic(
-        topic_name=name, topic_id=None if topic is None else topic.topic_id, error_code=code, error_message=message
-    )
+        return _refused(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    if topic is None:
+        return _refused(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    keys = [key for key, _ in call.core.shares.of_group(group_id) if key.topic_id == topic.topic_id]
+    if not keys:
+        return _refused(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "There is no offset information to delete.")
+    call.core.shares.forget(now_ms, keys)
+    return DeleteShareGroupOffsetsResponseTopic(topic_name=name, topic_id=topic.topic_id)
+
+
+def _refused(name: str, code: int, message: str | None = None) -> DeleteShareGroupOffsetsResponseTopic:
+    return DeleteShareGroupOffsetsResponseTopic(topic_name=name, error_code=code, error_message=message)
 
 
 HANDLER = Handler(_handle)

@@ -17,7 +17,6 @@ from fencepost.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
-    WritableTxnMarkerTopic,
     WritableTxnMarkerTopicResult,
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
@@ -27,28 +26,28 @@ __all__ = ["HANDLER"]
 
 
 def _handle(call: Call, now_ms: int, request: WriteTxnMarkersRequest) -> None:
-    """Write the markers and reply when they are durable."""
+    """Write the markers and reply when they are durable: as in Kafka, a result for each producer id that names a
+    partition, with each of its partitions once."""
+    written: dict[int, dict[str, dict[int, int]]] = {}
+    for marker in request.markers:
+        places = [(topic.name, index) for topic in marker.topics for index in topic.partition_indexes]
+        for name, index in dict.fromkeys(places):
+            codes = written.setdefault(marker.producer_id, {}).setdefault(name, {})
+            codes[index] = _write(call, now_ms, marker, name, index)
     results = [
         WritableTxnMarkerResult(
-            producer_id=marker.producer_id,
-            topics=[_write_topic(call, now_ms, marker, topic) for topic in marker.topics],
+            producer_id=producer_id, topics=[_result(name, codes) for name, codes in by_name.items()]
         )
-        for marker in request.markers
-        if any(topic.partition_indexes for topic in marker.topics)  # Kafka does not answer the others
+        for producer_id, by_name in written.items()
     ]
     call.reply_when_durable(now_ms, WriteTxnMarkersResponse(markers=results))
 
 
-def _write_topic(
-    call: Call, now_ms: int, marker: WritableTxnMarker, topic: WritableTxnMarkerTopic
-) -> WritableTxnMarkerTopicResult:
+def _result(name: str, codes: dict[int, int]) -> WritableTxnMarkerTopicResult:
     return WritableTxnMarkerTopicResult(
-        name=topic.name,
+        name=name,
         partitions=[
-            WritableTxnMarkerPartitionResult(
-                partition_index=index, error_code=_write(call, now_ms, marker, topic.name, index)
-            )
-            for index in topic.partition_indexes
+            WritableTxnMarkerPartitionResult(partition_index=index, error_code=code) for index, code in codes.items()
         ],
     )
 
