@@ -13,6 +13,7 @@ from fencepost.protocol.messages import alter_share_group_offsets as alter
 from fencepost.protocol.messages import api_versions, create_acls, describe_acls, metadata, offset_fetch
 from fencepost.protocol.messages import delete_share_group_offsets as delete
 from fencepost.protocol.messages import describe_configs as dc
+from fencepost.protocol.messages import describe_share_group_offsets as describe
 from tests.conformance.conftest import ARMS
 from tests.support.brokers import BrokerUnderTest
 from tests.support.group_member import until
@@ -222,6 +223,10 @@ def test_a_share_group_s_offsets_are_answered_by_topic(broker: BrokerUnderTest, 
     assert len(set_to.responses) == len(answered)
     assert answered == {topic: [(0, 0), (7, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)], other: []}
     ids = {found.topic_name: found.topic_id for found in set_to.responses}
+    asked_twice = describe.DescribeShareGroupOffsetsRequestTopic(topic_name=topic, partitions=[0, 1, 0])
+    asked_of = describe.DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=[asked_twice])
+    (described,) = client.call(describe.DescribeShareGroupOffsetsRequest(groups=[asked_of]), 0).groups[0].topics
+    assert [(place.partition_index, place.start_offset) for place in described.partitions] == [(0, 0), (1, -1)]
     names = [topic, other, "missing", topic]
     forget = [delete.DeleteShareGroupOffsetsRequestTopic(topic_name=name) for name in names]
     forgotten = client.call(delete.DeleteShareGroupOffsetsRequest(group_id=group, topics=forget), 0)

@@ -3,7 +3,6 @@ or differs as docs/differences-from-kafka.md says. `python -m tests.support.diff
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -13,8 +12,8 @@ import pytest
 from fencepost.broker.api.records import k00_produce
 from fencepost.broker.embedded import Broker
 from tests.support.apache_kafka import ApacheKafka
-from tests.support.differential.__main__ import SETTINGS, comparison
-from tests.support.differential.comparing import PRODUCE, Comparison, Outcome
+from tests.support.differential.__main__ import SETTINGS, comparison, looked_again
+from tests.support.differential.comparing import PRODUCE
 from tests.support.differential.known import KNOWN, unknown
 from tests.support.readme import ROOT
 
@@ -28,14 +27,6 @@ SEEDS = (2, 3)
 def ours() -> Iterator[Broker]:
     with Broker(SETTINGS, fsync="commit") as broker:
         yield broker
-
-
-def looked_again(run: Comparison) -> Outcome:
-    """Kafka opens its port before its coordinators have loaded all partitions, and lists what it has so far."""
-    deadline = time.monotonic() + 60
-    while unknown((again := run.look_again()).differences) and time.monotonic() < deadline:
-        time.sleep(1)
-    return again
 
 
 def test_random_requests_are_answered_alike_also_after_a_restart(ours: Broker, apache_kafka: ApacheKafka) -> None:

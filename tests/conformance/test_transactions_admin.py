@@ -155,3 +155,16 @@ def test_markers_by_hand_are_answered_once_for_each_partition(broker: BrokerUnde
     assert answered.producer_id == me.producer_id
     missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert results == {topic: [(0, 0)], "missing": [(7, missing), (8, missing)]}
+
+
+@pytest.mark.parametrize(("producer_id", "epoch"), [(-1, 0), (-1, 32_767), (10**9, -1)])
+def test_markers_of_nobody_are_refused(
+    broker: BrokerUnderTest, client: RawClient, producer_id: int, epoch: int
+) -> None:
+    """Kafka stumbles over them."""
+    topic = client.create_topic(broker.name("t"))
+    refused = ErrorCode.INVALID_PRODUCER_EPOCH if epoch < 0 else ErrorCode.INVALID_REQUEST
+    if not broker.is_ours:
+        refused = ErrorCode.UNKNOWN_SERVER_ERROR
+    assert write_marker(client, topic, Producer(producer_id, epoch), commit=True) == refused
+    assert producers(client, topic) == []

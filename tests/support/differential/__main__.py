@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import secrets
+import time
 from collections import Counter
 from collections.abc import Sequence
 
@@ -44,6 +45,14 @@ def comparison(ours: str, kafka: str, seed: int, only: Sequence[int] = ()) -> Co
     return Comparison(seed, run, Side("ours", run, ours), Side("kafka", run, kafka), common_versions(ours, kafka), only)
 
 
+def looked_again(run: Comparison) -> Outcome:
+    """Kafka opens its port before its coordinators have loaded all partitions, and lists what it has so far."""
+    deadline = time.monotonic() + 60
+    while unknown((again := run.look_again()).differences) and time.monotonic() < deadline:
+        time.sleep(1)
+    return again
+
+
 def show(what: str, outcome: Outcome) -> None:
     print(f"{what}: {outcome.asked.total()} asked, {len(outcome.differences)} answered otherwise", flush=True)
     if outcome.hung:
@@ -70,7 +79,7 @@ def main() -> None:
             accepted += outcome.accepted
             broker.restart(clean=seed % 2 == 0)
             kafka.restart()  # a kill could cost it markers (K31)
-            show(f"seed {seed}, restarted", run.look_again())
+            show(f"seed {seed}, restarted", looked_again(run))
             run.close()
     print({key: (accepted[key], asked[key]) for key in sorted(asked)})
 

@@ -13,7 +13,9 @@ GROUPS = frozenset({15, 42, 47, 69})
 LIST_GROUPS = 16
 READERS = frozenset({1, 2, 23})
 FENCED_LEADER_EPOCH = 74
-SHARES = frozenset({76, 77, 90})
+DELETE_SHARE_OFFSETS = 92
+UNKNOWN_TOPIC = 3
+SHARES = frozenset({76, 77, 90, DELETE_SHARE_OFFSETS})
 DESCRIBE_SHARE_OFFSETS = 90
 
 
@@ -21,6 +23,8 @@ def kafka_stumbles(difference: Difference) -> bool:
     """Kafka closes the connection, says nothing, or answers -1 where this broker refuses by name."""
     if difference.kafka in (CLOSED, SILENT):
         return not isinstance(difference.ours, str)
+    if _code(difference.kafka) == -1:
+        return isinstance(code := _code(difference.ours), int) and code > 0
     return all(kafka == -1 and isinstance(ours, int) and ours > 0 for _, ours, kafka in difference.places())
 
 
@@ -70,6 +74,7 @@ def a_share_group_that_assigns_at_once(difference: Difference) -> bool:
     return difference.question.api_key in SHARES and all(
         where.endswith(("_epoch", "topic_partitions", "group_state"))
         or (where.endswith(".topics") and _more(ours, kafka, _not_begun))
+        or (difference.question.api_key == DELETE_SHARE_OFFSETS and _had_nothing(where, ours, kafka))
         for where, ours, kafka in difference.places()
     )
 
@@ -81,6 +86,11 @@ def a_topic_without_partitions(difference: Difference) -> bool:
         for where, _, kafka in difference.places()
         if not where.endswith("message")
     )
+
+
+def _had_nothing(where: str, ours: Any, kafka: Any) -> bool:
+    """What there is to delete: Kafka names none of a group that never had any, and counts what was only assigned."""
+    return (where == ".responses" and kafka == []) or (ours, kafka) == (UNKNOWN_TOPIC, 0) or where.endswith("topic_id")
 
 
 def an_old_leader_epoch(difference: Difference) -> bool:

@@ -64,7 +64,7 @@ def _of_topic(
     return DescribeShareGroupOffsetsResponseTopic(
         topic_name=asked.topic_name,
         topic_id=None if topic is None else topic.topic_id,
-        partitions=[_of_partition(call, group_id, topic, index, code) for index in asked.partitions],
+        partitions=[_of_partition(call, group_id, topic, index, code) for index in dict.fromkeys(asked.partitions)],
     )
 
 

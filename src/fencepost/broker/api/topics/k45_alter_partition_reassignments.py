@@ -24,7 +24,9 @@ __all__ = ["HANDLER"]
 def _handle(
     call: Call, now_ms: int, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
-    """Say of each partition whether it can be there."""
+    """Say of each partition whether it can be there. As in Kafka, who asks for nothing is not answered what he said."""
+    if not request.topics:
+        return AlterPartitionReassignmentsResponse()
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
         responses=[

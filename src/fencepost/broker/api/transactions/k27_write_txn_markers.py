@@ -59,6 +59,8 @@ def _write(call: Call, now_ms: int, marker: WritableTxnMarker, name: str, index:
     partition = core.topics.partition(name, index)
     if partition is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if marker.producer_id < 0 or marker.producer_epoch < 0:  # of nobody; Kafka stumbles over it
+        return ErrorCode.INVALID_REQUEST if marker.producer_id < 0 else ErrorCode.INVALID_PRODUCER_EPOCH
     log = open_log(partition, call.core.metrics)
     if log is None:
         return ErrorCode.KAFKA_STORAGE_ERROR
