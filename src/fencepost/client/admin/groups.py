@@ -12,7 +12,6 @@ from fencepost.client.group.committed_offsets import commit, fetch_committed
 from fencepost.client.net import list_offsets as offsets
 from fencepost.client.net.answers import only
 from fencepost.client.net.cluster import Coordinator, CoordinatorKind
-from fencepost.client.net.tasks import gather
 from fencepost.client.types import GroupMetadata, Isolation, K, OffsetAndMetadata, TopicPartition
 from fencepost.errors import GroupFencedError, ProtocolError, UnsupportedVersionError, UsageError, error_for
 from fencepost.protocol.codes import ErrorCode as E
@@ -79,23 +78,16 @@ class AdminGroups(AdminBase):
     ) -> list[GroupListing]:
         """All groups of the cluster, sorted by name; of the given states ("Stable") and types ("classic") only."""
         deadline_ms = self._deadline(api_timeout_ms)
-        await self.cluster.refresh([], deadline_ms)
         request = lg.ListGroupsRequest(states_filter=list(states), types_filter=list(types))
         lowest = 5 if types else 4 if states else 0
-        calls = [
-            self.cluster.call(
-                node, request, (lowest, 5), deadline_ms=deadline_ms, code_of=lambda answer: int(answer.error_code)
-            )
-            for node in sorted(self.cluster.nodes)
-        ]
-        listed = []
-        for reply in await gather(self.cluster.runtime, calls):
-            if isinstance(reply, Exception):
-                raise reply
+
+        async def ask(node: int) -> list[GroupListing]:
+            reply: lg.ListGroupsResponse = await self._ask_once(node, request, (lowest, 5), deadline_ms)
             if reply.error_code != 0:
-                raise error_for(reply.error_code, "list groups")
-            listed += [GroupListing(g.group_id, g.protocol_type, g.group_state, g.group_type) for g in reply.groups]
-        return sorted(listed)
+                raise error_for(reply.error_code, f"ListGroups of broker {node}")
+            return [GroupListing(g.group_id, g.protocol_type, g.group_state, g.group_type) for g in reply.groups]
+
+        return sorted(await self._of_each_broker("ListGroups", "__consumer_offsets", ask, deadline_ms))
 
     async def describe_group(self, group_id: str, *, api_timeout_ms: int | None = None) -> GroupDescription:
         """A group of either protocol and its members; state "Dead" when nobody knows it."""

@@ -227,7 +227,6 @@ class AdminTransactions(AdminBase):
         KafkaTimeoutError.
         """
         deadline_ms = self._deadline(api_timeout_ms)
-        await self.cluster.refresh([], deadline_ms)
         request = ListTransactionsRequest(
             state_filters=list(states),
             producer_id_filters=list(producer_ids),
@@ -235,13 +234,11 @@ class AdminTransactions(AdminBase):
             transactional_id_pattern=pattern,
         )
         lowest = 1 if duration_ms >= 0 else 0
-        calls = [self._list_one(node, request, lowest, deadline_ms) for node in sorted(self.cluster.nodes)]
-        results = await gather(self.cluster.runtime, calls)
-        listed: list[TransactionListing] = []
-        for result in results:
-            if isinstance(result, Exception):
-                raise result
-            listed += result
+
+        async def ask(node: int) -> list[TransactionListing]:
+            return await self._list_one(node, request, lowest, deadline_ms)
+
+        listed = await self._of_each_broker("ListTransactions", "__transaction_state", ask, deadline_ms)
         if pattern:
             listed = [transaction for transaction in listed if re.fullmatch(pattern, transaction.transactional_id)]
         return sorted(listed)
@@ -249,15 +246,9 @@ class AdminTransactions(AdminBase):
     async def _list_one(
         self, node_id: int, request: ListTransactionsRequest, lowest: int, deadline_ms: int
     ) -> list[TransactionListing]:
-        reply: ListTransactionsResponse = await self.cluster.call(
-            node_id,
-            request,
-            (lowest, 2),
-            deadline_ms=deadline_ms,
-            code_of=lambda answer: int(answer.error_code),
-        )
+        reply: ListTransactionsResponse = await self._ask_once(node_id, request, (lowest, 2), deadline_ms)
         if reply.error_code != 0:
-            raise error_for(reply.error_code, "ListTransactions")
+            raise error_for(reply.error_code, f"ListTransactions of broker {node_id}")
         return [
             TransactionListing(transaction.transactional_id, transaction.producer_id, transaction.transaction_state)
             for transaction in reply.transaction_states
@@ -320,11 +311,8 @@ class AdminTransactions(AdminBase):
         return error
 
     async def _describe_at(self, node_id: int, ids: list[str], deadline_ms: int) -> list[TransactionDescription]:
-        connection = await self.cluster.connection(node_id, deadline_ms)
         request = DescribeTransactionsRequest(transactional_ids=ids)
-        version = connection.version(request.API_KEY, 0, 0)
-        left = deadline_ms - self.cluster.runtime.now_ms()
-        reply: DescribeTransactionsResponse = await connection.request(request, version, timeout_ms=left)
+        reply: DescribeTransactionsResponse = await self._ask_once(node_id, request, (0, 0), deadline_ms)
         return [
             TransactionDescription(
                 transaction.transactional_id,
