@@ -1,7 +1,8 @@
 """Three Apache Kafka nodes, one of them killed (-9) and restarted again and again, under every kind of client.
 
 Nothing that was acknowledged or committed may be lost, nothing may be doubled, and every client goes on by itself: none
-is made anew. `FENCEPOST_BROKER_KILLS` is how often (default 4).
+is made anew. `FENCEPOST_BROKER_KILLS` is how often (default 4). Then what followers are for: reading from the nearest
+(KIP-392), and a log that an election has cut (KIP-320).
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ import pytest
 import fencepost
 from examples import consume_transform_produce
 from fencepost import TopicPartition
-from fencepost.errors import AbortableError, KafkaError, RetriableError, TransactionCommittedError
-from tests.support.apache_kafka_cluster import ApacheKafkaCluster
+from fencepost.errors import AbortableError, KafkaError, LogTruncationError, RetriableError, TransactionCommittedError
+from tests.support.apache_kafka_cluster import ApacheKafkaCluster, ClusterNode
+from tests.support.commands import Commands
 
 KILLS = int(os.environ.get("FENCEPOST_BROKER_KILLS", "4"))
 PAUSE_S = 2.0
@@ -201,3 +203,133 @@ def test_brokers_die_and_come_back_under_every_client(cluster: ApacheKafkaCluste
         f"{KILLS} kills: {len(plain_values)} plain and {len(copied)} copied records, {len(expected)} in transactions, "
         f"{sum(len(one.repeated) for one in transactional)} of them repeated"
     )
+
+
+def placed(cluster: ApacheKafkaCluster, topic: str) -> tuple[ClusterNode, list[ClusterNode]]:
+    """The leader of partition 0, and the followers."""
+    with fencepost.Admin(cluster.bootstrap_servers) as admin:
+        found = admin.describe_topics([topic])[topic].partitions[0]
+    nodes = {node.node_id: node for node in cluster.nodes}
+    return nodes[found.leader], [nodes[number] for number in found.replicas if number != found.leader]
+
+
+def in_sync(cluster: ApacheKafkaCluster, topic: str, wanted: Callable[[int, tuple[int, ...]], bool]) -> None:
+    """Wait until leader and in-sync replicas of partition 0 are as wanted."""
+    deadline = time.monotonic() + SETTLE_S
+    with fencepost.Admin(cluster.bootstrap_servers) as admin:
+        while True:
+            found = admin.describe_topics([topic])[topic].partitions[0]
+            if wanted(found.leader, found.in_sync):
+                return
+            assert time.monotonic() < deadline, found
+            time.sleep(0.1)
+
+
+def send(servers: str, topic: str, values: list[bytes], acks: str = "all") -> None:
+    with fencepost.Producer(servers, acks=acks, enable_idempotence=False) as producer:
+        for value in values:
+            producer.send(topic, value, partition=0)
+
+
+def read(consumer: fencepost.Consumer, count: int) -> list[bytes | None]:
+    values: list[bytes | None] = []
+    deadline = time.monotonic() + SETTLE_S
+    while len(values) < count and time.monotonic() < deadline:
+        values += [record.value for record in consumer.poll(1000)]
+    return values
+
+
+def test_a_consumer_reads_from_the_follower_in_its_rack_while_there_is_one(cluster: ApacheKafkaCluster) -> None:
+    servers, topic = cluster.bootstrap_servers, "racks"
+    with fencepost.Admin(servers) as admin:
+        admin.create_topic(topic, 1, 3)
+    nearest = placed(cluster, topic)[1][0]
+    with fencepost.Consumer(
+        servers,
+        client_rack=f"rack-{nearest.node_id}",
+        auto_offset_reset="earliest",
+        isolation_level="read_committed",
+    ) as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        first = [b"%d" % number for number in range(100)]
+        send(servers, topic, first)
+        assert read(consumer, 100) == first
+        assert consumer.metrics()["fetch_follower_total"] > 0
+        nearest.kill9()
+        second = [b"%d" % number for number in range(100, 200)]
+        send(servers, topic, second)
+        assert read(consumer, 100) == second
+        nearest.start()
+        cluster.wait_until_whole()
+
+
+def test_a_consumer_goes_on_where_an_unclean_election_has_cut_the_log(cluster: ApacheKafkaCluster) -> None:
+    """acks=1, one replica in sync, and its node is lost: the other has an older log, and leads all the same."""
+    servers = cluster.bootstrap_servers
+    place = TopicPartition("cut", 0)
+    with fencepost.Admin(servers) as admin:
+        unclean = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
+        admin.create_topic(place.topic, 1, 2, unclean)
+    ahead, (behind,) = placed(cluster, place.topic)
+    kept, lost, instead = ([b"%s %d" % (what, n) for n in range(10)] for what in (b"kept", b"lost", b"instead"))
+    send(servers, place.topic, kept)
+    with (
+        fencepost.Consumer(servers, auto_offset_reset="earliest") as consumer,
+        fencepost.Consumer(servers, auto_offset_reset="none") as strict,
+    ):
+        behind.kill9()
+        in_sync(cluster, place.topic, lambda leader, replicas: replicas == (ahead.node_id,))
+        send(servers, place.topic, lost, acks="1")
+        for one in (consumer, strict):
+            one.assign([place])
+        strict.seek(place, 0)
+        for one in (consumer, strict):
+            assert read(one, 20) == [*kept, *lost]
+
+        ahead.kill9()
+        behind.start()
+        in_sync(cluster, place.topic, lambda leader, replicas: leader == behind.node_id)
+        send(servers, place.topic, instead, acks="1")
+        assert read(consumer, 10) == instead
+        assert consumer.metrics()["truncations_total"] == 1
+        with pytest.raises(LogTruncationError) as told:
+            read(strict, 1)
+        assert told.value.divergent_offset == len(kept)
+        strict.seek(place, told.value.divergent_offset)
+        assert read(strict, 10) == instead
+    ahead.start()
+    cluster.wait_until_whole()
+
+
+def test_commands_tell_the_truth_while_a_node_is_gone(
+    cluster: ApacheKafkaCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At once, when nobody has noticed yet, and when others lead what it has led."""
+    run = Commands(cluster.bootstrap_servers, capsys)
+    gone = cluster.nodes[1]
+    with (
+        fencepost.Admin(cluster.bootstrap_servers) as admin,
+        fencepost.Producer(
+            cluster.bootstrap_servers, transactional_id="open", transaction_timeout_ms=600_000
+        ) as producer,
+    ):
+        admin.create_topic("told", PARTITIONS, 3)
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("told", b"", partition=0).result()
+        gone.kill9()
+        for _ in range(2):
+            assert "open" in run("transactions", "list")
+            assert "copiers" in run("groups", "list")
+            told = run.json("topics", "describe", "told")[0]["partitions"]
+            assert {number for one in told for number in one["replicas"]} == {1, 2, 3}
+            in_sync(cluster, "told", lambda leader, replicas: gone.node_id not in replicas)
+        assert all(
+            one["leader"] not in (None, gone.node_id) for one in run.json("topics", "describe", "told")[0]["partitions"]
+        )
+        told = run("doctor", status=1)
+        assert f"broker {gone.node_id}, which has replicas of " in told
+        assert f"broker {gone.node_id}, which has replicas of " in run.error
+        gone.start()
+        cluster.wait_until_whole()
+        producer.commit_transaction()

@@ -173,6 +173,7 @@ def test_doctor(broker: BrokerUnderTest, run: Commands, admin: fencepost.Admin) 
     found = run.json("doctor")
     assert found["cluster"]["value"] == admin.describe_cluster().cluster_id
     assert found["brokers"]["value"] == [f"1 ({broker.bootstrap_servers})"]
+    assert found["replicas"]["value"].endswith(" partitions have theirs in sync")
     assert found["features"]["value"]["transaction.version"] == 2
     assert found["consumer groups fence transactions"]["value"] == "yes"
     assert "differs by less than" in found["clock"]["value"]
@@ -180,7 +181,7 @@ def test_doctor(broker: BrokerUnderTest, run: Commands, admin: fencepost.Admin) 
     level = found["level of Spark sinks"]["value"]
     assert level.startswith("keep-prepared: " if broker.is_ours else "two-phase: ")
     assert broker.is_ours or "keeping a prepared transaction was answered UNSUPPORTED_VERSION (35)" in level
-    assert [finding["problem"] for finding in found.values()] == [None] * 7
+    assert [finding["problem"] for finding in found.values()] == [None] * 8
     assert "features: " in run("doctor", "--no-probe")
 
 

@@ -44,7 +44,7 @@ START_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 30.0
 SHORT_LIVED = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 """For a JVM that lives for some tests: it compiles less, and takes half the CPU time to start and to warm up."""
-TEST_NODE = (*SHORT_LIVED, "-Xms128m", "-Xmx512m", "-Dorg.apache.logging.log4j.level=WARN")
+TEST_NODE = (*SHORT_LIVED, "-Xms128m", "-Dorg.apache.logging.log4j.level=WARN")
 TOOL = (*SHORT_LIVED, "-Xmx256m", "-Dorg.apache.logging.log4j.level=ERROR")
 
 Setting = str | int | bool
@@ -189,11 +189,15 @@ def run_kafka_class(
 class ApacheKafka:
     """One node. `start`, `stop`, `kill9`, `restart`, or the context manager; each may be called in any state."""
 
+    heap = "512m"
+    """The most that its JVM takes for objects."""
+
     def __init__(
         self,
         properties: Mapping[str, Setting] | None = None,
         *,
         port: int = 0,
+        host: str = "127.0.0.1",
         authorizer: bool = False,
         jvm_options: Sequence[str] | None = None,
         format_arguments: Sequence[str] = (),
@@ -201,11 +205,11 @@ class ApacheKafka:
     ) -> None:
         """`properties` go over the defaults of this file; `port` 0 picks a free one; `authorizer` turns ACLs on.
 
-        `jvm_options` go in the place of TEST_NODE and of the archive of classes. `format_arguments` go to
-        `kafka-storage format`: `--feature transaction.version=1`, `--add-scram ...`. `listeners`: further ones,
+        `jvm_options` go behind `heap`, in the place of TEST_NODE and of the archive of classes. `format_arguments` go
+        to `kafka-storage format`: `--feature transaction.version=1`, `--add-scram ...`. `listeners`: further ones,
         name -> security protocol, beside PLAINTEXT; see `address_of`.
         """
-        self.host = "127.0.0.1"
+        self.host = host
         self.port = port
         self._fixed_port = port != 0
         self._controller_port = 0
@@ -317,6 +321,7 @@ class ApacheKafka:
         options, jars = self._jvm_options, self._jars()
         if options is None:
             options = (*TEST_NODE, *(_archive() if jars == jars_folder() else ()))
+        options = (f"-Xmx{self.heap}", *options)
         command = java_class_command(class_name, *arguments, jvm_options=options, jars=jars)
         with open(self._home() / "output.txt", "ab") as output:
             return subprocess.Popen(

@@ -1,6 +1,7 @@
 """Three Apache Kafka 4.3.1 nodes on this machine, each broker and controller: what one-node tests cannot show.
 
 Topics have three replicas, and `min.insync.replicas` is 2: any one node may be killed and nothing acknowledged is lost.
+`hosts` gives each node an address of its own, as if it were a machine. Node 1 is in `rack-1`, and so on.
 
     with ApacheKafkaCluster() as cluster:
         cluster.nodes[0].kill9()
@@ -12,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -28,17 +29,36 @@ REPLICATED: Mapping[str, Setting] = {
     "controller.quorum.election.timeout.ms": 1000,
     "controller.quorum.fetch.timeout.ms": 2000,
     "replica.lag.time.max.ms": 5000,
+    "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
 }
 
 
 class ClusterNode(ApacheKafka):
     """One of several nodes. Its ports are chosen by the cluster, because every node must know every controller."""
 
+    heap = "384m"
+
     def __init__(
-        self, node_id: int, port: int, controller_port: int, voters: str, properties: Mapping[str, Setting]
+        self,
+        node_id: int,
+        at: tuple[str, int, int],
+        voters: str,
+        properties: Mapping[str, Setting],
+        format_arguments: Sequence[str],
     ) -> None:
+        """`at`: host, port and the controller's port. `properties` and `format_arguments` as of ApacheKafka."""
+        host, port, controller_port = at
         super().__init__(
-            {**REPLICATED, "node.id": node_id, "controller.quorum.voters": voters, **properties}, port=port
+            {
+                **REPLICATED,
+                "node.id": node_id,
+                "broker.rack": f"rack-{node_id}",
+                "controller.quorum.voters": voters,
+                **properties,
+            },
+            port=port,
+            host=host,
+            format_arguments=format_arguments,
         )
         self.node_id = node_id
         self._controller_port = controller_port
@@ -59,13 +79,20 @@ class ClusterNode(ApacheKafka):
 class ApacheKafkaCluster:
     """Three nodes; the context manager starts and stops them."""
 
-    def __init__(self, properties: Mapping[str, Setting] | None = None) -> None:
+    def __init__(
+        self,
+        properties: Mapping[str, Setting] | None = None,
+        *,
+        hosts: Sequence[str] = ("127.0.0.1",) * 3,
+        format_arguments: Sequence[str] = (),
+    ) -> None:
         with contextlib.ExitStack() as stack:
-            servers = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(6)]
+            servers = [stack.enter_context(socket.create_server((host, 0))) for host in hosts for _ in range(2)]
             ports = [one.getsockname()[1] for one in servers]
-        voters = ",".join(f"{number}@127.0.0.1:{ports[2 + number]}" for number in (1, 2, 3))
+        places = list(zip(hosts, ports[::2], ports[1::2], strict=True))
+        voters = ",".join(f"{number}@{host}:{port}" for number, (host, _, port) in enumerate(places, 1))
         self.nodes = [
-            ClusterNode(number, ports[number - 1], ports[2 + number], voters, properties or {}) for number in (1, 2, 3)
+            ClusterNode(number, at, voters, properties or {}, format_arguments) for number, at in enumerate(places, 1)
         ]
 
     @property

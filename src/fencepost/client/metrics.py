@@ -103,6 +103,7 @@ class ConsumerMetrics:
     records_consumed_total: int = 0
     polls_total: int = 0
     fetch_total: int = 0
+    fetch_follower_total: int = 0  # of these, from the nearest replica (client_rack) instead of the leader
     fetch_failed_total: int = 0
     fetch_latency_ms_total: int = 0
     fetch_throttle_ms_total: int = 0

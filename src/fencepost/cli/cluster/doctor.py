@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -24,6 +25,7 @@ __all__ = ["doctor"]
 
 PROBE: Final = "fencepost-doctor"  # as a sink's name: at most one transactional id is ever left behind
 MOST_SKEW_MS: Final = 1000
+MOST_NAMED: Final = 3
 
 
 class Finding(NamedTuple):
@@ -46,7 +48,7 @@ def doctor(
     command_config: CommandConfig = None,
     as_json: Json = False,
 ) -> None:
-    """Brokers, features, the level at which Spark sinks write exactly once and why not a higher one, clocks, rights.
+    """Brokers, replicas, features, at which level Spark sinks write exactly once and why not higher, clocks, rights.
 
     What cannot be asked is told with the reason. Status 1 when there is a problem.
 
@@ -56,6 +58,7 @@ def doctor(
         checks: dict[str, Callable[[], Finding]] = {
             "cluster": lambda: _cluster(admin),
             "brokers": lambda: _brokers(admin),
+            "replicas": lambda: _replicas(admin),
             "features": lambda: Finding(dict(sorted(admin.features().items()))),
             "consumer groups fence transactions": lambda: _fences(admin),
             "clock": lambda: _clock(admin),
@@ -96,6 +99,30 @@ def _cluster(admin: Admin) -> Finding:
 
 def _brokers(admin: Admin) -> Finding:
     return Finding([f"{node.id} ({node.host}:{node.port})" for node in admin.describe_cluster().brokers])
+
+
+def _replicas(admin: Admin) -> Finding:
+    """Kafka names the brokers that are there; who is missing is told by the partitions that have replicas on them."""
+    there = {node.id for node in admin.describe_cluster().brokers}
+    topics = admin.describe_topics(admin.list_topics(internal=True)).values()
+    partitions = {f"{topic.name}-{number}": at for topic in topics for number, at in topic.partitions.items()}
+    missing = Counter(node for at in partitions.values() for node in at.replicas if node not in there)
+    words = [
+        f"broker {node}, which has replicas of {count} of {len(partitions)} partitions, is not there"
+        for node, count in sorted(missing.items())
+    ]
+    short = [name for name, at in partitions.items() if len(at.in_sync) < len(at.replicas)]
+    if short:
+        words.append(f"{len(short)} partitions have replicas that are not in sync: {_some(short)}")
+    leaderless = [name for name, at in partitions.items() if at.leader not in there]
+    if leaderless:
+        words.append(f"{len(leaderless)} partitions have no leader: {_some(leaderless)}")
+    told = "; ".join(words)
+    return Finding(told or f"all {len(partitions)} partitions have theirs in sync", told or None)
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:MOST_NAMED]) + (", ..." if len(names) > MOST_NAMED else "")
 
 
 def _fences(admin: Admin) -> Finding:
