@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
+from fencepost import Consumer, Record
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.records.batch import iter_batches, seal
 from fencepost.protocol.records.compression import compress
@@ -92,6 +93,36 @@ def test_what_the_codec_refuses(broker: BrokerUnderTest, client: RawClient, code
     code = client.produce(topic, bytes(batch)).error_code
     assert code == (ErrorCode.INVALID_RECORD if broker.is_ours else STUMBLES)
     assert_nothing_stored(client, topic)
+
+
+def wide(value: int) -> bytes:
+    """A varint of five bytes that says more than 32 bits; Kafka takes the lower ones."""
+    rest = (value << 1) ^ (value >> 31)
+    return bytes([rest & 0x7F | 0x80, *(rest >> bits & 0x7F | 0x80 for bits in (7, 14, 21)), rest >> 28 & 0x0F | 0x70])
+
+
+@pytest.mark.parametrize("codec", CODECS[::2])
+@pytest.mark.parametrize("count", [1, 30])
+def test_numbers_are_of_32_bits(broker: BrokerUnderTest, client: RawClient, codec: str, count: int) -> None:
+    """What is stored can be read, and its offsets and times are found."""
+    section = b""
+    for number in range(count):
+        body = b"\0" + varint(number) + wide(number) + wide(1) + b"k" + wide(1) + b"v"
+        body += wide(1) + wide(1) + b"h" + wide(-1)
+        section += wide(len(body)) + body
+    topic = client.create_topic(broker.name("t"))
+    now_ms = int(time.time() * 1000) - 1000
+    batch = sealed(section, count, codec, now_ms, newest_ms=now_ms + count - 1)
+    assert client.produce(topic, batch).error_code == 0
+    with Consumer(broker.bootstrap_servers, auto_offset_reset="earliest") as consumer:
+        consumer.assign([(topic, 0)])
+        found: list[Record] = []
+        while len(found) < count:
+            found += consumer.poll(10_000)
+        last = consumer.offsets_for({(topic, 0): now_ms + count - 1})
+    assert [(record.offset, record.key, record.value) for record in found] == [(n, b"k", b"v") for n in range(count)]
+    assert all(list(record.headers) == [("h", None)] for record in found)
+    assert [each.offset for each in last.values()] == [count - 1]
 
 
 def message(magic: int) -> bytes:

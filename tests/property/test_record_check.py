@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from itertools import cycle
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fencepost.protocol.errors import CorruptBatch
-from fencepost.protocol.records.batch import HEADER_BYTES, NO_TIMESTAMP
+from fencepost.protocol.records.batch import HEADER_BYTES, NO_TIMESTAMP, parse_header, seal
 from fencepost.protocol.records.check import Checked, _walk
 from fencepost.protocol.records.check_kernel import check_many, find_timestamp
+from fencepost.protocol.records.decoding import decode_batches
 from fencepost.protocol.records.encoding import encode_batch
+from fencepost.protocol.records.walk import records_of
+from fencepost.protocol.varint import encode_varint
+from tests.support.engines import ENGINES, engine
 
 rows = st.lists(
     st.tuples(
@@ -81,3 +87,51 @@ def test_any_bytes(section: bytes, count: int) -> None:
         except CorruptBatch:
             outcomes.append(None)
     assert outcomes[0] == outcomes[1]
+
+
+int32s = st.tuples(
+    st.booleans(), st.integers(1, 7)
+)  # whether a number is longer than it has to be, and what is cut off
+
+
+def spelled(value: int, spelling: tuple[bool, int]) -> bytes:
+    """A varint of an int32, or five bytes of which the lower 32 bits are it."""
+    is_long, more = spelling
+    raw = (value << 1) ^ (value >> 31)
+    return (
+        bytes([*(raw >> bits & 0x7F | 0x80 for bits in (0, 7, 14, 21)), raw >> 28 | more << 4])
+        if is_long
+        else (encode_varint(value))
+    )
+
+
+@given(
+    st.lists(
+        st.tuples(st.none() | st.binary(max_size=70), st.none() | st.binary(max_size=70)), min_size=1, max_size=20
+    ),
+    st.lists(int32s, min_size=1, max_size=20),
+    st.sampled_from((0, 2**63 - 1, -(2**63))),
+    st.integers(-(2**63), 2**63 - 1),
+)
+def test_a_walk_reads_what_a_consumer_reads(
+    found: list[tuple[bytes | None, bytes | None]], spellings: list[tuple[bool, int]], base: int, later: int
+) -> None:
+    spelling = cycle(spellings)
+    section = b""
+    for number, fields in enumerate(found):
+        body = b"\0" + encode_varint(later if number % 2 else 0) + spelled(number, next(spelling))
+        for field in fields:
+            body += spelled(-1 if field is None else len(field), next(spelling)) + (field or b"")
+        body += spelled(1, next(spelling)) + spelled(1, next(spelling)) + b"h" + spelled(-1, next(spelling))
+        section += spelled(len(body), next(spelling)) + body
+    batch = bytes(seal(section, record_count=len(found), base_timestamp=base, max_timestamp=base))
+    walked = [
+        (each.offset, each.timestamp, each.key, each.value)
+        for each in records_of(parse_header(batch), memoryview(batch))
+    ]
+    for name in ENGINES:
+        with engine(name):
+            read = list(decode_batches(batch).records())
+        assert [record[:4] for record in read] == walked
+        assert [list(record[4]) for record in read] == [[("h", None)]] * len(found)
+    assert [(key, value) for _, _, key, value in walked] == found

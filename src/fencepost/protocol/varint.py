@@ -10,6 +10,7 @@ __all__ = [
     "encode_varint",
     "read_unsigned_varint",
     "read_varint",
+    "read_varlong",
     "skip_tagged_fields",
     "write_unsigned_varint",
 ]
@@ -51,25 +52,34 @@ def write_unsigned_varint(value: int) -> bytes:
 
 
 def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
-    """(value, next position) of a zigzag varint of at most ten bytes, as lengths and deltas of a record are.
+    """(value, next position) of a zigzag varint of an int32, as lengths, counts and offset deltas of a record are: at
+    most five bytes, of which 32 bits count, as in Kafka. Raises CorruptBatch."""
+    return _read_zigzag(data, position, _BITS_32, 0xFFFFFFFF)
 
-    Raises CorruptBatch; without a bound, a number without an end would be read in quadratic time.
-    """
+
+def read_varlong(data: bytes | memoryview, position: int) -> tuple[int, int]:
+    """The same of an int64, as timestamp deltas are: ten bytes, 64 bits."""
+    return _read_zigzag(data, position, _BITS_64, 0xFFFFFFFFFFFFFFFF)
+
+
+def _read_zigzag(data: bytes | memoryview, position: int, most_bits: int, mask: int) -> tuple[int, int]:
+    """Without a bound, a number without an end would be read in quadratic time."""
     try:
         byte = data[position]
         if byte < 0x80:  # nearly always
             return (byte >> 1) ^ -(byte & 1), position + 1
         raw, shift = byte & 0x7F, 7
-        while shift < _BITS_64:
+        while shift < most_bits:
             position += 1
             byte = data[position]
             raw |= (byte & 0x7F) << shift
             if byte < 0x80:
+                raw &= mask
                 return (raw >> 1) ^ -(raw & 1), position + 1
             shift += 7
     except IndexError as error:
         raise CorruptBatch("varint cut short") from error
-    raise CorruptBatch("varint of more than ten bytes")
+    raise CorruptBatch(f"varint of more than {most_bits // 7} bytes")
 
 
 def encode_varint(value: int) -> bytes:

@@ -15,7 +15,8 @@ from fencepost.protocol.errors import CompressionError, CorruptBatch
 from fencepost.protocol.records.batch import CODEC_MASK, DELETE_HORIZON, HEADER_BYTES, BatchHeader, pack_header
 from fencepost.protocol.records.compression import MAX_DECOMPRESSED_BYTES, compress, decompress
 from fencepost.protocol.records.plain import time_delta
-from fencepost.protocol.varint import encode_varint, read_varint
+from fencepost.protocol.records.spans import timestamp_of
+from fencepost.protocol.varint import encode_varint, read_varint, read_varlong
 
 __all__ = ["Record", "pairs_of", "rebuild", "records_of", "section_of", "walk"]
 
@@ -90,14 +91,14 @@ def _walk(header: BatchHeader, section: bytes) -> Iterator[Record]:
         if length < 0 or end > len(section):
             raise CorruptBatch("a record is cut short")
         at = body + 1
-        time_delta, rest = (section[at] >> 1, at + 1) if section[at] in _PLAIN else read_varint(section, at)
+        delta, rest = (section[at] >> 1, at + 1) if section[at] in _PLAIN else read_varlong(section, at)
         offset_delta, at = (section[rest] >> 1, rest + 1) if section[rest] in _PLAIN else read_varint(section, rest)
         key_size, at = (section[at] >> 1, at + 1) if section[at] in _PLAIN else read_varint(section, at)
         key = None
         if key_size >= 0:
             key = section[at : at + key_size]
             at += key_size
-        timestamp = base_timestamp + time_delta if append_time is None else append_time
+        timestamp = timestamp_of(base_timestamp, delta) if append_time is None else append_time
         if at >= end:
             raise CorruptBatch("a record is cut short")
         yield Record(base_offset + offset_delta, timestamp, key, section[body], section[rest:end], at - rest)
