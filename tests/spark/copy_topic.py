@@ -48,6 +48,8 @@ def copy(spark: SparkSession, arguments: dict[str, str]) -> str:
     """What there is to tell of it."""
     told = ""
     writer = query_of(spark, arguments)
+    if "for_ever" in arguments:
+        writer.trigger(processingTime="0 seconds").start().awaitTermination()
     stops = [float(seconds) for seconds in arguments.get("stops", "").split(",") if seconds]
     for seconds in stops:  # at whatever the query is doing then
         started = writer.trigger(processingTime="0 seconds").start()

@@ -124,8 +124,8 @@ class Copy:
 
     def create(self) -> None:
         admin = AdminClient({"bootstrap.servers": self.servers})
-        for made in admin.create_topics([NewTopic(one, PARTITIONS, 1) for one in (self.source, self.target)]).values():
-            made.result()
+        for made in admin.create_topics([NewTopic(one, PARTITIONS) for one in (self.source, self.target)]).values():
+            made.result()  # with as many replicas as is usual there
 
     def produce(self, first: int, count: int) -> None:
         producer = Producer({"bootstrap.servers": self.servers})
@@ -168,6 +168,10 @@ class Copy:
             **({"arrow": "yes"} if self.in_arrow else {}),
             **more,
         }
+
+    def batches(self) -> list[Path]:
+        """Those that are complete, as Spark's checkpoint has them."""
+        return [one for one in (self.folder / "checkpoint" / "commits").glob("*") if one.name.isdecimal()]
 
     def values(self) -> list[str]:
         """Everything committed in the target, as librdkafka reads it."""

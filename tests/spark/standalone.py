@@ -1,33 +1,40 @@
-"""A standalone Spark cluster on this machine: a master on 127.0.0.1, workers on 127.0.0.2 and 127.0.0.3.
+"""A standalone Spark cluster on this machine: a master on 127.0.0.1, workers on addresses of their own.
 
-Speculative copies need two hosts. Everything comes from PySpark's own jars; a context manager ends what it began.
+Speculative copies need two hosts, and a worker that is killed with all that runs on it is a host that is lost.
+Everything comes from PySpark's own jars; a context manager ends what it began.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import psutil
 import pyspark
 
 WORKERS = ("127.0.0.2", "127.0.0.3")
 START_S = 120
-# A copy of a task as soon as another one of the batch has ended.
-SPECULATION = {
+# Executors for a machine that runs much else.
+SMALL = {
     "spark.executor.memory": "512m",
     "spark.executor.cores": "1",
     "spark.task.maxFailures": "8",
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",
     "spark.scheduler.maxRegisteredResourcesWaitingTime": "60s",
     "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+# A copy of a task as soon as another one of the batch has ended.
+SPECULATION = {
+    **SMALL,
     "spark.speculation": "true",
     "spark.speculation.interval": "100ms",
     "spark.speculation.multiplier": "1.1",
@@ -40,10 +47,11 @@ SPECULATION = {
 class Standalone:
     """`url` is for SparkSession.builder.master. `environment` is what the executors' Python sees."""
 
-    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, environment: Mapping[str, str], workers: Sequence[str] = WORKERS) -> None:
         self._folder = folder
         self._environment = {**os.environ, **environment, "PYSPARK_PYTHON": sys.executable}
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._workers = workers
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
         with socket.create_server(("127.0.0.1", 0)) as free:
             self._port = free.getsockname()[1]
         self.url = f"spark://127.0.0.1:{self._port}"
@@ -61,12 +69,31 @@ class Standalone:
     def _start_all(self) -> None:
         master = ["--host", "127.0.0.1", "--port", str(self._port), "--webui-port", "0"]
         log = self._start("master", "org.apache.spark.deploy.master.Master", master)
-        self._wait(log, "I have been elected leader", 1)
-        for host in WORKERS:
-            own = ["--host", host, "--webui-port", "0", "--cores", "1", "--memory", "1g"]
-            own += ["--work-dir", str(self._folder / host), self.url]
-            self._start(host, "org.apache.spark.deploy.worker.Worker", own)
-        self._wait(log, "Registering worker", len(WORKERS))
+        self._wait("master", log, "I have been elected leader", 1)
+        for host in self._workers:
+            self.start_worker(host)
+        self._wait("master", log, "Registering worker", len(self._workers))
+
+    def start_worker(self, host: str) -> None:
+        """One of `workers`, for the first time or again. It registers with the master by itself."""
+        own = ["--host", host, "--webui-port", "0", "--cores", "1", "--memory", "1g"]
+        own += ["--work-dir", str(self._folder / host), self.url]
+        self._start(host, "org.apache.spark.deploy.worker.Worker", own)
+
+    def kill_worker(self, host: str, *, with_its_host: bool) -> None:
+        """SIGKILL to the worker, and to all that it has started too when its host is lost with it."""
+        worker = self._processes[host]
+        family = psutil.Process(worker.pid).children(recursive=True) if with_its_host else []
+        worker.kill()
+        for one in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                one.kill()
+        worker.wait()
+
+    def executors(self, host: str) -> list[psutil.Process]:
+        """The JVMs of executors on that host."""
+        found = psutil.Process(self._processes[host].pid).children(recursive=True)
+        return [one for one in found if _is_executor(one)]
 
     def _start(self, name: str, main: str, arguments: list[str]) -> Path:
         log = self._folder / f"{name}.log"
@@ -76,23 +103,21 @@ class Standalone:
         environment["SPARK_DAEMON_JAVA_OPTS"] = (
             "-Dspark.master.rest.enabled=false -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
         )
-        with log.open("w") as output:
+        with log.open("a") as output:
             # A process group of its own: its executors and their Python workers end with it.
-            self._processes.append(
-                subprocess.Popen(
-                    [str(script), main, *arguments],
-                    env=environment,
-                    stdout=output,
-                    stderr=output,
-                    start_new_session=True,
-                )
+            self._processes[name] = subprocess.Popen(
+                [str(script), main, *arguments],
+                env=environment,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
             )
         return log
 
-    def _wait(self, log: Path, words: str, times: int) -> None:
+    def _wait(self, name: str, log: Path, words: str, times: int) -> None:
         until = time.monotonic() + START_S
         while log.read_text().count(words) < times:
-            if time.monotonic() > until or self._processes[-1].poll() is not None:
+            if time.monotonic() > until or self._processes[name].poll() is not None:
                 told = "\n".join(one.read_text()[-1500:] for one in self._folder.glob("*.log"))
                 raise TimeoutError(f"the cluster did not start:\n{told}")
             time.sleep(0.2)
@@ -103,10 +128,15 @@ class Standalone:
         self._end_all()
 
     def _end_all(self) -> None:
-        for process in reversed(self._processes):
-            try:
+        for process in reversed(self._processes.values()):
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-        for process in self._processes:
+        for process in self._processes.values():
             process.wait()
+
+
+def _is_executor(process: psutil.Process) -> bool:
+    try:
+        return any("CoarseGrainedExecutorBackend" in word for word in process.cmdline())
+    except psutil.NoSuchProcess:
+        return False

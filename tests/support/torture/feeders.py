@@ -50,6 +50,7 @@ class Feeder:
                 self.in_doubt.add(value)
             else:
                 self.acknowledged.append(value)
+        self._producer.close()
 
     def compare(self, stored: list[bytes]) -> None:
         """Each acknowledged record is stored once, each that was given up (a timeout proves nothing) at most once."""

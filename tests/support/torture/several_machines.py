@@ -1,0 +1,403 @@
+"""A Spark query and three Apache Kafkas that go one by one: `python -m tests.support.torture.several_machines`.
+
+Every process that stands for a machine has a loopback address of its own: a master, three workers and a driver of a
+standalone Spark cluster, and three Kafka nodes with three replicas of everything. A query copies one topic to another,
+exactly once, while the input is fed. Meanwhile drivers, executors, workers with all that runs on them, and Kafka nodes
+are killed with -9; nodes are stopped too, two at a time are missing, and executors and nodes are held until others have
+taken over, and go on. Then everything is started again, the query copies what is left, and the output must be the
+input, each record once, with nothing open. `--local` leaves the Spark cluster out: driver and Python workers only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import logging
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+import fencepost
+from fencepost import TopicPartition
+from fencepost.client.types import Isolation
+from tests.spark.copying import HERE, environment
+from tests.spark.standalone import SMALL, Standalone
+from tests.support.apache_kafka_cluster import ApacheKafkaCluster, ClusterNode
+from tests.support.torture.feeders import Feeder
+
+KAFKA_HOSTS = ("127.0.0.11", "127.0.0.12", "127.0.0.13")
+WORKER_HOSTS = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
+DRIVER_HOST = "127.0.0.5"
+PARTITIONS = {"in": 6, "out": 3}
+SINK = "machines"
+BEGINNING_MOST_S = 180.0
+ENDING_MOST_S = 600.0
+BATCH_MOST_S = 60.0
+# So that an executor that is held is taken for lost, and goes on as one that others have replaced.
+SOON_LOST = {
+    "spark.network.timeout": "15s",
+    "spark.network.timeoutInterval": "5s",
+    "spark.executor.heartbeatInterval": "2s",
+}
+
+
+@dataclass
+class Findings:
+    """What a run did, and found."""
+
+    happened: Counter[str] = field(default_factory=Counter)
+    anomalies: list[str] = field(default_factory=list)
+    records: int = 0
+
+
+class Query:
+    """The query's driver, started again whenever it has ended. `arguments` are copy_topic.py's."""
+
+    def __init__(self, folder: Path, arguments: dict[str, str], host: str, found: Findings) -> None:
+        self._folder, self._arguments, self._found = folder, arguments, found
+        self._environment = {**environment(), "SPARK_LOCAL_IP": host}
+        self._driver: subprocess.Popen[bytes] | None = None
+        self._runs = 0
+
+    @property
+    def batches(self) -> int:
+        """How many are complete, by the checkpoint."""
+        commits = Path(self._arguments["checkpoint"], "commits")
+        return sum(1 for one in commits.glob("[0-9]*")) if commits.exists() else 0
+
+    def begin(self) -> None:
+        """Start, and wait for the first batch: the storm is to meet work. Raises TimeoutError."""
+        self._start(for_ever="yes")
+        deadline = time.monotonic() + BEGINNING_MOST_S
+        while not self.batches:
+            if time.monotonic() > deadline or self._driver is None or self._driver.poll() is not None:
+                raise TimeoutError(f"without any faults the query does nothing: {self._output().read_text()[-3000:]}")
+            time.sleep(0.2)
+
+    def keep_running(self) -> None:
+        """Start the driver if there is none. One that has ended by itself is counted under its reason."""
+        if self._driver is not None and self._driver.poll() is None:
+            return
+        if self._driver is not None:
+            self._found.happened[f"query ended by itself: {self._reason()}"] += 1
+        self._start(for_ever="yes")
+
+    def kill(self) -> None:
+        """SIGKILL to the driver, its JVM and the Python processes on its host."""
+        if self._driver is not None:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                family = psutil.Process(self._driver.pid).children(recursive=True)
+                self._driver.kill()
+                for one in family:
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        one.kill()
+            self._driver.wait()
+            self._driver = None
+
+    def python_workers(self) -> list[psutil.Process]:
+        """Those that the driver's JVM has forked for tasks."""
+        if self._driver is None or self._driver.poll() is not None:
+            return []
+        daemons = [one for one in psutil.Process(self._driver.pid).children(recursive=True) if _says(one, ".daemon")]
+        return [one for one in daemons if not one.children()]
+
+    def run_to_the_end(self) -> None:
+        """Copy what is left. Raises TimeoutError; a run that fails is counted, and repeated twice."""
+        for _ in range(3):
+            driver = self._start()
+            try:
+                if driver.wait(ENDING_MOST_S) == 0:
+                    return
+            except subprocess.TimeoutExpired:
+                self.kill()
+                raise TimeoutError(f"the last run has no end: {self._output().read_text()[-3000:]}") from None
+            self._found.happened[f"last run failed: {self._reason()}"] += 1
+        self._found.anomalies.append(f"the last run fails: {self._output().read_text()[-3000:]}")
+
+    def _start(self, **more: str) -> subprocess.Popen[bytes]:
+        self._runs += 1
+        with self._output().open("wb") as output:
+            self._driver = subprocess.Popen(
+                [sys.executable, str(HERE / "copy_topic.py"), json.dumps({**self._arguments, **more})],
+                env=self._environment,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        return self._driver
+
+    def _output(self) -> Path:
+        return self._folder / f"driver-{self._runs}.log"
+
+    def _reason(self) -> str:
+        """The first error of ours that its output names, or the first of all, or the end of it."""
+        said = self._output().read_text(errors="replace")
+        named = re.search(r"fencepost\.[\w.]*errors\.(\w+)", said) or re.search(r"(\w+(?:Error|Exception)): .*", said)
+        return named.group(0)[:200] if named else said.strip()[-300:]
+
+
+class Spark:
+    """What happens to the query, by name. Each strikes once something was copied since the last."""
+
+    def __init__(self, query: Query, cluster: Standalone | None, chance: random.Random, found: Findings) -> None:
+        self._query, self._cluster, self._chance, self._found = query, cluster, chance, found
+        self._faults: dict[str, Callable[[], bool]] = {"driver killed": self._kill_driver}
+        if cluster is None:
+            self._faults["Python worker killed"] = self._kill_python_worker
+        else:
+            self._faults |= {
+                "executor killed": self._kill_executor,
+                "executor held": self._hold_executor,
+                "worker killed": lambda: self._kill_worker(with_its_host=False),
+                "worker killed with its host": lambda: self._kill_worker(with_its_host=True),
+            }
+
+    def storm(self, stopping: threading.Event) -> None:
+        order = list(self._faults)
+        while not stopping.is_set():
+            self._chance.shuffle(order)
+            for name in order:
+                self._wait_for_a_batch(stopping)
+                if stopping.wait(self._chance.uniform(0, 4)):
+                    return
+                self._found.happened[name if self._faults[name]() else f"{name}: there was none"] += 1
+                self._query.keep_running()
+
+    def _wait_for_a_batch(self, stopping: threading.Event) -> None:
+        before, deadline = self._query.batches, time.monotonic() + BATCH_MOST_S
+        while self._query.batches == before and not stopping.wait(0.2):
+            self._query.keep_running()
+            if time.monotonic() > deadline:
+                self._found.happened[f"no batch in {BATCH_MOST_S:.0f} s"] += 1
+                return
+
+    def _kill_driver(self) -> bool:
+        self._query.kill()
+        return True
+
+    def _kill_python_worker(self) -> bool:
+        workers = self._query.python_workers()
+        for one in workers[:1]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                one.kill()
+        return bool(workers)
+
+    def _kill_executor(self) -> bool:
+        executors = self._executors()
+        if executors:
+            self._chance.choice(executors).kill()
+        return bool(executors)
+
+    def _hold_executor(self) -> bool:
+        """The executor and its Python workers, for longer than Spark waits for it, or for less."""
+        executors = self._executors()
+        if not executors:
+            return False
+        executor = self._chance.choice(executors)
+        family = [executor, *executor.children(recursive=True)]
+        for order in (signal.SIGSTOP, signal.SIGCONT):
+            for one in family:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    one.send_signal(order)
+            if order == signal.SIGSTOP:
+                time.sleep(self._chance.uniform(5, 30))
+        return True
+
+    def _kill_worker(self, *, with_its_host: bool) -> bool:
+        assert self._cluster is not None
+        host = self._chance.choice(WORKER_HOSTS)
+        self._cluster.kill_worker(host, with_its_host=with_its_host)
+        time.sleep(self._chance.uniform(1, 8))
+        self._cluster.start_worker(host)
+        return True
+
+    def _executors(self) -> list[psutil.Process]:
+        return [] if self._cluster is None else [one for host in WORKER_HOSTS for one in self._cluster.executors(host)]
+
+
+class Kafka:
+    """What happens to the nodes, each after the other."""
+
+    def __init__(self, cluster: ApacheKafkaCluster, chance: random.Random, found: Findings) -> None:
+        self._cluster, self._chance, self._found = cluster, chance, found
+        self._turn = 0
+
+    def storm(self, until: float, stopping: threading.Event) -> None:
+        faults = {"node killed": self._kill, "node stopped": self._stop, "node held": self._hold}
+        faults["two nodes killed"] = self._kill_two
+        order = [*faults, "node killed"]
+        while True:
+            self._chance.shuffle(order)
+            for name in order:
+                if stopping.wait(min(self._chance.uniform(3, 15), max(until - time.monotonic(), 0))):
+                    return
+                if time.monotonic() >= until:
+                    return
+                self._turn += 1
+                self._found.happened[name] += 1
+                faults[name](self._nodes()[0])
+                self._cluster.wait_until_whole()
+
+    def _nodes(self) -> Sequence[ClusterNode]:
+        nodes, turn = self._cluster.nodes, self._turn % len(self._cluster.nodes)
+        return [*nodes[turn:], *nodes[:turn]]
+
+    def _kill(self, node: ClusterNode) -> None:
+        node.kill9()
+        time.sleep(self._chance.uniform(0, 8))
+        node.start()
+
+    def _stop(self, node: ClusterNode) -> None:
+        node.stop(keep_data=True)
+        time.sleep(self._chance.uniform(0, 8))
+        node.start()
+
+    def _hold(self, node: ClusterNode) -> None:
+        """Longer than its session lasts: others lead what it led, and it goes on as if it still did."""
+        held = psutil.Process(node.pid)
+        held.suspend()
+        time.sleep(self._chance.uniform(2, 15))
+        held.resume()
+
+    def _kill_two(self, node: ClusterNode) -> None:
+        """Fewer than min.insync.replicas are left, and no majority of controllers."""
+        both = [node, self._nodes()[1]]
+        for one in both:
+            one.kill9()
+        time.sleep(self._chance.uniform(0, 8))
+        for one in both:
+            one.launch()
+        for one in both:
+            one.wait()
+
+
+def check(servers: str, feeder: Feeder, found: Findings) -> None:
+    """The input is what was acknowledged, the output is the input, each once, and nothing is open."""
+    with fencepost.Admin(servers) as admin, fencepost.Consumer(servers) as consumer:
+        read = {topic: _committed(admin, consumer, topic) for topic in PARTITIONS}
+        hanging = admin.list_transactions(states=["Ongoing", "PrepareCommit", "PrepareAbort"])
+    feeder.compare(read["in"])
+    found.anomalies += feeder.anomalies
+    found.anomalies += [f"hangs: {one.transactional_id} is {one.state}" for one in hanging]
+    copied, wanted = Counter(read["out"]), Counter(read["in"])
+    for what, values in (("missing", wanted - copied), ("too many", copied - wanted)):
+        if values:
+            found.anomalies.append(f"{values.total()} {what}: {sorted(values)[:5]}")
+    found.records = len(read["out"])
+    if not read["out"]:
+        found.anomalies.append("nothing was copied")
+
+
+def _committed(admin: fencepost.Admin, consumer: fencepost.Consumer, topic: str) -> list[bytes]:
+    """Up to the end of all records: whatever holds readers of committed ones back is a timeout here."""
+    parts = [TopicPartition(topic, number) for number in range(PARTITIONS[topic])]
+    ends = admin.list_offsets(dict.fromkeys(parts, -1), isolation=Isolation.READ_UNCOMMITTED)
+    values: list[bytes] = []
+    for part, end in ends.items():
+        for fetched in consumer.fetch_range(topic, part.partition, 0, end.offset, timeout_ms=60_000):
+            values += [value or b"" for value in fetched.columns.values()]
+    return values
+
+
+def _says(process: psutil.Process, word: str) -> bool:
+    try:
+        return any(word in one for one in process.cmdline())
+    except psutil.NoSuchProcess:
+        return False
+
+
+def run(given: argparse.Namespace, folder: Path) -> Findings:
+    found = Findings()
+    chance = random.Random(given.seed)
+    level = "two-phase" if given.two_phase else "resume" if given.transaction_version else "resume-v1"
+    settings = {"transaction.two.phase.commit.enable": given.two_phase, "unstable.api.versions.enable": given.two_phase}
+    feature = ("--feature", f"transaction.version={given.transaction_version}")
+    with contextlib.ExitStack() as stack:
+        kafka = stack.enter_context(ApacheKafkaCluster(settings, hosts=KAFKA_HOSTS, format_arguments=feature))
+        servers = kafka.bootstrap_servers
+        with fencepost.Admin(servers) as admin:
+            for topic, count in PARTITIONS.items():
+                admin.create_topic(topic, count, 3)
+        arguments = {"servers": servers, "source": "in", "target": "out", "sink": SINK, "level": level}
+        arguments |= {"checkpoint": str(folder / "checkpoint"), "rows_per_batch": "1000"}
+        cluster, host = None, "127.0.0.1"
+        if not given.local:
+            cluster, host = stack.enter_context(Standalone(folder, environment(), WORKER_HOSTS)), DRIVER_HOST
+            at = {"spark.driver.host": host, "spark.driver.bindAddress": host}
+            arguments |= {"master": cluster.url, "settings": json.dumps({**SMALL, **SOON_LOST, **at})}
+        query = Query(folder, arguments, host, found)
+        stack.callback(query.kill)
+        feeder = Feeder(servers, "in", PARTITIONS["in"], found.happened)
+        stopping = threading.Event()
+        spark = Spark(query, cluster, random.Random(chance.random()), found)
+
+        def feed() -> None:
+            while not stopping.is_set():
+                feeder.feed_some()
+
+        def strike() -> None:
+            try:
+                spark.storm(stopping)
+            except BaseException as error:  # what it has found before counts, and the run ends
+                found.anomalies.append(f"the storm ended early: {error!r}")
+                stopping.set()
+                raise
+
+        feeding, striking = (threading.Thread(target=each, daemon=True) for each in (feed, strike))
+        feeding.start()
+        try:
+            query.begin()
+            striking.start()
+            Kafka(kafka, chance, found).storm(time.monotonic() + given.minutes * 60, stopping)
+        finally:
+            stopping.set()
+        for one in (feeding, striking):
+            one.join(2 * BATCH_MOST_S)
+        feeder.finish()
+        query.kill()
+        query.run_to_the_end()
+        found.happened["batches"] = query.batches
+        check(servers, feeder, found)
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=5)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--local", action="store_true", help="the query in a driver of its own, no Spark cluster")
+    parser.add_argument("--transaction-version", type=int, choices=(0, 1, 2), default=2)
+    parser.add_argument("--two-phase", action="store_true", help="transaction.two.phase.commit.enable on the nodes")
+    given = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="fencepost-machines-"))
+    logging.basicConfig(level=logging.CRITICAL)
+    found = run(given, folder)
+    for what, count in sorted(found.happened.items()):
+        print(f"{count:7} {what}")
+    print(f"{found.records} records in the output; {len(found.anomalies)} anomalies")
+    for anomaly in found.anomalies:
+        print(anomaly)
+    if found.anomalies:
+        print(f"kept for a look: {folder}")
+        return 1
+    shutil.rmtree(folder)
+    return 0
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    sys.exit(main())
