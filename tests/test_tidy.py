@@ -36,6 +36,7 @@ SHELLS = (
     "fencepost.client.blocking.",
     "fencepost.client.net.asyncio_runtime",
     "fencepost.client.net.io_thread",
+    "fencepost.client.aws_msk",
     "fencepost.client.oauth",
     "fencepost.protocol.records.compiled",
     "fencepost.protocol.records.engine",

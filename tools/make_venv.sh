@@ -85,11 +85,11 @@ fi
 rm -f "$stamp"
 say "installing fencepost with everything for demo, tests and benchmarks into $venv (about 1 GB the first time)"
 if command -v uv >/dev/null 2>&1; then
-  VIRTUAL_ENV=$PWD/$venv uv pip install --quiet --editable '.[spark,metrics,oauth,schemas,demo]' --group dev
+  VIRTUAL_ENV=$PWD/$venv uv pip install --quiet --editable '.[spark,metrics,msk,oauth,schemas,demo]' --group dev
 else
   "$venv/bin/python" -m pip --version >/dev/null 2>&1 || "$venv/bin/python" -m ensurepip --upgrade >/dev/null
   "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
-  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable '.[spark,metrics,oauth,schemas,demo]' --group dev
+  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable '.[spark,metrics,msk,oauth,schemas,demo]' --group dev
 fi
 wanted >"$stamp"
 say "$venv is ready"

@@ -19,7 +19,7 @@ from types import NoneType, UnionType
 from typing import Any, ClassVar, NamedTuple, Self, get_args, get_origin, get_type_hints
 
 from fencepost.errors import ConfigurationError
-from fencepost.foreign_settings import ALIASES, FOREIGN, ONE_WAY
+from fencepost.foreign_settings import ALIASES, FOREIGN, NO_KERBEROS, ONE_WAY
 from fencepost.protocol.records.compression import MAX_DECOMPRESSED_BYTES
 
 log = logging.getLogger("fencepost.client")
@@ -30,7 +30,7 @@ CHOICES: dict[str, tuple[object, ...]] = {
     "group_protocol": ("classic", "consumer"),
     "isolation_level": ("read_committed", "read_uncommitted"),
     "security_protocol": ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
-    "sasl_mechanism": ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"),
+    "sasl_mechanism": ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM"),
     "share_acknowledgement_mode": ("implicit", "explicit"),
     "share_acquire_mode": ("batch_optimized", "record_limit"),
     "ssl_endpoint_identification_algorithm": ("https", ""),
@@ -59,6 +59,8 @@ INT32 = frozenset(
 NAMES = frozenset({"client_id", "transactional_id", "group_id", "group_instance_id", "client_rack"})
 MOST_NAME_BYTES = 2**15 - 1
 UPPER_CASE = frozenset({"security_protocol", "sasl_mechanism"})  # librdkafka takes them in either case
+# What Java's IAMLoginModule is told, by the parameters of client/aws_msk.py.
+AWS_OPTIONS = {"awsProfileName": "profile", "awsRoleArn": "role_arn", "awsRoleSessionName": "role_session_name"}
 
 
 class TokenEndpoint(NamedTuple):
@@ -181,6 +183,12 @@ class CommonConfig:
                         "sasl_mechanism=OAUTHBEARER needs sasl_oauth_token_provider or "
                         "sasl_oauthbearer_token_endpoint_url, and not both"
                     )
+            elif self.sasl_mechanism == "AWS_MSK_IAM":
+                self._check_no_effect("sasl_oauth", "sasl_mechanism=AWS_MSK_IAM", "OAUTHBEARER")
+                self._check_no_effect("sasl_username", "sasl_mechanism=AWS_MSK_IAM", "SCRAM-SHA-512")
+                if self.security_protocol != "SASL_SSL":
+                    raise ConfigurationError("sasl_mechanism=AWS_MSK_IAM needs security_protocol=SASL_SSL")
+                self.aws_options()
             else:
                 self._check_no_effect("sasl_oauthbearer_", f"sasl_mechanism={self.sasl_mechanism}", "OAUTHBEARER")
                 self.credentials()
@@ -228,9 +236,20 @@ class CommonConfig:
             self.sasl_oauthbearer_header_urlencode,
         )
 
+    def aws_options(self) -> dict[str, str]:
+        """Which credentials of AWS are meant, by AWS_OPTIONS. Raises ConfigurationError for another option."""
+        options = {} if self.sasl_jaas_config is None else jaas_options(self.sasl_jaas_config)
+        for name in options:
+            if name not in AWS_OPTIONS:
+                raise ConfigurationError(
+                    f"sasl_jaas_config: {name} is not possible here; {', '.join(AWS_OPTIONS)} are, "
+                    "and a profile in AWS's own configuration can say the rest"
+                )
+        return {AWS_OPTIONS[name]: value for name, value in options.items()}
+
     def credentials(self) -> tuple[str, str]:
-        """SASL user name and password; ("", "") for OAUTHBEARER. Raises ConfigurationError when one is missing."""
-        if self.sasl_mechanism == "OAUTHBEARER":
+        """SASL user name and password; ("", "") where tokens serve. Raises ConfigurationError when one is missing."""
+        if self.sasl_mechanism in ("OAUTHBEARER", "AWS_MSK_IAM"):
             return "", ""
         username, password = self.sasl_username, self.sasl_password
         if self.sasl_jaas_config is not None:
@@ -460,6 +479,8 @@ def _convert(name: str, value: Any, hint: Any) -> Any:
         raise ConfigurationError(
             f"{name}={value!r}: only PEM is read; `keytool -exportcert -rfc` and `openssl pkcs12` write it"
         )
+    if name == "sasl_mechanism" and converted == "GSSAPI":
+        raise ConfigurationError(f"{name}={value!r}: {NO_KERBEROS}")
     if name in CHOICES and converted not in CHOICES[name]:
         raise ConfigurationError(f"{name}={value!r}: one of {', '.join(map(str, CHOICES[name]))}")
     return converted

@@ -12,7 +12,7 @@ __all__ = ["require"]
 
 _FAST: Final = ("numpy", "numba")
 _ARROW: Final = (*_FAST, "pyarrow")
-MODULES: Final = {"fast": _FAST, "arrow": _ARROW, "spark": (*_ARROW, "pyspark")}
+MODULES: Final = {"fast": _FAST, "arrow": _ARROW, "spark": (*_ARROW, "pyspark"), "msk": ("aws_msk_iam_sasl_signer",)}
 
 
 @cache

@@ -91,10 +91,31 @@ FOREIGN.update(
     )
 )
 
+NO_KERBEROS: Final = (
+    "there is no Kerberos in this client; brokers can offer SCRAM-SHA-512 or OAUTHBEARER beside GSSAPI, "
+    "and sasl_mechanism names that"
+)
+FOREIGN.update(
+    dict.fromkeys(
+        (
+            "sasl_kerberos_domain_name",
+            "sasl_kerberos_keytab",
+            "sasl_kerberos_kinit_cmd",
+            "sasl_kerberos_min_time_before_relogin",
+            "sasl_kerberos_name",
+            "sasl_kerberos_principal",
+            "sasl_kerberos_service_name",
+            "sasl_kerberos_ticket_renew_jitter",
+            "sasl_kerberos_ticket_renew_window_factor",
+        ),
+        "a sasl_mechanism without Kerberos",
+    )
+)
+
 # Settings of other clients that choose among ways of which there is one here: taken if they choose that one.
 _OAUTH: Final = "org.apache.kafka.common.security.oauthbearer"
 ONE_WAY: Final[dict[str, tuple[str, ...]]] = {
-    "sasl_client_callback_handler_class": (),
+    "sasl_client_callback_handler_class": ("software.amazon.msk.auth.iam.IAMClientCallbackHandler",),
     "sasl_login_callback_handler_class": (
         f"{_OAUTH}.OAuthBearerLoginCallbackHandler",
         f"{_OAUTH}.secured.OAuthBearerLoginCallbackHandler",

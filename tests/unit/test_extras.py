@@ -14,6 +14,7 @@ from fencepost.errors import ConfigurationError
 from fencepost.extras import MODULES, require
 from tests.support.readme import ROOT
 
+MODULE_OF = {"aws-msk-iam-sasl-signer-python": "aws_msk_iam_sasl_signer"}  # where the package is called otherwise
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
@@ -23,7 +24,8 @@ def installed_by(extra: str) -> Iterator[str]:
         if other:
             yield from installed_by(other[1])
         else:
-            yield re.split(r"[^\w-]", wanted)[0]
+            name = re.split(r"[^\w-]", wanted)[0]
+            yield MODULE_OF.get(name, name)
 
 
 @pytest.mark.parametrize("extra", MODULES)

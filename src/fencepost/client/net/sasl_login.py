@@ -46,6 +46,12 @@ class Login:
             from fencepost.client.oauth import ClientCredentials  # with an HTTP client, which few need
 
             provider = ClientCredentials(**endpoint._asdict())
+        if config.sasl_mechanism == "AWS_MSK_IAM":
+            from fencepost.client.aws_msk import MskIam, region_of
+
+            return cls(
+                "OAUTHBEARER", token_provider=MskIam(region_of(config.bootstrap_servers), **config.aws_options())
+            )
         return cls(config.sasl_mechanism, username, password, provider)
 
     async def conversation(self, runtime: Runtime) -> sasl.Conversation:

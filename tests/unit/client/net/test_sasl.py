@@ -172,7 +172,11 @@ OIDC = {
         ({**OIDC, "sasl_oauthbearer_grant_type": "jwt-bearer"}, "only client_credentials is possible here"),
         ({**OIDC, "sasl_login_callback_handler_class": "com.example.Mine"}, "only org.apache.*LoginCallbackHandler is"),
         ({**OIDC, "sasl_login_class": "com.example.Mine"}, "no Java classes are used here"),
-        ({"security_protocol": "SASL_SSL", "sasl_mechanism": "GSSAPI"}, "one of PLAIN, SCRAM"),
+        ({"security_protocol": "SASL_SSL", "sasl_mechanism": "GSSAPI"}, "no Kerberos .* SCRAM-SHA-512 or OAUTHBEARER"),
+        (
+            {"sasl_kerberos_service_name": "kafka", "security_protocol": "SASL_SSL", "sasl_mechanism": "GSSAPI"},
+            "no Kerberos",
+        ),
         ({"sasl_username": "a", "sasl_password": "b"}, "SASL_SSL or SASL_PLAINTEXT"),
         ({"ssl_truststore_location": "ca.pem"}, "has to be SSL or SASL_SSL"),
         ({"security_protocol": "SSL", "ssl_truststore_type": "JKS"}, "only PEM"),
