@@ -9,10 +9,11 @@ from functools import partial
 from typing import Any, Final
 
 from fencepost.client.net import retry
+from fencepost.client.net.answers import only
 from fencepost.client.net.cluster import AnyNode, Cluster, Coordinator, CoordinatorKind
 from fencepost.client.net.connection import Connection
 from fencepost.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
-from fencepost.errors import KafkaError, UnsupportedVersionError, error_for
+from fencepost.errors import AuthorizationError, KafkaError, UnsupportedVersionError, error_for
 from fencepost.protocol.codec import Message
 from fencepost.protocol.codes import ErrorCode as E
 from fencepost.protocol.messages import txn_offset_commit as toc
@@ -20,6 +21,11 @@ from fencepost.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopic,
+)
+from fencepost.protocol.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TransactionState,
 )
 from fencepost.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -78,6 +84,21 @@ async def init_producer_id(
     return reply
 
 
+async def describe_transaction(cluster: Cluster, transactional_id: str, deadline_ms: int) -> TransactionState | None:
+    """What the coordinator says of the id; None when it cannot or may not tell. Raises KafkaTimeoutError."""
+    try:
+        reply: DescribeTransactionsResponse = await cluster.call(
+            Coordinator(CoordinatorKind.TRANSACTION, transactional_id),
+            DescribeTransactionsRequest(transactional_ids=[transactional_id]),
+            (0, 0),
+            deadline_ms=deadline_ms,
+            code_of=lambda answer: int(only(answer.transaction_states).error_code),
+        )
+    except (UnsupportedVersionError, AuthorizationError):
+        return None
+    return only(reply.transaction_states)
+
+
 def add_code(reply: AddPartitionsToTxnResponse) -> int:
     """The code that decides; 55 (not attempted) only says that another partition failed."""
     codes = [
@@ -104,10 +125,18 @@ def to_enlist(
     )
 
 
-async def enlist(cluster: Cluster, request: AddPartitionsToTxnRequest, deadline_ms: int) -> int:
+async def enlist(
+    cluster: Cluster,
+    request: AddPartitionsToTxnRequest,
+    deadline_ms: int,
+    unanswered: list[KafkaError] | None = None,
+) -> int:
     """AddPartitionsToTxn, retried while the coordinator asks for it: 0 or the final code. Raises KafkaTimeoutError."""
     target = Coordinator(CoordinatorKind.TRANSACTION, request.v3_and_below_transactional_id)
-    return add_code(await cluster.call(target, request, ADD_VERSIONS, deadline_ms=deadline_ms, code_of=add_code))
+    reply: AddPartitionsToTxnResponse = await cluster.call(
+        target, request, ADD_VERSIONS, deadline_ms=deadline_ms, code_of=add_code, unanswered=unanswered
+    )
+    return add_code(reply)
 
 
 def must_enlist(cluster: Cluster) -> bool:
@@ -150,7 +179,11 @@ async def once(
 
 
 async def end_txn(
-    cluster: Cluster, request: EndTxnRequest, deadline_ms: int, version: int | None = None
+    cluster: Cluster,
+    request: EndTxnRequest,
+    deadline_ms: int,
+    version: int | None = None,
+    unanswered: list[KafkaError] | None = None,
 ) -> EndTxnResponse:
     """EndTxn, retried while the coordinator asks for it; the code in the reply is 0 or final."""
     reply: EndTxnResponse = await cluster.call(
@@ -160,6 +193,7 @@ async def end_txn(
         deadline_ms=deadline_ms,
         code_of=lambda answer: int(answer.error_code),
         what=f"EndTxn of {request.transactional_id!r}",
+        unanswered=unanswered,
     )
     return reply
 
@@ -172,6 +206,7 @@ async def txn_offset_commit(
     deadline_ms: int,
     *,
     implicit: bool,
+    unanswered: list[KafkaError] | None = None,
 ) -> toc.TxnOffsetCommitResponse:
     """TxnOffsetCommit of a producer's `request` with these positions; `offsets_code` of the reply is 0 or final.
 
@@ -201,6 +236,7 @@ async def txn_offset_commit(
         partial(_offset_versions, member=bool(known_member), implicit=implicit),
         deadline_ms=deadline_ms,
         code_of=offsets_code,
+        unanswered=unanswered,
     )
     return reply
 

@@ -46,7 +46,11 @@ class Sending(Protocol):
         """New metadata of a topic."""
         ...
 
-    def replace_identity(self) -> None:
+    def replace_epoch(self) -> None:
+        """Sequences have to begin again; not of a transactional producer."""
+        ...
+
+    def replace_id(self) -> None:
         """The producer id cannot be used any further; not of a transactional producer."""
         ...
 
@@ -103,7 +107,7 @@ class ProduceAnswers:
             self._refused(queue, batch, step, error)
 
     def _refused(self, queue: PartitionQueue, batch: Batch, step: Action, error: KafkaError) -> None:
-        """A final refusal outside transactions: those behind it are renumbered, or sent under a new producer id.
+        """A final refusal outside transactions: those behind it are renumbered, or sent under another epoch or id.
 
         An earlier attempt, whose answer was lost, may have been appended all the same.
         """
@@ -112,8 +116,10 @@ class ProduceAnswers:
         self._reports.fail(batch, error)
         if step is Action.FATAL:
             self._sending.fail_for_good(error)
-        elif step is Action.PROBE or (batch.maybe_appended and batch.sequence >= 0):
-            self._sending.replace_identity()
+        elif step is Action.PROBE:
+            self._sending.replace_id()
+        elif batch.maybe_appended and batch.sequence >= 0:
+            self._sending.replace_epoch()
 
     def acknowledge(self, queue: PartitionQueue, batch: Batch, base_offset: int, append_time_ms: int) -> None:
         """The broker has it (-1, -1: it does not say where)."""
@@ -192,7 +198,7 @@ class ProduceAnswers:
         if loss is None:
             batch.maybe_appended = False
             self.again(queue, batch, error)  # not at once: a broker may go on refusing
-            self._sending.replace_identity()
+            self._sending.replace_epoch()
             return
         queue.in_flight.remove(batch)
         self._reports.fail(batch, loss)

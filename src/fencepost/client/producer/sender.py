@@ -2,8 +2,9 @@
 
 Per partition, batches go out in order, at most five at a time, the first of a producer id alone. After a retriable
 failure everything in flight of that partition comes back first; then what failed is sent again, one at a time,
-with their sequences. A batch whose fate is unknown when its time is up makes the producer id unusable (a gap would
-follow): it is replaced once everything else that may have been appended has its answer.
+with their sequences. A batch whose fate is unknown when its time is up leaves a gap in the sequences: once everything
+else that may have been appended has its answer, they begin again under the next epoch (KIP-360). Of the same producer
+id: brokers refuse that batch then, should it still be on its way, where a later one is in the log already.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ from fencepost.protocol.records.batch import set_producer
 
 log = logging.getLogger("fencepost.client.producer")
 
+LAST_EPOCH: Final = 32_767
 REQUEST_BYTES: Final = 4 * 1024 * 1024  # of batches in one request, across partitions
 
 
@@ -84,6 +86,7 @@ class Sender:
         self._active = self._ready.active
         self._in_flight: dict[int, int] = {}
         self._busy: set[str] = set()  # helpers that run: "connect 1", "metadata t", "producer id"
+        self._replace_epoch = False
         self._replace_id = False
         self._quiet_until_ms: float = 0  # a throttled broker may be sent more then
         self._attempt = 0
@@ -241,9 +244,13 @@ class Sender:
                 self._answers.again(queue, batch, error)
         self.fail_for_good(error)
 
-    def replace_identity(self) -> None:
-        """Go on with another producer id as soon as everything that may have been appended has its answer."""
-        self._replace_id = True
+    def replace_epoch(self) -> None:
+        """Go on with the next epoch as soon as everything that may have been appended has its answer."""
+        self._replace_epoch = True
+
+    def replace_id(self) -> None:
+        """The same, with another producer id."""
+        self._replace_epoch = self._replace_id = True
 
     def fail_for_good(self, error: KafkaError) -> None:
         """Nothing can be sent any more; the application is told `error` from now on."""
@@ -272,7 +279,7 @@ class Sender:
     def _give_up_next(self, queue: PartitionQueue, error: KafkaError) -> None:
         batch = queue.pending.popleft()
         if batch.maybe_appended and self._idempotent and self.transactions is None:
-            self._replace_id = True  # its sequence may or may not be in the log
+            self._replace_epoch = True  # its sequence may or may not be in the log
         queue.given_up(batch)
         self._reports.fail(batch, error)
 
@@ -303,10 +310,14 @@ class Sender:
     def _look_after_identity(self) -> None:
         if self.transactions is not None or not self._idempotent or self.fatal is not None:
             return
-        if self._replace_id and self.producer_id >= 0:
+        if self._replace_epoch and self.producer_id >= 0:
             if self.in_flight or any(batch.maybe_appended for q in self._active.values() for batch in q.pending):
                 return
-            self.take_identity(-1, -1)
+            if self._replace_id or self.epoch == LAST_EPOCH:
+                self.take_identity(-1, -1)
+            else:
+                self.take_identity(self.producer_id, self.epoch + 1)
+                self._replace_epoch = False
         if self.producer_id < 0 and self._active:
             self.run_once("producer id", self._get_identity)
 
@@ -321,7 +332,7 @@ class Sender:
         if reply.error_code != 0:
             self.fail_for_good(error_for(reply.error_code, "InitProducerId"))
             return
-        self._replace_id = False
+        self._replace_epoch = self._replace_id = False
         self.take_identity(reply.producer_id, reply.producer_epoch)
 
     # --- sending ---
@@ -395,10 +406,10 @@ class Sender:
                 self._give_up_next(queue, RecordRejectedError(words))
             return -1
         if anew and self._idempotent and self.transactions is None and queue.introduced:
-            self._replace_id = True
+            self._replace_epoch = True
             self._wake.set()
         queue.belongs_to(known.topic_id)
-        batch = queue.sendable(now_ms, only_retries=self._replace_id)
+        batch = queue.sendable(now_ms, only_retries=self._replace_epoch)
         if batch is None:
             return -1
         transactions = self.transactions

@@ -1,9 +1,11 @@
-"""What answers and errors mean for a transaction."""
+"""What answers, errors and missing answers mean for a transaction."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Final
 
+from fencepost.client.net.runtime import Runtime
 from fencepost.errors import (
     AbortableError,
     ApplicationRecoverableError,
@@ -61,3 +63,41 @@ def init_refusal(transactional_id: str, code: int, *, implicit: bool) -> KafkaEr
     if code == E.UNSUPPORTED_VERSION:
         detail = "the broker cannot keep a prepared transaction (KIP-939), as no Apache Kafka up to 4.3 can"
     return error_for(code, f"InitProducerId of {transactional_id!r}", detail)
+
+
+class Strays:
+    """Requests of a transaction that were sent and never answered: they may arrive when the next transaction is open.
+
+    Below transaction.version 2 a producer's transactions share an epoch (KIP-890), so that nobody can tell a late
+    request from one of the present transaction: a late EndTxn would end it, late offsets would go into it. Before
+    anything is enlisted again the producer therefore takes the next epoch, under which they are refused. Calls fill
+    `unanswered` with why nothing was heard of a request.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.unanswered: list[KafkaError] = []
+        self._are_of_ended = False
+        self._idle = runtime.event()
+        self._idle.set()
+
+    def transaction_ended(self, *, end_unanswered: bool) -> None:
+        """The epoch stays; `end_unanswered`: an EndTxn may be on its way that is not in `unanswered`."""
+        self._are_of_ended = self._are_of_ended or end_unanswered or bool(self.unanswered)
+        self.unanswered.clear()
+
+    def epoch_taken(self) -> None:
+        """Whatever is still on its way is refused."""
+        self._are_of_ended = False
+        self.unanswered.clear()
+
+    async def shake_off(self, take_next_epoch: Callable[[], Awaitable[None]]) -> None:
+        """Take the next epoch if there may be strays: once, also when two ask for it. Raises what taking it raises."""
+        while not self._idle.is_set():
+            await self._idle.wait()
+        if self._are_of_ended:
+            self._idle.clear()
+            try:
+                await take_next_epoch()
+                self.epoch_taken()
+            finally:
+                self._idle.set()

@@ -17,13 +17,13 @@ from typing import Final
 from uuid import UUID
 
 from fencepost.client.net import retry
-from fencepost.client.net.answers import only
 from fencepost.client.net.cluster import Cluster, Coordinator, CoordinatorKind
 from fencepost.client.net.retry import Action
 from fencepost.client.net.runtime import TaskHandle
 from fencepost.client.net.transaction_calls import (
     TRANSACTION_VERSION,
     check_two_phase,
+    describe_transaction,
     end_txn,
     enlist,
     init_producer_id,
@@ -34,13 +34,12 @@ from fencepost.client.net.transaction_calls import (
 from fencepost.client.prepared import COMMITTED_STATES, PreparedTransaction, was_committed
 from fencepost.client.producer.delivery_reports import made_anew
 from fencepost.client.producer.sender import Sender
-from fencepost.client.producer.transaction_answers import FENCED, abortable, init_refusal, is_fatal, stuck
+from fencepost.client.producer.transaction_answers import FENCED, Strays, abortable, init_refusal, is_fatal, stuck
 from fencepost.client.producer.transaction_states import TxnEvent, TxnState, step
 from fencepost.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from fencepost.config import ProducerConfig
 from fencepost.errors import (
     ApplicationRecoverableError,
-    AuthorizationError,
     CommitFailedError,
     DataLossError,
     FatalError,
@@ -56,11 +55,7 @@ from fencepost.errors import (
 )
 from fencepost.protocol.codes import ErrorCode as E
 from fencepost.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from fencepost.protocol.messages.describe_transactions import (
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-    TransactionState,
-)
+from fencepost.protocol.messages.describe_transactions import TransactionState
 from fencepost.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from fencepost.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
@@ -87,6 +82,7 @@ class Transactions:
         self._ended_by_time: bool | None = None  # what the coordinator said when it was first asked about the failure
         self._commit_unanswered = False
         self._took_effect = False  # the commit that was not answered: its abort was refused for that
+        self._strays = Strays(cluster.runtime)
         self._enlisted = False  # the coordinator may know of this transaction
         self._added: set[tuple[str, int]] = set()
         self._wanted: set[tuple[str, int]] = set()
@@ -234,8 +230,20 @@ class Transactions:
         self._prepared = None
         self.error = None
         if producer_id >= 0:
-            self._topics.clear()
-            self._sender.take_identity(producer_id, epoch)
+            self._take_identity(producer_id, epoch)
+
+    def _take_identity(self, producer_id: int, epoch: int) -> None:
+        self._strays.epoch_taken()
+        self._topics.clear()
+        self._sender.take_identity(producer_id, epoch)
+
+    async def _leave_epoch(self) -> None:
+        """Before Kafka 2.5 it stays as it is."""
+        with suppress(UnsupportedVersionError):
+            reply = await self._next_epoch()
+            if isinstance(reply, KafkaError):
+                raise reply
+            self._take_identity(reply.producer_id, reply.producer_epoch)
 
     def _deadline(self) -> int:
         return self._cluster.runtime.now_ms() + self._config.max_block_ms
@@ -324,6 +332,7 @@ class Transactions:
 
     def _committed(self, producer_id: int, epoch: int) -> None:
         self._completed = self._prepared or self._completed
+        self._strays.transaction_ended(end_unanswered=self._commit_unanswered)
         self._start_afresh(producer_id, epoch)
         self._advance(TxnEvent.ENDED)
 
@@ -334,7 +343,7 @@ class Transactions:
             producer_epoch=self._sender.epoch,
             committed=commit,
         )
-        return await end_txn(self._cluster, request, self._deadline())
+        return await end_txn(self._cluster, request, self._deadline(), unanswered=self._strays.unanswered)
 
     def _end_refused(self, code: int, what: str) -> None:
         error = error_for(code, f"{what} of {self._id!r}")
@@ -386,18 +395,7 @@ class Transactions:
             cause.__cause__ = loss  # of records that are aborted now
 
     async def _describe(self) -> TransactionState | None:
-        """What the coordinator says of this id; None when it cannot or may not tell."""
-        try:
-            reply: DescribeTransactionsResponse = await self._cluster.call(
-                self._target,
-                DescribeTransactionsRequest(transactional_ids=[self._id]),
-                (0, 0),
-                deadline_ms=self._deadline(),
-                code_of=lambda answer: int(only(answer.transaction_states).error_code),
-            )
-        except (UnsupportedVersionError, AuthorizationError):
-            return None
-        return only(reply.transaction_states)
+        return await describe_transaction(self._cluster, self._id, self._deadline())
 
     async def _has_ended(self) -> bool:
         """Whether the coordinator says that it aborted our transaction under a newer epoch."""
@@ -485,11 +483,12 @@ class Transactions:
     async def _add_partitions(self) -> None:
         adding = self._adding
         try:
+            await self._strays.shake_off(self._leave_epoch)
             while self._wanted and self.state in _SENDING:
                 wanted = set(self._wanted)
                 self._enlisted = True
                 request = to_enlist(self._id, self._sender.producer_id, self._sender.epoch, wanted)
-                code = await enlist(self._cluster, request, self._deadline())
+                code = await enlist(self._cluster, request, self._deadline(), self._strays.unanswered)
                 if code != 0:
                     self._refused(retry.ADD_PARTITIONS_TO_TXN, code, "add partitions to the transaction")
                     return
@@ -544,6 +543,7 @@ class Transactions:
             raise self.error.with_traceback(None)
 
     async def _add_offsets(self, group: GroupMetadata) -> None:
+        await self._strays.shake_off(self._leave_epoch)
         self._enlisted = True
         request = AddOffsetsToTxnRequest(
             transactional_id=self._id,
@@ -557,6 +557,7 @@ class Transactions:
             (0, 3),
             deadline_ms=self._deadline(),
             code_of=lambda answer: int(answer.error_code),
+            unanswered=self._strays.unanswered,
         )
         if reply.error_code != 0:
             self._refused(retry.ADD_OFFSETS_TO_TXN, reply.error_code, "add offsets to the transaction")
@@ -578,6 +579,7 @@ class Transactions:
             group,
             self._deadline(),
             implicit=self.implicit,
+            unanswered=self._strays.unanswered,
         )
         code = offsets_code(reply)
         if code != 0:

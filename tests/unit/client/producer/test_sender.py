@@ -121,12 +121,12 @@ def test_a_refusal_does_not_undo_what_an_unanswered_attempt_may_have_done(code: 
             assert (await world.fate(sent)).offset >= 0
         await producer.close()
 
-    assert run(body).batches == [(71, 0, 0, records)] * 2 + [(72, 0, 0, records)]
+    assert run(body).batches == [(71, 0, 0, records)] * 2 + [(71, 1, 0, records)]
 
 
 @pytest.mark.parametrize("code", [45, 59])
 def test_a_sequence_that_is_always_refused_is_tried_with_pauses_and_told(code: int) -> None:
-    """Each attempt takes a new producer id."""
+    """Each attempt takes another epoch."""
 
     async def body(world: World) -> None:
         world.broker.refuse_produce(code, times=10_000)
@@ -241,7 +241,7 @@ def test_45_next_in_line_is_data_loss() -> None:
     run(body)
 
 
-def test_59_after_retention_starts_a_new_producer_id_and_loses_nothing() -> None:
+def test_59_after_retention_begins_a_new_epoch_and_loses_nothing() -> None:
     """Log start offset beyond the last acknowledged one: retention removed it (KIP-185's follow-up, KIP-360)."""
 
     async def body(world: World) -> None:
@@ -251,7 +251,7 @@ def test_59_after_retention_starts_a_new_producer_id_and_loses_nothing() -> None
         assert (await world.fate(producer.append("t", b"w"))).offset == 1
         await producer.close()
 
-    assert run(body).batches == [(71, 0, 0, 1), (71, 0, 1, 1), (72, 0, 0, 1)]
+    assert run(body).batches == [(71, 0, 0, 1), (71, 0, 1, 1), (71, 1, 0, 1)]
 
 
 @pytest.mark.parametrize("log_start", [0, -1])
@@ -306,20 +306,24 @@ def test_delivery_timeout_without_any_broker() -> None:
     run(body)
 
 
-def test_an_unanswered_batch_ends_and_its_producer_id_with_it() -> None:
-    """Whether its sequence is in the log cannot be known, so those behind it take a new producer id."""
+@pytest.mark.parametrize(("epoch", "then"), [(0, (71, 1, 0, 1)), (32_767, (72, 0, 0, 1))])
+def test_an_unanswered_batch_ends_and_its_epoch_with_it(epoch: int, then: tuple[int, ...]) -> None:
+    """Whether its sequence is in the log cannot be known, so those behind it begin again: under the same producer id as
+    long as that has another epoch, so that it is refused when it arrives behind them."""
 
     async def body(world: World) -> None:
-        world.broker.scripts[0] += [lambda _, __: None] * 3
         producer = world.producer(delivery_timeout_ms=5000, request_timeout_ms=2000)
+        assert (await world.fate(producer.append("t", b"u"))).offset == 0
+        producer.sender.take_identity(71, epoch)
+        world.broker.scripts[0] += [lambda _, __: None] * 3
         failed = await world.fate(producer.append("t", b"v"))
         assert isinstance(failed.__cause__, KafkaTimeoutError)
         assert failed.__cause__.outcome_unknown
         world.broker.scripts[0].clear()
-        assert (await world.fate(producer.append("t", b"w"))).offset == 0
+        assert (await world.fate(producer.append("t", b"w"))).offset == 1
         await producer.close()
 
-    assert run(body).batches[-1] == (72, 0, 0, 1)
+    assert run(body).batches[-1] == then
 
 
 def test_acks_0_does_not_wait_for_answers() -> None:
