@@ -10,10 +10,11 @@ from fencepost.client.producer.owed_abort import OwedAbort
 from fencepost.client.producer.partition_queue import PartitionQueue
 from fencepost.client.producer.produce_answers import ProduceAnswers
 from fencepost.client.producer.sender import Sender
+from fencepost.client.producer.transaction_answers import Strays
 from fencepost.client.producer.transaction_block import TransactionBlock
 from fencepost.client.producer.transaction_states import TxnEvent
 from fencepost.client.producer.transactions import Transactions
-from fencepost.errors import CommitFailedError, FatalError, KafkaTimeoutError
+from fencepost.errors import CommitFailedError, FatalError, KafkaError, KafkaTimeoutError
 
 
 @plant("clients")
@@ -216,3 +217,24 @@ def owed_abort_never_tried_again(patches: Patches) -> None:
     """Nobody asks again when the coordinator did not answer an abort, and a later block waits for it."""
     patches.setattr(OwedAbort, "start", lambda self: None)
     patches.setattr(ProducerCore, "abort_is_owed", property(lambda self: False))
+
+
+@plant("clients", "transaction_version=0", "producers=3", "copiers=0", "late_chance=0.15", "storm_ms=5000")
+def strays_met_in_the_same_epoch(patches: Patches) -> None:
+    """Below transaction.version 2 a producer begins in the epoch in which an EndTxn of its may still be on its way."""
+    patches.setattr(Strays, "transaction_ended", lambda self, *, end_unanswered: None)
+
+
+@plant("clients", "feeders=3", "late_chance=0.15", "storm_ms=5000")
+def given_up_batch_under_another_id(patches: Patches) -> None:
+    """After a batch that was given up in doubt a producer has another id: late, it is appended behind later ones."""
+    patches.setattr(Sender, "replace_epoch", Sender.replace_id)
+
+    def give_up_next(self: Sender, queue: PartitionQueue, error: KafkaError) -> None:
+        batch = queue.pending[0]
+        give_up(self, queue, error)
+        if batch.maybe_appended and self.transactions is None:
+            self.replace_id()
+
+    give_up = Sender._give_up_next
+    patches.setattr(Sender, "_give_up_next", give_up_next)
