@@ -78,6 +78,7 @@ class ConsumerProtocolMember(Member):
         self._ids: dict[TopicPartition, UUID] = {}  # of what is owned
         self._regex: bool | None = None  # whether the broker matches the pattern; None: not known yet
         self._known: Subscribed | None = None  # what the coordinator has; None: the next heartbeat says everything
+        self._has_strays = False  # heartbeats without an answer, which may still arrive
         self._has_regex = False  # whether the coordinator may have a pattern
         self._interval_ms = config.heartbeat_interval_ms
         self._wake = self._runtime.event()  # beat now
@@ -239,15 +240,20 @@ class ConsumerProtocolMember(Member):
 
         self._has_regex = self._has_regex or wanted.regex is not None
         self._metrics.heartbeat_total += 1
-        reply: ConsumerGroupHeartbeatResponse = await self._cluster.call(
-            self._target,
-            request(),
-            (REGEX_VERSION if self._has_regex else 0, 1),
-            deadline_ms=deadline_ms,
-            code_of=lambda answer: int(answer.error_code),
-            lane=GROUP_LANE,
-            again=request,
-        )
+        unanswered: list[KafkaError] = []
+        try:
+            reply: ConsumerGroupHeartbeatResponse = await self._cluster.call(
+                self._target,
+                request(),
+                (REGEX_VERSION if self._has_regex else 0, 1),
+                deadline_ms=deadline_ms,
+                code_of=lambda answer: int(answer.error_code),
+                lane=GROUP_LANE,
+                again=request,
+                unanswered=unanswered,
+            )
+        finally:
+            self._has_strays = self._has_strays or bool(unanswered)
         if self.state in (_S.LEFT, _S.FENCED):
             return self._interval_ms
         if reply.error_code != 0:
@@ -290,10 +296,10 @@ class ConsumerProtocolMember(Member):
     def _request(self, wanted: Subscribed) -> ConsumerGroupHeartbeatRequest:
         """The heartbeat, without what the coordinator has.
 
-        Until it is answered, nobody knows whether it arrived: what is sent meanwhile says everything. An assignment
-        comes with a single answer; it is repeated to those only who say everything.
+        An assignment comes with a single answer; it is repeated to those only who say everything. That answer may be a
+        stray's, which nobody hears, at any time: who has strays says everything from then on.
         """
-        known, self._known = self._known, None
+        known, self._known = None if self._has_strays else self._known, None
         request = ConsumerGroupHeartbeatRequest(
             group_id=self._group_id,
             member_id=self.member_id,

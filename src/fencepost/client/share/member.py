@@ -56,6 +56,8 @@ class ShareMember:
         self._wake = self._runtime.event()
         self._goal: set[Place] = set()
         self._may_be_member = False
+        # Heartbeats without an answer may still arrive, and an assignment with their answer, which nobody hears.
+        self._has_strays = False
         self._known: list[str] | None = None  # the topics that the coordinator has; None: it is told with the next
         self._interval_ms: float = FIRST_INTERVAL_MS
         self._last_poll_ms = self._runtime.now_ms()
@@ -114,7 +116,7 @@ class ShareMember:
         topics = list(self.topics)
 
         def request() -> ShareGroupHeartbeatRequest:
-            known, self._known = self._known, None
+            known, self._known = None if self._has_strays else self._known, None
             return ShareGroupHeartbeatRequest(
                 group_id=self._group_id,
                 member_id=self.member_id,
@@ -125,15 +127,20 @@ class ShareMember:
 
         self._metrics.heartbeat_total += 1
         self._may_be_member = True
-        reply: ShareGroupHeartbeatResponse = await self._cluster.call(
-            self._target,
-            request(),
-            (1, 1),
-            deadline_ms=self._runtime.now_ms() + self._config.request_timeout_ms,
-            code_of=lambda answer: int(answer.error_code),
-            lane=GROUP_LANE,
-            again=request,
-        )
+        unanswered: list[KafkaError] = []
+        try:
+            reply: ShareGroupHeartbeatResponse = await self._cluster.call(
+                self._target,
+                request(),
+                (1, 1),
+                deadline_ms=self._runtime.now_ms() + self._config.request_timeout_ms,
+                code_of=lambda answer: int(answer.error_code),
+                lane=GROUP_LANE,
+                again=request,
+                unanswered=unanswered,
+            )
+        finally:
+            self._has_strays = self._has_strays or bool(unanswered)
         code = reply.error_code
         if code in FENCED:
             log.warning("%s; joining again", error_for(code, f"share group {self._group_id!r}", reply.error_message))

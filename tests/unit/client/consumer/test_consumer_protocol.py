@@ -92,6 +92,31 @@ def test_a_heartbeat_without_its_answer_is_said_again_whole(code: int | None) ->
     assert not broker.scripts[68]
 
 
+@pytest.mark.parametrize("unanswered", [True, False])
+def test_who_has_a_heartbeat_on_its_way_says_everything_from_then_on(unanswered: bool) -> None:
+    """It may arrive at any time, and what is assigned with its answer is heard by nobody."""
+    broker = broker_with_a_record()
+
+    def lost(version: int, request: Any) -> Any:
+        if unanswered:
+            raise CutConnection
+        return broker.beat(15)
+
+    async def body(world: World) -> None:
+        core = await joined(world, {"topics": [TOPIC]})
+        broker.scripts[68].append(lost)
+        await core.poll(5000)
+        await core.close()
+
+    run(body, broker)
+    *later, last = broker.asked(68)[2:]
+    whole = [None not in (one.subscribed_topic_names, one.topic_partitions) for one in later]
+    again = whole.index(True)
+    assert len(whole) > again + 3
+    assert (any(whole[:again]), set(whole[again + 1 :])) == (False, {unanswered})
+    assert last.member_epoch == -1
+
+
 @pytest.mark.parametrize(
     ("first", "second", "said"),
     [

@@ -115,7 +115,9 @@ class ConsumerGroups:
         if member != before:
             self._watch_revocation(now_ms, group.group_id, member)
         full = request.member_epoch == 0 or (
-            request.rebalance_timeout_ms != -1 and request.topic_names is not None and request.owned is not None
+            request.rebalance_timeout_ms != -1
+            and (request.topic_names is not None or request.topic_regex is not None)
+            and request.owned is not None
         )
         moved = before is None or before.assigned.keys() != member.assigned.keys()
         return ConsumerHeartbeatReply(
