@@ -1,4 +1,4 @@
-"""What a command prints was written, or the command ends and says so."""
+"""What a command prints was written, or the command ends and says so; what it says besides never changes its status."""
 
 from __future__ import annotations
 
@@ -54,10 +54,37 @@ class _StandardOutput(io.RawIOBase):
             raise OutputLost(error) from error
 
 
+class _StandardError(io.RawIOBase):
+    """Descriptor 2. What cannot be written is dropped: what a command has done is done, and who would do it again
+    because of its status would do it twice."""
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return 2
+
+    def isatty(self) -> bool:
+        return os.isatty(2)
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        try:
+            return os.write(2, data)
+        except OSError:
+            return memoryview(data).nbytes
+
+
 @contextmanager
 def output_guarded() -> Iterator[None]:
     """What the block prints is written when it ends. Where that cannot be, the program ends: as if by SIGPIPE where
-    nobody reads any more, as `head` does not, else with words and status 74 (EX_IOERR)."""
+    nobody reads any more, as `head` does not, else with words and status 74 (EX_IOERR).
+
+    Standard error is written as far as that can be.
+    """
+    if sys.stderr is sys.__stderr__:
+        encoding = "utf-8" if sys.stderr is None else sys.stderr.encoding
+        error = io.BufferedWriter(_StandardError())
+        sys.stderr = io.TextIOWrapper(error, encoding, "backslashreplace", line_buffering=True)
     given = sys.stdout
     if given is not sys.__stdout__:  # somebody put his own there
         yield

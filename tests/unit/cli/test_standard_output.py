@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from fencepost import Admin, Broker
 from fencepost.check.history.file import VERSION_LINE
 
 SIGPIPE_ENDED_IT = 141
@@ -44,6 +45,25 @@ def test_who_reads_no_more_ends_it_quietly(history: str) -> None:
     done = subprocess.run([*RUN, history], stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writer)
     assert (done.returncode, done.stderr) == (SIGPIPE_ENDED_IT, "")
+
+
+@pytest.mark.parametrize("redirection", ["2>&-", "2>/dev/full"])
+def test_what_was_done_is_done_though_it_cannot_be_told(tmp_path: Path, redirection: str) -> None:
+    """Who takes the status for a failure would write the records again."""
+    records = tmp_path / "records.jsonl"
+    records.write_text('{"value": "one"}\n')
+    with Broker() as broker:
+        with Admin(broker.bootstrap_servers) as admin:
+            admin.create_topic("t", 1)
+        command = [*RUN[:-1], "produce", "t", "--input", str(records), "-b", broker.bootstrap_servers]
+        shell = ["/bin/sh", "-c", f'exec "$@" {redirection}', "sh", *command]
+        assert subprocess.run(shell, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("redirection", ["2>&-", "2>/dev/full"])
+def test_what_was_not_done_is_a_status_though_it_cannot_be_told(tmp_path: Path, redirection: str) -> None:
+    shell = ["/bin/sh", "-c", f'exec "$@" {redirection}', "sh", *RUN, str(tmp_path / "absent")]
+    assert subprocess.run(shell, check=False).returncode == 2
 
 
 def test_otherwise_the_status_is_the_command_s(history: str) -> None:
