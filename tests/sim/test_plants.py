@@ -29,6 +29,7 @@ QUICKLY_FOUND = {
     "lost-offsets-given-out-again": "untold_loss",
     "producer-state-lost-at-the-start": "duplicate",
     "sequence-window-of-none": "duplicate",
+    "start-aborts-what-is-open": "fenced_by_nobody",
     "stable-offset-off-by-one": "copied_of_nothing",
     "timeout-commits": "copied_never",
 }

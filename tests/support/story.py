@@ -25,7 +25,7 @@ from fencepost.check.history.operations import (
 )
 from fencepost.check.history.recorder import Recorder
 
-__all__ = ["Story"]
+__all__ = ["UNKNOWN", "Story"]
 
 UNKNOWN = "unknown"
 
@@ -51,8 +51,17 @@ class Story:
         """It begins; `recorder` is to be told its end."""
         return self.recorder.invoke(operation)
 
-    def init(self, process: str, transactional_id: str = "id") -> None:
-        self._do(Init(process=process, transactional_id=transactional_id))
+    def init(
+        self,
+        process: str,
+        transactional_id: str = "id",
+        *,
+        timeout_ms: int = 0,
+        how: str = "ok",
+        repeated: bool = False,
+    ) -> None:
+        init = Init(process=process, transactional_id=transactional_id, timeout_ms=timeout_ms)
+        self._do(init, how, repeated=repeated)
 
     def begin(self, transaction: str, process: str = "p", transactional_id: str = "id") -> None:
         self._do(Begin(process=process, transaction=transaction, transactional_id=transactional_id))
@@ -85,8 +94,8 @@ class Story:
     def decide(self, transaction: str, decision: str) -> None:
         self._do(Decide(process="p", transaction=transaction, decision=decision))
 
-    def commit(self, transaction: str, how: str = "ok", process: str = "p") -> None:
-        self._do(Commit(process=process, transaction=transaction), how)
+    def commit(self, transaction: str, how: str = "ok", process: str = "p", *, fenced: bool = False) -> None:
+        self._do(Commit(process=process, transaction=transaction), how, fenced=fenced)
 
     def abort(self, transaction: str, how: str = "ok", process: str = "p") -> None:
         self._do(Abort(process=process, transaction=transaction), how)

@@ -98,7 +98,7 @@ class ProcessRuntime(SimRuntime):
 
 class Process:
     """One process with a client of its own. `ended` is told each piece of work's name and what it came to; `ahead_ms`
-    is how wrong its machine's clock is."""
+    is how wrong its machine's clock is, `number` the world's for it."""
 
     def __init__(
         self,
@@ -108,8 +108,10 @@ class Process:
         bootstrap: str,
         ended: Callable[[str, object], None],
         ahead_ms: int = 0,
+        number: int = 0,
     ) -> None:
         self.name = name
+        self.who = f"{name}.{number}"
         self.clock = ProcessClock(network.scheduler)
         self.runtime = ProcessRuntime(network, random, self.clock, ahead_ms)
         self.admin = AdminCore(Cluster(self.runtime, AdminConfig(bootstrap_servers=bootstrap)))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Final
 
@@ -24,16 +25,18 @@ from fencepost.check.actors.watcher import Watcher
 from fencepost.check.actors.writer import POSITIONS_OF, Writer
 from fencepost.check.checks import check_all
 from fencepost.check.checks.aborted_read import aborted_read
-from fencepost.check.checks.copied_once import copied_once
 from fencepost.check.checks.divergence import divergence
 from fencepost.check.checks.reordered import reordered
+from fencepost.check.copied_once import copied_once
 from fencepost.check.history import Anomaly, History, Outcome, Read, Sent
 from fencepost.check.history.model import History as Operations
+from fencepost.check.history.operations import Init
 from fencepost.check.options import Options
 from fencepost.check.process import Process
 from fencepost.check.reader import read_group_offsets, read_to_end
 from fencepost.check.rot import FRAGILE, Rot, judge_fragile
 from fencepost.check.scheduler import SimTask, SimulationStuck
+from fencepost.check.sessions import Sessions
 from fencepost.check.stage import Stage
 from fencepost.client.admin.core import AdminCore
 from fencepost.client.net.list_offsets import LATEST
@@ -119,6 +122,7 @@ class World:
         self.now_ms = self.stage.scheduler.now_ms
         self._began_ms = self.now_ms()
         self._processes: list[Process] = []
+        self.sessions = Sessions(self.now_ms)
         self._unfinished: dict[Actor, SimTask] = {}
         self._partial: list[Read] = []
         self._pauses = self.stage.fork()
@@ -160,7 +164,8 @@ class World:
     def process(self, name: str) -> Process:
         random = self.stage.fork()
         ahead_ms = random.choice(CLOCKS_MS) if self.options.clock_jump_chance else 0
-        process = Process(name, self.stage.network, random, self.bootstrap_servers, self._ended, ahead_ms)
+        number = len(self._processes) + 1
+        process = Process(name, self.stage.network, random, self.bootstrap_servers, self._ended, ahead_ms, number)
         self._processes.append(process)
         return process
 
@@ -348,7 +353,8 @@ class World:
         """Nothing is left in doubt, and consumers have come to the end."""
         admin = self._admin()
         for writer in self.writers:
-            await admin.init_producer_id(writer.name, timeout_ms=60_000)
+            claim = Init(process="judge", transactional_id=writer.name)
+            await self.sessions.ask(claim, partial(admin.init_producer_id, writer.name, timeout_ms=60_000))
         while open_ones := await admin.list_transactions(states=["Ongoing", "PrepareCommit", "PrepareAbort"]):
             for copier in self.copiers:
                 copier.doing = f"{copier.doing} ({len(open_ones)} transactions open)"
@@ -383,11 +389,12 @@ class World:
         self.stage.wait_for(self.stage.scheduler.spawn(self._read()), SETUP_MS_AT_MOST)
         complete = {watcher.complete for watcher in self.watchers}
         history = self.history
+        history.sessions = self.sessions.operations
         history.reads += [read for read in self._partial if read.reader in complete]
         found = check_all(history) if history.reads else []
         incomplete = [read for read in self._partial if read.reader not in complete]
-        partial = History(history.transactions, history.sent, incomplete)
-        found += [anomaly for check in WHILE_READING for anomaly in check(Operations(partial.operations()))]
+        seen = History(history.transactions, history.sent, incomplete)
+        found += [anomaly for check in WHILE_READING for anomaly in check(Operations(seen.operations()))]
         if self.copiers:
             source = [read.value for read in history.reads if read.topic == INPUT]
             found += copied_once(source, (read for read in history.reads if read.topic == OUTPUT), COPIES_OF)

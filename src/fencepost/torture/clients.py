@@ -13,6 +13,7 @@ from typing import Any, NoReturn, Protocol, TypeVar
 
 import fencepost
 from fencepost.check.history.operations import Batch, Position
+from fencepost.check.sessions import told_of_fencing
 from fencepost.errors import AbortableError, CommitFailedError, KafkaError, ProduceFailedError
 from fencepost.torture.access import Access, librdkafka_settings
 
@@ -20,6 +21,7 @@ __all__ = ["CLIENTS", "ClientFailed", "ConsumerFace", "MustAbort", "MustEnd", "P
 
 PATIENCE_S = 20.0
 REQUEST_TIMEOUT_MS = 4_000
+RETRY_BACKOFF_MS = 100
 TRANSACTION_TIMEOUT_MS = 8_000
 SESSION_TIMEOUT_MS = 6_000
 MOST_RECORDS = 40
@@ -34,10 +36,12 @@ too old for the broker to say where.
 
 
 class ClientFailed(Exception):
-    """A call failed. `certain`: it has certainly not taken effect. `committed`: what was to be aborted is committed."""
+    """A call failed. `certain`: it has certainly not taken effect. `committed`: what was to be aborted is committed.
+    `fenced`: the producer was told that its epoch is an old one, or its transaction's time over."""
 
-    def __init__(self, error: object, *, certain: bool = False, committed: bool = False) -> None:
+    def __init__(self, error: object, *, certain: bool = False, committed: bool = False, fenced: bool = False) -> None:
         super().__init__(f"{type(error).__name__}: {error}")
+        self.fenced = fenced
         self.certain = certain
         self.committed = committed
 
@@ -93,11 +97,11 @@ def ours(call: Callable[[], T]) -> T:
     try:
         return call()
     except (AbortableError, CommitFailedError) as error:
-        raise MustAbort(error) from error
+        raise MustAbort(error, fenced=told_of_fencing(error)) from error
     except fencepost.errors.TransactionCommittedError as error:
         raise MustEnd(error, committed=True) from error
     except KafkaError as error:
-        raise MustEnd(error) from error
+        raise MustEnd(error, fenced=told_of_fencing(error)) from error
 
 
 class OurProducer:
@@ -110,6 +114,7 @@ class OurProducer:
             "request_timeout_ms": REQUEST_TIMEOUT_MS,
             "max_block_ms": round(PATIENCE_S * 1000),
             "linger_ms": 2,
+            "retry_backoff_ms": RETRY_BACKOFF_MS,
         }
         self.producer = fencepost.Producer(**(access.options() | fixed))
 
@@ -218,9 +223,12 @@ def _theirs(call: Callable[[], T]) -> T:
 
 
 def _raise_theirs(error: Exception, *, abortable: bool) -> NoReturn:
+    from confluent_kafka import KafkaError as Theirs
+
+    fenced = error.args[0].code() in (Theirs._FENCED, Theirs.PRODUCER_FENCED, Theirs.INVALID_PRODUCER_EPOCH)
     if abortable:
-        raise MustAbort(error) from error
-    raise MustEnd(error) from error
+        raise MustAbort(error, fenced=fenced) from error
+    raise MustEnd(error, fenced=fenced) from error
 
 
 class TheirProducer:
@@ -234,6 +242,7 @@ class TheirProducer:
             "linger.ms": 2,
             "log_level": 0,
             "reconnect.backoff.max.ms": 500,
+            "retry.backoff.ms": RETRY_BACKOFF_MS,
             "socket.timeout.ms": 4_000,
         }
         if transactional_id is not None:

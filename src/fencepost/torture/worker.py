@@ -39,12 +39,23 @@ from fencepost.check.history.operations import (
 from fencepost.check.history.recorder import Recorder
 from fencepost.errors import KafkaError
 from fencepost.torture.access import Access
-from fencepost.torture.clients import CLIENTS, TRANSACTION_TIMEOUT_MS, ClientFailed, ConsumerFace, MustEnd, ProducerFace
+from fencepost.torture.clients import (
+    CLIENTS,
+    RETRY_BACKOFF_MS,
+    TRANSACTION_TIMEOUT_MS,
+    ClientFailed,
+    ConsumerFace,
+    MustEnd,
+    ProducerFace,
+)
 from fencepost.torture.two_phase import DecisionFile, Stored, TwoPhaseProducer, carry_out
 
 __all__ = ["Job"]
 
 READ_COMMITTED = "read_committed"
+NO_TIMEOUT_MS = 2**31 - 1
+SENT_ONCE_MS = RETRY_BACKOFF_MS * 3 / 4
+"""What is answered sooner was sent once: a client waits before it sends again, give or take a fifth."""
 
 P = TypeVar("P", bound=ProducerFace)
 T = TypeVar("T")
@@ -323,12 +334,16 @@ class Worker:
         try:
             answer = self._call(call)
         except (ClientFailed, Cancelled) as error:
+            fenced = isinstance(error, ClientFailed) and error.fenced
             if isinstance(error, ClientFailed) and error.certain:
-                self._recorder.fail(operation, error)
+                self._recorder.fail(operation, error, fenced=fenced)
             else:
-                self._recorder.unknown(operation, repr(error))
+                self._recorder.unknown(operation, repr(error), fenced=fenced)
             raise
-        self._recorder.ok(operation)
+        if isinstance(operation, Init):
+            self._recorder.ok(operation, repeated=_now_ms() - operation.invoked_ms > SENT_ONCE_MS)
+        else:
+            self._recorder.ok(operation)
         return answer
 
     def _call(self, call: Callable[[], T]) -> T:
@@ -345,7 +360,8 @@ class Worker:
     def _initialised(self, producer: P, transactional_id: str | None) -> Iterator[P]:
         try:
             if transactional_id is not None:
-                init = Init(process=self._process, transactional_id=transactional_id)
+                timeout_ms = NO_TIMEOUT_MS if self._job.role == "decider" else TRANSACTION_TIMEOUT_MS
+                init = Init(process=self._process, transactional_id=transactional_id, timeout_ms=timeout_ms)
                 self._told(init, producer.init)
             yield producer
         finally:

@@ -24,7 +24,7 @@ def kafka_stumbles(difference: Difference) -> bool:
     if difference.kafka in (CLOSED, SILENT):
         return not isinstance(difference.ours, str)
     if _code(difference.kafka) == -1:
-        return isinstance(code := _code(difference.ours), int) and code > 0
+        return max(codes_in(difference.ours), default=0) > 0
     return all(kafka == -1 and isinstance(ours, int) and ours > 0 for _, ours, kafka in difference.places())
 
 
@@ -72,7 +72,7 @@ def a_topic_that_is_not_made(difference: Difference) -> bool:
 def a_share_group_that_assigns_at_once(difference: Difference) -> bool:
     """Share groups: an assignment, and with it an epoch, that Kafka makes later; offsets begin with the first fetch."""
     return difference.question.api_key in SHARES and all(
-        where.endswith(("_epoch", "topic_partitions", "group_state"))
+        where.endswith(("_epoch", ".assignment", "topic_partitions", "group_state"))
         or (where.endswith(".topics") and _more(ours, kafka, _not_begun))
         or (difference.question.api_key == DELETE_SHARE_OFFSETS and _had_nothing(where, ours, kafka))
         for where, ours, kafka in difference.places()

@@ -10,6 +10,7 @@ import pytest
 
 from fencepost.check.checks import CHECKS, check_all
 from fencepost.check.history.operations import Commit, Poll
+from tests.support.fencing_tales import FENCING
 from tests.support.story import Story, batches
 
 Tale = Callable[[Story], None]
@@ -532,6 +533,7 @@ CASES: list[tuple[str, Tale, Tale]] = [
     ("fenced_commit", a_transaction_of_an_old_generation, a_transaction_of_an_old_generation_that_was_aborted),
     ("zombie_write", a_commit_of_a_fenced_client, a_commit_before_the_fence_is_there),
     ("zombie_write", a_record_of_a_fenced_client, a_prepared_transaction_that_another_completes),
+    *FENCING,
     ("broken_decision", a_decision_to_abort_that_was_committed, a_prepared_transaction_that_another_completes),
     ("broken_decision", a_decision_to_commit_that_was_refused, a_transaction_that_was_never_prepared),
     ("broken_decision", a_transaction_that_ended_twice, an_abort_that_nobody_knows_of),

@@ -9,15 +9,26 @@ from random import Random
 from typing import Any, Final, Protocol, TypeVar
 
 from fencepost.check.history import History, Outcome, Read, Transaction, Write
+from fencepost.check.history.operations import Abort, Commit, Init, Operation
 from fencepost.check.options import Options
 from fencepost.check.process import Process, ProcessLost
 from fencepost.check.scheduler import SimFuture, SimTask, TaskCancelled
+from fencepost.check.sessions import Sessions
 from fencepost.client.admin.core import AdminCore
+from fencepost.client.consumer.core import ConsumerCore
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.producer.core import ProducerCore
+from fencepost.client.producer.transaction_block import TransactionBlock
 from fencepost.client.types import TopicPartition
 from fencepost.config import ProducerConfig
-from fencepost.errors import CorruptRecordError, DataLossError, KafkaError, RetriableError, TransactionCommittedError
+from fencepost.errors import (
+    CorruptRecordError,
+    DataLossError,
+    FatalError,
+    KafkaError,
+    RetriableError,
+    TransactionCommittedError,
+)
 
 __all__ = ["FLEETING", "Actor", "ApplicationBroke", "Surroundings", "cut_short", "producer_in"]
 
@@ -27,6 +38,7 @@ FLEETING: Final = TopicPartition("fleeting", 0)
 """Of a topic that operators delete and make anew: whatever is in it may be lost, so it is no part of the history."""
 SUSPENSIONS_AT_MOST: Final = 12
 CANCELLED_WITHIN_MS: Final = (3, 15, 60)
+NO_TIMEOUT_MS: Final = 2**31 - 1
 SHARE_OF_STRIKES: Final = 0.1
 """Of the chances of a second that a process is struck in each piece of its own work."""
 
@@ -64,6 +76,11 @@ class Surroundings(Protocol):
         ...
 
     def process(self, name: str) -> Process: ...
+
+    @property
+    def sessions(self) -> Sessions:
+        """Where what is done with transactional ids is written down."""
+        ...
 
     def kill(self, process: Process) -> None:
         """Now: it takes no further step."""
@@ -152,6 +169,53 @@ class Actor:
         """One life. Returns when all is done; what it raises ends the life."""
         raise NotImplementedError
 
+    async def claim(
+        self, process: Process, config: ProducerConfig, what: str, work: Callable[[], Coroutine[Any, Any, T]]
+    ) -> T:
+        """Make a call that initialises the transactional id."""
+        # Where clocks are set forward, time may be over sooner than the history can tell.
+        timeout_ms = NO_TIMEOUT_MS if config.two_phase_commit else config.transaction_timeout_ms
+        known_ms = 0 if self.world.options.clock_jump_chance else timeout_ms
+        init = Init(process=process.who, transactional_id=config.transactional_id or "", timeout_ms=known_ms)
+        return await self.ask(process, what, init, work)
+
+    async def ask(
+        self, process: Process, what: str, operation: Operation, work: Callable[[], Coroutine[Any, Any, T]]
+    ) -> T:
+        """Make a call, and write it down as that operation."""
+        return await self.world.sessions.ask(operation, lambda: self.call(process, what, work))
+
+    async def by_block(
+        self,
+        process: Process,
+        what: str,
+        producer: ProducerCore,
+        consumer: ConsumerCore | None,
+        name: str,
+        fill: Callable[[], Coroutine[Any, Any, None]],
+    ) -> None:
+        """A transaction by `transaction()`, and how it ended written down. Raises what the block raises."""
+        sessions, commit = self.world.sessions, Commit(process=process.who, transaction=name)
+
+        async def work() -> None:
+            async with TransactionBlock(producer, consumer):
+                await fill()
+                sessions.invoke(commit)
+
+        try:
+            await self.call(process, what, work)
+        except (KafkaError, TaskCancelled) as error:
+            over = not isinstance(error, FatalError | TaskCancelled) and not producer.abort_is_owed
+            if commit.invoked:
+                sessions.ended(commit, error, done=False)
+            sessions.ended(sessions.invoke(Abort(process=process.who, transaction=name)), error, done=over)
+            raise
+        except ApplicationBroke:
+            over = not producer.abort_is_owed
+            sessions.ended(sessions.invoke(Abort(process=process.who, transaction=name)), done=over)
+            raise
+        sessions.ended(commit)
+
     async def call(self, process: Process, what: str, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Make a call of a client, cancelled now and then: raises TaskCancelled then, and whatever the call does."""
         self.doing = f"{what} since {self.world.now_ms()}"
@@ -200,11 +264,12 @@ class Actor:
             await sleep_ms(self.chance.uniform(0, 30))
         self.perhaps_break()
 
-    async def abort(self, process: Process, producer: ProducerCore, record: Transaction) -> None:
+    async def abort(self, process: Process, producer: ProducerCore, record: Transaction, name: str) -> None:
         """Until it is answered, which tells what became of the transaction."""
         while True:
             try:
-                await self.call(process, "abort_transaction", producer.abort_transaction)
+                abort = Abort(process=process.who, transaction=name)
+                await self.ask(process, "abort_transaction", abort, producer.abort_transaction)
             except TransactionCommittedError:
                 record.outcome = Outcome.COMMITTED
                 return

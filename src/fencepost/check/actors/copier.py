@@ -7,12 +7,12 @@ from typing import Any, Final
 
 from fencepost.check.actors.actor import Actor, ApplicationBroke, producer_in
 from fencepost.check.history import Outcome, Transaction
+from fencepost.check.history.operations import Commit
 from fencepost.check.process import Process
 from fencepost.check.scheduler import TaskCancelled
 from fencepost.client.consumer.core import ConsumerCore
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.producer.core import ProducerCore
-from fencepost.client.producer.transaction_block import TransactionBlock
 from fencepost.client.records import Record
 from fencepost.client.types import GroupMetadata, TopicPartition
 from fencepost.config import ConsumerConfig, ProducerConfig
@@ -28,7 +28,7 @@ COPIES_OF: Final = " in "
 """A copy's value is its record's value, this, and its place in what one life copied: values are unique in a history."""
 
 
-Work = Callable[[Process, ProducerCore, ConsumerCore, list[Record], Transaction], Coroutine[Any, Any, None]]
+Work = Callable[[Process, ProducerCore, ConsumerCore, list[Record], Transaction, str], Coroutine[Any, Any, None]]
 
 EARLY_OFFSETS: Final = 0.2
 """How often the positions are sent before the work, too, and pend while it goes on."""
@@ -76,7 +76,7 @@ class Copier(Actor):
         producer = producer_in(process, config)
         while True:
             try:
-                await self.call(process, "init_transactions", producer.init_transactions)
+                await self.claim(process, config, "init_transactions", producer.init_transactions)
             except (RetriableError, TaskCancelled) as error:
                 self.world.trace(f"{self.name} init_transactions: {type(error).__name__}")
             else:
@@ -111,8 +111,9 @@ class Copier(Actor):
         self._transactions += 1
         copy = Transaction(producer.config.transactional_id or "", self._transactions, outcome=Outcome.ABORTED)
         self.world.history.transactions.append(copy)
+        name = self.world.sessions.begin(process.who, copy.producer, copy.number)
         try:
-            await self.call(process, "transaction(consumer)", lambda: work(process, producer, consumer, records, copy))
+            await work(process, producer, consumer, records, copy, name)
             copy.outcome = Outcome.COMMITTED
         except TransactionCommittedError as error:
             self.world.trace(f"{self.name} {copy.number} after all: {error}")
@@ -121,15 +122,21 @@ class Copier(Actor):
             if getattr(error, "outcome_unknown", None) is False and not producer.abort_is_owed:
                 copy.outcome = Outcome.ABORTED
             if work == self._copy_by_calls:
-                await self.abort(process, producer, copy)
+                await self.abort(process, producer, copy, name)
         first, last = records[0], records[-1]
         what = f"{len(records)} from {first.partition}@{first.offset} to {last.partition}@{last.offset}"
         self.world.trace(f"{self.name} {copy.number} {copy.outcome.value}: {what}")
 
     async def _copy(
-        self, process: Process, producer: ProducerCore, consumer: ConsumerCore, records: list[Record], copy: Transaction
+        self,
+        process: Process,
+        producer: ProducerCore,
+        consumer: ConsumerCore,
+        records: list[Record],
+        copy: Transaction,
+        name: str,
     ) -> None:
-        async with TransactionBlock(producer, consumer):
+        async def fill() -> None:
             now = consumer.group_metadata()
             if self._at_first is None or self._at_first.member_id != now.member_id:
                 self._at_first = now
@@ -138,21 +145,34 @@ class Copier(Actor):
             await self._write_copies(process, producer, records, copy)
             copy.outcome = Outcome.UNKNOWN
 
+        await self.by_block(process, "transaction(consumer)", producer, consumer, name, fill)
+
     async def _copy_by_calls(
-        self, process: Process, producer: ProducerCore, consumer: ConsumerCore, records: list[Record], copy: Transaction
+        self,
+        process: Process,
+        producer: ProducerCore,
+        consumer: ConsumerCore,
+        records: list[Record],
+        copy: Transaction,
+        name: str,
     ) -> None:
         """The positions first: they pend while the work goes on, and nobody asks again who the member is."""
-        producer.begin_transaction()
-        try:
-            positions = consumer.take_positions()
-            await producer.send_offsets_to_transaction(positions, consumer.group_metadata())
-            await self._write_copies(process, producer, records, copy)
-            copy.outcome = Outcome.UNKNOWN
-            await producer.commit_transaction()
-        except BaseException:
-            consumer.forget_positions()
-            raise
-        consumer.transaction_ended(positions)
+
+        async def work() -> None:
+            producer.begin_transaction()
+            try:
+                positions = consumer.take_positions()
+                await producer.send_offsets_to_transaction(positions, consumer.group_metadata())
+                await self._write_copies(process, producer, records, copy)
+                copy.outcome = Outcome.UNKNOWN
+                await producer.commit_transaction()
+            except BaseException:
+                consumer.forget_positions()
+                raise
+            consumer.transaction_ended(positions)
+
+        commit = Commit(process=process.who, transaction=name)
+        await self.ask(process, "a transaction by calls", commit, work)
 
     async def _write_copies(
         self, process: Process, producer: ProducerCore, records: list[Record], copy: Transaction

@@ -7,10 +7,12 @@ completes it: the producer, its successor, or a coordinator outside that knows o
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 from fencepost.check.actors.actor import Actor, ApplicationBroke, producer_in
 from fencepost.check.history import Outcome, Transaction
+from fencepost.check.history.operations import Abort, Commit, Prepare
 from fencepost.check.process import Process
 from fencepost.check.scheduler import TaskCancelled
 from fencepost.client.prepared import PreparedTransaction
@@ -33,6 +35,8 @@ class _Decision(NamedTuple):
 
     token: str
     commit: bool
+    transaction: str
+    """Its name among the sessions."""
 
 
 class Decider(Actor):
@@ -51,25 +55,29 @@ class Decider(Actor):
             max_block_ms=self.chance.choice((1_000, 60_000)),
         )
         producer = producer_in(process, config)
-        await self._resume(process, producer)
+        await self._resume(process, producer, config)
         while self.world.storming:
             await self._transaction(process, producer, life)
         await self.call(process, "close", lambda: producer.close(10_000))
 
-    async def _resume(self, process: Process, producer: ProducerCore) -> None:
+    async def _resume(self, process: Process, producer: ProducerCore, config: ProducerConfig) -> None:
+        what = "init_transactions(keep_prepared)"
         kept = await self._patiently(
-            process, "init_transactions(keep_prepared)", lambda: producer.init_transactions(keep_prepared=True)
+            what, lambda: self.claim(process, config, what, lambda: producer.init_transactions(keep_prepared=True))
         )
         stored = self._stored
         if stored is not None and stored.commit:
             await self._commit_as_stored(process, producer, stored)
         elif kept is not None:
-            await self._patiently(process, "abort_transaction", producer.abort_transaction)
+            what = "abort_transaction"
+            await self._patiently(what, lambda: self.call(process, what, producer.abort_transaction))
         self._stored = None
 
     async def _commit_as_stored(self, process: Process, producer: ProducerCore, stored: _Decision) -> None:
         try:
-            await self.call(process, "complete_transaction", lambda: producer.complete_transaction(stored.token))
+            commit = Commit(process=process.who, transaction=stored.transaction)
+            complete = partial(producer.complete_transaction, stored.token)
+            await self.ask(process, "complete_transaction", commit, complete)
         except PreparedTransactionLostError as error:
             # A life before that saw the commit and died without writing it down used that evidence up. What was decided
             # is judged by the records.
@@ -77,10 +85,10 @@ class Decider(Actor):
         except (AbortableError, RetriableError, TaskCancelled) as error:
             raise ApplicationBroke(f"complete_transaction: {type(error).__name__}: {error}") from error
 
-    async def _patiently(self, process: Process, what: str, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    async def _patiently(self, what: str, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         while True:
             try:
-                return await self.call(process, what, work)
+                return await work()
             except (RetriableError, TaskCancelled) as error:
                 self.world.trace(f"{self.name} {what}: {type(error).__name__}: {error}")
 
@@ -88,20 +96,22 @@ class Decider(Actor):
         self._transactions += 1
         record = Transaction(self.name, self._transactions, outcome=Outcome.ABORTED)
         self.world.history.transactions.append(record)
+        name = self.world.sessions.begin(process.who, self.name, record.number)
         try:
             producer.begin_transaction()
             for index in range(self.chance.randint(1, 4)):
                 value = f"{self.name}-{record.number}-{index}"
                 self.write(producer, record, self.world.place_for(self.chance), value)
             await self.work(process)
-            token = await self.call(process, "prepare_transaction", producer.prepare_transaction)
+            prepare = Prepare(process=process.who, transaction=name)
+            token = await self.ask(process, "prepare_transaction", prepare, producer.prepare_transaction)
         except (AbortableError, RetriableError, ApplicationBroke, TaskCancelled) as error:
             self.world.trace(f"{self.name} {record.number} failed: {type(error).__name__}: {error}")
-            await self._patiently(process, "abort_transaction", producer.abort_transaction)
+            await self._abort(process, producer, name)
             return
         if life != self.lives:
             raise ApplicationBroke("the database has another owner, who looked before this decision")
-        self._stored = stored = _Decision(str(token), self.chance.random() < 0.7)
+        self._stored = stored = _Decision(str(token), self.chance.random() < 0.7, name)
         record.outcome = Outcome.COMMITTED if stored.commit else Outcome.ABORTED
         self.world.trace(f"{self.name} {record.number} decided: {record.outcome.value} {stored.token}")
         if self.chance.random() < 0.4:
@@ -113,9 +123,16 @@ class Decider(Actor):
         if stored.commit:
             await self._commit_as_stored(process, producer, stored)
         else:
-            await self._patiently(process, "abort_transaction", producer.abort_transaction)
+            await self._abort(process, producer, name)
         if life == self.lives:
             self._stored = None
+
+    async def _abort(self, process: Process, producer: ProducerCore, name: str) -> None:
+        def ask() -> Coroutine[Any, Any, None]:
+            abort = Abort(process=process.who, transaction=name)
+            return self.ask(process, "abort_transaction", abort, producer.abort_transaction)
+
+        await self._patiently("abort_transaction", ask)
 
     def _complete_outside(self, stored: _Decision) -> None:
         """Somebody who knows the id and what was stored; he may come late."""
@@ -126,7 +143,9 @@ class Decider(Actor):
             await outside.runtime.sleep_ms(after_ms)
             try:
                 token = PreparedTransaction.parse(stored.token)
-                await outside.admin.complete(self.name, token, commit=stored.commit)
+                end = (Commit if stored.commit else Abort)(process=outside.who, transaction=stored.transaction)
+                complete = partial(outside.admin.complete, self.name, token, commit=stored.commit)
+                await self.world.sessions.ask(end, complete)
             except KafkaError as error:  # it was completed before, and the id has moved on
                 self.world.trace(f"outside {stored.token}: {type(error).__name__}")
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from fencepost.check.actors.actor import Actor
+from fencepost.check.history.operations import Init
 from fencepost.check.process import Process
 from fencepost.check.scheduler import TaskCancelled
 from fencepost.client.net.transaction_calls import enlist, to_enlist
@@ -26,10 +27,12 @@ class Operator(Actor):
 
     async def _act(self, process: Process) -> None:
         admin, world = process.admin, self.world
+        sessions = world.sessions
         whom = self.chance.choice(world.replaceable)
+        taken_over = Init(process=process.who, transactional_id=whom)
         acts: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
-            f"fence {whom}": lambda: admin.fence_producers([whom]),
-            f"terminate {whom}": lambda: admin.force_terminate_transaction(whom),
+            f"fence {whom}": lambda: sessions.ask(taken_over, lambda: admin.fence_producers([whom])),
+            f"terminate {whom}": lambda: sessions.ask(taken_over, lambda: admin.force_terminate_transaction(whom)),
             "list": admin.list_transactions,
             "add a partition": lambda: world.add_partition(admin),
             "replace a topic": lambda: world.replace_topic(admin),

@@ -6,10 +6,10 @@ from typing import Final
 
 from fencepost.check.actors.actor import Actor, ApplicationBroke, producer_in
 from fencepost.check.history import Outcome, Transaction
+from fencepost.check.history.operations import Commit, SendOffsets
 from fencepost.check.process import Process
 from fencepost.check.scheduler import TaskCancelled
 from fencepost.client.producer.core import ProducerCore
-from fencepost.client.producer.transaction_block import TransactionBlock
 from fencepost.client.types import TopicPartition
 from fencepost.config import ProducerConfig
 from fencepost.errors import AbortableError, CommitFailedError, RetriableError, TransactionCommittedError
@@ -20,7 +20,7 @@ POSITIONS_OF: Final = TopicPartition("elsewhere", 0)
 """Where the positions belong that writers commit, each in a group of its own name."""
 
 
-class _Abandoned(Exception):
+class _Abandoned(ApplicationBroke):
     """The application thinks better of it."""
 
 
@@ -43,62 +43,63 @@ class Writer(Actor):
             max_block_ms=self.chance.choice((100, 1_000, 60_000)),
         )
         producer = producer_in(process, config)
-        await self._ready(process, producer)
+        await self._ready(process, producer, config)
         by_block = self.chance.random() < 0.5
         while self.world.storming:
             self._transactions += 1
             # Nobody may see it until its commit is asked for.
             record = Transaction(self.name, self._transactions, outcome=Outcome.ABORTED)
             self.world.history.transactions.append(record)
+            name = self.world.sessions.begin(process.who, self.name, record.number)
             if by_block:
-                await self._block(process, producer, record)
+                await self._block(process, producer, record, name)
             else:
-                await self._by_calls(process, producer, record)
+                await self._by_calls(process, producer, record, name)
             self.world.trace(f"{self.name} {record.number} {record.outcome.value}")
         await self.call(process, "close", lambda: producer.close(10_000))
 
-    async def _ready(self, process: Process, producer: ProducerCore) -> None:
+    async def _ready(self, process: Process, producer: ProducerCore, config: ProducerConfig) -> None:
         while True:
             try:
-                await self.call(process, "init_transactions", producer.init_transactions)
+                await self.claim(process, config, "init_transactions", producer.init_transactions)
                 return
             except (RetriableError, TaskCancelled) as error:
                 self.world.trace(f"{self.name} init_transactions: {type(error).__name__}")
 
-    async def _by_calls(self, process: Process, producer: ProducerCore, record: Transaction) -> None:
+    async def _by_calls(self, process: Process, producer: ProducerCore, record: Transaction, name: str) -> None:
         try:
             producer.begin_transaction()
-            await self._fill(process, producer, record)
+            await self._fill(process, producer, record, name)
             if self.chance.random() < 0.75:
                 record.outcome = Outcome.UNKNOWN
-                await self._commit(process, producer)
+                await self._commit(process, producer, name)
                 record.outcome = Outcome.COMMITTED
                 return
         except (AbortableError, RetriableError, ApplicationBroke, TaskCancelled) as error:
             self.world.trace(f"{self.name} {record.number} failed: {type(error).__name__}: {error}")
-        await self.abort(process, producer, record)
+        await self.abort(process, producer, record, name)
 
-    async def _commit(self, process: Process, producer: ProducerCore) -> None:
+    async def _commit(self, process: Process, producer: ProducerCore, name: str) -> None:
         """Its failures are CommitFailedError or fatal; nothing else says whether it may be committed after all."""
         try:
-            await self.call(process, "commit_transaction", producer.commit_transaction)
+            commit = Commit(process=process.who, transaction=name)
+            await self.ask(process, "commit_transaction", commit, producer.commit_transaction)
         except (AbortableError, RetriableError) as error:
             if not isinstance(error, CommitFailedError):
                 told = f"{self.name} was told by commit_transaction: {type(error).__name__}: {error}"
                 self.world.found("undocumented_error", told)
             raise
 
-    async def _block(self, process: Process, producer: ProducerCore, record: Transaction) -> None:
-        async def work() -> None:
-            async with TransactionBlock(producer, None):
-                await self._fill(process, producer, record)
-                if self.chance.random() > 0.75:
-                    raise _Abandoned
-                record.outcome = Outcome.UNKNOWN
+    async def _block(self, process: Process, producer: ProducerCore, record: Transaction, name: str) -> None:
+        async def fill() -> None:
+            await self._fill(process, producer, record, name)
+            if self.chance.random() > 0.75:
+                raise _Abandoned
+            record.outcome = Outcome.UNKNOWN
 
         try:
-            await self.call(process, "transaction()", work)
-        except (_Abandoned, ApplicationBroke):
+            await self.by_block(process, "transaction()", producer, None, name, fill)
+        except ApplicationBroke:
             return
         except TransactionCommittedError as error:
             # Of this block's commit, or of an earlier block's, whose abort came too late: that is unknown here.
@@ -112,7 +113,7 @@ class Writer(Actor):
         else:
             record.outcome = Outcome.COMMITTED
 
-    async def _fill(self, process: Process, producer: ProducerCore, record: Transaction) -> None:
+    async def _fill(self, process: Process, producer: ProducerCore, record: Transaction, name: str) -> None:
         """Random steps of one transaction."""
         sleep_ms = process.runtime.sleep_ms
         for index in range(self.chance.randint(1, 6)):
@@ -123,8 +124,9 @@ class Writer(Actor):
         if self.chance.random() < 0.5:
             self._position += 1
             record.offsets[self.name] = position = self._position
-            await self.call(
+            await self.ask(
                 process,
                 "send_offsets_to_transaction",
+                SendOffsets(process=process.who, transaction=name, group=self.name, offsets=[]),
                 lambda: producer.send_offsets_to_transaction({POSITIONS_OF: position}, self.name),
             )

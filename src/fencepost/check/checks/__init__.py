@@ -9,6 +9,7 @@ from fencepost.check.checks.broken_decision import broken_decision
 from fencepost.check.checks.divergence import divergence
 from fencepost.check.checks.duplicate import duplicate
 from fencepost.check.checks.end_back import end_back
+from fencepost.check.checks.fenced_by_nobody import fenced_by_nobody
 from fencepost.check.checks.fenced_commit import fenced_commit
 from fencepost.check.checks.foreign import foreign
 from fencepost.check.checks.lost_offset import lost_offset
@@ -33,7 +34,7 @@ Check = Callable[[History], Iterator[Anomaly]]
 CHECKS: tuple[Check, ...] = (
     *(aborted_read, precommitted_read, lost_write, torn, duplicate, foreign, divergence, reordered),
     *(nonmonotonic_poll, poll_skip, end_back, unstable_end, stuck),
-    *(lost_offset, fenced_commit, zombie_write, broken_decision, processed_once),
+    *(lost_offset, fenced_commit, zombie_write, fenced_by_nobody, broken_decision, processed_once),
 )
 
 

@@ -158,6 +158,12 @@ def _integer(raw: Any, name: str = "it") -> int:
     return raw
 
 
+def _boolean(raw: Any) -> bool:
+    if not isinstance(raw, bool):
+        raise ValueError(f"it has to be true or false, not {raw!r}")
+    return raw
+
+
 def _number(raw: Any) -> float:
     if not isinstance(raw, int | float) or isinstance(raw, bool):
         raise ValueError(f"time_ms has to be a number, not {raw!r}")
@@ -201,6 +207,7 @@ def _fields_of(kind: type[Operation]) -> dict[str, _Field]:
     readers: dict[Any, Callable[[Any], Any]] = {
         str: _text,
         int: _integer,
+        bool: _boolean,
         list[Position]: _positions,
         list[Batch]: _batches,
         Position | None: _position,

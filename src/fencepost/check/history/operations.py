@@ -71,7 +71,10 @@ class Batch(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Operation:
-    """What all have. `invoked` and `completed` are places in the order of events: the lines of a file, from 1."""
+    """What all have. `invoked` and `completed` are places in the order of events: the lines of a file, from 1.
+
+    `fenced`: the producer was told that its epoch is an old one, or its transaction's time over.
+    """
 
     F: ClassVar[str] = ""
 
@@ -82,6 +85,7 @@ class Operation:
     completed_ms: float = 0.0
     result: Result = Result.UNKNOWN
     error: str = field(default="", metadata=ANSWER)
+    fenced: bool = field(default=False, metadata=ANSWER)
 
     @property
     def ok(self) -> bool:
@@ -90,11 +94,16 @@ class Operation:
 
 @dataclass(slots=True, kw_only=True)
 class Init(Operation):
-    """InitProducerId for a transactional id: whoever had it before is fenced."""
+    """InitProducerId for a transactional id: whoever had it before is fenced.
+
+    `timeout_ms`: of its transactions; 0 where it is not known. `repeated`: the request may have been sent twice.
+    """
 
     F: ClassVar[str] = "init"
 
     transactional_id: str
+    timeout_ms: int = 0
+    repeated: bool = field(default=False, metadata=ANSWER)
 
 
 @dataclass(slots=True, kw_only=True)

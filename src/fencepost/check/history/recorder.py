@@ -15,17 +15,19 @@ Kind = TypeVar("Kind", bound=Operation)
 
 
 class Recorder:
-    """`now_ms` is the clock. Given `write`, each event is a line for it as it happens, and nothing is kept; without,
-    `operations` keeps all.
+    """`now_ms` is the clock, `first` the number of the first event. Given `write`, each event is a line for it as it
+    happens, and nothing is kept; without, `operations` keeps all.
 
     The invocation has to be taken down before anything is sent: whoever is killed in between has perhaps done it.
     """
 
-    def __init__(self, now_ms: Callable[[], float], write: Callable[[str], object] | None = None) -> None:
+    def __init__(
+        self, now_ms: Callable[[], float], write: Callable[[str], object] | None = None, *, first: int = 1
+    ) -> None:
         self.operations: list[Operation] = []
         self._now_ms = now_ms
         self._write = write
-        self._events = count(1)  # threads may share a recorder
+        self._events = count(first)  # threads may share a recorder
 
     def invoke(self, operation: Kind) -> Kind:
         """It begins now."""
@@ -44,9 +46,9 @@ class Recorder:
         """It is certainly not done."""
         self._end(operation, Result.FAIL, {"error": str(error), **answer})
 
-    def unknown(self, operation: Operation, error: object) -> None:
+    def unknown(self, operation: Operation, error: object, **answer: Any) -> None:
         """Nobody knows whether it is done."""
-        self._end(operation, Result.UNKNOWN, {"error": str(error)})
+        self._end(operation, Result.UNKNOWN, {"error": str(error), **answer})
 
     def at_once(self, operation: Operation) -> None:
         """It begins and ends now."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from fencepost.check.history.model import Outcome
 from fencepost.check.history.operations import (
+    NEVER,
     Abort,
     Batch,
     Begin,
@@ -74,17 +75,21 @@ class Read:
 class Summary:
     """A whole run. `reads` are read_committed, in the order in which each reader got them, to the end of the log.
 
-    `committed_offsets` holds each group's position as read at the end; a group reads one partition.
+    `committed_offsets` holds each group's position as read at the end; a group reads one partition. `sessions`: what
+    was done with transactional ids, as it happened, in transactions with names of their own and without records.
     """
 
     transactions: list[Transaction] = field(default_factory=list)
     sent: list[Sent] = field(default_factory=list)
     reads: list[Read] = field(default_factory=list)
     committed_offsets: dict[str, int] = field(default_factory=dict)
+    sessions: list[Operation] = field(default_factory=list)
 
     def operations(self) -> list[Operation]:
-        """The same as operations, each before the next, at no time in particular."""
-        recorder = Recorder(lambda: 0.0)
+        """The same as operations, each before the next, at no time in particular; before them `sessions`."""
+        events = [event for asked in self.sessions for event in (asked.invoked, asked.completed) if event != NEVER]
+        last_ms = max((max(asked.invoked_ms, asked.completed_ms) for asked in self.sessions), default=0.0)
+        recorder = Recorder(lambda: last_ms, first=max(events, default=0) + 1)
         for transaction in self.transactions:
             _play(transaction, recorder)
         for sent in self.sent:
@@ -105,7 +110,7 @@ class Summary:
             offset = self.committed_offsets.get(group)
             found = [] if offset is None else [Position(GROUP_INPUT, 0, offset)]
             recorder.at_once(FetchOffsets(process="reader", group=group, offsets=found))
-        return recorder.operations
+        return [*self.sessions, *recorder.operations]
 
 
 def _send(sent: Sent, recorder: Recorder) -> None:

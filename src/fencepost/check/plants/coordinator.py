@@ -17,7 +17,7 @@ from fencepost.broker.log.partition import PartitionLog
 from fencepost.broker.log.producers import table
 from fencepost.broker.log.producers.idempotence import Refusal, check_batch
 from fencepost.broker.topics.catalogue import Partition
-from fencepost.check.plants.plant import DECIDED, GROUP, KILLED, POWER_LOSS, Patches, plant
+from fencepost.check.plants.plant import ALONE, DECIDED, GROUP, KILLED, POWER_LOSS, Patches, plant
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.partitioning import coordinator_partition
 
@@ -224,3 +224,28 @@ def timeouts_decided_together(patches: Patches) -> None:
 def timeouts_wait_for_a_clock_set_back(patches: Patches) -> None:
     """What is open since a time that is still to come times out when the clock is there."""
     patches.setattr(TransactionCoordinator, "loaded", lambda self, now_ms: None)
+
+
+@plant("clients", *ALONE)
+def timeout_comes_too_early(patches: Patches) -> None:
+    """A transaction is aborted in a small part of its time, and its producer is told that it is fenced."""
+
+    def soon(self: Transaction) -> int | None:
+        return None if self.state is not TxnState.ONGOING or self.is_two_phase else self.start_ms + 100
+
+    patches.setattr(Transaction, "deadline_ms", property(soon))
+
+
+@plant("clients", *ALONE, "crash_interval_ms=300")
+def start_aborts_what_is_open(patches: Patches) -> None:
+    """A broker that starts takes every open transaction for one whose time is over."""
+    finish = shell.Transactions.finish
+
+    def aborting(self: shell.Transactions, now_ms: int) -> None:
+        for name in self.coordinator.names():
+            current = self.coordinator._store.get(name)
+            if current is not None and current.deadline_ms is not None:
+                self.apply(now_ms, decide_end.time_out(now_ms, current, lambda: 1_000_000 + now_ms))
+        finish(self, now_ms)
+
+    patches.setattr(shell.Transactions, "finish", aborting)

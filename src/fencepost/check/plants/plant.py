@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 __all__ = [
+    "ALONE",
     "COMPACTED",
     "CUT_SHORT",
     "DECIDED",
@@ -38,6 +39,10 @@ GROUP: Final = ("storm_ms=5000", "copiers=3", "pause_chance=0.1")
 CUT_SHORT: Final = (
     *("storm_ms=5000", "cancel_chance=0.15", "reply_lost_chance=0.03"),
     *("slow_sync_chance=0.3", "crash_interval_ms=800"),
+)
+ALONE: Final = (
+    *("storm_ms=5000", "producers=3", "copiers=0", "operators=0", "kill_chance=0", "pause_chance=0"),
+    *("clock_jump_chance=0", "late_chance=0"),
 )
 STORM: Final = (
     *("spark.strike_chance=0.15", "spark.driver_strike_chance=0.3", "spark.second_driver_chance=0.4"),

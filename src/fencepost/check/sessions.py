@@ -1,0 +1,78 @@
+"""What the clients of a world do with their transactional ids, operation for operation, as it happens.
+
+The rest of a simulated history has no times (`history.summary`); these have, because who was fenced when needs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from fencepost.check.history.operations import Begin, Init, Operation
+from fencepost.check.history.recorder import Recorder
+from fencepost.check.scheduler import TaskCancelled
+from fencepost.errors import (
+    InvalidProducerEpochError,
+    KafkaError,
+    ProducerFencedError,
+    TransactionTimedOutError,
+)
+
+__all__ = ["Sessions", "told_of_fencing"]
+
+T = TypeVar("T")
+
+SENT_ONCE_MS: Final = 15
+"""What is answered sooner was sent once: before a repetition a client waits for 20 ms, give or take a fifth."""
+TELL_OF_FENCING: Final = (ProducerFencedError, InvalidProducerEpochError, TransactionTimedOutError)
+
+
+def told_of_fencing(error: BaseException | None) -> bool:
+    """Whether an error says that the producer's epoch is an old one, or that its transaction's time was over."""
+    while error is not None:
+        if isinstance(error, TELL_OF_FENCING):
+            return True
+        error = error.__cause__
+    return False
+
+
+class Sessions:
+    """`now_ms` is the world's clock."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._recorder = Recorder(now_ms)
+
+    @property
+    def operations(self) -> list[Operation]:
+        return self._recorder.operations
+
+    def begin(self, process: str, transactional_id: str, number: int) -> str:
+        """A transaction begins; its name."""
+        name = f"{process}/{number}"
+        self._recorder.at_once(Begin(process=process, transaction=name, transactional_id=transactional_id))
+        return name
+
+    async def ask(self, operation: Operation, work: Callable[[], Awaitable[T]]) -> T:
+        """Do the work that is this operation. Raises what it raises."""
+        self._recorder.invoke(operation)
+        try:
+            answer = await work()
+        except (KafkaError, TaskCancelled) as error:
+            self._recorder.unknown(operation, error, fenced=told_of_fencing(error))
+            raise
+        self._recorder.ok(operation)
+        if isinstance(operation, Init):
+            operation.repeated = operation.completed_ms - operation.invoked_ms > SENT_ONCE_MS
+        return answer
+
+    def invoke(self, operation: Operation) -> Operation:
+        """It begins now."""
+        return self._recorder.invoke(operation)
+
+    def ended(self, operation: Operation, error: BaseException | None = None, *, done: bool = True) -> None:
+        """It ends now, whether it is `done` or nobody knows, with what was told."""
+        words, fenced = "" if error is None else str(error), told_of_fencing(error)
+        if done:
+            self._recorder.ok(operation, error=words, fenced=fenced)
+        else:
+            self._recorder.unknown(operation, words, fenced=fenced)
