@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -189,3 +190,17 @@ def test_a_clock_that_is_wrong_is_a_problem(run: Commands, monkeypatch: pytest.M
     monkeypatch.setattr("fencepost.cli.cluster.doctor.now_ms", lambda: (time.time() + 3600) * 1000)
     run("doctor", "--no-probe", status=1)
     assert "clocks differ: the controller's is 3" in run.error
+
+
+@pytest.mark.parametrize("words", [("topics", "list"), ("transactions", "list"), ("doctor",)], ids=" ".join)
+def test_a_broker_that_stands_still_keeps_nobody_from_the_others(
+    broker: BrokerUnderTest, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    """Its system takes connections, and nothing is answered. Addresses are tried in any order: here it comes first."""
+    monkeypatch.setattr("random.random", lambda: 0.0)
+    monkeypatch.setenv("FENCEPOST_SOCKET_CONNECTION_SETUP_TIMEOUT_MS", "500")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        servers = f"127.0.0.1:{silent.getsockname()[1]},{broker.bootstrap_servers}"
+        Commands(servers, capsys)(*words)
+        silent.settimeout(0)
+        silent.accept()[0].close()  # or it was never tried

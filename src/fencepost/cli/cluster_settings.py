@@ -20,6 +20,7 @@ from fencepost.foreign_settings import ALIASES
 
 __all__ = [
     "LOCAL",
+    "PATIENCE",
     "PATIENCE_MS",
     "REACH_MS",
     "CommandConfig",
@@ -35,7 +36,8 @@ __all__ = [
 LOCAL: Final = "localhost:9092"
 ENVIRONMENT: Final = "FENCEPOST_"
 PATIENCE_MS: Final = "20000"  # for one call: a person waits for the answer
-REACH_MS: Final = 5000  # for the first answer: a wrong address is to be told soon
+REACH_MS: Final = 5000  # for the first answer of an address: a wrong one is to be told soon
+PATIENCE: Final = {"default.api.timeout.ms": PATIENCE_MS, "socket.connection.setup.timeout.ms": str(REACH_MS)}
 
 Servers = Annotated[
     str | None,
@@ -89,16 +91,16 @@ def connected(servers: str | None, file: Path | None, more: Mapping[str, str] | 
     """
     with failures_told():
         given = {**client_settings(servers, file), **_meant_for(AdminConfig, more or {})}
-        settings = {"default.api.timeout.ms": PATIENCE_MS, **given}
+        settings = {**PATIENCE, **given}
         with Admin.from_config(settings) as admin:
             reach(admin, settings["bootstrap.servers"])
             yield admin
 
 
 def reach(admin: Admin, servers: str) -> None:
-    """Exits with status 1 when no broker answers soon."""
+    """Exits with status 1 when no broker answers soon. One that stands still does not use up the time of the others."""
     try:
-        admin.describe_cluster(api_timeout_ms=REACH_MS)
+        admin.describe_cluster(api_timeout_ms=REACH_MS * len(servers.split(",")))
     except RetriableError as error:
         refuse(f"no broker answers at {servers}: {error}")
 

@@ -15,7 +15,7 @@ from fencepost.cli.cluster.positions import POSITIONS, Offset, Point, Position, 
 from fencepost.cli.cluster.record_files import KINDS, Write, written_to
 from fencepost.cli.cluster.record_lines import json_line, text_line
 from fencepost.cli.cluster.topics import described
-from fencepost.cli.cluster_settings import PATIENCE_MS, CommandConfig, Servers, client_settings, connected, pairs_of
+from fencepost.cli.cluster_settings import PATIENCE, CommandConfig, Servers, client_settings, connected, pairs_of
 from fencepost.cli.output import Json, refuse, stopped_by_signals
 from fencepost.client.blocking import Admin, Consumer
 from fencepost.client.net.list_offsets import EARLIEST, LATEST
@@ -117,7 +117,7 @@ def _settings(
     servers: str | None, file: Path | None, more: Mapping[str, str], *, read_committed: bool
 ) -> dict[str, str]:
     return {
-        "default.api.timeout.ms": PATIENCE_MS,
+        **PATIENCE,
         "auto.offset.reset": "none",  # what is not there any more is missed, and told
         **client_settings(servers, file, kind=ConsumerConfig),
         **more,

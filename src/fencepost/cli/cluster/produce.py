@@ -13,7 +13,7 @@ import typer
 from fencepost.cli.cluster.record_files import KINDS, TABLES, kind_of, tables_of
 from fencepost.cli.cluster.record_lines import Parser, UnusableLine, json_parser, text_parser
 from fencepost.cli.cluster.topics import described
-from fencepost.cli.cluster_settings import PATIENCE_MS, CommandConfig, Servers, client_settings, connected, pairs_of
+from fencepost.cli.cluster_settings import PATIENCE, CommandConfig, Servers, client_settings, connected, pairs_of
 from fencepost.cli.output import refuse, stopped_by_signals
 from fencepost.client.blocking import Producer
 from fencepost.config import ProducerConfig
@@ -65,7 +65,7 @@ def produce(
             kind_of(source)
         described(admin, topic)
         settings = {
-            "default.api.timeout.ms": PATIENCE_MS,
+            **PATIENCE,
             "allow.auto.create.topics": "false",
             **client_settings(bootstrap_servers, command_config, kind=ProducerConfig),
             **more,

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, TypeVar
 
-from fencepost.cli.cluster_settings import PATIENCE_MS, sink_options
+from fencepost.cli.cluster_settings import PATIENCE, sink_options
 from fencepost.cli.ending import Consent, Ending, end_open, ending_of
 from fencepost.cli.transaction_view import Session
 from fencepost.cli.ui import documents
@@ -186,7 +186,7 @@ class ClusterDesk:
         return ending_of(session, _text(wanted, "id"), commit=wanted.get("commit") is True)
 
     def _session(self) -> Session:
-        return Session({"default.api.timeout.ms": PATIENCE_MS, **self._settings}, self._topic)
+        return Session({**PATIENCE, **self._settings}, self._topic)
 
     def _before_end(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
         session = self._session()

@@ -371,7 +371,8 @@ class Connection:
 
     async def _ask_versions(self, version: int) -> ApiVersionsResponse:
         message = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=__version__)
-        timeout_ms = self._config.request_timeout_ms
+        # A broker that stands still is connected to by its system, and says nothing: others are to be asked soon.
+        timeout_ms = min(self._config.request_timeout_ms, self._config.socket_connection_setup_timeout_ms)
         body = await self.exchange(
             API_VERSIONS, version, [codec.encode_request(message, version)], timeout_ms=timeout_ms
         )
