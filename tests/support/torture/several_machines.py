@@ -44,7 +44,7 @@ WORKER_HOSTS = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
 DRIVER_HOST = "127.0.0.5"
 PARTITIONS = {"in": 6, "out": 3}
 SINK = "machines"
-BEGINNING_MOST_S = 180.0
+BEGINNING_MOST_S = 600.0
 ENDING_MOST_S = 600.0
 BATCH_MOST_S = 60.0
 # So that an executor that is held is taken for lost, and goes on as one that others have replaced.
