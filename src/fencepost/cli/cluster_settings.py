@@ -11,6 +11,7 @@ from typing import Annotated, Final
 
 import typer
 
+from fencepost.cli.names import in_utf8, named, topic_named
 from fencepost.cli.output import failures_told, refuse
 from fencepost.cli.properties import read_properties
 from fencepost.client.blocking import Admin
@@ -41,7 +42,9 @@ PATIENCE: Final = {"default.api.timeout.ms": PATIENCE_MS, "socket.connection.set
 
 Servers = Annotated[
     str | None,
-    typer.Option("--bootstrap-servers", "-b", help=f"HOST:PORT,... of the brokers.  [default: {LOCAL}]"),
+    typer.Option(
+        "--bootstrap-servers", "-b", callback=named, help=f"HOST:PORT,... of the brokers.  [default: {LOCAL}]"
+    ),
 ]
 CommandConfig = Annotated[
     Path | None,
@@ -51,7 +54,7 @@ CommandConfig = Annotated[
         "Each may also be in the environment: FENCEPOST_SASL_PASSWORD is sasl.password.",
     ),
 ]
-DecisionTopic = Annotated[str, typer.Option(help="Where Spark sinks keep their decisions.")]
+DecisionTopic = Annotated[str, typer.Option(callback=topic_named, help="Where Spark sinks keep their decisions.")]
 
 
 def client_settings(
@@ -112,7 +115,7 @@ def pairs_of(texts: Sequence[str] | None, option: str) -> dict[str, str]:
         name, separator, value = text.partition("=")
         if not separator or not name.strip():
             raise typer.BadParameter(f"{text!r} is not NAME=VALUE", param_hint=option)
-        pairs[name.strip()] = value.strip()
+        pairs[in_utf8(name.strip())] = in_utf8(value.strip())
     return pairs
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from fencepost.cli.cluster_settings import CommandConfig, DecisionTopic, Servers, client_settings, sink_options
+from fencepost.cli.names import named
 from fencepost.cli.output import Json, Yes, command_group, confirmed, failures_told, print_json, print_table, refuse
 from fencepost.cli.transaction_view import Session, open_session
 from fencepost.spark.sink.decision import Decision, Winner
@@ -18,12 +19,12 @@ from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
 from fencepost.spark.sink.plan import decision_of
 from fencepost.spark.sink.repair import WinnerState, repair_of, settle_lost_batch, states_of
 
-__all__ = ["sinks", "spark"]
+__all__ = ["Sink", "sinks", "spark"]
 
 spark = command_group("Show what Spark sinks have decided; repair after a loss.")
 
 MOST_SHOWN: Final = 100  # transactions in each state; a decision may name 30,000
-Sink = Annotated[str, typer.Argument(help="The sink's name: its option sink.id.")]
+Sink = Annotated[str, typer.Argument(callback=named, help="The sink's name: its option sink.id.")]
 States = dict[Winner, WinnerState]
 
 

@@ -11,6 +11,7 @@ import typer
 from fencepost.cli.cluster_settings import CommandConfig, DecisionTopic, Servers, client_settings, sink_options
 from fencepost.cli.ending import Consent, age_words, end_open, ending_of, partition_words
 from fencepost.cli.hanging import find_hanging
+from fencepost.cli.names import in_utf8, named, topic_named
 from fencepost.cli.output import (
     Json,
     Yes,
@@ -22,7 +23,7 @@ from fencepost.cli.output import (
     refuse,
     tell_done,
 )
-from fencepost.cli.spark import sinks
+from fencepost.cli.spark import Sink, sinks
 from fencepost.cli.transaction_view import OPEN_STATES, Session, is_two_phase, open_session, state_of
 from fencepost.client.admin.transactions import TransactionDescription
 from fencepost.client.types import TopicPartition
@@ -46,9 +47,10 @@ EvenIfPrepared = Annotated[
 def list_(
     bootstrap_servers: Servers = None,
     every: Annotated[bool, typer.Option("--all", help="Completed ones too.")] = False,
-    prefix: Annotated[str, typer.Option(help="Only ids that begin with this.")] = "",
+    prefix: Annotated[str, typer.Option(callback=in_utf8, help="Only ids that begin with this.")] = "",
     topic: Annotated[
-        list[str] | None, typer.Option(help="Also look for what holds back this topic's readers; may be repeated.")
+        list[str] | None,
+        typer.Option(callback=topic_named, help="Also look for what holds back this topic's readers; may be repeated."),
     ] = None,
     decision_topic: DecisionTopic = DEFAULT_TOPIC,
     command_config: CommandConfig = None,
@@ -108,7 +110,7 @@ def list_(
 
 @transactions.command()
 def describe(
-    transactional_id: Annotated[list[str], typer.Argument(help="One or more transactional ids.")],
+    transactional_id: Annotated[list[str], typer.Argument(callback=named, help="One or more transactional ids.")],
     bootstrap_servers: Servers = None,
     decision_topic: DecisionTopic = DEFAULT_TOPIC,
     command_config: CommandConfig = None,
@@ -149,7 +151,7 @@ def _print_facts(transaction: TransactionDescription, fact: dict[str, Any]) -> N
 
 @transactions.command()
 def resolve(
-    sink: Annotated[str, typer.Argument(help="The sink's name: its option sink.id.")],
+    sink: Sink,
     bootstrap_servers: Servers = None,
     decision_topic: DecisionTopic = DEFAULT_TOPIC,
     command_config: CommandConfig = None,
@@ -179,7 +181,7 @@ def resolve(
 
 @transactions.command()
 def abort(
-    transactional_id: Annotated[str, typer.Argument(help="The transaction to abort.")],
+    transactional_id: Annotated[str, typer.Argument(callback=named, help="The transaction to abort.")],
     bootstrap_servers: Servers = None,
     decision_topic: DecisionTopic = DEFAULT_TOPIC,
     command_config: CommandConfig = None,
@@ -202,7 +204,7 @@ def abort(
 
 @transactions.command()
 def commit(
-    transactional_id: Annotated[str, typer.Argument(help="The transaction to commit.")],
+    transactional_id: Annotated[str, typer.Argument(callback=named, help="The transaction to commit.")],
     bootstrap_servers: Servers = None,
     decision_topic: DecisionTopic = DEFAULT_TOPIC,
     command_config: CommandConfig = None,
@@ -225,8 +227,8 @@ def commit(
 
 @transactions.command("finish-flink")
 def finish_flink(
-    prefix: Annotated[str, typer.Argument(help="The sink's transactional id prefix.")],
-    checkpoint: Annotated[int, typer.Option(help="The last completed checkpoint (or savepoint) of the job.")],
+    prefix: Annotated[str, typer.Argument(callback=named, help="The sink's transactional id prefix.")],
+    checkpoint: Annotated[int, typer.Option(min=0, help="The last completed checkpoint (or savepoint) of the job.")],
     bootstrap_servers: Servers = None,
     command_config: CommandConfig = None,
     apply: Annotated[bool, typer.Option("--apply", help="Do it; without this, only say what would be done.")] = False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable
 from enum import IntEnum
@@ -10,6 +11,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from fencepost.cli.cluster_settings import CommandConfig, Servers, connected
+from fencepost.cli.names import in_utf8, named
 from fencepost.cli.output import Json, Yes, command_group, confirmed, print_json, print_table, refuse
 from fencepost.client.admin.acls import Acl, AclFilter
 from fencepost.protocol.acls import CLUSTER_NAME, AclOperation, AclPermission, PatternType, ResourceType
@@ -45,14 +47,24 @@ ResourceOption = Annotated[
 Prefixed = Annotated[
     bool, typer.Option("--prefixed", help="The resource's name is how the names of those that are meant begin.")
 ]
-Host = Annotated[str | None, typer.Option(help="An address that the principal comes from.  [default: any]")]
+Host = Annotated[
+    str | None, typer.Option(callback=named, help="An address that the principal comes from.  [default: any]")
+]
+
+
+def _principal(given: str | None) -> str | None:
+    """Raises BadParameter."""
+    named(given)
+    if given is not None and not re.fullmatch(r"[^:]+:.+", given, re.DOTALL):
+        raise typer.BadParameter(f"{given!r:.80} names no principal: KIND:NAME, as User:alice")
+    return given
 
 
 def _read(kind: type[E], text: str, option: str) -> E:
     """Raises BadParameter."""
     name = text.upper().replace("-", "_")
     if name not in kind.__members__ or name == "ANY":
-        raise typer.BadParameter(f"{text!r}: one of {_words(kind)}", param_hint=option)
+        raise typer.BadParameter(f"{text!r:.80}: one of {_words(kind)}", param_hint=option)
     return kind[name]
 
 
@@ -64,7 +76,7 @@ def _resource(text: str) -> tuple[ResourceType, str]:
         name = name or CLUSTER_NAME
     if not name:
         raise typer.BadParameter(f"{text!r} names no {kind}: KIND:NAME", param_hint="--resource")
-    return found, name
+    return found, in_utf8(name)
 
 
 def _facts(acl: Acl) -> dict[str, str]:
@@ -103,7 +115,9 @@ def _filters(
 
 @acls.command("list")
 def list_(
-    principal: Annotated[str | None, typer.Option(help="Only this principal's, as User:alice.")] = None,
+    principal: Annotated[
+        str | None, typer.Option(callback=_principal, help="Only this principal's, as User:alice.")
+    ] = None,
     operation: Operation = None,
     resource: ResourceOption = None,
     prefixed: Prefixed = False,
@@ -124,7 +138,7 @@ def list_(
 
 @acls.command()
 def add(
-    principal: Annotated[str, typer.Argument(help="Who: User:alice, or User:* for everybody.")],
+    principal: Annotated[str, typer.Argument(callback=_principal, help="Who: User:alice, or User:* for everybody.")],
     operation: Operation = None,
     resource: ResourceOption = None,
     deny: Annotated[bool, typer.Option("--deny", help="Forbid, which counts more than what is allowed.")] = False,
@@ -154,7 +168,9 @@ def add(
 
 @acls.command()
 def delete(
-    principal: Annotated[str | None, typer.Option(help="Only this principal's, as User:alice.")] = None,
+    principal: Annotated[
+        str | None, typer.Option(callback=_principal, help="Only this principal's, as User:alice.")
+    ] = None,
     operation: Operation = None,
     resource: ResourceOption = None,
     prefixed: Prefixed = False,

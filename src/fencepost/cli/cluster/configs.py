@@ -8,8 +8,10 @@ from typing import Annotated, Final
 import typer
 
 from fencepost.cli.cluster_settings import CommandConfig, Servers, connected, pairs_of
-from fencepost.cli.output import Json, command_group, print_json, print_table, tell_done
+from fencepost.cli.names import in_utf8, named, topic_named
+from fencepost.cli.output import Json, command_group, print_json, print_table, refuse, tell_done
 from fencepost.client.admin.configs import BROKER_RESOURCE, GROUP_RESOURCE, LOGGER_RESOURCE, TOPIC_RESOURCE
+from fencepost.client.blocking import Admin
 
 __all__ = ["configs"]
 
@@ -32,7 +34,9 @@ _RESOURCES: Final = {
     Kind.BROKER_LOGGER: LOGGER_RESOURCE,
 }
 Of = Annotated[Kind, typer.Argument(help="What has the settings.")]
-Name = Annotated[str, typer.Argument(help="Its name; a broker's number, or '' for the default of all brokers.")]
+Name = Annotated[
+    str, typer.Argument(callback=in_utf8, help="Its name; a broker's number, or '' for the default of all brokers.")
+]
 
 
 @configs.command()
@@ -50,6 +54,7 @@ def describe(
     """
     _check(kind, name)
     with connected(bootstrap_servers, command_config) as admin:
+        _check_broker(admin, kind, name)
         found = admin.config_entries(name, resource_type=_RESOURCES[kind])
     entries = [entry for _, entry in sorted(found.items()) if every or not entry.is_default]
     if as_json:
@@ -82,7 +87,8 @@ def alter(
     name: Name,
     put: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="May be repeated.")] = None,
     unset: Annotated[
-        list[str] | None, typer.Option("--unset", metavar="NAME", help="Back to the default; may be repeated.")
+        list[str] | None,
+        typer.Option("--unset", metavar="NAME", callback=named, help="Back to the default; may be repeated."),
     ] = None,
     bootstrap_servers: Servers = None,
     command_config: CommandConfig = None,
@@ -101,6 +107,12 @@ def alter(
     if not changes:
         raise typer.BadParameter("say what: --set NAME=VALUE or --unset NAME")
     with connected(bootstrap_servers, command_config) as admin:
+        _check_broker(admin, kind, name)
+        if unset and kind in (Kind.TOPIC, Kind.GROUP):  # brokers take any name, and have nothing to take back
+            known = admin.config_entries(name, resource_type=_RESOURCES[kind])
+            unknown = [setting for setting in unset if setting not in known]
+            if unknown:
+                refuse(f"{kind.value} {name!r} has no setting {', '.join(map(repr, unknown))}; nothing was changed")
         admin.alter_configs(name, changes, resource_type=_RESOURCES[kind])
     for setting, value in changes.items():
         if value is None:
@@ -111,5 +123,18 @@ def alter(
 
 def _check(kind: Kind, name: str) -> None:
     """Raises BadParameter."""
-    if kind in (Kind.BROKER, Kind.BROKER_LOGGER) and name and not name.isdecimal():
+    if kind is Kind.TOPIC:
+        topic_named(name)
+    if kind is Kind.GROUP:
+        named(name)
+    if kind in (Kind.BROKER, Kind.BROKER_LOGGER) and name and not (name.isascii() and name.isdecimal()):
         raise typer.BadParameter(f"{name!r} is no broker's number", param_hint="NAME")
+
+
+def _check_broker(admin: Admin, kind: Kind, name: str) -> None:
+    """Exits with status 1 for a broker that is not there: nobody else can be asked, and waiting does not bring it."""
+    if kind not in (Kind.BROKER, Kind.BROKER_LOGGER) or not name:
+        return
+    there = sorted(node.id for node in admin.describe_cluster().brokers)
+    if int(name) not in there:
+        refuse(f"there is no broker {int(name)}; there are: {', '.join(map(str, there))}")

@@ -16,6 +16,7 @@ from fencepost.cli.cluster.record_files import KINDS, Write, written_to
 from fencepost.cli.cluster.record_lines import json_line, text_line
 from fencepost.cli.cluster.topics import described
 from fencepost.cli.cluster_settings import PATIENCE, CommandConfig, Servers, client_settings, connected, pairs_of
+from fencepost.cli.names import named, topic_named
 from fencepost.cli.output import Json, refuse, stopped_by_signals
 from fencepost.client.blocking import Admin, Consumer
 from fencepost.client.net.list_offsets import EARLIEST, LATEST
@@ -32,6 +33,7 @@ Group = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
+        callback=named,
         help="As a member of this group: on from what it has committed (else from --from: beginning or end), and "
         "committing what was printed. At least once: after a failure the last records may come again.",
     ),
@@ -46,7 +48,7 @@ class _Range(NamedTuple):
 
 
 def consume(
-    topic: Annotated[str, typer.Argument(help="The topic to read.")],
+    topic: Annotated[str, typer.Argument(callback=topic_named, help="The topic to read.")],
     partition: Annotated[list[int] | None, typer.Option(help="Only this one; may be repeated.")] = None,
     begin: Annotated[
         str, typer.Option("--from", metavar="WHERE", help=f"{POSITIONS}; -10 is 10 before the end.")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 from fencepost.cli.cluster.positions import POSITIONS, Offset, Position, position_of
 from fencepost.cli.cluster_settings import CommandConfig, Servers, connected
+from fencepost.cli.names import named, topic_named
 from fencepost.cli.output import Json, Yes, command_group, confirmed, print_json, print_table, refuse, tell_done
 from fencepost.client.admin.groups import GroupDescription
 from fencepost.client.blocking import Admin
@@ -20,12 +21,34 @@ __all__ = ["groups"]
 
 groups = command_group("List and describe groups; reset and delete what they have committed.")
 
-Group = Annotated[str, typer.Argument(help="The group's id.")]
+Group = Annotated[str, typer.Argument(callback=named, help="The group's id.")]
+
+# Of all kinds of groups: org.apache.kafka.common.GroupState. Brokers take them in any case.
+STATES: Final = (
+    "PreparingRebalance",
+    "CompletingRebalance",
+    "Stable",
+    "Dead",
+    "Empty",
+    "Assigning",
+    "Reconciling",
+    "NotReady",
+)
+
+
+def _states(given: list[str] | None) -> list[str] | None:
+    """Raises BadParameter: brokers find no group in a state that there is not, and say nothing."""
+    for text in given or ():
+        if text.lower() not in map(str.lower, STATES):
+            raise typer.BadParameter(f"{text!r:.80}: one of {', '.join(STATES)}")
+    return given
 
 
 @groups.command("list")
 def list_(
-    state: Annotated[list[str] | None, typer.Option(help="Only groups in this state; may be repeated.")] = None,
+    state: Annotated[
+        list[str] | None, typer.Option(callback=_states, help=f"May be repeated: {', '.join(STATES)}.")
+    ] = None,
     bootstrap_servers: Servers = None,
     command_config: CommandConfig = None,
     as_json: Json = False,
@@ -190,13 +213,14 @@ def reset_offsets(
 
 def _chosen(text: str) -> tuple[str, list[int] | None]:
     """Raises BadParameter."""
-    name, separator, numbers = text.partition(":")
+    name, separator, numbers = named(text).partition(":")
+    topic_named(name)
     if not separator:
         return name, None
     try:
         return name, [int(number) for number in numbers.split(",")]
     except ValueError as error:
-        raise typer.BadParameter(f"{text!r} is not TOPIC or TOPIC:0,1,2", param_hint="--topic") from error
+        raise typer.BadParameter(f"{text!r:.80} is not TOPIC or TOPIC:0,1,2", param_hint="--topic") from error
 
 
 def _places(admin: Admin, chosen: Sequence[tuple[str, list[int] | None]]) -> list[TopicPartition]:
@@ -234,7 +258,7 @@ def _resolved(
 
 @groups.command()
 def delete(
-    group: Annotated[list[str], typer.Argument(help="One or more ids of groups.")],
+    group: Annotated[list[str], typer.Argument(callback=named, help="One or more ids of groups.")],
     bootstrap_servers: Servers = None,
     command_config: CommandConfig = None,
     yes: Yes = False,

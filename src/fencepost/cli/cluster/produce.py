@@ -14,6 +14,7 @@ from fencepost.cli.cluster.record_files import KINDS, TABLES, kind_of, tables_of
 from fencepost.cli.cluster.record_lines import Parser, UnusableLine, json_parser, text_parser
 from fencepost.cli.cluster.topics import described
 from fencepost.cli.cluster_settings import PATIENCE, CommandConfig, Servers, client_settings, connected, pairs_of
+from fencepost.cli.names import named, topic_named
 from fencepost.cli.output import refuse, stopped_by_signals
 from fencepost.client.blocking import Producer
 from fencepost.config import ProducerConfig
@@ -23,7 +24,7 @@ __all__ = ["produce"]
 
 
 def produce(
-    topic: Annotated[str, typer.Argument(help="The topic to write to.")],
+    topic: Annotated[str, typer.Argument(callback=topic_named, help="The topic to write to.")],
     source: Annotated[
         Path | None, typer.Option("--input", metavar="FILE", help=f"Instead of standard input: {KINDS}, by its name.")
     ] = None,
@@ -35,7 +36,8 @@ def produce(
         bool, typer.Option("--keep-partitions", help="To the partitions that JSON or a file names, not by the key.")
     ] = False,
     transactional_id: Annotated[
-        str | None, typer.Option(metavar="ID", help="All in one transaction of this id: everything or nothing.")
+        str | None,
+        typer.Option(metavar="ID", callback=named, help="All in one transaction of this id: everything or nothing."),
     ] = None,
     setting: Annotated[
         list[str] | None, typer.Option("-X", metavar="NAME=VALUE", help="A setting of the producer; may be repeated.")

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from fencepost.cli.cluster_settings import CommandConfig, Servers, connected, pairs_of
+from fencepost.cli.names import topic_named
 from fencepost.cli.output import Json, Yes, command_group, confirmed, print_json, print_table, refuse, tell_done
 from fencepost.client.admin.topics import TopicDescription
 from fencepost.client.blocking import Admin
@@ -18,8 +19,8 @@ __all__ = ["described", "topics"]
 
 topics = command_group("List, describe, create, grow and delete topics.")
 
-Topic = Annotated[str, typer.Argument(help="The topic's name.")]
-Topics = Annotated[list[str], typer.Argument(help="One or more names of topics.")]
+Topic = Annotated[str, typer.Argument(callback=topic_named, help="The topic's name.")]
+Topics = Annotated[list[str], typer.Argument(callback=topic_named, help="One or more names of topics.")]
 
 
 def described(admin: Admin, name: str) -> TopicDescription:
@@ -120,8 +121,10 @@ def _print(facts: list[dict[str, Any]]) -> None:
 @topics.command()
 def create(
     name: Topic,
-    partitions: Annotated[int, typer.Option("--partitions", "-p", help="-1: the cluster's default.")] = -1,
-    replication_factor: Annotated[int, typer.Option(help="-1: the cluster's default.")] = -1,
+    partitions: Annotated[
+        int, typer.Option("--partitions", "-p", min=-1, max=2**31 - 1, help="-1: the cluster's default.")
+    ] = -1,
+    replication_factor: Annotated[int, typer.Option(min=-1, max=2**15 - 1, help="-1: the cluster's default.")] = -1,
     config: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of the topic; may be repeated.")
     ] = None,
@@ -147,7 +150,9 @@ def create(
 @topics.command()
 def alter(
     name: Topic,
-    partitions: Annotated[int, typer.Option("--partitions", "-p", min=1, help="How many there are to be, in all.")],
+    partitions: Annotated[
+        int, typer.Option("--partitions", "-p", min=1, max=2**31 - 1, help="How many there are to be, in all.")
+    ],
     bootstrap_servers: Servers = None,
     command_config: CommandConfig = None,
     as_json: Json = False,
@@ -157,6 +162,7 @@ def alter(
     Example: fencepost topics alter orders --partitions 12
     """
     with connected(bootstrap_servers, command_config) as admin:
+        described(admin, name)
         admin.create_partitions(name, partitions)
     tell_done(f"{name} has {partitions} partitions", "grown", as_json=as_json, topic=name, partitions=partitions)
 

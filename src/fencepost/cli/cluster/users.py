@@ -10,6 +10,7 @@ from typing import Annotated, Final
 import typer
 
 from fencepost.cli.cluster_settings import CommandConfig, Servers, connected
+from fencepost.cli.names import named
 from fencepost.cli.output import Json, Yes, command_group, confirmed, print_json, print_table, refuse, tell_done
 from fencepost.client.admin.scram import ScramDeletion, ScramMechanism, ScramUpsertion
 from fencepost.protocol.scram import FEWEST_ITERATIONS
@@ -31,7 +32,7 @@ _SCRAM: Final = {
     Mechanism.SHA_512: ScramMechanism.SCRAM_SHA_512,
 }
 
-User = Annotated[str, typer.Argument(help="The user's name.")]
+User = Annotated[str, typer.Argument(callback=named, help="The user's name.")]
 MechanismOption = Annotated[Mechanism, typer.Option("--mechanism", help="Each mechanism has a password of its own.")]
 
 
@@ -63,7 +64,9 @@ def list_(
 def set_password(
     user: User,
     mechanism: MechanismOption = Mechanism.SHA_512,
-    iterations: Annotated[int, typer.Option(help="4096 to 16384.")] = FEWEST_ITERATIONS,
+    iterations: Annotated[
+        int, typer.Option(min=FEWEST_ITERATIONS, max=16_384, help="4096 to 16384.")
+    ] = FEWEST_ITERATIONS,
     password_file: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Its first line is the password; - for standard input.  [default: ask]"),

@@ -1,0 +1,53 @@
+"""Names in a command's arguments: what cannot be one is refused, with status 2, before anything is asked or done.
+
+The functions are callbacks of typer: for one text, a list of them, or None where an option is not given.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final, TypeVar
+
+import typer
+
+from fencepost.config import MOST_NAME_BYTES
+
+__all__ = ["in_utf8", "named", "topic_named"]
+
+Given = TypeVar("Given", bound=str | Sequence[str] | None)
+
+_TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")  # org.apache.kafka.common.internals.Topic
+
+
+def in_utf8(given: Given) -> Given:
+    """As it is; it may be empty. Raises BadParameter when no request of Kafka can hold it."""
+    for text in _texts(given):
+        try:
+            size = len(text.encode())
+        except UnicodeEncodeError:
+            raise typer.BadParameter(f"{text!r:.80} cannot be written in UTF-8") from None
+        if size > MOST_NAME_BYTES:
+            raise typer.BadParameter(f"{text[:20]!r}... has {size} bytes; {MOST_NAME_BYTES} are possible")
+    return given
+
+
+def named(given: Given) -> Given:
+    """The same, and not empty. Raises BadParameter."""
+    if "" in _texts(given):
+        raise typer.BadParameter("it must not be empty")
+    return in_utf8(given)
+
+
+def topic_named(given: Given) -> Given:
+    """What Kafka takes as a topic's name. Raises BadParameter."""
+    for text in _texts(named(given)):
+        if not _TOPIC.fullmatch(text) or text in (".", ".."):
+            raise typer.BadParameter(
+                f"{text!r:.80} cannot be a topic's name: at most 249 of a-z, A-Z, 0-9, '.', '_', '-'; not '.' or '..'"
+            )
+    return given
+
+
+def _texts(given: str | Sequence[str] | None) -> Sequence[str]:
+    return () if given is None else (given,) if isinstance(given, str) else given

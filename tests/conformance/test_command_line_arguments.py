@@ -1,0 +1,110 @@
+"""Arguments of commands that cannot be meant: a sentence that says why, at once, and nothing is done."""
+
+from __future__ import annotations
+
+import pytest
+
+import fencepost
+from tests.support.brokers import BrokerUnderTest
+from tests.support.commands import Commands
+
+# A command with a name in it (NAME), and what else it needs to be complete.
+NAMES = [
+    "transactions describe NAME",
+    "transactions abort NAME --yes",
+    "transactions commit NAME --yes",
+    "transactions resolve NAME",
+    "transactions finish-flink NAME --checkpoint 1",
+    "spark decisions NAME",
+    "spark forget NAME --query q --lost accept --yes",
+    "groups describe NAME",
+    "groups delete NAME --yes",
+    "groups reset-offsets NAME --to end --yes",
+    "configs describe group NAME",
+    "configs alter group NAME --set consumer.session.timeout.ms=50000",
+    "configs alter topic t --unset NAME",
+    "users set-password NAME --password-file -",
+    "users delete NAME --yes",
+    "acls list --principal NAME",
+    "acls list --host NAME",
+    "acls add NAME --operation read --resource topic:t",
+    "acls add User:a --operation read --resource topic:NAME",
+    "acls delete --principal NAME --yes",
+    "consume t --group NAME",
+    "produce t --transactional-id NAME",
+]
+TOPICS = [
+    "topics describe NAME",
+    "topics create NAME",
+    "topics alter NAME --partitions 3",
+    "topics delete NAME --yes",
+    "configs describe topic NAME",
+    "configs alter topic NAME --set retention.ms=1",
+    "groups reset-offsets g --to end --topic NAME --yes",
+    "transactions list --topic NAME",
+    "transactions list --decision-topic NAME",
+    "consume NAME",
+    "produce NAME",
+]
+WRONG = {
+    "": "must not be empty|names no topic",
+    "\udcff": "cannot be written in UTF-8",  # what Python makes of a byte that is none
+    "User:" + "x" * 32_768: "has 32773 bytes; 32767 are possible",
+}
+NO_TOPICS = {"t\u00fcr": "at most 249", "a b": "at most 249", "x" * 250: "at most 249", "..": "not '.' or '..'"}
+NUMBERS = {
+    "topics create n --partitions -2": "greater than or equal to -1",
+    "topics create n --partitions 2147483648": "less than or equal to 2147483647",
+    "topics create n --replication-factor 32768": "less than or equal to 32767",
+    "topics alter t --partitions 2147483648": "less than or equal to 2147483647",
+    "users set-password u --iterations 4095": "greater than or equal to 4096",
+    "users set-password u --iterations 16385": "less than or equal to 16384",
+    "transactions finish-flink p --checkpoint -1": "greater than or equal to 0",
+    "groups list --state Stabil": "one of PreparingRebalance",
+    "configs describe broker \u0663": "no broker's number",
+    "acls add alice --operation read --resource topic:t": "names no principal",
+}
+
+
+@pytest.fixture
+def run(broker: BrokerUnderTest, capsys: pytest.CaptureFixture[str]) -> Commands:
+    return Commands(broker.bootstrap_servers, capsys)
+
+
+def refused(run: Commands, words: list[str]) -> str:
+    """What it says, the usage's lines left out."""
+    assert run(*words, status=2) == ""
+    told = run.error.partition("Error: ")[2].strip()
+    assert told, run.error
+    assert "\n" not in told
+    assert len(told) < 350, "a sentence, and not all that was given"
+    return told
+
+
+@pytest.mark.parametrize("command", NAMES + TOPICS)
+def test_what_cannot_be_a_name(run: Commands, admin: fencepost.Admin, command: str) -> None:
+    before = admin.list_topics()
+    for wrong, why in (WRONG | (NO_TOPICS if command in TOPICS else {})).items():
+        words = [word.replace("NAME", wrong) for word in command.split()]
+        told = refused(run, words)
+        assert any(part in told for part in why.split("|")), told
+    assert admin.list_topics() == before
+
+
+@pytest.mark.parametrize("command", NUMBERS)
+def test_what_cannot_be_a_value(run: Commands, command: str) -> None:
+    assert NUMBERS[command] in refused(run, command.split())
+
+
+def test_what_is_not_there_is_not_waited_for(broker: BrokerUnderTest, run: Commands, admin: fencepost.Admin) -> None:
+    topic = broker.name("t")
+    run("topics", "alter", topic, "--partitions", "3", status=1)
+    assert run.error == f"fencepost: there is no topic {topic!r}\n"
+    run("configs", "describe", "broker", "4711", status=1)
+    assert "there is no broker 4711; there are: 1" in run.error
+    run("configs", "alter", "broker", "4711", "--set", "log.retention.ms=1", status=1)
+    assert "there is no broker 4711; there are: 1" in run.error
+    admin.create_topic(topic, 1)
+    run("configs", "alter", "topic", topic, "--set", "retention.ms=9", "--unset", "retention.sm", status=1)
+    assert run.error == f"fencepost: topic {topic!r} has no setting 'retention.sm'; nothing was changed\n"
+    assert "retention.ms" not in run("configs", "describe", "topic", topic)
