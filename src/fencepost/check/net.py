@@ -67,6 +67,8 @@ class Network:
         self.struck = struck
         self._servers: dict[tuple[str, int], Server] = {}
         self._next_connection = 0
+        self.late_until_ms = 0.0
+        """When the last of the late requests has arrived."""
 
     def listen(self, host: str, port: int, server: Server) -> None:
         self._servers[host, port] = server
@@ -132,7 +134,9 @@ class SimStream:
         network.struck("requests late", f"request late by {delay_ms:.0f} ms on connection {connection.number}")
         self.connection = None  # closing this end does not reach the other one
         network.scheduler.call_later(network.delay_ms(), self.broken)
-        network.scheduler.call_at(self._deliver_at + delay_ms, lambda: connection.deliver(data))
+        arrives_ms = self._deliver_at + delay_ms
+        network.late_until_ms = max(network.late_until_ms, arrives_ms)
+        network.scheduler.call_at(arrives_ms, lambda: connection.deliver(data))
 
     async def receive(self) -> bytes:
         while not self._received:

@@ -350,7 +350,8 @@ class World:
         self.found("stuck", f"{why}; waiting: {'; '.join(waiting) or 'nobody but the judge'}")
 
     async def _settle(self) -> None:
-        """Nothing is left in doubt, and consumers have come to the end."""
+        """Nothing is on its way any more or left in doubt, and consumers have come to the end."""
+        await self.stage.scheduler.sleep_ms(max(0.0, self.stage.network.late_until_ms - self.now_ms()))
         admin = self._admin()
         for writer in self.writers:
             claim = Init(process="judge", transactional_id=writer.name)

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Final
 
 from fencepost.broker.coordinator.group import checks, offsets, views
 from fencepost.broker.coordinator.group.classic.group import Group
@@ -80,6 +81,8 @@ _OF_WRITTEN_MEMBERS = (
     DeadlineKind.STREAMS_SESSION,
     DeadlineKind.STREAMS_REVOCATION,
 )
+AGAIN_MS: Final = 1000
+"""A member that is put out has gone when this is written. Until then it is due again, should the disk refuse it."""
 _DISABLED = "disabled"
 _MAY_UPGRADE = ("upgrade", "bidirectional")
 _MAY_DOWNGRADE = ("downgrade", "bidirectional")
@@ -142,13 +145,16 @@ class GroupCoordinator(GroupKinds):
                 if deadline.group_id in decided:
                     later.append(deadline)
                     continue
-                decided.add(deadline.group_id)
+                before = len(out.records)
                 if deadline.kind == DeadlineKind.SHARE_SESSION:
                     self._share.on_deadline(deadline, out)
                 elif deadline.kind in (DeadlineKind.STREAMS_SESSION, DeadlineKind.STREAMS_REVOCATION):
                     self._streams.on_deadline(deadline, out)
                 else:
                     self._consumer.on_deadline(now_ms, deadline, out)
+                if len(out.records) > before:
+                    decided.add(deadline.group_id)
+                    self._deadlines.set(deadline, now_ms + AGAIN_MS)
             else:
                 self._classic.on_deadline(now_ms, deadline, out)
         for deadline in later:

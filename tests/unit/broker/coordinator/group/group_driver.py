@@ -91,6 +91,7 @@ class Driver:
         self.answers: dict[object, Joined | Synced] = {}
         self.answered: Counter[object] = Counter()
         self.parked = 0
+        self.disk_is_full = False  # records are not written, and who asked gets no answer
         self.coordinator = GroupCoordinator(self.config, self._uuid, self.topics)
         for entry in log or []:
             self._append(entry)
@@ -114,6 +115,8 @@ class Driver:
 
     def done(self, result: GroupResult[R]) -> R:
         """What the core does with a result."""
+        if self.disk_is_full and result.records:
+            return result.reply
         for record in result.records:
             self._append(record)
         for token, answer in result.replies:

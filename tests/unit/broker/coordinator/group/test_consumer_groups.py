@@ -44,6 +44,45 @@ def test_a_silent_member_is_out_after_its_session() -> None:
     assert len(a.owned) == 4
 
 
+def test_a_session_that_ends_while_the_disk_is_full_ends_afterwards() -> None:
+    w = world("a", "b")
+    w.settle()
+    w.driver.disk_is_full = True
+    w.driver.wait(SESSION_MS + 10_000)
+    assert [one.member_id for one in w.live()] == ["a", "b"]
+    w.driver.disk_is_full = False
+    w.driver.wait(3_000)
+    assert w.live() == []
+
+
+def test_who_leaves_while_the_disk_is_full_is_out_after_its_session() -> None:
+    w = world("a", "b")
+    w.settle()
+    a, b = w.consumers
+    w.driver.disk_is_full = True
+    a.epoch = -1
+    w.ask(a)
+    w.driver.disk_is_full = False
+    w.consumers.remove(a)
+    for _ in range(SESSION_MS // 1_000 + 1):
+        w.beat(b)
+        w.driver.wait(1_000)
+    w.settle()
+    assert len(b.owned) == 4
+
+
+def test_a_topic_that_grew_is_assigned_though_the_disk_was_full_when_it_was_seen() -> None:
+    w = world("a")
+    w.settle()
+    (a,) = w.consumers
+    w.topics.change("t", 6)
+    w.driver.disk_is_full = True
+    w.beat(a, lost=True)
+    w.driver.disk_is_full = False
+    w.settle()
+    assert len(a.owned) == 6
+
+
 def test_who_does_not_give_back_in_time_is_out() -> None:
     w = world("a")
     w.settle()

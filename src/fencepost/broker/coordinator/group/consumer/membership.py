@@ -75,7 +75,7 @@ class ConsumerGroups:
         self._member_left = member_left
         self._topics = topics
         self._timing = timing or (lambda _: config.consumer_timing)
-        self._seen_topics: dict[str, int] = {}
+        self._seen_topics: dict[str, int] = {}  # of which version a group's epoch is known to be
 
     def find(self, group_id: str) -> ConsumerGroup | None:
         """The group of that id."""
@@ -110,7 +110,8 @@ class ConsumerGroups:
         if isinstance(member, Refusal):
             return ConsumerHeartbeatReply.refusing(*member)
         out.records.extend(draft.records)
-        self._seen_topics[group.group_id] = self._topics.version
+        if not draft.records:  # else whether they will be written is not known
+            self._seen_topics[group.group_id] = self._topics.version
         self._touch(now_ms, group.group_id, member)
         if member != before:
             self._watch_revocation(now_ms, group.group_id, member)
@@ -138,7 +139,6 @@ class ConsumerGroups:
         draft = self._draft(now_ms, group)
         decide.fence(draft, member)
         out.records.extend(draft.records)
-        self._forget(group.group_id, member.member_id)
         self._member_left(now_ms, draft.group, out)
 
     # Members that speak the classic protocol
@@ -213,7 +213,6 @@ class ConsumerGroups:
             answers.append(LeftMember(wanted.member_id, wanted.group_instance_id, error))
             if not isinstance(member, ErrorCode):
                 decide.fence(draft, member)
-                self._forget(group.group_id, member.member_id)
         if draft.records:
             out.records.extend(draft.records)
             self._member_left(now_ms, draft.group, out)
@@ -293,7 +292,6 @@ class ConsumerGroups:
             return ConsumerHeartbeatReply.refusing(*refusal)
         out.records.extend(draft.records)
         if request.member_epoch == LEAVE_EPOCH:
-            self._forget(request.group_id, request.member_id)
             self._member_left(now_ms, draft.group, out)
         else:
             self._deadlines.cancel(Deadline(DeadlineKind.REVOCATION, request.group_id, request.member_id))

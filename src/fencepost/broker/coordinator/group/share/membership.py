@@ -185,7 +185,8 @@ class ShareGroups:
             digest = metadata_hash(self._topics, names)
             if subscribed or digest != draft.metadata_hash:
                 write(ShareGroupKey(group_id), ShareGroupValue(draft.epoch + 1, digest))
-            self._seen_topics[group_id] = self._topics.version
+            else:  # else whether it will be written is not known
+                self._seen_topics[group_id] = self._topics.version
         share = self._shares_of(draft)[member_id]
         if before.epoch != draft.epoch or share != before.assigned:
             write(ShareCurrentKey(group_id, member_id), ShareCurrentValue(draft.epoch, before.epoch, share))
@@ -211,7 +212,6 @@ class ShareGroups:
 
     def _fence(self, group: ShareGroup, member: ShareMember, out: Out) -> None:
         """Take a member out of the group; the others are assigned anew with their next heartbeats."""
-        self._deadlines.cancel(Deadline(DeadlineKind.SHARE_SESSION, group.group_id, member.member_id))
         out.records.append(GroupRecord(ShareCurrentKey(group.group_id, member.member_id), None))
         out.records.append(GroupRecord(ShareMemberKey(group.group_id, member.member_id), None))
         value = ShareGroupValue(group.epoch + 1, group.metadata_hash)

@@ -355,8 +355,6 @@ class StreamsGroups:
 
     def _fence(self, group: StreamsGroup, member: StreamsMember, out: Out) -> None:
         """Take a member out of the group; the others are assigned anew with their next heartbeats."""
-        for kind in (DeadlineKind.STREAMS_SESSION, DeadlineKind.STREAMS_REVOCATION):
-            self._deadlines.cancel(Deadline(kind, group.group_id, member.member_id))
         for key in (StreamsCurrentKey, StreamsTargetMemberKey, StreamsMemberKey):
             out.records.append(GroupRecord(key(group.group_id, member.member_id), None))
         value = StreamsGroupValue(
