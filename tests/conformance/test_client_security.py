@@ -23,6 +23,7 @@ from fencepost.torture.supervisor import FAULTS, Options, Torture
 from tests.support.apache_kafka import ApacheKafka
 from tests.support.certificates import Authority
 from tests.support.secure_kafka import PASSWORD, SESSION_MS, USER, secure_kafka, unsecured_token
+from tests.support.tls import Certificates
 from tests.support.torture_kafka import by_tls_and_scram
 
 SCRAM_WORD = "secret"
@@ -344,3 +345,17 @@ def test_our_broker_refuses_as_kafka_does(ours: str) -> None:
         ask(ours, default_api_timeout_ms=PATIENCE_MS)
     with pytest.raises(KafkaTimeoutError, match=r"plaintext.*security_protocol"):
         ask(ours, default_api_timeout_ms=PATIENCE_MS, security_protocol="SSL", ssl_verify=False)
+
+
+def test_behind_tls_a_login_is_missed_and_no_tls(tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path)
+    with (
+        Broker(certificates.settings(), users={USER: PASSWORD}) as broker,
+        pytest.raises(KafkaTimeoutError, match=r"it wants SASL \(security_protocol=SASL_SSL\)"),
+    ):
+        ask(
+            broker.listener("SASL_SSL"),
+            default_api_timeout_ms=1_000,
+            security_protocol="SSL",
+            ssl_truststore_location=str(certificates.authority.path),
+        )

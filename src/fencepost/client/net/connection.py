@@ -284,10 +284,14 @@ class Connection:
 
     def _hint(self) -> str:
         """What a connection that ended so soon may mean."""
-        login = self._login
+        is_encrypted = self._config.security_protocol.endswith("SSL")
         if self._answers == 0:
+            if is_encrypted:
+                return " before it answered anything; is it Kafka?"
             return " before it answered anything; is it a TLS listener, or no Kafka (security_protocol)?"
-        if self._answers <= 2 and login is None:
+        if self._answers <= 2 and self._login is None:
+            if is_encrypted:
+                return " after ApiVersions; if it always does, it wants SASL (security_protocol=SASL_SSL)"
             return " after ApiVersions; if it always does, it wants SASL (security_protocol=SASL_SSL or SASL_PLAINTEXT)"
         return ""
 
