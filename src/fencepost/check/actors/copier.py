@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from itertools import islice
 from typing import Any, Final
 
 from fencepost.check.actors.actor import Actor, ApplicationBroke, producer_in
@@ -14,7 +15,7 @@ from fencepost.client.consumer.core import ConsumerCore
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.producer.core import ProducerCore
 from fencepost.client.records import Record
-from fencepost.client.types import GroupMetadata, TopicPartition
+from fencepost.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from fencepost.config import ConsumerConfig, ProducerConfig
 from fencepost.errors import AbortableError, FatalError, RetriableError, TransactionCommittedError
 
@@ -32,6 +33,8 @@ Work = Callable[[Process, ProducerCore, ConsumerCore, list[Record], Transaction,
 
 EARLY_OFFSETS: Final = 0.2
 """How often the positions are sent before the work, too, and pend while it goes on."""
+SECOND_POLLS: Final = 0.15
+HALVES: Final = 0.1
 SLOW_ROUNDS: Final = 0.03
 SLOW_MS: Final = (500.0, 9_000.0)
 """Long enough for the group to go on without this member, or for another to join."""
@@ -106,6 +109,10 @@ class Copier(Actor):
         except (RetriableError, AbortableError, TaskCancelled) as error:
             self.world.trace(f"{self.name} poll: {type(error).__name__}: {error}")
             return
+        if records and self.chance.random() < SECOND_POLLS and not await self._gather(process, consumer, records):
+            return
+        if records and self.chance.random() < HALVES:  # an iteration that is left in the middle
+            records = list(islice(consumer.one_by_one(records), (len(records) + 1) // 2))
         if not records:
             return
         self._transactions += 1
@@ -126,6 +133,16 @@ class Copier(Actor):
         first, last = records[0], records[-1]
         what = f"{len(records)} from {first.partition}@{first.offset} to {last.partition}@{last.offset}"
         self.world.trace(f"{self.name} {copy.number} {copy.outcome.value}: {what}")
+
+    async def _gather(self, process: Process, consumer: ConsumerCore, records: list[Record]) -> bool:
+        """Poll once more for the same transaction; whether it is worth beginning: partitions may be gone by then."""
+        try:
+            records += await self.call(process, f"second poll ({consumer.state()})", lambda: consumer.poll(100))
+        except (RetriableError, AbortableError, TaskCancelled) as error:
+            self.world.trace(f"{self.name} second poll: {type(error).__name__}: {error}")
+            consumer.forget_positions()
+            return False
+        return True
 
     async def _copy(
         self,
@@ -162,7 +179,7 @@ class Copier(Actor):
             producer.begin_transaction()
             try:
                 positions = consumer.take_positions()
-                await producer.send_offsets_to_transaction(positions, consumer.group_metadata())
+                await self._send_positions(process, producer, consumer, positions)
                 await self._write_copies(process, producer, records, copy)
                 copy.outcome = Outcome.UNKNOWN
                 await producer.commit_transaction()
@@ -173,6 +190,22 @@ class Copier(Actor):
 
         commit = Commit(process=process.who, transaction=name)
         await self.ask(process, "a transaction by calls", commit, work)
+
+    async def _send_positions(
+        self,
+        process: Process,
+        producer: ProducerCore,
+        consumer: ConsumerCore,
+        positions: dict[TopicPartition, OffsetAndMetadata],
+    ) -> None:
+        """Now and then the application goes on when this has failed: its commit must fail then."""
+        what, member = "send_offsets_to_transaction", consumer.group_metadata()
+        try:
+            await self.call(process, what, lambda: producer.send_offsets_to_transaction(positions, member))
+        except (RetriableError, TaskCancelled) as error:
+            if self.chance.random() < 0.5:
+                raise
+            self.world.trace(f"{self.name} goes on after {type(error).__name__}: {error}")
 
     async def _write_copies(
         self, process: Process, producer: ProducerCore, records: list[Record], copy: Transaction

@@ -211,12 +211,6 @@ def sequence_window_of_four(patches: Patches) -> None:
     patches.setattr(table, "check_batch", forgetful)
 
 
-@plant("clients")
-def late_batch_joins_a_finished_transaction(patches: Patches) -> None:
-    """Until the marker is there, a partition takes batches of the epoch whose EndTxn was answered."""
-    patches.setattr(PartitionLog, "fence", lambda self, producer_id, epoch: None)
-
-
 @plant("clients", "storm_ms=5000", "crash_interval_ms=400", "power_cut_chance=0.0", "restore_chance=0.9")
 def synced_is_not_noted_at_the_start(patches: Patches) -> None:
     """What a loss of power has left of the points up to which logs are synced stays so over the next start."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from fencepost.check.plants.plant import CUT_SHORT, GROUP, Patches, plant
-from fencepost.client.producer.core import ProducerCore
-from fencepost.client.producer.owed_abort import OwedAbort
 from fencepost.client.producer.partition_queue import PartitionQueue
 from fencepost.client.producer.produce_answers import ProduceAnswers
 from fencepost.client.producer.sender import Sender
@@ -210,13 +208,6 @@ def offsets_sent_when_not_answered_are_forgotten(patches: Patches) -> None:
             raise
 
     patches.setattr(Transactions, "send_offsets", lenient)
-
-
-@plant("clients", *GROUP, *CUT_SHORT)
-def owed_abort_never_tried_again(patches: Patches) -> None:
-    """Nobody asks again when the coordinator did not answer an abort, and a later block waits for it."""
-    patches.setattr(OwedAbort, "start", lambda self: None)
-    patches.setattr(ProducerCore, "abort_is_owed", property(lambda self: False))
 
 
 @plant("clients", "transaction_version=0", "producers=3", "copiers=0", "late_chance=0.15", "storm_ms=5000")
