@@ -109,7 +109,10 @@ def stopped_by_signals() -> Iterator[Stopped]:
 
 
 def print_table(rows: Iterable[Sequence[str]]) -> None:
-    """In columns, the first row being their names."""
+    """In columns, the first row being their names; the same on a terminal and in a pipe, every cell whole.
+
+    Not rich's tables: in a pipe those have 80 columns, and leave out columns and the ends of cells that do not fit.
+    """
     table = [tuple(row) for row in rows]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for row in table:
