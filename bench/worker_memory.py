@@ -11,8 +11,6 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import psutil
 
@@ -43,14 +41,6 @@ class Peak(threading.Thread):
             time.sleep(LOOK_S)
 
 
-@contextmanager
-def watched() -> Iterator[Peak]:
-    """A peak that counts from now on."""
-    peak = Peak()
-    peak.start()
-    yield peak
-
-
 def main() -> None:
     from pyspark.sql import SparkSession
 
@@ -60,7 +50,9 @@ def main() -> None:
     os.environ |= {**java_home(install=True).environment(), "PYSPARK_PYTHON": sys.executable}
     builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
     spark = builder.config("spark.driver.host", "127.0.0.1").getOrCreate()
-    with common.broker("fencepost") as servers, watched() as peak:
+    peak = Peak()
+    peak.start()
+    with common.broker("fencepost") as servers:
         with fencepost.Admin(servers) as admin:
             admin.create_topic("out", 2)
         for rows in options.rows:
