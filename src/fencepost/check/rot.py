@@ -3,8 +3,9 @@
 Nobody can give such records back. But they must not be missing in silence: whoever reads at the offset of a record that
 was acknowledged gets that record, or an error (CORRUPT_MESSAGE), never another record and never nothing.
 
-Nothing is struck after a loss of power, before one, or when the disk refused to note a recovery point: then the point
-on the disk may be an older one, and what lies behind it is cut off as a torn tail would be.
+Nothing is struck after a loss of power or when the disk refused to note a recovery point, and the power stays until
+the damage was met: else the point on the disk may be an older one, and what lies behind it is cut off as a torn tail
+would be.
 """
 
 from __future__ import annotations
@@ -52,30 +53,34 @@ class Rot:
         self._restore = restore
         self._sent = sent
         self._acknowledged = 0
+        self._acknowledged_at_strike = -1
         self._refused = 0
         self._backup: Mapping[str, bytes] = {}
 
-    def strike(self, *, killed: bool) -> bool:
-        """Whether files were struck. The broker is down, and starts next. `killed`: the power stayed."""
+    def is_met(self) -> bool:
+        """Whether the partition was opened since it was struck: a record was acknowledged."""
+        return self._acknowledged_at_strike < sum(write.acknowledged for write in self._sent())
+
+    def strike(self, *, killed: bool) -> None:
+        """The broker is down, and starts next. `killed`: the power stayed."""
         before, self._acknowledged = self._acknowledged, sum(write.acknowledged for write in self._sent())
         refused, self._refused = self._refused, self._disk.not_overwritten[RECOVERY_POINTS]
         found = self._disk.tree(DIRECTORY)
         if not self._backup or self._chance.random() < BACKED_UP:
             self._backup = found
         if not killed or self._acknowledged == before or self._refused != refused:  # else the point is of this life
-            return False
+            return
         if self._chance.random() < self._restore:
             self._struck("files damaged", f"{DIRECTORY}: an older copy is put back")
             self._disk.put_tree(DIRECTORY, self._backup)
-            return True
-        if self._chance.random() < self._flip:
+            self._acknowledged_at_strike = self._acknowledged
+        elif self._chance.random() < self._flip:
             paths = sorted(path for path, data in found.items() if data)
             path = self._chance.choice([path for path in paths if path.endswith(".log")] or paths)
             position, bit = self._chance.randrange(len(found[path])), self._chance.randrange(8)
             self._struck("files damaged", f"{path}: bit {bit} of byte {position} of {len(found[path])} flips")
             self._disk.flip_bit(path, position, bit)
-            return True
-        return False
+            self._acknowledged_at_strike = self._acknowledged
 
 
 async def judge_fragile(admin: AdminCore, sent: Iterable[Sent]) -> list[Anomaly]:

@@ -41,9 +41,10 @@ class Stage:
         self.over = False
         self.happened: Counter[str] = Counter()
         """How often each kind of fault struck."""
-        self.at_rest: Callable[[], bool] = lambda: False
-        """What happens while the broker is down, right before it starts again. True: until it runs, the power stays."""
-        self._power_stays = False
+        self.at_rest: Callable[[], None] = lambda: None
+        """What happens while the broker is down, right before it starts again."""
+        self.power_may_go: Callable[[], bool] = lambda: True
+        """Asked at each loss of power."""
         self.network = Network(self.scheduler, self.fork(), faults, self.strike)
         self.disk = MemoryDisk()
         self.machine = Machine(self.scheduler, self.disk, self.fork(), self.strike)
@@ -101,12 +102,11 @@ class Stage:
                 await self.scheduler.sleep_ms(20)
 
     def _crash(self, *, power: bool) -> None:
-        self.host.crash(power=power and not self._power_stays)
+        self.host.crash(power=power and self.power_may_go())
 
     def _start(self) -> None:
-        self._power_stays = self.at_rest() or self._power_stays
+        self.at_rest()
         self.host.start()
-        self._power_stays = self._power_stays and not self.host.running
 
     def strike_machine(self, machine: MachineFaults) -> None:
         """Let those faults of the machine happen until the stage is healed."""

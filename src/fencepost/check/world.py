@@ -147,6 +147,7 @@ class World:
         )
         self._resetting = self.stage.fork()
         self.stage.at_rest = self._while_down
+        self.stage.power_may_go = self._rot.is_met
 
     # --- what actors need ---
 
@@ -269,15 +270,15 @@ class World:
     def _sent_to_fragile(self) -> list[Sent]:
         return [sent for feeder in self._fragile for sent in feeder.sent]
 
-    def _while_down(self) -> bool:
+    def _while_down(self) -> None:
         host, chance = self.stage.host, self._resetting
-        is_struck = bool(self._fragile) and self._rot.strike(killed=not host.lost_power)
+        if self._fragile:
+            self._rot.strike(killed=not host.lost_power)
         if self.options.resetting_chance and chance.random() < self.options.resetting_chance:
             name, values = chance.choice(RESETTINGS)
             self._settings[name] = chance.choice(values)
             self.strike("settings changed", f"from this start on {name} is {self._settings[name]}")
             host.config = self.stage.configured(self._settings)
-        return is_struck
 
     # --- the run ---
 

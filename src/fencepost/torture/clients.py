@@ -220,6 +220,8 @@ def _theirs(call: Callable[[], T]) -> T:
             if what.retriable() and time.monotonic() < deadline:
                 continue
             _raise_theirs(error, abortable=bool(what.txn_requires_abort()))
+        except SystemError as error:  # how confluent-kafka tells a fatal error that it meets with delivery reports
+            raise MustEnd(error) from error
 
 
 def _raise_theirs(error: Exception, *, abortable: bool) -> NoReturn:
