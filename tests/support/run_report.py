@@ -1,4 +1,5 @@
-"""What a long run tells besides its tests: the slowest files, and which tests were running when a worker or it died."""
+"""What a long run tells besides its tests: the slowest files, which tests were running when a worker or it died, and,
+near its end, why tests failed: of a long output often only the end is kept."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from types import FrameType
 import pytest
 
 SLOWEST_FILES = 25
+REASON_LINES, REASON_COLUMNS = 12, 600
 
 
 class RunReport:
@@ -19,6 +21,7 @@ class RunReport:
         self._config = config
         self._began: dict[str, float] = {}
         self._seconds: defaultdict[str, float] = defaultdict(float)
+        self._failed: list[pytest.TestReport] = []
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self._began[nodeid] = time.monotonic()
@@ -28,6 +31,8 @@ class RunReport:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._seconds[report.nodeid.partition("::")[0]] += report.duration
+        if str(report.outcome) in {"failed", "rerun"}:
+            self._failed.append(report)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_handlecrashitem(self, crashitem: str) -> None:
@@ -47,6 +52,20 @@ class RunReport:
             terminalreporter.section(f"slowest {SLOWEST_FILES} files")
             for seconds, file in sorted(((s, f) for f, s in self._seconds.items()), reverse=True)[:SLOWEST_FILES]:
                 terminalreporter.write_line(f"{seconds:8.1f} s {file}")
+
+        if self._failed:
+            terminalreporter.section("why, in short")
+        for report in self._failed:
+            terminalreporter.write_line(f"{report.outcome} {report.nodeid} ({report.when})")
+            for line in reason(report.longreprtext):
+                terminalreporter.write_line(f"    {line}")
+
+
+def reason(traceback: str) -> list[str]:
+    """What pytest marks as the error in a traceback; the traceback's end where it marks nothing."""
+    lines = traceback.splitlines()
+    marked = [line[1:].strip() for line in lines if line.startswith("E ")]
+    return [line[:REASON_COLUMNS] for line in marked[:REASON_LINES] or lines[-REASON_LINES:]]
 
 
 def watch(config: pytest.Config) -> None:

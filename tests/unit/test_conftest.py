@@ -87,3 +87,5 @@ def test_second_tries_in_ci(tmp_path: Path, count: int, ours: bool, code: int, s
     )
     assert run.returncode == code, run.stdout + run.stderr
     assert says in run.stdout
+    _, _, why = run.stdout.partition("why, in short")
+    assert "rerun test_planted.py::test_fails_once[0] (call)\n    Failed: planted\n" in why
