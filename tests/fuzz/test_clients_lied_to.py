@@ -27,6 +27,12 @@ def test_no_lie_does_harm() -> None:
 def test_an_answer_that_is_believed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (configs, groups, logs, topics):
         monkeypatch.setattr(module, "only", lambda listed: listed[0])
-    with pytest.raises(AssertionError, match="IndexError"):
-        for seed in SEEDS:  # which of them meets an empty list depends on who answers first
+
+    def found(seed: int) -> str:
+        try:
             lie_to_clients(seed, applications=30, only=[administer])
+        except AssertionError as harm:
+            return str(harm)
+        return ""
+
+    assert any("IndexError" in found(seed) for seed in SEEDS)  # who meets an empty list depends on who answers first
