@@ -11,12 +11,16 @@ from uuid import UUID
 from fencepost.protocol import codec, produce_wire
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.errors import MalformedMessage
+from fencepost.protocol.messages.describe_client_quotas import EntryData
 from fencepost.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from fencepost.protocol.records.decoding import decode_batches
 from tests.support.differential.drawing import BAD_NAMES, INTERNAL, ProducerId
 from tests.support.raw_client import Closed, RawClient
 
 PATIENCE_S = 2.0
+"""How long two answers may differ while what was done before still becomes visible."""
+ANSWER_S = 10.0
+"""Until a broker counts as silent: a machine with other work is slow, and Kafka says nothing only now and then."""
 NOBODY = ProducerId(-1, -1)
 CLOSED, SILENT = "closes the connection", "does not answer"
 # Fields that say what no two brokers have in common, and what a text says.
@@ -58,7 +62,7 @@ class Side:
         self.name = name
         self._run = run
         self._servers = bootstrap_servers
-        self._client = RawClient(bootstrap_servers, timeout_s=PATIENCE_S)
+        self._client = RawClient(bootstrap_servers, timeout_s=ANSWER_S)
         self._topic_ids: dict[str, UUID] = {}
         self._producers: dict[str, ProducerId] = {}
         self._members: dict[str, tuple[str, int]] = {}
@@ -70,7 +74,7 @@ class Side:
     def connect_again(self) -> None:
         """When the broker was restarted: once its coordinators answer."""
         self.close()
-        self._client = RawClient(self._servers, timeout_s=PATIENCE_S)
+        self._client = RawClient(self._servers, timeout_s=ANSWER_S)
         self._client.find_coordinators()
 
     # --- its own ids ---
@@ -107,6 +111,8 @@ class Side:
         """Groups, transactions and topics that others made: a broker is compared by many runs, and has other users."""
         if type(element).__name__ in LISTED:
             return not name_of(element).startswith(self._run)
+        if isinstance(element, EntryData):  # a quota is of those it names together
+            return bool(element.entity) and all(self._is_of_others(part) for part in element.entity)
         name = name_of(element)
         return bool(name) and name not in SHARED and not name.startswith(self._run)
 
@@ -127,7 +133,7 @@ class Side:
         except TimeoutError:
             outcome = SILENT
         self._client.__exit__(None, None, None)
-        self._client = RawClient(self._servers, timeout_s=PATIENCE_S)
+        self._client = RawClient(self._servers, timeout_s=ANSWER_S)
         return outcome
 
     def raw(self) -> RawClient:
@@ -136,7 +142,7 @@ class Side:
 
     def wait_until_ended(self, transactional_id: str) -> None:
         """Until an ended transaction's markers are written: Kafka lets what comes in between join it. Raises Hangs."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + ANSWER_S
         while time.monotonic() < deadline:
             if not self._client.describe_transaction(transactional_id).transaction_state.startswith("Prepare"):
                 return
