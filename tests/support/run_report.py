@@ -11,7 +11,7 @@ from types import FrameType
 import pytest
 
 SLOWEST_FILES = 25
-REASON_LINES, REASON_COLUMNS = 12, 600
+FIRST_LINES, LAST_LINES, COLUMNS = 6, 12, 600
 
 
 class RunReport:
@@ -62,10 +62,12 @@ class RunReport:
 
 
 def reason(traceback: str) -> list[str]:
-    """What pytest marks as the error in a traceback; the traceback's end where it marks nothing."""
+    """What pytest marks as the error in a traceback, its beginning and its end; where it marks nothing, the end."""
     lines = traceback.splitlines()
-    marked = [line[1:].strip() for line in lines if line.startswith("E ")]
-    return [line[:REASON_COLUMNS] for line in marked[:REASON_LINES] or lines[-REASON_LINES:]]
+    marked = [line[1:].strip() for line in lines if line.startswith("E ")] or lines[-LAST_LINES:]
+    if len(marked) > FIRST_LINES + LAST_LINES:
+        marked[FIRST_LINES:-LAST_LINES] = ["..."]
+    return [line[:COLUMNS] for line in marked]
 
 
 def watch(config: pytest.Config) -> None:
