@@ -7,14 +7,23 @@ import sys
 
 import fencepost
 
+# The command, of less patience with servers that do not answer.
+IMPATIENT = """
+import fencepost.demo.supervisor
+from fencepost.cli.main import main
 
-def demo(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "fencepost", "demo", *arguments]
+fencepost.demo.supervisor.FIRST_CONTACT_MS = 1000
+main()
+"""
+
+
+def demo(*arguments: str, started: tuple[str, str] = ("-m", "fencepost")) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *started, "demo", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
 def test_a_kafka_that_is_not_there_is_said_so() -> None:
-    done = demo("--bootstrap-servers", "127.0.0.1:1")
+    done = demo("--bootstrap-servers", "127.0.0.1:1", started=("-c", IMPATIENT))
     assert done.returncode == 2
     assert "could not be carried through" in done.stdout
     assert "Traceback" not in done.stderr
