@@ -24,13 +24,15 @@ MAKING = "FENCEPOST_TESTS_CLASS_ARCHIVE"
 """The option with which a session's JVM writes the archive of its classes."""
 
 
-def session(master: str = "local[2]", settings: Mapping[str, str] | None = None) -> SparkSession:
-    """A SparkSession in this process."""
+def session(
+    master: str = "local[2]", settings: Mapping[str, str] | None = None, *, connect: bool = False
+) -> SparkSession:
+    """A SparkSession in this process; `connect`: one that speaks Spark Connect with a server in this process's JVM."""
     from pyspark.sql import SparkSession  # not when tests are collected
 
+    builder = SparkSession.builder.remote(master) if connect else SparkSession.builder.master(master)
     made: SparkSession = (
-        SparkSession.builder.master(master)
-        .config("spark.ui.enabled", "false")
+        builder.config("spark.ui.enabled", "false")
         .config("spark.driver.extraJavaOptions", " ".join([JVM_OPTIONS, *_archive()]))
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
@@ -39,7 +41,8 @@ def session(master: str = "local[2]", settings: Mapping[str, str] | None = None)
         .config(map=dict(settings or {}))
         .getOrCreate()
     )
-    made.sparkContext.setLogLevel("ERROR")
+    if not connect:  # which has no context
+        made.sparkContext.setLogLevel("ERROR")
     return made
 
 

@@ -10,7 +10,6 @@ import sys
 from typing import Any
 
 import pyspark
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as fn
 
 from fencepost.spark import exactly_once
@@ -18,7 +17,7 @@ from tests.spark.session import session
 
 
 def main(arguments: dict[str, Any]) -> None:
-    spark = SparkSession.builder.remote("local[2]").getOrCreate() if arguments["connect"] else session()
+    spark = session(connect=arguments["connect"])
     common = {"kafka.bootstrap.servers": arguments["servers"]}
     source, target, folder = arguments["source"], arguments["target"], arguments["folder"]
 
