@@ -68,11 +68,13 @@ SHORT: Final[Mapping[str, tuple[float, ...]]] = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """One run's. Chances are per message, per second of a process's life (kill, pause), per call (cancel, raise), per
-    sync (slow_sync), per start of the broker (flip, restore, resetting), and for what else happens to the broker's
-    machine (full to clock_jump) about four times a second.
+    sync (slow_sync), per start of the broker (flip, restore, resetting), per transaction of a copier (second_poll), per
+    failure to send positions (heedless: it commits all the same), and for what else happens to the broker's machine
+    (full to clock_jump) about four times a second.
 
     `storm_ms`: how long faults strike, in simulated time. Then everything has to come to its end. `group_protocol`:
-    classic, consumer, or mixed: each life of a copier has another; `transaction_version`: the broker's, 0 to 2.
+    classic, consumer, or mixed: each life of a copier has another; `transaction_version`: the broker's, 0 to 2;
+    `shrink_interval_ms`: about so often a topic takes no record for a while (max.message.bytes); 0: never.
     """
 
     storm_ms: int = 5_000
@@ -107,6 +109,9 @@ class Options:
     flip_chance: float = 0.0
     restore_chance: float = 0.0
     resetting_chance: float = 0.0
+    second_poll_chance: float = 0.15
+    heedless_chance: float = 0.5
+    shrink_interval_ms: float = 0.0
 
     @property
     def fragile(self) -> bool:

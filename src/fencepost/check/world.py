@@ -21,6 +21,7 @@ from fencepost.check.actors.decider import Decider
 from fencepost.check.actors.feeder import Feeder
 from fencepost.check.actors.mute import Mute
 from fencepost.check.actors.operator import Operator
+from fencepost.check.actors.shrinker import Shrinker
 from fencepost.check.actors.watcher import Watcher
 from fencepost.check.actors.writer import POSITIONS_OF, Writer
 from fencepost.check.checks import check_all
@@ -146,6 +147,7 @@ class World:
             sent=self._sent_to_fragile,
         )
         self._resetting = self.stage.fork()
+        self.shrinkers = [Shrinker(self, "s0", self.stage.fork(), sorted(TOPICS))] if options.shrink_interval_ms else []
         self.stage.at_rest = self._while_down
         self.stage.power_may_go = self._rot.is_met
 
@@ -298,6 +300,7 @@ class World:
             *self.feeders,
             *self.mutes,
             *self._fragile,
+            *self.shrinkers,
         ]
         actors: list[Actor] = [*workers, *self.copiers, *self.watchers]
         self._unfinished = {actor: stage.scheduler.spawn(actor.supervise()) for actor in actors}

@@ -33,7 +33,6 @@ Work = Callable[[Process, ProducerCore, ConsumerCore, list[Record], Transaction,
 
 EARLY_OFFSETS: Final = 0.2
 """How often the positions are sent before the work, too, and pend while it goes on."""
-SECOND_POLLS: Final = 0.15
 HALVES: Final = 0.1
 SLOW_ROUNDS: Final = 0.03
 SLOW_MS: Final = (500.0, 9_000.0)
@@ -104,12 +103,14 @@ class Copier(Actor):
         return ConsumerCore(Cluster(process.runtime, config), config)
 
     async def _round(self, process: Process, consumer: ConsumerCore, producer: ProducerCore, work: Work) -> None:
+        options = self.world.options
         try:
             records = await self.call(process, f"poll ({consumer.state()})", lambda: consumer.poll(500))
         except (RetriableError, AbortableError, TaskCancelled) as error:
             self.world.trace(f"{self.name} poll: {type(error).__name__}: {error}")
             return
-        if records and self.chance.random() < SECOND_POLLS and not await self._gather(process, consumer, records):
+        gathers = records and self.chance.random() < options.second_poll_chance
+        if gathers and not await self._gather(process, consumer, records):
             return
         if records and self.chance.random() < HALVES:  # an iteration that is left in the middle
             records = list(islice(consumer.one_by_one(records), (len(records) + 1) // 2))
@@ -203,7 +204,7 @@ class Copier(Actor):
         try:
             await self.call(process, what, lambda: producer.send_offsets_to_transaction(positions, member))
         except (RetriableError, TaskCancelled) as error:
-            if self.chance.random() < 0.5:
+            if self.chance.random() < 1 - self.world.options.heedless_chance:
                 raise
             self.world.trace(f"{self.name} goes on after {type(error).__name__}: {error}")
 

@@ -60,7 +60,9 @@ class Feeder(Actor):
             self.sent.append(sent)
 
         def told(error: KafkaError | None, at: RecordMetadata | None) -> None:
-            if error is None and at is not None:
+            if error is not None:
+                self._check_reason(error)
+            elif at is not None:
                 sent.acknowledged, sent.offset = True, at.offset
 
         key = sent.value.encode() if self.world.options.compacted else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fencepost.check.plants.plant import CUT_SHORT, GROUP, Patches, plant
+from fencepost.check.plants.plant import ALONE, CUT_SHORT, GROUP, Patches, plant
 from fencepost.client.producer.partition_queue import PartitionQueue
 from fencepost.client.producer.produce_answers import ProduceAnswers
 from fencepost.client.producer.sender import Sender
@@ -12,7 +12,13 @@ from fencepost.client.producer.transaction_answers import Strays
 from fencepost.client.producer.transaction_block import TransactionBlock
 from fencepost.client.producer.transaction_states import TxnEvent
 from fencepost.client.producer.transactions import Transactions
-from fencepost.errors import CommitFailedError, FatalError, KafkaError, KafkaTimeoutError
+from fencepost.errors import (
+    CommitFailedError,
+    FatalError,
+    KafkaError,
+    KafkaTimeoutError,
+    TransactionAbortableError,
+)
 
 
 @plant("clients")
@@ -74,7 +80,7 @@ def commit_raises_a_bare_timeout(patches: Patches) -> None:
     patches.setattr(Transactions, "commit", bare)
 
 
-@plant("clients", "feeders=2", *CUT_SHORT)
+@plant("clients", "feeders=2", "operators=0", "storm_ms=5000", "shrink_interval_ms=150", "slow_chance=0.05")
 def refused_batch_leaves_a_gap(patches: Patches) -> None:
     """What follows a batch that was given up keeps its numbers, and is refused as if something were lost."""
     patches.setattr(PartitionQueue, "_close_gap", lambda self: setattr(self, "gap", False))
@@ -194,7 +200,7 @@ def offsets_not_sent(patches: Patches) -> None:
     patches.setattr(Transactions, "_commit_offsets", some)
 
 
-@plant("clients", *GROUP, *CUT_SHORT)
+@plant("clients", *GROUP, *CUT_SHORT, "heedless_chance=1.0", "cancel_chance=0.3", "kill_chance=0.4", "feeders=0")
 def offsets_sent_when_not_answered_are_forgotten(patches: Patches) -> None:
     """Offsets that the coordinator did not answer do not keep a transaction from being committed."""
     original = Transactions.send_offsets
@@ -229,3 +235,17 @@ def given_up_batch_under_another_id(patches: Patches) -> None:
 
     give_up = Sender._give_up_next
     patches.setattr(Sender, "_give_up_next", give_up_next)
+
+
+@plant(
+    *("clients", *ALONE, "transaction_version=0", "raise_chance=0.3"),
+    *("slow_sync_chance=0.3", "crash_interval_ms=300", "power_cut_chance=0.0"),
+)
+def enlisting_goes_on_after_the_end(patches: Patches) -> None:
+    """Below transaction.version 2 an abort leaves AddPartitionsToTxn be: repeated behind EndTxn, it opens a transaction
+    that nobody knows of."""
+
+    async def discard(self: Transactions, deadline_ms: int | None = None) -> None:
+        await self._sender.discard(TransactionAbortableError("the transaction was aborted"), deadline_ms)
+
+    patches.setattr(Transactions, "_discard", discard)

@@ -1,0 +1,53 @@
+"""A person who makes a topic too small for any record, and mends it again: batches are refused for good (KIP-360)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Final
+
+from fencepost.check.actors.actor import Actor, Surroundings
+from fencepost.check.process import Process
+from fencepost.check.scheduler import TaskCancelled
+from fencepost.errors import KafkaError
+
+__all__ = ["Shrinker"]
+
+MOST_BYTES: Final = "max.message.bytes"
+SHRUNK_MS: Final = (1.0, 60.0)
+"""So short that of a producer's batches some are refused and some that follow them are not."""
+
+
+class Shrinker(Actor):
+    """Does so about every `shrink_interval_ms` while the storm lasts, and leaves every topic as it should be."""
+
+    def __init__(self, world: Surroundings, name: str, chance: Random, topics: Sequence[str]) -> None:
+        super().__init__(world, name, chance)
+        self._topics = topics
+
+    async def live(self, process: Process) -> None:
+        """Until the storm is over."""
+        for topic in self._topics:  # a life before may have left it shrunk
+            await self._mend(process, topic)
+        while self.world.storming:
+            await process.runtime.sleep_ms(self.chance.uniform(0, 2 * self.world.options.shrink_interval_ms))
+            topic = self.chance.choice(self._topics)
+            if self.world.storming:
+                await self._set(process, topic, "1")
+                await process.runtime.sleep_ms(self.chance.uniform(*SHRUNK_MS))
+                await self._mend(process, topic)
+
+    async def _mend(self, process: Process, topic: str) -> None:
+        while not await self._set(process, topic, None):
+            await process.runtime.sleep_ms(50)
+
+    async def _set(self, process: Process, topic: str, value: str | None) -> bool:
+        """Whether it is answered that it is so."""
+        what = f"{MOST_BYTES} of {topic}: {value}"
+        try:
+            await self.call(process, what, lambda: process.admin.alter_configs(topic, {MOST_BYTES: value}))
+        except (KafkaError, TaskCancelled) as error:
+            self.world.trace(f"{self.name} {what}: {type(error).__name__}: {error}")
+            return False
+        self.world.trace(f"{self.name} {what}")
+        return True
