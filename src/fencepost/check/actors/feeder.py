@@ -60,9 +60,10 @@ class Feeder(Actor):
             self.sent.append(sent)
 
         def told(error: KafkaError | None, at: RecordMetadata | None) -> None:
-            if error is not None:
+            # Out of time, the last refusal is named as well: also 45 for a batch that waited for an earlier one.
+            if error is not None and place != FLEETING and not isinstance(error.__cause__, KafkaTimeoutError):
                 self._check_reason(error)
-            elif at is not None:
+            elif error is None and at is not None:
                 sent.acknowledged, sent.offset = True, at.offset
 
         key = sent.value.encode() if self.world.options.compacted else None
