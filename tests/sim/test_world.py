@@ -102,6 +102,17 @@ def test_nothing_goes_wrong_on_a_machine_that_fails() -> None:
     assert untold == set()
 
 
+def test_batches_are_halved_and_keep_their_places() -> None:
+    acknowledged = refused = 0
+    for seed in (4, 9, 25):
+        report = run_world(seed, Options.draw(seed).changed(["shrink_interval_ms=150", "feeders=2", "storm_ms=3000"]))
+        assert report.anomalies == []
+        acknowledged += sum(sent.acknowledged for sent in report.history.sent)
+        refused += sum(not sent.acknowledged for sent in report.history.sent)
+    assert acknowledged > 100
+    assert refused > 5
+
+
 def test_operators_change_topics_during_the_storm() -> None:
     report = run_world(1, Options(storm_ms=4_000, copiers=1, operators=5, crash_interval_ms=2_000))
     assert report.anomalies == []

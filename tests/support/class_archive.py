@@ -11,6 +11,7 @@ import functools
 import hashlib
 import os
 import subprocess
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,7 +22,8 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fenc
 
 def archived(java: str, jars: Path, make: Callable[[str], None]) -> tuple[str, ...]:
     """The option of a JVM that takes its classes from the archive of `jars`. Where there is none, `make(option)` is
-    called, which has to run a JVM with that option to its orderly end. Raises what that raises.
+    called, which has to run a JVM with that option to its orderly end. No option when that fails: it is told, and the
+    JVM takes longer.
     """
     path = CACHE / f"classes-{_kind(java, jars)}.jsa"
     if not path.exists():
@@ -30,8 +32,12 @@ def archived(java: str, jars: Path, make: Callable[[str], None]) -> tuple[str, .
             fcntl.flock(lock, fcntl.LOCK_EX)  # several test processes may come at once
             if not path.exists():
                 unfinished = path.with_suffix(".unfinished")
-                make(f"-XX:ArchiveClassesAtExit={unfinished}")
-                unfinished.replace(path)
+                try:
+                    make(f"-XX:ArchiveClassesAtExit={unfinished}")
+                    unfinished.replace(path)
+                except (subprocess.SubprocessError, OSError) as error:
+                    warnings.warn(f"no archive of the classes of {jars}: {error}", stacklevel=2)
+                    return ()
     return (f"-XX:SharedArchiveFile={path}",)
 
 

@@ -108,6 +108,7 @@ class BrokerCore(Core):
                     call.on_closed()
             connection.calls.clear()
             self.shares.disconnected(now_ms, connection_id)
+            self._settle()
 
     def handle_frame(self, now_ms: int, connection_id: int, frame: memoryview) -> None:
         """One request, without its size prefix. Bytes that are not one close the connection."""

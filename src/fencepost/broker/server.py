@@ -233,8 +233,7 @@ class BrokerServer:
             if isinstance(effect, Reply):
                 replies.setdefault(effect.connection_id, []).extend(effect.buffers)
             elif isinstance(effect, GoOn):
-                client = clients.get(effect.connection_id)
-                if client is not None:
+                if (client := clients.get(effect.connection_id)) is not None:
                     client.go_on()
             elif isinstance(effect, Sync):
                 self._syncing = self._loop.create_task(self._sync(effect))
@@ -339,6 +338,7 @@ class BrokerServer:
         self._answers.note(_steady_ms(), connection_id, 0)
         if self._clients.pop(connection_id, None) is not None and not self.failed.done():
             self.core.disconnected(self.now_ms(), connection_id)
+            self.soon(self.pump)
 
     def soon(self, action: Callable[[], None]) -> None:
         """Do that when what is being done is done."""

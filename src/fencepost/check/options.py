@@ -74,7 +74,8 @@ class Options:
 
     `storm_ms`: how long faults strike, in simulated time. Then everything has to come to its end. `group_protocol`:
     classic, consumer, or mixed: each life of a copier has another; `transaction_version`: the broker's, 0 to 2;
-    `shrink_interval_ms`: about so often a topic takes no record for a while (max.message.bytes); 0: never.
+    `shrink_interval_ms`: about so often a topic takes no record for a while (max.message.bytes); 0: never;
+    `gather_ms`: how long a copier goes on with second polls.
     """
 
     storm_ms: int = 5_000
@@ -110,6 +111,7 @@ class Options:
     restore_chance: float = 0.0
     resetting_chance: float = 0.0
     second_poll_chance: float = 0.15
+    gather_ms: int = 0
     heedless_chance: float = 0.5
     shrink_interval_ms: float = 0.0
 

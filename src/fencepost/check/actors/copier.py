@@ -136,14 +136,17 @@ class Copier(Actor):
         self.world.trace(f"{self.name} {copy.number} {copy.outcome.value}: {what}")
 
     async def _gather(self, process: Process, consumer: ConsumerCore, records: list[Record]) -> bool:
-        """Poll once more for the same transaction; whether it is worth beginning: partitions may be gone by then."""
-        try:
-            records += await self.call(process, f"second poll ({consumer.state()})", lambda: consumer.poll(100))
-        except (RetriableError, AbortableError, TaskCancelled) as error:
-            self.world.trace(f"{self.name} second poll: {type(error).__name__}: {error}")
-            consumer.forget_positions()
-            return False
-        return True
+        """Poll again for the same transaction; whether it is worth beginning: partitions may be gone by then."""
+        until_ms = process.runtime.now_ms() + self.world.options.gather_ms
+        while True:
+            try:
+                records += await self.call(process, f"second poll ({consumer.state()})", lambda: consumer.poll(100))
+            except (RetriableError, AbortableError, TaskCancelled) as error:
+                self.world.trace(f"{self.name} second poll: {type(error).__name__}: {error}")
+                consumer.forget_positions()
+                return False
+            if process.runtime.now_ms() >= until_ms:
+                return True
 
     async def _copy(
         self,

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 __all__ = [
     "ALONE",
+    "CALM_GROUP",
     "COMPACTED",
     "CUT_SHORT",
     "DECIDED",
@@ -36,6 +37,11 @@ COMPACTED: Final = ("storm_ms=5000", "producers=3", "compacted=True")
 WATCHED: Final = ("storm_ms=5000", "watchers=1")
 DECIDED: Final = ("storm_ms=5000", "deciders=1", "transaction_version=2")
 GROUP: Final = ("storm_ms=5000", "copiers=3", "pause_chance=0.1")
+CALM_GROUP: Final = (
+    *("storm_ms=20000", "copiers=3", "feeders=2", "operators=0", "pause_chance=0.1", "crash_interval_ms=0"),
+    *("request_lost_chance=0", "reply_lost_chance=0", "cancel_chance=0", "raise_chance=0"),
+)
+"""A group whose members come and go, and that has the time to copy."""
 CUT_SHORT: Final = (
     *("storm_ms=5000", "cancel_chance=0.15", "reply_lost_chance=0.03"),
     *("slow_sync_chance=0.3", "crash_interval_ms=800"),

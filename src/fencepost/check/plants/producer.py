@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fencepost.check.plants.plant import ALONE, CUT_SHORT, GROUP, Patches, plant
+from fencepost.client.producer.chunks import Batch
 from fencepost.client.producer.partition_queue import PartitionQueue
 from fencepost.client.producer.produce_answers import ProduceAnswers
 from fencepost.client.producer.sender import Sender
@@ -249,3 +250,17 @@ def enlisting_goes_on_after_the_end(patches: Patches) -> None:
         await self._sender.discard(TransactionAbortableError("the transaction was aborted"), deadline_ms)
 
     patches.setattr(Transactions, "_discard", discard)
+
+
+@plant("clients", "feeders=2", "operators=0", "storm_ms=5000", "shrink_interval_ms=150", "slow_chance=0.05")
+def parts_stand_in_front(patches: Patches) -> None:
+    """Parts of a batch that was too large are sent before what was refused in front of it."""
+
+    def cut(self: PartitionQueue, batch: Batch, parts: list[Batch]) -> None:
+        self.in_flight.remove(batch)
+        self.gap = True
+        for part in reversed(parts):
+            part.ordinal = batch.ordinal
+            self.pending.appendleft(part)
+
+    patches.setattr(PartitionQueue, "cut", cut)

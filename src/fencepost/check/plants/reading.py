@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fencepost.broker.network import backpressure
-from fencepost.check.plants.plant import CUT_SHORT, GROUP, Patches, plant
+from fencepost.check.plants.plant import CALM_GROUP, CUT_SHORT, GROUP, Patches, plant
 from fencepost.client.consumer.core import ConsumerCore
 from fencepost.client.consumer.subscription import Reading
 from fencepost.client.net.cluster import Cluster
@@ -30,7 +30,7 @@ def commits_as_nobody_in_particular(patches: Patches) -> None:
     patches.setattr(ConsumerCore, "group_metadata", nobody)
 
 
-@plant("clients", *GROUP)
+@plant("clients", *CALM_GROUP, "second_poll_chance=1", "gather_ms=600", "kill_chance=0.2")
 def lost_partitions_are_committed(patches: Patches) -> None:
     """Records of partitions that the group took away are committed without their positions."""
     original = ConsumerCore.take_positions

@@ -64,6 +64,7 @@ class Batch:
         "done",
         "error",
         "maybe_appended",
+        "ordinal",
         "partition",
         "refusal",
         "rows",
@@ -90,6 +91,7 @@ class Batch:
         self.count = count
         self.rows = rows  # the indexes in the chunk of this batch's records, None: all of them in order
         self.deadline_ms = deadline_ms
+        self.ordinal = -1  # of its first record among all of its partition, in order of sending
         self.sequence = -1
         self.attempts = 0
         self.refusal: KafkaError | None = None  # why the last attempt failed

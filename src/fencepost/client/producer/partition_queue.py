@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
+from operator import attrgetter
 from typing import Final
 from uuid import UUID
 
@@ -27,6 +29,7 @@ class PartitionQueue:
         "last_acked_offset",
         "last_acked_sequence",
         "name",
+        "next_ordinal",
         "next_sequence",
         "not_before_ms",
         "partition",
@@ -46,6 +49,7 @@ class PartitionQueue:
         self.what = f"sending to {self.name}"  # for the log
         self.pending: deque[Batch] = deque()
         self.in_flight: list[Batch] = []
+        self.next_ordinal = 0
         self.next_sequence = 0
         self.last_acked_sequence = -1
         self.last_acked_offset = -1
@@ -107,15 +111,32 @@ class PartitionQueue:
             batch.sequence = self.next_sequence
             self.next_sequence = add_sequence(self.next_sequence, batch.count)
 
+    def append(self, batch: Batch) -> None:
+        """To be sent behind all others."""
+        batch.ordinal = self.next_ordinal
+        self.next_ordinal += batch.count
+        self.pending.append(batch)
+
     def put_back(self, batch: Batch) -> None:
-        """Back from the wire without success, into its place by sequence."""
+        """Back from the wire without success, into its place."""
         self.in_flight.remove(batch)
         batch.attempts += 1
-        for position, waiting in enumerate(self.pending):
-            if not (waiting.attempts and _before(waiting.sequence, batch.sequence)):
-                self.pending.insert(position, batch)
-                return
-        self.pending.append(batch)
+        self._insert(batch)
+
+    def cut(self, batch: Batch, parts: Iterable[Batch]) -> None:
+        """Refused as too large: its parts wait in its place."""
+        self.in_flight.remove(batch)
+        self.gap = True
+        ordinal = batch.ordinal
+        for part in parts:
+            part.ordinal = ordinal
+            ordinal += part.count
+            self._insert(part)
+
+    def _insert(self, batch: Batch) -> None:
+        """Sequences do not tell its place: who waits to be numbered again has none."""
+        later = (place for place, waiting in enumerate(self.pending) if waiting.ordinal > batch.ordinal)
+        self.pending.insert(next(later, len(self.pending)), batch)
 
     def acknowledged(self, batch: Batch, base_offset: int) -> None:
         """The broker has it (base_offset -1: as a duplicate, or it does not say)."""
@@ -197,6 +218,9 @@ class PartitionQueue:
         self.last_acked_sequence = -1
         self.doubted_ms = None
         self.gap = self.unknown = False
+        in_order = sorted(self.pending, key=attrgetter("ordinal"))  # what was in doubt may stand in front
+        self.pending.clear()
+        self.pending.extend(in_order)
         for batch in self.pending:
             batch.sequence = -1
             batch.maybe_appended = False

@@ -164,15 +164,13 @@ class ProduceAnswers:
         self._sending.run_once(f"topic {queue.topic}", partial(self._sending.refresh, queue.topic))
 
     def _split(self, queue: PartitionQueue, batch: Batch) -> None:
-        queue.in_flight.remove(batch)
-        queue.gap = True
         halves = self._router.split(batch)
         self._metrics.batch_split_total += 1
         chunk = batch.chunk
         position = chunk.batches.index(batch)
         chunk.batches[position : position + 1] = halves
         chunk.index_batches()
-        queue.pending.extendleft(reversed(halves))
+        queue.cut(batch, halves)
 
     def _sequence_refused(
         self, queue: PartitionQueue, batch: Batch, result: ProducePartitionResult, error: KafkaError

@@ -109,7 +109,7 @@ class ReadyBatches:
                     batch.topic, batch.partition, idempotent=self._config.enable_idempotence
                 )
                 queue.belongs_to(topic.topic_id)
-            queue.pending.append(batch)
+            queue.append(batch)
             self.active[key] = queue
 
     async def _find_topic(self, topic: str) -> None:

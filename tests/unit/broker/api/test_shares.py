@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Self
 
@@ -63,8 +64,8 @@ def produce(broker: Broker, *values: str) -> None:
 class Member:
     """One member on a connection of its own."""
 
-    def __init__(self, broker: Broker, name: str) -> None:
-        self._client = RawClient(broker.bootstrap_servers)
+    def __init__(self, broker: Broker, name: str, *, patience_s: float = 120.0) -> None:
+        self._client = RawClient(broker.bootstrap_servers, timeout_s=patience_s)
         self._name = name
         self.epoch = 0
         joined = self.beat(0, [TOPIC])
@@ -186,6 +187,18 @@ def test_a_connection_that_is_gone_gives_its_records_back(broker: Broker) -> Non
         assert doomed.got() == [(0, 0, 1)]
         doomed.__exit__()
         assert waiting.got(max_wait_ms=30_000) == [(0, 0, 2)]
+
+
+def test_a_fetch_that_waits_gets_what_a_lost_connection_gives_back() -> None:
+    with Broker({"log.cleaner.backoff.ms": 600_000}) as broker:  # so that nothing else wakes it
+        prepare(broker)
+        produce(broker, "a")
+        with Member(broker, "m") as doomed, Member(broker, "n", patience_s=15) as waiting:
+            assert doomed.got() == [(0, 0, 1)]
+            leaving = threading.Timer(0.3, doomed.__exit__)
+            leaving.start()
+            assert waiting.got(max_wait_ms=600_000) == [(0, 0, 2)]
+            leaving.join()
 
 
 def test_a_fetch_waits_for_what_is_produced_and_for_what_is_released(broker: Broker) -> None:

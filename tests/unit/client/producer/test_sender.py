@@ -279,6 +279,18 @@ def test_a_batch_that_is_too_large_is_halved() -> None:
     assert [(sequence, count) for *_, sequence, count in run(body).batches] == [(0, 4), (0, 2), (2, 2)]
 
 
+def test_two_batches_in_flight_that_are_too_large_keep_their_order() -> None:
+    async def body(world: World) -> None:
+        producer = world.producer(linger_ms=5, batch_size=100)
+        await world.fate(producer.append("t", b"first"))
+        world.broker.refuse_produce(10, times=2)
+        sent = [producer.append("t", b"%d" % number * 20) for number in range(6)]
+        assert [(await world.fate(one)).offset for one in sent] == [1, 2, 3, 4, 5, 6]
+        await producer.close()
+
+    assert [count for *_, count in run(body).batches][:3] == [1, 3, 3]
+
+
 def test_a_record_that_is_too_large_is_rejected_and_the_next_takes_its_sequence() -> None:
     async def body(world: World) -> None:
         world.broker.refuse_produce(10)
