@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import fencepost
@@ -54,6 +56,8 @@ WRONG = {
 NO_TOPICS = {"t\u00fcr": "at most 249", "a b": "at most 249", "x" * 250: "at most 249", "..": "not '.' or '..'"}
 NUMBERS = {
     "topics create n --partitions -2": "greater than or equal to -1",
+    "topics create n --partitions 0": "0 cannot be",
+    "topics create n --replication-factor 0": "0 cannot be",
     "topics create n --partitions 2147483648": "less than or equal to 2147483647",
     "topics create n --replication-factor 32768": "less than or equal to 32767",
     "topics alter t --partitions 2147483648": "less than or equal to 2147483647",
@@ -63,6 +67,16 @@ NUMBERS = {
     "groups list --state Stabil": "one of PreparingRebalance",
     "configs describe broker \u0663": "no broker's number",
     "acls add alice --operation read --resource topic:t": "names no principal",
+    "produce t -X acks=2": "acks='2': one of -1, 0, 1",
+    "produce t -X fetch.max.bytes=1": "fetch.max.bytes",
+    "consume t -X fetch.max.bytes=many": "'many'",
+    "topics list --command-config /no/such/file": "/no/such/file",
+}
+# In a properties file, or in the environment, they are arguments, too.
+SETTINGS = {
+    "security.protocol=SASL": "'SASL': one of PLAINTEXT",
+    "security.protocol=SASL_PLAINTEXT": "sasl_",
+    "secret\n": "is not NAME=VALUE",
 }
 
 
@@ -94,6 +108,18 @@ def test_what_cannot_be_a_name(run: Commands, admin: fencepost.Admin, command: s
 @pytest.mark.parametrize("command", NUMBERS)
 def test_what_cannot_be_a_value(run: Commands, command: str) -> None:
     assert NUMBERS[command] in refused(run, command.split())
+
+
+@pytest.mark.parametrize("command", ["topics list", "produce t", "consume t", "transactions list", "spark sinks", "ui"])
+def test_what_cannot_be_a_setting(run: Commands, command: str, tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    for line, why in SETTINGS.items():
+        file.write_text(line)
+        assert why in refused(run, [*command.split(), "--command-config", str(file)])
+    name, _, value = next(iter(SETTINGS)).partition("=")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(f"FENCEPOST_{name.replace('.', '_').upper()}", value)
+        assert value in refused(run, command.split())
 
 
 def test_what_is_not_there_is_not_waited_for(broker: BrokerUnderTest, run: Commands, admin: fencepost.Admin) -> None:

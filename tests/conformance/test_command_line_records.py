@@ -129,9 +129,15 @@ def test_what_is_read_of_a_topic(broker: BrokerUnderTest, run: Commands, topic: 
     assert values("--from", "2033-01-01T00:00:00Z") == values("--from", "end") == values("--partition", "1") == []
     assert values("--follow", "-n", "6") == [0, 1, 2, 3, 4, 5]
     assert run("consume", topic, "-n", "1", "--key-separator", ": ") == "k: 0\n"
-    for words in (["--from", "never"], ["--follow", "--to", "3"], ["-n", "0"], ["--json", "--output", "x.jsonl"]):
+    for words in (
+        ["--from", "never"],
+        ["--follow", "--to", "3"],
+        ["-n", "0"],
+        ["--json", "--output", "x.jsonl"],
+        ["-X", "x=1"],
+    ):
         run("consume", topic, *words, status=2)
-    for words in (["--partition", "2"], ["--output", "x.xls"], ["-X", "group.idd=1"]):
+    for words in (["--partition", "2"], ["--output", "x.xls"]):
         run("consume", topic, *words, status=1)
     run("consume", broker.name("nothing"), status=1)
     assert "there is no topic" in run.error

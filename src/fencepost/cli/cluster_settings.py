@@ -62,10 +62,12 @@ def client_settings(
     file: Path | None,
     environ: Mapping[str, str] | None = None,
     kind: type[CommonConfig] = AdminConfig,
+    more: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Kafka's dotted names: the environment's, over the file's; `servers` over both. Raises ConfigurationError.
+    """Kafka's dotted names: the environment's, over the file's; `servers` over both, `more` over all.
 
-    What the file says to other kinds of client is left out: one file does for all commands.
+    What the file says to other kinds of client is left out: one file does for all commands. Raises BadParameter when
+    this kind of client cannot take the rest: wherever they are written, they are arguments.
     """
     surroundings = os.environ if environ is None else environ
     names = {ENVIRONMENT + setting.name.upper(): setting.name.replace("_", ".") for setting in fields(kind)}
@@ -73,7 +75,12 @@ def client_settings(
     found |= {names[name]: value for name, value in surroundings.items() if name in names}
     if servers is not None:
         found["bootstrap.servers"] = servers
-    return {"bootstrap.servers": LOCAL, **found}
+    settings = {"bootstrap.servers": LOCAL, **found, **(more or {})}
+    try:
+        kind.from_dotted(settings)
+    except ConfigurationError as error:
+        raise typer.BadParameter(str(error)) from error
+    return settings
 
 
 def _meant_for(kind: type[CommonConfig], settings: Mapping[str, str]) -> dict[str, str]:
@@ -93,8 +100,7 @@ def connected(servers: str | None, file: Path | None, more: Mapping[str, str] | 
     `more`: settings by Kafka's names, over all others.
     """
     with failures_told():
-        given = {**client_settings(servers, file), **_meant_for(AdminConfig, more or {})}
-        settings = {**PATIENCE, **given}
+        settings = {**PATIENCE, **client_settings(servers, file, more=_meant_for(AdminConfig, more or {}))}
         with Admin.from_config(settings) as admin:
             reach(admin, settings["bootstrap.servers"])
             yield admin
@@ -130,4 +136,4 @@ def _read(file: Path) -> dict[str, str]:
     try:
         return read_properties(file)
     except ValueError as error:
-        raise ConfigurationError(f"--command-config {error}") from error
+        raise typer.BadParameter(str(error), param_hint="--command-config") from error

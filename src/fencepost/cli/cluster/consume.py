@@ -94,8 +94,8 @@ def consume(
         raise typer.BadParameter("takes --from beginning or end, and no --partition or --to", param_hint="--group")
     more = pairs_of(setting, "-X")
     with connected(bootstrap_servers, command_config, more) as admin:
-        places = _places(admin, topic, partition)
         settings = _settings(bootstrap_servers, command_config, more, read_committed=read_committed)
+        places = _places(admin, topic, partition)
         if group is not None and reset is not None:
             settings |= {"group.id": group, "auto.offset.reset": reset, "enable.auto.commit": "false"}
         with Consumer.from_config(settings) as consumer, stopped_by_signals() as stopped:
@@ -121,8 +121,7 @@ def _settings(
     return {
         **PATIENCE,
         "auto.offset.reset": "none",  # what is not there any more is missed, and told
-        **client_settings(servers, file, kind=ConsumerConfig),
-        **more,
+        **client_settings(servers, file, kind=ConsumerConfig, more=more),
         "isolation.level": "read_committed" if read_committed else "read_uncommitted",
     }
 

@@ -63,15 +63,14 @@ def produce(
     if transactional_id is not None:
         more["transactional.id"] = transactional_id
     with connected(bootstrap_servers, command_config, more) as admin:
-        if source is not None:
-            kind_of(source)
-        described(admin, topic)
         settings = {
             **PATIENCE,
             "allow.auto.create.topics": "false",
-            **client_settings(bootstrap_servers, command_config, kind=ProducerConfig),
-            **more,
+            **client_settings(bootstrap_servers, command_config, kind=ProducerConfig, more=more),
         }
+        if source is not None:
+            kind_of(source)
+        described(admin, topic)
         is_lines_of_json = as_json or source is not None
         parser = json_parser(keep_partitions=keep_partitions) if is_lines_of_json else text_parser(key_separator)
         with Producer.from_config(settings) as producer, stopped_by_signals() as stopped:

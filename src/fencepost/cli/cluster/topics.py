@@ -23,6 +23,12 @@ Topic = Annotated[str, typer.Argument(callback=topic_named, help="The topic's na
 Topics = Annotated[list[str], typer.Argument(callback=topic_named, help="One or more names of topics.")]
 
 
+def _not_zero(given: int) -> int:
+    if given == 0:
+        raise typer.BadParameter("0 cannot be; -1 is the cluster's default")
+    return given
+
+
 def described(admin: Admin, name: str) -> TopicDescription:
     """Exits with status 1 when there is no such topic."""
     found = admin.describe_topics([name])
@@ -122,9 +128,14 @@ def _print(facts: list[dict[str, Any]]) -> None:
 def create(
     name: Topic,
     partitions: Annotated[
-        int, typer.Option("--partitions", "-p", min=-1, max=2**31 - 1, help="-1: the cluster's default.")
+        int,
+        typer.Option(
+            "--partitions", "-p", min=-1, max=2**31 - 1, callback=_not_zero, help="-1: the cluster's default."
+        ),
     ] = -1,
-    replication_factor: Annotated[int, typer.Option(min=-1, max=2**15 - 1, help="-1: the cluster's default.")] = -1,
+    replication_factor: Annotated[
+        int, typer.Option(min=-1, max=2**15 - 1, callback=_not_zero, help="-1: the cluster's default.")
+    ] = -1,
     config: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="A setting of the topic; may be repeated.")
     ] = None,
