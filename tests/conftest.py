@@ -18,6 +18,7 @@ import pytest
 
 from tests.support import chromium, run_report
 from tests.support.apache_kafka import ApacheKafka, Unavailable, unavailable_reason
+from tests.support.forked_python import forked_python
 
 MOST_SECOND_TRIES = 5
 # What took 85 seconds or more of a whole run with three workers, by the seconds it took (tests/support/run_report.py
@@ -171,6 +172,13 @@ def _complaints(config: pytest.Config) -> dict[str, list[str]]:
     if found.second_tries > MOST_SECOND_TRIES:
         complaints["too many tests needed a second try"] = [str(found.second_tries)]
     return complaints
+
+
+@pytest.fixture(scope="session")
+def pyspark_python() -> Iterator[str]:
+    """For PYSPARK_PYTHON of a driver whose processes nobody kills or looks for."""
+    with forked_python() as path:
+        yield path
 
 
 @pytest.fixture(scope="session")

@@ -174,7 +174,7 @@ def query_program(code: str, folder: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def told(pyspark_python: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What each block with `spark` has printed, by its place."""
     scripts = {}
     for where, code in [*SPARK_BLOCKS, *RECIPES]:
@@ -185,7 +185,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     process = tmp_path_factory.mktemp("session") / "process.py"
     process.write_text(SPARK_PROCESS)
     path = f"{ROOT / 'src'}{os.pathsep}{ROOT}"
-    printed = run(process, *map(str, scripts.values()), PYSPARK_PYTHON=sys.executable, PYTHONPATH=path)
+    printed = run(process, *map(str, scripts.values()), PYSPARK_PYTHON=pyspark_python, PYTHONPATH=path)
     by_script = json.loads(printed.splitlines()[-1])
     return {where: by_script[str(script)] for where, script in scripts.items()}
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,20 +15,21 @@ from tests.support.apache_kafka import ApacheKafka
 
 
 @pytest.fixture(scope="session")
-def shared_driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedDriver]:
-    with SharedDriver(tmp_path_factory.mktemp("driver") / "output") as driver:
+def shared_driver(pyspark_python: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedDriver]:
+    with SharedDriver(pyspark_python, tmp_path_factory.mktemp("driver") / "output") as driver:
         yield driver
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[Any]:
+def spark(pyspark_python: str) -> Iterator[Any]:
     """A session in this process, which says nothing of what fails on purpose."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    made = session()
-    made.sparkContext.setLogLevel("FATAL")
-    yield made
-    made.stop()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", pyspark_python)
+        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        made = session()
+        made.sparkContext.setLogLevel("FATAL")
+        yield made
+        made.stop()
 
 
 @pytest.fixture(scope="module")

@@ -43,8 +43,8 @@ class SharedDriver:
     It starts when it is first needed, and anew after a run that failed.
     """
 
-    def __init__(self, log: Path) -> None:
-        self._log = log
+    def __init__(self, python: str, log: Path) -> None:
+        self._python, self._log = python, log
         self._process: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Self:
@@ -74,7 +74,7 @@ class SharedDriver:
         with self._log.open("w") as log:
             return subprocess.Popen(
                 [sys.executable, str(HERE / "copy_topic.py"), "--serve"],
-                env=environment(),
+                env=environment() | {"PYSPARK_PYTHON": self._python},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

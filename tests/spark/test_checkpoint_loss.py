@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +14,6 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from fencepost import Admin
 from fencepost.broker.embedded import Broker
 from fencepost.spark import repair_checkpoint
-from tests.spark.session import session
 
 pytestmark = pytest.mark.spark
 
@@ -25,15 +22,6 @@ pytestmark = pytest.mark.spark
 def broker() -> Iterator[Broker]:
     with Broker({"transaction.two.phase.commit.enable": True}) as running:
         yield running
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[Any]:
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    made = session()
-    yield made
-    made.stop()
 
 
 class Stream:

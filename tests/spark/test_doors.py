@@ -15,7 +15,7 @@ from tests.spark.copying import HERE, environment
 
 
 @pytest.mark.spark
-def test_every_door(tmp_path: Path) -> None:
+def test_every_door(pyspark_python: str, tmp_path: Path) -> None:
     with Broker({"transaction.two.phase.commit.enable": True}) as broker:
         link = Link({"bootstrap.servers": broker.bootstrap_servers})
         for topic in ("doors-1", "doors_2", "doors-third"):
@@ -28,7 +28,8 @@ def test_every_door(tmp_path: Path) -> None:
             "folder": str(tmp_path),
         }
         command = [sys.executable, str(HERE / "doors.py"), json.dumps(arguments)]
-        done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=600, check=False)
+        surroundings = environment() | {"PYSPARK_PYTHON": pyspark_python}
+        done = subprocess.run(command, env=surroundings, capture_output=True, text=True, timeout=600, check=False)
         assert done.returncode == 0, done.stderr[-6000:]
         seen = json.loads(done.stdout.splitlines()[-1])
         left_open = link.io.run(link.admin.list_transactions(states=("Ongoing",)))
