@@ -170,6 +170,22 @@ def test_groups(broker: BrokerUnderTest, run: Commands, admin: fencepost.Admin) 
     assert group not in [one.group_id for one in admin.list_groups()]
 
 
+def test_names_of_others_do_nothing_to_a_terminal(
+    broker: BrokerUnderTest, run: Commands, admin: fencepost.Admin
+) -> None:
+    topic, name = broker.name("t"), f"{broker.name('n')}\n\x1b[31m"
+    shown = name.replace("\n", "\\n").replace("\x1b", "\\x1b")
+    admin.create_topic(topic, 1)
+    run("groups", "reset-offsets", name, "--to", "end", "--topic", topic, "--yes")
+    assert f"{shown}  " in run("groups", "list")
+    assert run("groups", "describe", name).startswith(f"{shown}: classic")
+    with fencepost.Producer(broker.bootstrap_servers, transactional_id=name) as producer:
+        producer.init_transactions()
+        assert run("transactions", "describe", name).startswith(f"{shown}\n  state: ")
+        assert f"\n{shown}  " in run("transactions", "list", "--all")
+    assert name in [one["group"] for one in run.json("groups", "list")]
+
+
 def test_doctor(broker: BrokerUnderTest, run: Commands, admin: fencepost.Admin) -> None:
     found = run.json("doctor")
     assert found["cluster"]["value"] == admin.describe_cluster().cluster_id

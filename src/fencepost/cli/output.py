@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final, NoReturn
 import typer
 from typer.core import TyperGroup
 
+from fencepost.cli.printable import printable
 from fencepost.errors import KafkaError
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "confirmed",
     "failures_told",
     "print_json",
+    "print_line",
     "print_table",
     "refuse",
     "stopped_by_signals",
@@ -53,9 +55,9 @@ def confirmed(question: str, *, yes: bool) -> None:
     if yes:
         return
     # Not typer's: that one puts a blank before what the command prints.
-    sys.stderr.write(f"{question} [y/N]: ")
+    sys.stderr.write(f"{printable(question)} [y/N]: ")
     sys.stderr.flush()
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+    if sys.stdin is None or sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise typer.Abort
 
 
@@ -70,7 +72,7 @@ def failures_told() -> Iterator[None]:
 
 def refuse(words: str) -> NoReturn:
     """Say why not, and exit with status 1."""
-    sys.stderr.write(f"fencepost: {words}\n")
+    sys.stderr.write("fencepost: " + "\n".join(map(printable, words.split("\n"))) + "\n")
     raise typer.Exit(1)
 
 
@@ -112,17 +114,28 @@ def print_table(rows: Iterable[Sequence[str]]) -> None:
     """In columns, the first row being their names; the same on a terminal and in a pipe, every cell whole.
 
     Not rich's tables: in a pipe those have 80 columns, and leave out columns and the ends of cells that do not fit.
+    Only how many places a text takes is asked of rich.
     """
-    table = [tuple(row) for row in rows]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    from rich.cells import cell_len
+
+    table = [tuple(map(printable, row)) for row in rows]
+    widths = [max(map(cell_len, column)) for column in zip(*table, strict=True)]
     for row in table:
-        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        line = "  ".join(cell + " " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True))
         sys.stdout.write(line.rstrip() + "\n")
+
+
+def print_line(words: str) -> None:
+    """One line for people, whatever names are in it."""
+    sys.stdout.write(f"{printable(words)}\n")
 
 
 def tell_done(words: str, done: str, *, as_json: bool, **facts: Any) -> None:
     """One thing that was done: words for people, a line of JSON for programs; the next may fail."""
-    sys.stdout.write(json.dumps({"done": done, **facts}) + "\n" if as_json else f"{words}\n")
+    if as_json:
+        sys.stdout.write(json.dumps({"done": done, **facts}) + "\n")
+    else:
+        print_line(words)
 
 
 def print_json(found: Any) -> None:

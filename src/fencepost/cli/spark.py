@@ -12,7 +12,17 @@ import typer
 
 from fencepost.cli.cluster_settings import CommandConfig, DecisionTopic, Servers, client_settings, sink_options
 from fencepost.cli.names import named
-from fencepost.cli.output import Json, Yes, command_group, confirmed, failures_told, print_json, print_table, refuse
+from fencepost.cli.output import (
+    Json,
+    Yes,
+    command_group,
+    confirmed,
+    failures_told,
+    print_json,
+    print_line,
+    print_table,
+    refuse,
+)
 from fencepost.cli.transaction_view import Session, open_session
 from fencepost.spark.sink.decision import Decision, Winner
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
@@ -195,7 +205,7 @@ def forget(
         return
     for word, ids in (("committed", settled.committed), ("lost", settled.lost)):
         for transactional_id in ids:
-            sys.stdout.write(f"{word} {transactional_id}\n")
+            print_line(f"{word} {transactional_id}")
     goes_on = "goes on behind it" if chosen is Lost.ACCEPT else "writes the whole of it again"
     counts = f"{len(settled.committed)} committed, {len(settled.lost)} lost"
     sys.stdout.write(f"batch {settled.decision.batch_id}: {counts}; the query {goes_on}\n")
@@ -255,13 +265,13 @@ def _print(decision: Decision, states: States) -> None:
         "to": unknown if offsets is None else _sources(offsets.batch),
         "transactions": ", ".join(parts) or "none that would have to be completed",
     }
-    sys.stdout.write(f"query {decision.query_id}\n")
+    print_line(f"query {decision.query_id}")
     for name, value in lines.items():
-        sys.stdout.write(f"  {name}: {value}\n")
+        print_line(f"  {name}: {value}")
     for state in WinnerState:
         shown = [winner for winner, found in states.items() if found is state]
         for winner in shown[:MOST_SHOWN]:
-            sys.stdout.write(f"    {state.value} {winner.transactional_id} ({winner.pair})\n")
+            print_line(f"    {state.value} {winner.transactional_id} ({winner.pair})")
         if len(shown) > MOST_SHOWN:
             sys.stdout.write(f"    {state.value}: {len(shown) - MOST_SHOWN} more (--json has all)\n")
 

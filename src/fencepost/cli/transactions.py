@@ -19,6 +19,7 @@ from fencepost.cli.output import (
     confirmed,
     failures_told,
     print_json,
+    print_line,
     print_table,
     refuse,
     tell_done,
@@ -143,10 +144,10 @@ def _print_facts(transaction: TransactionDescription, fact: dict[str, Any]) -> N
         "partitions": partition_words(transaction.partitions, len(transaction.partitions)),
         "spark": fact["spark"],
     }
-    sys.stdout.write(f"{transaction.transactional_id}\n")
+    print_line(transaction.transactional_id)
     for name, value in lines.items():
         if value:
-            sys.stdout.write(f"  {name}: {value}\n")
+            print_line(f"  {name}: {value}")
 
 
 @transactions.command()

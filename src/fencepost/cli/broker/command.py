@@ -21,6 +21,7 @@ from fencepost.broker.security.listeners import Listener, listeners_of
 from fencepost.broker.server import BrokerServer, DirectoryInUse, check_system, new_event_loop
 from fencepost.broker.settings.table import InvalidSetting
 from fencepost.broker.settings.values import BrokerConfig
+from fencepost.cli.printable import printable
 from fencepost.cli.properties import read_properties
 from fencepost.cli.standard_output import OutputLost
 
@@ -40,13 +41,10 @@ class _UnusableArgument(Exception):
 
 
 class _OneLine(logging.Formatter):
-    """Escapes line breaks and other control characters in messages: they may hold names that clients have chosen, and
-    none is to look like a line of the broker's own."""
+    """A message is a line: it may hold names that clients have chosen."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name is logging's
-        record.message = "".join(
-            letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in record.message
-        )
+        record.message = printable(record.message)
         return super().formatMessage(record)
 
 

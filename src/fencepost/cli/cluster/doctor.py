@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, NamedTuple
 import typer
 
 from fencepost.cli.cluster_settings import CommandConfig, Servers, client_settings, connected
-from fencepost.cli.output import Json, print_json, refuse
+from fencepost.cli.output import Json, print_json, print_line, refuse
 from fencepost.cli.transaction_view import Session
 from fencepost.client.blocking import Admin
 from fencepost.errors import KafkaError
@@ -72,7 +72,7 @@ def doctor(
         print_json({name: finding._asdict() for name, finding in found.items()})
     else:
         for name, finding in found.items():
-            sys.stdout.write(f"{name}: {_words(finding.value)}\n")
+            print_line(f"{name}: {_words(finding.value)}")
     problems = [finding.problem for finding in found.values() if finding.problem is not None]
     if problems:
         sys.stdout.flush()

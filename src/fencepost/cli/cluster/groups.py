@@ -11,7 +11,17 @@ import typer
 from fencepost.cli.cluster.positions import POSITIONS, Offset, Position, position_of
 from fencepost.cli.cluster_settings import CommandConfig, Servers, connected
 from fencepost.cli.names import named, topic_named
-from fencepost.cli.output import Json, Yes, command_group, confirmed, print_json, print_table, refuse, tell_done
+from fencepost.cli.output import (
+    Json,
+    Yes,
+    command_group,
+    confirmed,
+    print_json,
+    print_line,
+    print_table,
+    refuse,
+    tell_done,
+)
 from fencepost.client.admin.groups import GroupDescription
 from fencepost.client.blocking import Admin
 from fencepost.client.net.list_offsets import EARLIEST, LATEST
@@ -89,7 +99,7 @@ def describe(
     if as_json:
         print_json(facts)
         return
-    sys.stdout.write(f"{group}: {facts['type']}, {facts['state']}, {len(described.members)} members\n")
+    print_line(f"{group}: {facts['type']}, {facts['state']}, {len(described.members)} members")
     rows = [
         tuple(
             "" if row[name] is None else str(row[name])
