@@ -12,6 +12,10 @@
 PY := .venv/bin/python
 export PYTHON
 
+# A test run starts a thousand Python processes, and without bytecode each compiles the sources anew: a third of what a
+# Spark worker takes to be there.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help venv run test lint bench soak docs
 .DEFAULT_GOAL := help
 
