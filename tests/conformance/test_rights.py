@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from fencepost.broker.api.apis import SERVED
 from fencepost.broker.security.acls import Binding, Operation, Pattern, Permission, ResourceType
 from fencepost.broker.security.authorizer import Acls, Policy, Who, authorize, authorize_any
 from fencepost.protocol.messages import create_acls, delete_acls, describe_acls, find_coordinator, metadata
@@ -21,7 +22,8 @@ from tests.conformance.conftest import ARMS
 from tests.support import api_questions as ask
 from tests.support.api_questions import Codes, Names
 from tests.support.raw_client import Closed, RawClient
-from tests.support.secured import ADMIN, USERS, Secured, secured
+from tests.support.secured import ADMIN, USERS, Secured, bindings, secured
+from tests.support.typical_requests import REFUSED_WITH, SHOWN_NOTHING, codes_in, typical
 
 PATIENCE_S = 60.0
 CLOSED = Policy(frozenset(), allow_without_acl=False)
@@ -283,6 +285,19 @@ def test_an_api_needs_just_these_rights(world: Secured, case: Case) -> None:
             before = list(expected)
 
 
+def test_who_has_no_right_is_refused_by_every_api(world: Secured) -> None:
+    """And those that the cases above leave out are in this list, too."""
+    expected = {name: [code] for name, code in REFUSED_WITH.items() if name not in ("produce", "fetch")}
+    found = {}
+    with world.connect(world.user()) as client:
+        for key, api in SERVED.items():
+            if api.name in expected:
+                found[api.name] = sorted(set(codes_in(client.call(*typical(key)))) - {0})
+            elif api.name in SHOWN_NOTHING:
+                assert not getattr(client.call(*typical(key)), SHOWN_NOTHING[api.name])
+    assert found == expected
+
+
 def _until_changed(ask: Callable[[], Codes], before: Codes, expected: Codes) -> list[int]:
     """The answer; a granted right takes Kafka a moment, so that the answer of before does not count at once."""
     deadline = time.monotonic() + (PATIENCE_S if list(before) != list(expected) else 0)
@@ -331,24 +346,6 @@ def _all_on(topic: str, pattern: Pattern) -> delete_acls.DeleteAclsFilter:
     )
 
 
-def _describe(client: RawClient, name: str | None, pattern: int, version: int = 3) -> set[tuple[object, ...]]:
-    request = describe_acls.DescribeAclsRequest(
-        resource_type_filter=TOPIC,
-        resource_name_filter=name,
-        pattern_type_filter=pattern,
-        principal_filter="User:alice",
-        operation=Operation.ANY,
-        permission_type=Permission.ANY,
-    )
-    answer = client.call(request, version)
-    assert answer.error_code == 0
-    return {
-        (each.resource_name, each.pattern_type, acl.host, acl.operation, acl.permission_type)
-        for each in answer.resources
-        for acl in each.acls
-    }
-
-
 @pytest.mark.parametrize(("changes", "codes"), ACL_KINDS, ids=lambda value: str(value).replace(" ", ""))
 def test_which_bindings_can_be_created(world: Secured, changes: dict[str, Any], codes: list[int]) -> None:
     """A binding that cannot be does not keep the one beside it out."""
@@ -373,18 +370,18 @@ def test_bindings_are_found_and_removed_by_filters(world: Secured) -> None:
         literal = (base, Pattern.LITERAL, "*", Operation.READ, Permission.ALLOW)
         prefixed = (base[:-2], Pattern.PREFIXED, "*", Operation.READ, Permission.DENY)
         longer = (base + "-longer", Pattern.LITERAL, "10.0.0.1", Operation.ALTER, Permission.ALLOW)
-        assert _until(lambda: _describe(admin, base, Pattern.MATCH), {literal, prefixed}) == {literal, prefixed}
-        assert _describe(admin, base + "-longer", Pattern.MATCH) == {prefixed, longer}
-        assert _describe(admin, base, Pattern.ANY) == {literal}
-        assert _describe(admin, base, Pattern.PREFIXED) == set()
+        assert _until(lambda: bindings(admin, base, Pattern.MATCH), {literal, prefixed}) == {literal, prefixed}
+        assert bindings(admin, base + "-longer", Pattern.MATCH) == {prefixed, longer}
+        assert bindings(admin, base, Pattern.ANY) == {literal}
+        assert bindings(admin, base, Pattern.PREFIXED) == set()
         for version in (1, 2, 3):
-            found = _describe(admin, None, Pattern.ANY, version)
+            found = bindings(admin, None, Pattern.ANY, version)
             assert {literal, prefixed, longer} <= found
         doomed = _all_on(base, Pattern.MATCH)
         (deleted,) = admin.call(delete_acls.DeleteAclsRequest(filters=[doomed]), 3).filter_results
         assert deleted.error_code == 0
         assert {(acl.resource_name, acl.pattern_type) for acl in deleted.matching_acls} == {literal[:2], prefixed[:2]}
-        assert _until(lambda: _describe(admin, base + "-longer", Pattern.MATCH), {longer}) == {longer}
+        assert _until(lambda: bindings(admin, base + "-longer", Pattern.MATCH), {longer}) == {longer}
 
 
 def test_a_denial_by_prefix_beats_a_permission_for_all(world: Secured) -> None:

@@ -11,6 +11,7 @@ from fencepost.broker.embedded import Broker
 from fencepost.broker.security.acls import CLUSTER_NAME, Operation, Pattern, Permission, ResourceType
 from fencepost.broker.security.listeners import jaas_line
 from fencepost.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from fencepost.protocol.messages.describe_acls import DescribeAclsRequest
 from fencepost.protocol.scram import SCRAM_HASHES
 from tests.support.apache_kafka import ApacheKafka
 from tests.support.brokers import Arm
@@ -87,3 +88,22 @@ def secured(arm: Arm, more: Mapping[str, str | int | bool] | None = None, *, scr
         return
     with ApacheKafka(settings, listeners={"CLIENTS": "SASL_PLAINTEXT"}) as kafka:
         yield Secured(arm, kafka.address_of("CLIENTS"), kafka.bootstrap_servers)
+
+
+def bindings(client: RawClient, name: str | None, pattern: int, version: int = 3) -> set[tuple[object, ...]]:
+    """Those of alice on topics."""
+    request = DescribeAclsRequest(
+        resource_type_filter=ResourceType.TOPIC,
+        resource_name_filter=name,
+        pattern_type_filter=pattern,
+        principal_filter="User:alice",
+        operation=Operation.ANY,
+        permission_type=Permission.ANY,
+    )
+    answer = client.call(request, version)
+    assert answer.error_code == 0
+    return {
+        (each.resource_name, each.pattern_type, acl.host, acl.operation, acl.permission_type)
+        for each in answer.resources
+        for acl in each.acls
+    }

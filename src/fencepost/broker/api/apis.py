@@ -183,7 +183,7 @@ _TABLE = (
         refusal=Likeness(item="group_id")),
     Api(90, "describe_share_group_offsets", "shares", 0, 1,
         Rule(each=Each(Operation.DESCRIBE, _GROUP, "groups", "groups", name="group_id")),
-        log_failure=_NOT_COORDINATOR),
+        refusal=Likeness({"topics": ()}), log_failure=_NOT_COORDINATOR),
     Api(91, "alter_share_group_offsets", "shares", 0, 0, Rule((_READ_GROUP,)),
         refusal=Likeness({"responses": ()}), log_failure=_NOT_COORDINATOR),
     Api(92, "delete_share_group_offsets", "shares", 0, 0, Rule((_DELETE_GROUP,)),
