@@ -22,6 +22,7 @@ CALLED_BY_OTHERS = {
     "Python, and tuples that are unpacked": "traceback first_size writable",
     "configparser, numba, typer": "optionxform CACHE_DIR finish_flink reset_offsets set_password",
     "ssl": "num_tickets",
+    "pytest": "pytest_plugins",
     "http.server": (
         "daemon_threads block_on_close address_family handle_error version_string do_GET do_POST log_message"
     ),

@@ -30,7 +30,6 @@ BOTH_WAYS = [
     ". and client",
     ". and client/aio",
     ". and client/blocking",
-    ". and client/net",
     "broker and broker/api",
     "broker and broker/network",
     "broker/coordinator/group and broker/coordinator/group/classic",

@@ -49,7 +49,7 @@ SHELLS = (
     "fencepost.spark.sink.runner",
     "fencepost.spark.worker_python",
     "fencepost.spark.sink.decision_store",
-    "fencepost.testing",
+    "fencepost.testing.",
     "fencepost.tls",
     "fencepost.cli.",
     "fencepost.demo.",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 from typing import Final
 
 from fencepost.errors import ConfigurationError
 
-__all__ = ["require"]
+__all__ = ["extra_named", "require"]
 
 _FAST: Final = ("numpy", "numba")
 _ARROW: Final = (*_FAST, "pyarrow")
@@ -23,3 +25,14 @@ def require(extra: str, what: str) -> None:
         raise ConfigurationError(
             f"{what} needs {', '.join(missing)}, not installed here: pip install 'fencepost[{extra}]'"
         )
+
+
+@contextmanager
+def extra_named(extra: str, what: str) -> Iterator[None]:
+    """A package that the block imports and that is missing is told with the extra that `what` needs."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"{what} needs {error.name}, not installed here: pip install 'fencepost[{extra}]'", name=error.name
+        ) from error

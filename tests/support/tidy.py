@@ -29,7 +29,7 @@ SEEDED_RANDOM = "Random"
 BELOW: dict[str, frozenset[str]] = {
     "protocol": frozenset(),
     "at_exit": frozenset(),
-    "on_first_use": frozenset(),
+    "on_first_use": frozenset({"extras"}),
     "states": frozenset(),
     "foreign_settings": frozenset(),
     "tls": frozenset(),

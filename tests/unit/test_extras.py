@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -37,6 +38,26 @@ def test_nothing_large_comes_with_the_package_itself() -> None:
     names = {re.split(r"[^\w-]", wanted)[0] for wanted in PROJECT["dependencies"]}
     assert "typer" in names
     assert not names & set(MODULES["spark"])
+
+
+@pytest.mark.parametrize(
+    ("program", "module", "missing", "extra"),
+    [
+        (
+            "import fencepost.client.opentelemetry",
+            "fencepost.client.opentelemetry",
+            "opentelemetry",
+            "opentelemetry",
+        ),
+        ("from fencepost.spark import arrow_pipeline", "fencepost.spark.pipeline", "pyarrow", "spark"),
+        ("from fencepost.spark import exactly_once", "fencepost.spark.sink.foreach", "pyspark", "spark"),
+    ],
+)
+def test_a_module_names_its_extra(program: str, module: str, missing: str, extra: str) -> None:
+    hidden = f"import sys; sys.modules[{missing!r}] = None; {program}"
+    done = subprocess.run([sys.executable, "-c", hidden], capture_output=True, text=True, check=False)
+    told = f"{module} needs {missing}, not installed here: pip install 'fencepost[{extra}]'"
+    assert done.stderr.splitlines()[-1] == f"ModuleNotFoundError: {told}"
 
 
 @pytest.fixture

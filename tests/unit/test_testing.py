@@ -58,6 +58,19 @@ def test_the_same_shared_broker(fencepost_shared_broker):
     assert fencepost_shared_broker.bootstrap_servers in brokers
 """
 
+PROGRAM = """
+import sys
+
+sys.modules["pytest"] = None  # as where it is not installed
+
+import fencepost
+from fencepost.testing import read_all
+
+with fencepost.Broker() as broker, fencepost.Producer(broker.bootstrap_servers) as producer:
+    producer.send("orders", b"book").result()
+    print([record.value for record in read_all(broker, "orders")])
+"""
+
 NOTHING = """
 import sys
 
@@ -84,6 +97,11 @@ def run(folder: Path, code: str) -> str:
 
 def test_the_fixtures_do_what_they_say(tmp_path: Path) -> None:
     assert "4 passed" in run(tmp_path, TESTS)
+
+
+def test_a_program_needs_no_pytest() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (0, "[b'book']\n"), done.stderr
 
 
 def test_who_asks_for_no_broker_gets_none(tmp_path: Path) -> None:

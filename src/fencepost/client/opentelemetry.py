@@ -13,19 +13,21 @@ from functools import partial
 from typing import Final
 from weakref import ref
 
-from opentelemetry import propagate, trace
-from opentelemetry.context import Context
-from opentelemetry.metrics import CallbackOptions, Meter, Observation, get_meter
-from opentelemetry.propagators.textmap import Getter, Setter
-from opentelemetry.trace import Span, SpanKind, Tracer
-
 from fencepost import __version__
 from fencepost.client.interceptors import OutgoingRecord
 from fencepost.client.metrics import HasMetrics
 from fencepost.client.records import Record, SharedRecord
 from fencepost.client.types import RecordMetadata
 from fencepost.errors import KafkaError
+from fencepost.extras import extra_named
 from fencepost.protocol.records.headers import Header
+
+with extra_named("opentelemetry", __name__):
+    from opentelemetry import propagate, trace
+    from opentelemetry.context import Context
+    from opentelemetry.metrics import CallbackOptions, Meter, Observation, get_meter
+    from opentelemetry.propagators.textmap import Getter, Setter
+    from opentelemetry.trace import Span, SpanKind, Tracer
 
 __all__ = ["ClientMeter", "TraceSends", "context_of", "processing"]
 

@@ -46,6 +46,7 @@ __getattr__, __dir__ = loaded_from(
         "resolve_sink": "fencepost.spark.sink.runner",
         "settle_lost_batch": "fencepost.spark.sink.repair",
     },
+    extra="spark",
 )
 
 worker_python.ensure()

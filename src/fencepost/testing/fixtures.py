@@ -1,22 +1,22 @@
 """Fixtures for pytest: a broker for each test, with a clock that can be moved and faults on demand.
 
-pytest finds this plugin by itself once Fencepost is installed; nothing is started unless a test asks for it.
+Nothing is started unless a test asks for it.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from fencepost.testing import MakeTopic
+
 if TYPE_CHECKING:
     from fencepost import Admin, Broker, Consumer, Producer
-    from fencepost.client.records import Record
 
 __all__ = [
-    "MakeTopic",
     "fencepost_admin",
     "fencepost_broker",
     "fencepost_config",
@@ -26,14 +26,7 @@ __all__ = [
     "fencepost_topic",
     "fencepost_topics",
     "pytest_configure",
-    "read_all",
 ]
-
-
-class MakeTopic(Protocol):
-    """Creates a topic of a new name and returns that name."""
-
-    def __call__(self, partitions: int = 1, configs: Mapping[str, str] | None = None, prefix: str = "topic") -> str: ...
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -132,35 +125,3 @@ def fencepost_consumer(fencepost_broker: Broker) -> Iterator[Callable[..., Consu
     yield make
     for consumer in made:
         consumer.close()
-
-
-def read_all(broker: Broker, topic: str, *, committed: bool = True, timeout_s: float = 60.0) -> list[Record]:
-    """All records of a topic as of now, partition by partition in order of their offsets.
-
-    With `committed`, those of aborted and of open transactions are left out. Raises TimeoutError.
-    """
-    from fencepost import Admin, Broker, Consumer
-    from fencepost.arguments import NUMBER, TEXT, kind_of
-    from fencepost.client.net.list_offsets import EARLIEST, LATEST
-    from fencepost.client.records import to_records
-    from fencepost.client.types import Isolation
-
-    kind_of(Broker).of("broker", broker)
-    TEXT.of("topic", topic)
-    kind_of(bool).of("committed", committed)
-    NUMBER.of("timeout_s", timeout_s)
-    level = Isolation.READ_COMMITTED if committed else Isolation.READ_UNCOMMITTED
-    found: list[Record] = []
-    broker.settle()
-    with Admin(broker.bootstrap_servers) as admin:
-        partitions = sorted(admin.partitions_of([topic]))
-        starts = admin.list_offsets(dict.fromkeys(partitions, EARLIEST))
-        ends = admin.list_offsets(dict.fromkeys(partitions, LATEST), isolation=level)
-    with Consumer(broker.bootstrap_servers, isolation_level=level.name.lower()) as consumer:
-        for partition in partitions:
-            start, end = starts[partition].offset, ends[partition].offset
-            for piece in consumer.fetch_range(
-                partition.topic, partition.partition, start, end, timeout_ms=round(timeout_s * 1000)
-            ):
-                found.extend(to_records(piece))
-    return found
