@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ from fencepost.torture.clients import CLIENTS, PATIENCE_S
 from fencepost.torture.supervisor import FAULTS, Options, Torture
 from tests.support.apache_kafka import ApacheKafka
 from tests.support.certificates import Authority
+from tests.support.commands import Commands
 from tests.support.secure_kafka import PASSWORD, SESSION_MS, USER, secure_kafka, unsecured_token
 from tests.support.tls import Certificates
 from tests.support.torture_kafka import by_tls_and_scram
@@ -169,6 +171,41 @@ def test_sasl_over_tls(kafka: ApacheKafka, authority: Authority, mechanism: str)
         ssl_truststore_location=str(authority.path),
         **settings_for(mechanism),
     )
+
+
+@pytest.mark.kafka
+def test_every_command_gets_in_by_a_file_and_the_environment(
+    kafka: ApacheKafka,
+    authority: Authority,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(f"security.protocol=SASL_SSL\nssl.truststore.location={authority.path}\nsasl.username={USER}\n")
+    monkeypatch.setenv("FENCEPOST_SASL_MECHANISM", "SCRAM-SHA-512")
+    monkeypatch.setenv("FENCEPOST_SASL_PASSWORD", SCRAM_WORD)
+    run = Commands(kafka.address_of("SASLTLS"), capsys, "--command-config", str(file))
+    run("topics", "create", "by-command", "-p", "2")
+    assert run.json("topics", "describe", "by-command")[0]["partitions"][1]["leader"] == 1
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"one\ntwo\n")))
+    run("produce", "by-command", "--transactional-id", "by-command")
+    assert sorted(run("consume", "by-command").split()) == ["one", "two"]
+    run("groups", "reset-offsets", "by-command", "--to", "end", "--topic", "by-command", "--yes")
+    assert {row["lag"] for row in run.json("groups", "describe", "by-command")["partitions"]} == {0}
+    run("configs", "alter", "topic", "by-command", "--set", "retention.ms=-1")
+    assert "retention.ms" in run("configs", "describe", "topic", "by-command")
+    assert {one["user"] for one in run.json("users", "list")} == {USER}
+    assert "by-command" in run("transactions", "list", "--all")
+    assert run.json("transactions", "find-hanging") == []
+    assert run.json("spark", "sinks") == []
+    assert run.json("doctor")["brokers"]["problem"] is None
+    run("groups", "delete", "by-command", "--yes")
+    run("topics", "delete", "by-command", "--yes")
+    monkeypatch.setenv("FENCEPOST_SASL_PASSWORD", "another")
+    run("topics", "list", status=1)
+    assert "credentials" in run.error
+    assert "another" not in run.error
 
 
 @pytest.mark.kafka
