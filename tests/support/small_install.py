@@ -35,11 +35,17 @@ def small_install(target: Path) -> Path:
 
 
 def installed_size(of: Path) -> int:
-    """Bytes of the packages in the environment of these programs, the project among them."""
+    """Bytes of the packages in the environment of these programs, the project among them, with the bytecode that this
+    interpreter has and no other's."""
     (packages,) = of.parent.glob("lib/python*/site-packages")
     roots = [*packages.iterdir(), ROOT / "src"]
     files = [path for root in roots for path in (root.resolve().rglob("*") if root.is_dir() else [root])]
-    return sum(path.stat().st_size for path in files if path.is_file())
+    bytecode = f".{sys.implementation.cache_tag}.pyc"
+    return sum(
+        path.stat().st_size
+        for path in files
+        if path.is_file() and (path.suffix != ".pyc" or path.name.endswith(bytecode))
+    )
 
 
 def _wanted() -> Iterator[Distribution]:

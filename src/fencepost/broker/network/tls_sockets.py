@@ -10,7 +10,7 @@ from typing import Final
 from fencepost.broker.network.sockets import ClientSocket, Server
 from fencepost.broker.network.tls_stream import TlsStream
 from fencepost.broker.security.rights import ANONYMOUS
-from fencepost.broker.security.tls import handshake_refusal
+from fencepost.broker.security.tls import tls_failure
 from fencepost.protocol.cursor import Buffer
 
 __all__ = ["HANDSHAKE_S", "TlsClientSocket"]
@@ -54,7 +54,7 @@ class TlsClientSocket(ClientSocket):
                 self._read()
         except ssl.SSLError as error:
             self._transport.write(self._stream.take())  # the alert that tells the client
-            self._refuse(handshake_refusal(error))
+            self._refuse(tls_failure(error, is_open=self._stream.is_open))
 
     def _shake_hands(self) -> bool:
         """Whether the handshake is done, and requests may come. Raises ssl.SSLError."""

@@ -11,7 +11,7 @@ from fencepost.broker.settings.tls import CLIENT_AUTH
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.tls import NO_TLS, Identity
 
-__all__ = ["TlsSettings", "handshake_refusal", "tls_of"]
+__all__ = ["TlsSettings", "tls_failure", "tls_of"]
 
 _PEM = "PEM"
 
@@ -93,12 +93,13 @@ _REASONS = {
 }
 
 
-def handshake_refusal(error: ssl.SSLError) -> str:
-    """In words, of the client."""
+def tls_failure(error: ssl.SSLError, *, is_open: bool) -> str:
+    """In words, of the client. `is_open`: its handshake was done. Newer OpenSSLs call a forged record then what older
+    ones call no TLS."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not accepted: {error.verify_message}"
     reason = error.reason or str(error)
-    if reason in NO_TLS:
+    if reason in NO_TLS and not is_open:
         return "it does not speak TLS (security.protocol of the client)"
     if "ALERT" in reason and ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason):
         return f"it does not accept the broker's certificate ({reason})"

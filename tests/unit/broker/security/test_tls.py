@@ -16,6 +16,7 @@ import pytest
 from fencepost.broker.api.apis import SERVED
 from fencepost.broker.embedded import Broker
 from fencepost.broker.network import tls_sockets
+from fencepost.broker.security.tls import tls_failure
 from fencepost.protocol.fetch_wire import FetchPartition, FetchRequest, FetchTopic, encode_request
 from fencepost.protocol.frame import encode_request_frame
 from fencepost.protocol.messages.create_acls import AclCreation, CreateAclsRequest
@@ -350,8 +351,22 @@ def test_bytes_that_are_no_record_cost_only_their_connection(
             broker.settle()
             assert healthy.call(TOPICS, 9).brokers
             assert broker.metrics().gauges["connections"] == 1
-    assert caplog.text.count("its TLS failed (DECRYPTION_FAILED_OR_BAD_RECORD_MAC)") == 1
+    assert caplog.text.count("is not let in: its TLS failed (") == 1
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+@pytest.mark.parametrize(
+    ("is_open", "told"),
+    [
+        (False, "it does not speak TLS (security.protocol of the client)"),
+        (True, "its TLS failed (RECORD_LAYER_FAILURE)"),
+    ],
+)
+def test_who_has_done_his_handshake_speaks_tls(is_open: bool, told: str) -> None:
+    """OpenSSL 3.2 and newer have this reason for both."""
+    error = ssl.SSLError()
+    error.reason = "RECORD_LAYER_FAILURE"
+    assert tls_failure(error, is_open=is_open) == told
 
 
 def test_a_client_may_end_tls_by_its_rules(broker: Broker, certificates: Certificates) -> None:
