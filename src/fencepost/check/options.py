@@ -75,7 +75,8 @@ class Options:
     `storm_ms`: how long faults strike, in simulated time. Then everything has to come to its end. `group_protocol`:
     classic, consumer, or mixed: each life of a copier has another; `transaction_version`: the broker's, 0 to 2;
     `shrink_interval_ms`: about so often a topic takes no record for a while (max.message.bytes); 0: never;
-    `gather_ms`: how long a copier goes on with second polls.
+    `gather_ms`: how long a copier goes on with second polls; `outage_ms`: how long the broker may be down;
+    `transaction_timeout_ms`: of the writers; 0: each chooses.
     """
 
     storm_ms: int = 5_000
@@ -114,6 +115,8 @@ class Options:
     gather_ms: int = 0
     heedless_chance: float = 0.5
     shrink_interval_ms: float = 0.0
+    outage_ms: float = 0.0
+    transaction_timeout_ms: int = 0
 
     @property
     def fragile(self) -> bool:

@@ -127,8 +127,9 @@ class Stage:
     def _is_healed(self) -> bool:
         return self.healed
 
-    async def crash_again_and_again(self, interval_ms: float, power_cut_chance: float) -> None:
-        """Crash the broker about every `interval_ms` until the stage is healed."""
+    async def crash_again_and_again(self, interval_ms: float, power_cut_chance: float, outage_ms: float = 0.0) -> None:
+        """Crash the broker about every `interval_ms` until the stage is healed. `outage_ms`: how long it may be down,
+        where that is more than usual."""
         chance = self.fork()
         while True:
             await self.scheduler.sleep_ms(chance.uniform(0.2, 1.8) * interval_ms)
@@ -142,5 +143,5 @@ class Stage:
             power = chance.random() >= KILLED_ONLY
             self.strike("crashes", "crash" if power else "kill -9 of the broker")
             self._crash(power=power)
-            await self.scheduler.sleep_ms(chance.uniform(1, min(400, interval_ms)))
+            await self.scheduler.sleep_ms(chance.uniform(1, max(min(400, interval_ms), outage_ms)))
             await self.start_host(power=power)

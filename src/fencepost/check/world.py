@@ -292,7 +292,9 @@ class World:
         self._began_ms = self.now_ms()
         stage.strike_machine(options.machine())
         if options.crash_interval_ms:
-            stage.scheduler.spawn(stage.crash_again_and_again(options.crash_interval_ms, options.power_cut_chance))
+            stage.scheduler.spawn(
+                stage.crash_again_and_again(options.crash_interval_ms, options.power_cut_chance, options.outage_ms)
+            )
         workers: list[Actor] = [
             *self.writers,
             *self.deciders,

@@ -33,6 +33,7 @@ from fencepost.broker.coordinator.txn.notices import note_change
 from fencepost.broker.coordinator.txn.states import PREPARED, STATE_NAMES, IllegalTransition
 from fencepost.broker.coordinator.txn_snapshots import TransactionSnapshots
 from fencepost.broker.disk.files import Files
+from fencepost.broker.log.producers.idempotence import ProducerState
 from fencepost.broker.log.reading import has_gap
 from fencepost.broker.log.results import Rejected
 from fencepost.broker.metrics.counters import Metrics
@@ -177,36 +178,37 @@ class Transactions:
             current = None if owner is None else self.coordinator.transaction(owner)
             if state is None or self._is_open(current, ProducerPair(producer_id, state.epoch), name):
                 continue
-            if self._must_not_guess(partition, owner, state.txn_first_offset):
-                _log.error(
-                    "%s: producer id %s has a transaction open since offset %s, and what was to become of it is "
-                    "damaged. It stays open, and readers of committed records wait there: end it with WriteTxnMarkers "
-                    "(kafka-transactions abort), or run fencepost repair",
-                    *(partition.directory, producer_id, state.txn_first_offset),
-                )
-            elif (
-                current is None or owner is None or current.client_pair != (producer_id, state.epoch) or current.is_kept
-            ):
-                self._or_again(
-                    now_ms, partition, owner, partial(self._abort_orphan, partition, producer_id, state.epoch)
-                )
-            elif current.state in PREPARED:
-                self.when_idle(now_ms, owner, partial(self._settle_again, partition))
-            else:
-                _log.warning("%s: enlisting it again in the transaction of %r", partition.directory, owner)
-                self._or_again(now_ms, partition, owner, partial(self._adopt, owner, name))
+            try:
+                self._settle_one(now_ms, partition, owner, state)
+            except OSError as error:
+                _log.error("%s: it will be tried again: %s", partition.directory, error)
+                if owner is not None:
+                    self._unsettled.add((owner, partition))
+                self._runtime.again(now_ms, partial(self._settle_again, partition))
 
-    def _or_again(self, now_ms: int, partition: Partition, owner: str | None, action: Callable[[int], None]) -> None:
-        try:
-            action(now_ms)
-        except OSError as error:
-            _log.error("%s: it will be tried again: %s", partition.directory, error)
-            if owner is not None:
-                self._unsettled.add((owner, partition))
-            self._runtime.again(now_ms, partial(self._settle_again, partition))
-
-    def _adopt(self, owner: str, name: TopicPartition, now_ms: int) -> None:
-        self._carry_out(now_ms, self.coordinator.adopt(now_ms, owner, name))
+    def _settle_one(self, now_ms: int, partition: Partition, owner: str | None, state: ProducerState) -> None:
+        """What one producer has open. Raises OSError."""
+        current = None if owner is None else self.coordinator.transaction(owner)
+        if self._must_not_guess(partition, owner, state.txn_first_offset):
+            _log.error(
+                "%s: producer id %s has a transaction open since offset %s, and what was to become of it is "
+                "damaged. It stays open, and readers of committed records wait there: end it with WriteTxnMarkers "
+                "(kafka-transactions abort), or run fencepost repair",
+                *(partition.directory, state.producer_id, state.txn_first_offset),
+            )
+        elif (
+            current is None
+            or owner is None
+            or current.client_pair != (state.producer_id, state.epoch)
+            or current.is_kept
+        ):
+            self._abort_orphan(partition, state.producer_id, state.epoch, now_ms)
+        elif current.state in PREPARED:
+            self.when_idle(now_ms, owner, partial(self._settle_again, partition))
+        else:
+            _log.warning("%s: enlisting it again in the transaction of %r", partition.directory, owner)
+            name = TopicPartition(partition.topic.name, partition.index)
+            self._carry_out(now_ms, self.coordinator.adopt(now_ms, owner, name))
 
     def _owner_of(self, producer_id: int) -> str | None:
         """The transactional id that a producer id belongs to. Most often an id with something open."""
@@ -222,13 +224,8 @@ class Transactions:
         return (owner is None and bool(self._doubts)) or has_gap(partition.log, first_offset)
 
     def _settle_again(self, partition: Partition, now_ms: int) -> None:
-        if partition.opened is None:
-            return
-        try:
+        if partition.opened is not None:
             self.settle(now_ms, partition)
-        except OSError as error:
-            _log.error("%s: it will be tried again: %s", partition.directory, error)
-            self._runtime.again(now_ms, partial(self._settle_again, partition))
 
     @staticmethod
     def _is_open(current: Transaction | None, pair: ProducerPair, name: TopicPartition) -> bool:

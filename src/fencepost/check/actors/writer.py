@@ -36,7 +36,7 @@ class Writer(Actor):
         config = ProducerConfig(
             bootstrap_servers=self.world.bootstrap_servers,
             transactional_id=self.name,
-            transaction_timeout_ms=self.chance.choice((2_000, 60_000)),
+            transaction_timeout_ms=self.chance.choice(self._timeouts_ms()),
             metadata_max_age_ms=5_000,
             linger_ms=self.chance.choice((0, 5)),
             batch_size=self.chance.choice((1, 262_144)),  # a batch for each record: several are on their way
@@ -57,6 +57,10 @@ class Writer(Actor):
                 await self._by_calls(process, producer, record, name)
             self.world.trace(f"{self.name} {record.number} {record.outcome.value}")
         await self.call(process, "close", lambda: producer.close(10_000))
+
+    def _timeouts_ms(self) -> tuple[int, ...]:
+        given = self.world.options.transaction_timeout_ms
+        return (given,) if given else (2_000, 60_000)
 
     async def _ready(self, process: Process, producer: ProducerCore, config: ProducerConfig) -> None:
         while True:

@@ -17,7 +17,7 @@ from fencepost.broker.log.partition import PartitionLog
 from fencepost.broker.log.producers import table
 from fencepost.broker.log.producers.idempotence import Refusal, check_batch
 from fencepost.broker.topics.catalogue import Partition
-from fencepost.check.plants.plant import ALONE, DECIDED, GROUP, KILLED, POWER_LOSS, Patches, plant
+from fencepost.check.plants.plant import ALONE, DECIDED, GROUP, KILLED, OUTAGES, POWER_LOSS, Patches, plant
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.partitioning import coordinator_partition
 
@@ -213,11 +213,23 @@ def coordinators_counted_by_the_settings(patches: Patches) -> None:
     patches.setattr(CoordinatorRuntime, "index_of", lambda self, key: self.partition_of(key).index)
 
 
-@plant("clients", *POWER_LOSS, "producers=3", "clock_jump_chance=0.5", "restore_chance=0.0")
+@plant("clients", *OUTAGES)
 def timeouts_decided_together(patches: Patches) -> None:
     """What times out together is decided together, before the first decision has opened a log and changed the next."""
     due = TransactionCoordinator.on_time
     patches.setattr(TransactionCoordinator, "on_time", lambda self, now_ms: list(due(self, now_ms)))
+
+
+@plant("clients", *OUTAGES, "read_error_chance=0.9")
+def unsettled_ids_go_on(patches: Patches) -> None:
+    """An id goes on while the disk does not let the broker settle what a power loss has left open of it."""
+    settle = shell.Transactions.settle
+
+    def forgetful(self: shell.Transactions, now_ms: int, partition: Partition) -> None:
+        settle(self, now_ms, partition)
+        self._unsettled.clear()
+
+    patches.setattr(shell.Transactions, "settle", forgetful)
 
 
 @plant("clients", *KILLED, "producers=3", "pause_chance=0.1", "clock_jump_chance=0.9")

@@ -15,6 +15,7 @@ __all__ = [
     "DECIDED",
     "GROUP",
     "KILLED",
+    "OUTAGES",
     "PLANTS",
     "POWER_LOSS",
     "STORM",
@@ -50,6 +51,13 @@ ALONE: Final = (
     *("storm_ms=5000", "producers=3", "copiers=0", "operators=0", "kill_chance=0", "pause_chance=0"),
     *("clock_jump_chance=0", "late_chance=0"),
 )
+OUTAGES: Final = (
+    *("storm_ms=10000", "producers=16", "copiers=0", "feeders=0", "watchers=0", "operators=0", "deciders=0"),
+    *("kill_chance=0", "pause_chance=0", "cancel_chance=0", "raise_chance=0", "clock_jump_chance=0"),
+    *("crash_interval_ms=800", "power_cut_chance=1", "slow_sync_chance=0.9", "outage_ms=8000"),
+    *("transaction_version=2", "transaction_timeout_ms=2000"),
+)
+"""Power losses after which transactions have timed out."""
 STORM: Final = (
     *("spark.strike_chance=0.15", "spark.driver_strike_chance=0.3", "spark.second_driver_chance=0.4"),
     *("spark.twin_chance=0.3", "spark.broken_rows_chance=0.1", "spark.stop_chance=0.1"),

@@ -67,13 +67,13 @@ def consumer_goes_on_a_record_further(patches: Patches) -> None:
     "clients", *GROUP, "group_protocol=consumer", "kill_chance=0.4", "request_lost_chance=0.05", "reply_lost_chance=0.1"
 )
 def heartbeat_repeated_as_it_was(patches: Patches) -> None:
-    """A heartbeat of KIP-848 without an answer is sent again as it was: an assignment that was lost with the answer
-    never comes again."""
+    """A heartbeat of KIP-848 without an answer is sent again as it was, and those after it say no more: an assignment
+    that was lost with the answer never comes again."""
     original = Cluster.call
 
     async def call(self: Cluster, target: Any, message: Any, versions: Any, **how: Any) -> Any:
         if isinstance(message, ConsumerGroupHeartbeatRequest):
-            how["again"] = None
+            how |= {"again": None, "unanswered": None}
         return await original(self, target, message, versions, **how)
 
     patches.setattr(Cluster, "call", call)

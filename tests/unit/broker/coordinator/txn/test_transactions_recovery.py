@@ -12,7 +12,10 @@ from collections.abc import Mapping
 
 import pytest
 
+from fencepost.broker.coordinator import transactions
 from fencepost.broker.coordinator.runtime import CoordinatorRuntime
+from fencepost.broker.log.partition import PartitionLog
+from fencepost.broker.log.reading import has_gap
 from fencepost.check.disk import MemoryDisk, PowerCut
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
@@ -356,6 +359,57 @@ def test_nothing_is_decided_before_what_was_left_open_is_settled(caplog: pytest.
         writer.end(commit=True)
         assert visible(driver) == [1, 1]
     assert refused > 3, "the batch was never left without its transaction"
+
+
+def test_nothing_is_decided_while_what_was_left_open_cannot_be_read(caplog: pytest.LogCaptureFixture) -> None:
+    """A power loss took the record that a commit is complete, and left a batch of the next transaction. The disk did
+    not read it when the commit was complete again: an abort was answered without a marker there, and the commit of the
+    transaction after it made the aborted record visible."""
+    looks, unread = 0, 0
+
+    def fails_to_read(log: PartitionLog, offset: int) -> bool:
+        nonlocal looks
+        looks += 1
+        if looks == 2:  # the first is when the log is opened, before the marker that is owed
+            raise OSError(errno.EIO, "the test's disk failed to read")
+        return has_gap(log, offset)
+
+    for seed in range(40):
+        driver = prepared_disk({"fsync": "commit"})
+        writer = Writer(driver)
+        writer.init()
+        writer.write()
+        driver.auto_sync = False
+        end = EndTxnRequest(
+            transactional_id=ID, producer_id=writer.producer[0], producer_epoch=writer.producer[1], committed=True
+        )
+        ended = driver.send(end, 5)
+        driver.sync()  # the decision
+        answer = driver.answer(ended)
+        writer.producer = (answer.producer_id, answer.producer_epoch)
+        driver.sync()  # the markers
+        driver.send(writer.record("a"), 12)
+        driver.crash(seed)
+        driver.auto_sync = True
+        caplog.clear()
+        looks = 0
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(transactions, "has_gap", fails_to_read)
+            driver.start()
+        abort = EndTxnRequest(
+            transactional_id=ID, producer_id=writer.producer[0], producer_epoch=writer.producer[1], committed=False
+        )
+        if "it will be tried again" in caplog.text:
+            unread += 1
+            assert driver.ask(abort, 5).error_code == ErrorCode.NOT_COORDINATOR
+            driver.pass_time(1_000)
+        answer = driver.ask(abort, 5)
+        assert answer.error_code == ErrorCode.NONE
+        writer.producer = (answer.producer_id, answer.producer_epoch)
+        writer.write()
+        writer.end(commit=True)
+        assert visible(driver) == [2, 2]
+    assert unread > 3, "the batch was never left without its transaction"
 
 
 def test_a_timeout_ends_what_the_timeout_before_it_found_left_open(caplog: pytest.LogCaptureFixture) -> None:
