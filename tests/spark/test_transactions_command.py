@@ -351,7 +351,7 @@ def test_a_secured_cluster_is_reached_with_a_properties_file_or_the_environment(
         monkeypatch.setenv("FENCEPOST_SASL_PASSWORD", "secret")
         assert command("list", "-b", broker.bootstrap_servers) == 0
         login.write_text("sasl.password secret-without-an-equals-sign\n")
-        assert command("list", "--command-config", str(login)) == 1
+        assert command("list", "--command-config", str(login)) == 2
         told = capsys.readouterr().err
         assert "NAME=VALUE" in told and "secret" not in told
 
