@@ -177,8 +177,8 @@ def _complaints(config: pytest.Config) -> dict[str, list[str]]:
 @pytest.fixture(scope="session")
 def pyspark_python() -> Iterator[str]:
     """For PYSPARK_PYTHON of a driver whose processes nobody kills or looks for."""
-    with forked_python() as path:
-        yield path
+    with forked_python() as python:
+        yield python.path
 
 
 @pytest.fixture(scope="session")

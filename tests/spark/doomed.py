@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 
 from tests.spark.copying import HERE, RECORDS, Copy, with_killer
+from tests.support.forked_python import forked_python
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +76,18 @@ def kill_where_they_stand(copies: Mapping[Kill, Copy], folder: Path) -> list[psu
     ]
     arguments = [copy.arguments(folder=str(copy.folder)) for copy in copies.values()]
     command = [sys.executable, str(HERE / "copy_topic.py"), "--doomed", json.dumps(arguments)]
+    with forked_python(with_killer(orders)) as python:
+        surroundings = with_killer(orders) | {"PYSPARK_PYTHON": python.path}
+        with (folder / "output").open("w") as told:
+            driver = subprocess.Popen(command, env=surroundings, cwd=folder, stdout=told, stderr=told)
+        return _kill_standing(copies, driver, python.server, folder)
+
+
+def _kill_standing(
+    copies: Mapping[Kill, Copy], driver: subprocess.Popen[bytes], server: int | None, folder: Path
+) -> list[psutil.Process]:
+    """Parents before their children: none has time to do anything about it."""
     output = folder / "output"
-    with output.open("w") as told:
-        driver = subprocess.Popen(command, env=with_killer(orders), cwd=folder, stdout=told, stderr=told)
     family: list[psutil.Process] = []
     try:
         until = time.monotonic() + 1200
@@ -86,7 +96,8 @@ def kill_where_they_stand(copies: Mapping[Kill, Copy], folder: Path) -> list[psu
         assert (folder / "all-stand").exists(), output.read_text()[-6000:]
         standing = {int((copy.folder / "standing").read_text()): kill for kill, copy in copies.items()}
         assert len(standing) == len(copies), "two queries stand still in a process"
-        family = psutil.Process(driver.pid).children(recursive=True)
+        family = [] if server is None else psutil.Process(server).children(recursive=True)
+        family += psutil.Process(driver.pid).children(recursive=True)
         assert set(standing) <= {process.pid for process in family}
     finally:
         driver.kill()

@@ -1,12 +1,12 @@
-"""PySpark's Python processes for drivers that nobody kills, forked from one that has imported what they import.
+"""PySpark's Python processes, forked from one that has imported what they import.
 
 A driver starts a dozen of them, and each spends more processor time on its imports than on its work: more than half of
 what a short query costs. A `ForkedPython` is a server (this file as a program) and a launcher, `path`, which stands for
 an interpreter in PYSPARK_PYTHON: it hands its arguments, environment and files to the server, whose fork runs the
 module, and ends when that ends, with its status.
 
-Not where a test kills such processes or looks for them among the driver's children, and not for another installation
-than that of the tests.
+They are the server's children and not the driver's: whoever kills a driver's processes kills those, too, parents first,
+for a parent ends its child when the launcher is gone. Not for another installation than that of the tests.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 WORDS = 8
 """A request begins with its length: so many digits."""
@@ -62,12 +62,19 @@ IMPORTED = (
 )
 
 
+class ForkedPython(NamedTuple):
+    """`path` is for PYSPARK_PYTHON; `server` has all their processes among its children."""
+
+    path: str
+    server: int | None
+
+
 @contextlib.contextmanager
-def forked_python() -> Iterator[str]:
-    """What to put into PYSPARK_PYTHON. Where a process cannot be watched by a file descriptor (not Linux): just this
-    interpreter."""
+def forked_python(environment: Mapping[str, str] | None = None) -> Iterator[ForkedPython]:
+    """`environment`: of the server, for what is read when modules are imported. Where a process cannot be watched by a
+    file descriptor (not Linux) it is just this interpreter."""
     if not hasattr(os, "pidfd_open"):
-        yield sys.executable
+        yield ForkedPython(sys.executable, None)
         return
     with tempfile.TemporaryDirectory(prefix="fencepost-python-") as folder:
         address, launcher = os.path.join(folder, "socket"), Path(folder, "python")
@@ -82,12 +89,12 @@ def forked_python() -> Iterator[str]:
             [sys.executable, "-m", "tests.support.forked_python", str(listener.fileno())],
             pass_fds=[listener.fileno()],
             stdin=subprocess.DEVNULL,
-            env=os.environ | {"PYTHONHASHSEED": "0"},
+            env={**(os.environ if environment is None else environment), "PYTHONHASHSEED": "0"},
             cwd=Path(__file__).parents[2],
         )
         listener.close()
         try:
-            yield str(launcher)
+            yield ForkedPython(str(launcher), server.pid)
         finally:
             server.terminate()
             server.wait()
