@@ -113,6 +113,17 @@ def test_another_secret_is_another_signature(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @needs_the_extra
+@pytest.mark.usefixtures("somebody")
+def test_temporary_credentials_come_with_their_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The session's token is signed as a part of the query: roles, containers and instances have such credentials."""
+    session = "IQoJb3JpZ2luX2VjEXAMPLE//+/=="
+    monkeypatch.setenv("AWS_SESSION_TOKEN", session)
+    token = provider_of(JAVAS)()
+    assert signed(token.value)["X-Amz-Security-Token"] == session
+    assert session not in repr(token)
+
+
+@needs_the_extra
 def test_a_profile_has_its_own_credentials_and_region(nobody: Path) -> None:
     (nobody / "credentials").write_text(f"[orders]\naws_access_key_id={KEY}\naws_secret_access_key={SECRET}\n")
     (nobody / "config").write_text("[profile orders]\nregion=ap-south-1\n")
