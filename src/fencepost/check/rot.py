@@ -5,7 +5,8 @@ was acknowledged gets that record, or an error (CORRUPT_MESSAGE), never another 
 
 Nothing is struck after a loss of power or when the disk refused to note a recovery point, and the power stays until
 the damage was met: else the point on the disk may be an older one, and what lies behind it is cut off as a torn tail
-would be.
+would be. Nor is a loss of power's image the older copy: behind what the start after it has cut off, a whole batch may
+lie that nobody was told of, at an offset that was given out again.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class Rot:
         before, self._acknowledged = self._acknowledged, sum(write.acknowledged for write in self._sent())
         refused, self._refused = self._refused, self._disk.not_overwritten[RECOVERY_POINTS]
         found = self._disk.tree(DIRECTORY)
-        if not self._backup or self._chance.random() < BACKED_UP:
+        if killed and (not self._backup or self._chance.random() < BACKED_UP):
             self._backup = found
         if not killed or self._acknowledged == before or self._refused != refused:  # else the point is of this life
             return
