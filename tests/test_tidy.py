@@ -37,6 +37,7 @@ SHELLS = (
     "fencepost.client.net.asyncio_runtime",
     "fencepost.client.net.io_thread",
     "fencepost.client.aws_msk",
+    "fencepost.client.kerberos",
     "fencepost.client.oauth",
     "fencepost.protocol.records.compiled",
     "fencepost.protocol.records.engine",

@@ -11,16 +11,23 @@ from __future__ import annotations
 
 import difflib
 import logging
-import re
 import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from types import NoneType, UnionType
-from typing import Any, ClassVar, NamedTuple, Self, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Self, get_args, get_origin, get_type_hints
 
 from fencepost.errors import ConfigurationError
-from fencepost.foreign_settings import ALIASES, FOREIGN, NO_KERBEROS, ONE_WAY
+from fencepost.foreign_settings import ALIASES, FOREIGN, ONE_WAY
 from fencepost.protocol.records.compression import MAX_DECOMPRESSED_BYTES
+from fencepost.sasl_settings import (
+    AWS_OPTIONS,
+    KerberosIdentity,
+    TokenEndpoint,
+    extension_pairs,
+    identity_of_jaas,
+    jaas_options,
+)
 
 log = logging.getLogger("fencepost.client")
 
@@ -30,7 +37,7 @@ CHOICES: dict[str, tuple[object, ...]] = {
     "group_protocol": ("classic", "consumer"),
     "isolation_level": ("read_committed", "read_uncommitted"),
     "security_protocol": ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
-    "sasl_mechanism": ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM"),
+    "sasl_mechanism": ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM", "GSSAPI"),
     "share_acknowledgement_mode": ("implicit", "explicit"),
     "share_acquire_mode": ("batch_optimized", "record_limit"),
     "ssl_endpoint_identification_algorithm": ("https", ""),
@@ -59,19 +66,6 @@ INT32 = frozenset(
 NAMES = frozenset({"client_id", "transactional_id", "group_id", "group_instance_id", "client_rack"})
 MOST_NAME_BYTES = 2**15 - 1
 UPPER_CASE = frozenset({"security_protocol", "sasl_mechanism"})  # librdkafka takes them in either case
-# What Java's IAMLoginModule is told, by the parameters of client/aws_msk.py.
-AWS_OPTIONS = {"awsProfileName": "profile", "awsRoleArn": "role_arn", "awsRoleSessionName": "role_session_name"}
-
-
-class TokenEndpoint(NamedTuple):
-    """Where an identity provider gives out tokens, and for whom (the client credentials grant, KIP-768)."""
-
-    url: str
-    client_id: str
-    client_secret: str
-    scope: str | None
-    extensions: Mapping[str, str]
-    urlencode: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +102,10 @@ class CommonConfig:
     sasl_oauthbearer_scope: str | None = None
     sasl_oauthbearer_extensions: str | None = None  # told to the broker: "name=value,name=value"
     sasl_oauthbearer_header_urlencode: bool = False  # id and secret as RFC 6749 has it; Kafka's default is not to
+    sasl_kerberos_service_name: str = "kafka"  # of the brokers' principals, as in "kafka/broker1@REALM"
+    sasl_kerberos_domain_name: str | None = None  # the host in them, where it is not the one that is connected to
+    sasl_kerberos_principal: str | None = None  # ours; None: the ticket cache's
+    sasl_kerberos_keytab: str | None = None  # file with our principal's keys; None: a ticket cache serves
     ssl_context: ssl.SSLContext | None = None  # used as it is, instead of all other ssl_ settings
     ssl_verify: bool = True  # False trusts anybody: for experiments
     ssl_endpoint_identification_algorithm: str = "https"  # "": the certificate may be of another host
@@ -177,6 +175,8 @@ class CommonConfig:
 
     def _check_security(self) -> None:
         if self.security_protocol.startswith("SASL_"):
+            if self.sasl_mechanism != "GSSAPI":
+                self._check_no_effect("sasl_kerberos_", f"sasl_mechanism={self.sasl_mechanism}", "GSSAPI")
             if self.sasl_mechanism == "OAUTHBEARER":
                 if (self.sasl_oauth_token_provider is None) == (self.token_endpoint() is None):
                     raise ConfigurationError(
@@ -189,6 +189,11 @@ class CommonConfig:
                 if self.security_protocol != "SASL_SSL":
                     raise ConfigurationError("sasl_mechanism=AWS_MSK_IAM needs security_protocol=SASL_SSL")
                 self.aws_options()
+            elif self.sasl_mechanism == "GSSAPI":
+                self._check_no_effect("sasl_oauth", "sasl_mechanism=GSSAPI", "OAUTHBEARER")
+                self._check_no_effect("sasl_username", "sasl_mechanism=GSSAPI", "SCRAM-SHA-512")
+                self._check_no_effect("sasl_password", "sasl_mechanism=GSSAPI", "SCRAM-SHA-512")
+                self.kerberos_identity()
             else:
                 self._check_no_effect("sasl_oauthbearer_", f"sasl_mechanism={self.sasl_mechanism}", "OAUTHBEARER")
                 self.credentials()
@@ -199,7 +204,8 @@ class CommonConfig:
             )
         else:
             here = f"security_protocol={self.security_protocol}"
-            self._check_no_effect("sasl_oauthbearer_", here, "SASL_SSL or SASL_PLAINTEXT")
+            for prefix in ("sasl_oauthbearer_", "sasl_kerberos_"):
+                self._check_no_effect(prefix, here, "SASL_SSL or SASL_PLAINTEXT")
         if "SSL" not in self.security_protocol:
             self._check_no_effect("ssl_", f"security_protocol={self.security_protocol}", "SSL or SASL_SSL")
 
@@ -213,7 +219,7 @@ class CommonConfig:
         if self.sasl_oauthbearer_token_endpoint_url is None:
             return None
         options = {} if self.sasl_jaas_config is None else jaas_options(self.sasl_jaas_config)
-        extensions = _extensions(self.sasl_oauthbearer_extensions)
+        extensions = extension_pairs(self.sasl_oauthbearer_extensions)
         client_id = options.pop("clientId", None)
         secret = options.pop("clientSecret", None)
         scope = options.pop("scope", None)
@@ -247,9 +253,26 @@ class CommonConfig:
                 )
         return {AWS_OPTIONS[name]: value for name, value in options.items()}
 
+    def kerberos_identity(self) -> KerberosIdentity:
+        """Who logs in by Kerberos; settings go before those of a JAAS line. Raises ConfigurationError."""
+        line = self.sasl_jaas_config
+        said = KerberosIdentity() if line is None else identity_of_jaas(line, jaas_options(line))
+        service = self.sasl_kerberos_service_name
+        if not service or "@" in service or "/" in service:
+            raise ConfigurationError(
+                f"sasl_kerberos_service_name={service!r}: a name as in kafka/broker1@REALM is meant"
+            )
+        return KerberosIdentity(
+            self.sasl_kerberos_principal or said.principal,
+            self.sasl_kerberos_keytab or said.keytab,
+            said.cache,
+            said.service if service == "kafka" else service,
+            self.sasl_kerberos_domain_name,
+        )
+
     def credentials(self) -> tuple[str, str]:
-        """SASL user name and password; ("", "") where tokens serve. Raises ConfigurationError when one is missing."""
-        if self.sasl_mechanism in ("OAUTHBEARER", "AWS_MSK_IAM"):
+        """SASL user name and password; ("", "") where others serve. Raises ConfigurationError when one is missing."""
+        if self.sasl_mechanism in ("OAUTHBEARER", "AWS_MSK_IAM", "GSSAPI"):
             return "", ""
         username, password = self.sasl_username, self.sasl_password
         if self.sasl_jaas_config is not None:
@@ -411,26 +434,6 @@ def _check_text(name: str, value: str) -> None:
         raise ConfigurationError(f"{name} has {size} bytes; {MOST_NAME_BYTES} are possible")
 
 
-_JAAS_OPTION = re.compile(r"""(\w+)\s*=\s*("(?:[^"\\]|\\.)*"|'[^']*'|[^\s;"']+)""")
-
-
-def jaas_options(text: str) -> dict[str, str]:
-    """The options of a `sasl.jaas.config` line: `...LoginModule required username="a" password="b";`."""
-    found = {}
-    for name, value in _JAAS_OPTION.findall(text):
-        quoted = value[:1] in {'"', "'"}
-        found[name] = re.sub(r"\\(.)", r"\1", value[1:-1]) if quoted else value
-    return found
-
-
-def _extensions(text: str | None) -> dict[str, str]:
-    """Of "name=value,name=value", as librdkafka has it. Raises ConfigurationError."""
-    pairs = [pair.partition("=") for pair in (text or "").split(",") if pair.strip()]
-    if not all(equals for _, equals, _ in pairs):
-        raise ConfigurationError("sasl_oauthbearer_extensions: name=value,name=value is meant")
-    return {name.strip(): value.strip() for name, _, value in pairs}
-
-
 def _check_one_way(given: str, value: Any, spell: Callable[[str], str]) -> None:
     """Raises ConfigurationError for a way that there is not."""
     if value not in ONE_WAY[given]:
@@ -479,8 +482,6 @@ def _convert(name: str, value: Any, hint: Any) -> Any:
         raise ConfigurationError(
             f"{name}={value!r}: only PEM is read; `keytool -exportcert -rfc` and `openssl pkcs12` write it"
         )
-    if name == "sasl_mechanism" and converted == "GSSAPI":
-        raise ConfigurationError(f"{name}={value!r}: {NO_KERBEROS}")
     if name in CHOICES and converted not in CHOICES[name]:
         raise ConfigurationError(f"{name}={value!r}: one of {', '.join(map(str, CHOICES[name]))}")
     return converted

@@ -14,7 +14,18 @@ __all__ = ["extra_named", "require"]
 
 _FAST: Final = ("numpy", "numba")
 _ARROW: Final = (*_FAST, "pyarrow")
-MODULES: Final = {"fast": _FAST, "arrow": _ARROW, "spark": (*_ARROW, "pyspark"), "msk": ("aws_msk_iam_sasl_signer",)}
+MODULES: Final = {
+    "fast": _FAST,
+    "arrow": _ARROW,
+    "spark": (*_ARROW, "pyspark"),
+    "msk": ("aws_msk_iam_sasl_signer",),
+    "kerberos": ("gssapi",),
+}
+# What pip cannot install: these are compiled when they are installed.
+BEFORE: Final = {
+    "kerberos": "after `apt install gcc python3-dev libkrb5-dev` (Debian, Ubuntu) "
+    "or `dnf install gcc python3-devel krb5-devel` (Fedora, RHEL)"
+}
 
 
 @cache
@@ -24,6 +35,7 @@ def require(extra: str, what: str) -> None:
     if missing:
         raise ConfigurationError(
             f"{what} needs {', '.join(missing)}, not installed here: pip install 'fencepost[{extra}]'"
+            + (f" {BEFORE[extra]}" if extra in BEFORE else "")
         )
 
 

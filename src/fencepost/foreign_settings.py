@@ -91,24 +91,15 @@ FOREIGN.update(
     )
 )
 
-NO_KERBEROS: Final = (
-    "there is no Kerberos in this client; brokers can offer SCRAM-SHA-512 or OAUTHBEARER beside GSSAPI, "
-    "and sasl_mechanism names that"
-)
 FOREIGN.update(
     dict.fromkeys(
         (
-            "sasl_kerberos_domain_name",
-            "sasl_kerberos_keytab",
             "sasl_kerberos_kinit_cmd",
             "sasl_kerberos_min_time_before_relogin",
-            "sasl_kerberos_name",
-            "sasl_kerberos_principal",
-            "sasl_kerberos_service_name",
             "sasl_kerberos_ticket_renew_jitter",
             "sasl_kerberos_ticket_renew_window_factor",
         ),
-        "a sasl_mechanism without Kerberos",
+        "the Kerberos library asks for tickets when they are needed; a ticket cache is for kinit to renew",
     )
 )
 

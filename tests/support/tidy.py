@@ -36,10 +36,22 @@ BELOW: dict[str, frozenset[str]] = {
     "errors": frozenset({"protocol"}),
     "arguments": frozenset({"errors"}),
     "extras": frozenset({"errors"}),
-    "config": frozenset({"errors", "foreign_settings", "protocol"}),
+    "sasl_settings": frozenset({"errors"}),
+    "config": frozenset({"errors", "foreign_settings", "sasl_settings", "protocol"}),
     "broker": frozenset({"arguments", "at_exit", "config", "errors", "protocol", "states", "tls"}),
     "client": frozenset(
-        {"arguments", "at_exit", "config", "errors", "extras", "on_first_use", "protocol", "states", "tls"}
+        {
+            "arguments",
+            "at_exit",
+            "config",
+            "errors",
+            "extras",
+            "sasl_settings",
+            "on_first_use",
+            "protocol",
+            "states",
+            "tls",
+        }
     ),
     "schemas": frozenset({"client", "errors"}),
     "spark": frozenset(

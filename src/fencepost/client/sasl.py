@@ -2,7 +2,8 @@
 
 A generator that is satisfied with the server returns, otherwise it raises AuthenticationError. PLAIN is RFC 4616,
 SCRAM is RFC 5802 and 7677 (the server has to prove that it knows the password, too), OAUTHBEARER is RFC 7628 with
-Kafka's extensions (KIP-342). Names and passwords are UTF-8 as they are: Kafka does not apply SASLprep either.
+Kafka's extensions (KIP-342), GSSAPI is RFC 4752 over a context that is handed in. Names and passwords are UTF-8 as they
+are: Kafka does not apply SASLprep either.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from fencepost.errors import AuthenticationError, ConfigurationError
 from fencepost.protocol.scram import FEWEST_ITERATIONS, SCRAM_HASHES
@@ -25,6 +26,7 @@ Conversation = Generator[bytes, bytes, None]
 
 MOST_ITERATIONS: Final = 1_000_000  # a hostile server must not keep us busy for ever
 OAUTH_SEPARATOR: Final = "\x01"
+NO_SECURITY_LAYER: Final = 1  # RFC 4752, 3.3: its bit in the mask of layers; Kafka has no other
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,26 @@ class OAuthToken:
 
 # What `sasl_oauth_token_provider` is: may block (it is then run in a thread), or be a coroutine function.
 TokenProvider = Callable[[], "OAuthToken | str | Awaitable[OAuthToken | str]"]
+
+
+class SecurityContext(Protocol):
+    """The initiator's side of a GSS-API context (RFC 2743). Its calls may block.
+
+    They raise AuthenticationError, KafkaTimeoutError where nobody gives out tickets now.
+    """
+
+    @property
+    def complete(self) -> bool: ...
+
+    def step(self, token: bytes | None) -> bytes | None:
+        """What to say next (None or b"": nothing) to the server's token, None at the start."""
+        ...
+
+    def wrap(self, message: bytes) -> bytes:
+        """With proof of where it comes from, not encrypted."""
+        ...
+
+    def unwrap(self, message: bytes) -> bytes: ...
 
 
 def plain(username: str, password: str) -> Conversation:
@@ -91,6 +113,29 @@ def oauthbearer(token: OAuthToken) -> Conversation:
         return
     yield OAUTH_SEPARATOR.encode()
     raise AuthenticationError(f"OAUTHBEARER: the server refused the token: {_refusal(challenge)}", code=58)
+
+
+def gssapi(context: SecurityContext) -> Conversation:
+    """RFC 4752, section 3.1: tokens until the context stands, then the server's choice of layers and ours.
+
+    No authorization identity is said: the server takes the one of the ticket.
+    """
+    token = context.step(None)
+    while not context.complete:
+        if not token:
+            raise AuthenticationError("GSSAPI: the context waits for the server before anything was said")
+        answer = yield token
+        if not answer:
+            raise AuthenticationError("GSSAPI: the server ended before the context stood")
+        token = context.step(answer)
+    layers = context.unwrap((yield token or b""))
+    if len(layers) != 4:
+        raise AuthenticationError(f"GSSAPI: the server's choice of security layers has {len(layers)} bytes, not 4")
+    if not layers[0] & NO_SECURITY_LAYER:
+        raise AuthenticationError(
+            "GSSAPI: the server insists on a security layer; Kafka's protocol has none, TLS serves"
+        )
+    yield context.wrap(bytes([NO_SECURITY_LAYER, 0, 0, 0]))
 
 
 def _refusal(challenge: bytes) -> str:

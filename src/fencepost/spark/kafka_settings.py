@@ -21,7 +21,7 @@ log = logging.getLogger("fencepost.spark")
 _SOCKETS: Final = "the operating system's own sizes and times are used"
 _METRICS: Final = "there are no Java metrics in this client"
 _NO_GROUP: Final = "no consumer group is joined"
-_KERBEROS: Final = "there is no Kerberos in this client"
+_KERBEROS: Final = "the Kerberos library asks for tickets when they are needed"
 _TLS: Final = "TLS is OpenSSL's here"
 _METADATA: Final = "what the client knows of the cluster is kept as long as it is used"
 
@@ -41,7 +41,6 @@ OF_JAVA: Final[Mapping[str, str]] = {
     "receive.buffer.bytes": _SOCKETS,
     "sasl.kerberos.kinit.cmd": _KERBEROS,
     "sasl.kerberos.min.time.before.relogin": _KERBEROS,
-    "sasl.kerberos.service.name": _KERBEROS,
     "sasl.kerberos.ticket.renew.jitter": _KERBEROS,
     "sasl.kerberos.ticket.renew.window.factor": _KERBEROS,
     "security.providers": _TLS,

@@ -56,11 +56,18 @@ class _Pending:
     error: Exception | None = None
 
 
+def _name(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 class Connection:
     """A negotiated connection, made by `Connection.connect`."""
 
-    def __init__(self, runtime: Runtime, stream: Stream, config: CommonConfig, login: Login | None, name: str) -> None:
-        self.name = name
+    def __init__(
+        self, runtime: Runtime, stream: Stream, config: CommonConfig, login: Login | None, host: str, port: int
+    ) -> None:
+        self.host = host
+        self.name = _name(host, port)
         self.features: dict[str, int] = {}
         self.features_epoch = -1
         self.versions: Mapping[int, tuple[int, int]] = {}
@@ -88,7 +95,7 @@ class Connection:
 
         Raises DisconnectedError, KafkaTimeoutError, UnsupportedVersionError, ProtocolError, AuthenticationError.
         """
-        name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        name = _name(host, port)
         try:
             stream = await within(
                 runtime, runtime.open(host, port), config.socket_connection_setup_timeout_ms, f"connect to {name}"
@@ -97,7 +104,7 @@ class Connection:
             if isinstance(error, StreamRefused):
                 raise AuthenticationError(str(error)) from error
             raise DisconnectedError(f"cannot connect to {error}") from error
-        connection = cls(runtime, stream, config, login, name)
+        connection = cls(runtime, stream, config, login, host, port)
         negotiated = False
         try:
             await connection._negotiate()

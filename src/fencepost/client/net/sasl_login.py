@@ -5,11 +5,14 @@ The same conversation runs again before the session's lifetime ends (KIP-368).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, Self
+from functools import partial
+from typing import Any, Final, Protocol, Self, TypeVar, cast
 
 from fencepost.client import sasl
 from fencepost.client.net.runtime import Runtime
+from fencepost.client.net.tasks import within
 from fencepost.config import CommonConfig
 from fencepost.errors import AuthenticationError, ConfigurationError
 from fencepost.protocol import codec
@@ -17,6 +20,8 @@ from fencepost.protocol.codes import ErrorCode as E
 from fencepost.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from fencepost.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from fencepost.protocol.scram import SCRAM_HASHES
+
+T = TypeVar("T")
 
 SASL_HANDSHAKE: Final = 17
 SASL_AUTHENTICATE: Final = 36
@@ -31,6 +36,7 @@ class Login:
     username: str = ""
     password: str = field(default="", repr=False)
     token_provider: sasl.TokenProvider | None = None
+    kerberos: Callable[[str], sasl.SecurityContext] | None = None  # of a broker's host; may block
     _token: sasl.OAuthToken | None = field(default=None, repr=False)
     _token_until_ms: float = 0
 
@@ -52,15 +58,31 @@ class Login:
             return cls(
                 "OAUTHBEARER", token_provider=MskIam(region_of(config.bootstrap_servers), **config.aws_options())
             )
+        if config.sasl_mechanism == "GSSAPI":
+            from fencepost.client.kerberos import Kerberos  # with the system's library, which few have
+
+            return cls("GSSAPI", kerberos=Kerberos(config.kerberos_identity()))
         return cls(config.sasl_mechanism, username, password, provider)
 
-    async def conversation(self, runtime: Runtime) -> sasl.Conversation:
-        """A fresh conversation. Raises AuthenticationError when the token provider fails."""
+    async def conversation(self, runtime: Runtime, host: str, timeout_ms: float) -> sasl.Conversation:
+        """A fresh conversation with the broker. Raises AuthenticationError when the token provider fails."""
         if self.mechanism == "PLAIN":
             return sasl.plain(self.username, self.password)
         if self.mechanism in SCRAM_HASHES:
             return sasl.scram(self.mechanism, self.username, self.password, runtime.nonce())
+        if self.kerberos is not None:
+            return sasl.gssapi(await self.step(runtime, partial(self.kerberos, host), timeout_ms))
         return sasl.oauthbearer(await self._current_token(runtime))
+
+    async def step(self, runtime: Runtime, taken: Callable[[], T], timeout_ms: float) -> T:
+        """What `taken` gives; by Kerberos it asks a KDC, so that is left to a thread.
+
+        Raises what it raises, and KafkaTimeoutError. The thread then ends when the Kerberos library gives up.
+        """
+        if self.kerberos is None:
+            return taken()
+        what = "an answer of the Kerberos KDC"
+        return cast(T, await within(runtime, runtime.run_callback(taken), timeout_ms, what))
 
     async def _current_token(self, runtime: Runtime) -> sasl.OAuthToken:
         if self._token is not None and runtime.wall_ms() < self._token_until_ms:
@@ -88,13 +110,19 @@ class Line(Protocol):
     @property
     def name(self) -> str: ...
 
+    @property
+    def host(self) -> str: ...
+
     def version(self, api_key: int, lowest: int, highest: int) -> int: ...
 
     async def request(self, message: codec.Message, version: int, *, timeout_ms: float, ahead: bool = False) -> Any: ...
 
 
 async def log_in(connection: Line, login: Login, runtime: Runtime, timeout_ms: float) -> int:
-    """Authenticate; the session's lifetime in ms, 0 when it has no end. Raises AuthenticationError."""
+    """Authenticate; the session's lifetime in ms, 0 when it has no end.
+
+    Raises AuthenticationError, KafkaTimeoutError when a broker or a Kerberos KDC does not answer.
+    """
     where = f"{connection.name}: SASL {login.mechanism}"
     version = connection.version(SASL_HANDSHAKE, 1, 1)
     offer: SaslHandshakeResponse = await connection.request(
@@ -105,19 +133,29 @@ async def log_in(connection: Line, login: Login, runtime: Runtime, timeout_ms: f
         raise AuthenticationError(f"{where}: not offered by the broker, which offers {offered}", code=offer.error_code)
     if offer.error_code != 0:
         raise AuthenticationError(f"{where}: refused, {E(offer.error_code).name}", code=offer.error_code)
-    conversation = await login.conversation(runtime)
-    message = next(conversation)
+    conversation = await login.conversation(runtime, connection.host, timeout_ms)
+    answer: bytes | None = None
+    lifetime_ms = 0
     while True:
+        try:
+            message = await login.step(runtime, partial(_go_on, conversation, answer), timeout_ms)
+        except AuthenticationError as error:
+            raise AuthenticationError(f"{connection.name}: {error}", code=error.code) from error
+        if message is None:
+            return lifetime_ms
         reply = await _say(connection, message, timeout_ms)
         if reply.error_code != 0:
             _hear_out(conversation, where, reply.error_message)
             raise AuthenticationError(f"{where}: {reply.error_message or 'refused'}", code=reply.error_code)
-        try:
-            message = conversation.send(bytes(reply.auth_bytes))
-        except StopIteration:
-            return reply.session_lifetime_ms
-        except AuthenticationError as error:
-            raise AuthenticationError(f"{connection.name}: {error}", code=error.code) from error
+        answer, lifetime_ms = bytes(reply.auth_bytes), reply.session_lifetime_ms
+
+
+def _go_on(conversation: sasl.Conversation, answer: bytes | None) -> bytes | None:
+    """The client's next message, None at the end: no thread can hand on a StopIteration."""
+    try:
+        return next(conversation) if answer is None else conversation.send(answer)
+    except StopIteration:
+        return None
 
 
 async def _say(connection: Line, message: bytes, timeout_ms: float) -> SaslAuthenticateResponse:

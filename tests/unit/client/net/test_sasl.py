@@ -11,10 +11,12 @@ import pytest
 from fencepost.client import sasl
 from fencepost.client.net.connection import Connection
 from fencepost.client.net.sasl_login import Login
-from fencepost.config import AdminConfig, jaas_options
+from fencepost.config import AdminConfig
 from fencepost.errors import AuthenticationError, ConfigurationError, ProduceFailedError
+from fencepost.extras import require
 from fencepost.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
 from fencepost.protocol.messages.sasl_handshake import SaslHandshakeResponse
+from fencepost.sasl_settings import KerberosIdentity, jaas_options
 from fencepost.tls import openssl_name
 from tests.unit.client.scripted import OFFERED, CutConnection, ScriptedBroker, World, run
 
@@ -24,6 +26,8 @@ SERVER_FIRST = b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0S
 CLIENT_FINAL = (
     b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
 )
+KERBEROS = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "GSSAPI"}
+KRB5 = "com.sun.security.auth.module.Krb5LoginModule"
 SERVER_FINAL = b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
 
 
@@ -113,6 +117,109 @@ def test_oauthbearer_is_content_with_an_empty_answer() -> None:
         conversation.send(b"")
 
 
+class Context:
+    """A GSS-API context that stands after so many tokens of the server; what it proves begins with "sealed "."""
+
+    def __init__(self, rounds: int) -> None:
+        self.heard: list[bytes | None] = []
+        self._rounds = rounds
+
+    @property
+    def complete(self) -> bool:
+        return len(self.heard) > self._rounds
+
+    def step(self, token: bytes | None) -> bytes | None:
+        self.heard.append(token)
+        return b"token %d" % len(self.heard) if len(self.heard) <= max(self._rounds, 1) else None
+
+    def wrap(self, message: bytes) -> bytes:
+        return b"sealed " + message
+
+    def unwrap(self, message: bytes) -> bytes:
+        return message.removeprefix(b"sealed ")
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_gssapi_of_rfc_4752(rounds: int) -> None:
+    """The last token of the context is empty when the server's made it stand; then come the layers, 1 for none."""
+    context = Context(rounds)
+    conversation = sasl.gssapi(context)
+    assert next(conversation) == b"token 1"
+    for turn in range(1, rounds):
+        assert conversation.send(b"answer") == b"token %d" % (turn + 1)
+    assert conversation.send(b"answer") == b""
+    assert conversation.send(b"sealed \x07\x00\xff\xff") == b"sealed \x01\x00\x00\x00"
+    with pytest.raises(StopIteration):
+        conversation.send(b"")
+    assert context.heard == [None, *[b"answer"] * rounds]
+
+
+def test_gssapi_whose_first_token_is_its_last() -> None:
+    """Without mutual authentication nothing is heard before the layers."""
+    conversation = sasl.gssapi(Context(0))
+    assert next(conversation) == b"token 1"
+    assert conversation.send(b"sealed \x01\x00\x00\x00") == b"sealed \x01\x00\x00\x00"
+
+
+@pytest.mark.parametrize(
+    ("layers", "words"),
+    [(b"sealed \x06\x00\xff\xff", "insists on a security layer"), (b"sealed \x01", "has 1 bytes"), (b"", "0 bytes")],
+)
+def test_gssapi_takes_no_security_layer(layers: bytes, words: str) -> None:
+    conversation = sasl.gssapi(Context(1))
+    next(conversation)
+    conversation.send(b"answer")
+    with pytest.raises(AuthenticationError, match=words):
+        conversation.send(layers)
+
+
+def test_gssapi_of_a_server_that_says_nothing() -> None:
+    conversation = sasl.gssapi(Context(1))
+    next(conversation)
+    with pytest.raises(AuthenticationError, match="ended before the context stood"):
+        conversation.send(b"")
+
+
+@pytest.mark.parametrize(
+    ("settings", "identity"),
+    [
+        ({}, KerberosIdentity()),
+        (
+            {"sasl_kerberos_service_name": "stream", "sasl_kerberos_domain_name": "broker.example"},
+            KerberosIdentity(service="stream", host="broker.example"),
+        ),
+        (
+            {"sasl_kerberos_keytab": "/k", "sasl_kerberos_principal": "alice@A"},
+            KerberosIdentity("alice@A", "/k"),
+        ),
+        (
+            {
+                "sasl_jaas_config": f'{KRB5} required useKeyTab=true storeKey=true keyTab="/k" '
+                'principal="alice@A" serviceName="stream";'
+            },
+            KerberosIdentity("alice@A", "/k", service="stream"),
+        ),
+        (
+            {"sasl_jaas_config": f'{KRB5} required useTicketCache=true ticketCache="/c" doNotPrompt=true;'},
+            KerberosIdentity(cache="/c"),
+        ),
+    ],
+)
+def test_who_logs_in_by_kerberos(settings: dict[str, Any], identity: KerberosIdentity) -> None:
+    config = AdminConfig.make({"bootstrap_servers": "x", **KERBEROS, **settings})
+    assert config.kerberos_identity() == identity
+
+
+def test_kerberos_names_what_has_to_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fencepost.extras.find_spec", lambda _: None)
+    require.cache_clear()
+    with pytest.raises(
+        ConfigurationError, match=r"fencepost\[kerberos\]' after `apt install .*libkrb5-dev.*krb5-devel"
+    ):
+        Login.of(AdminConfig.make({"bootstrap_servers": "x", **KERBEROS}))
+    require.cache_clear()
+
+
 @pytest.mark.parametrize(
     "token",
     [
@@ -172,11 +279,18 @@ OIDC = {
         ({**OIDC, "sasl_oauthbearer_grant_type": "jwt-bearer"}, "only client_credentials is possible here"),
         ({**OIDC, "sasl_login_callback_handler_class": "com.example.Mine"}, "only org.apache.*LoginCallbackHandler is"),
         ({**OIDC, "sasl_login_class": "com.example.Mine"}, "no Java classes are used here"),
-        ({"security_protocol": "SASL_SSL", "sasl_mechanism": "GSSAPI"}, "no Kerberos .* SCRAM-SHA-512 or OAUTHBEARER"),
-        (
-            {"sasl_kerberos_service_name": "kafka", "security_protocol": "SASL_SSL", "sasl_mechanism": "GSSAPI"},
-            "no Kerberos",
-        ),
+        ({**KERBEROS, "sasl_username": "alice"}, "sasl_username has no effect with sasl_mechanism=GSSAPI"),
+        ({**KERBEROS, "sasl_password": "geheim"}, "sasl_password has no effect with sasl_mechanism=GSSAPI"),
+        ({**KERBEROS, "sasl_oauth_token_provider": str}, "sasl_oauth_token_provider has no effect"),
+        ({**KERBEROS, "sasl_kerberos_service_name": "kafka/broker@A"}, "a name as in kafka/broker1@REALM"),
+        ({**KERBEROS, "sasl_mechanism": "PLAIN", "sasl_kerberos_keytab": "a"}, "keytab has no effect .* be GSSAPI"),
+        ({"sasl_kerberos_principal": "a"}, "sasl_kerberos_principal has no effect .* SASL_SSL or SASL_PLAINTEXT"),
+        ({**KERBEROS, "sasl_kerberos_name": "a"}, "unknown setting 'sasl_kerberos_name'"),
+        ({**KERBEROS, "sasl_jaas_config": "com.ibm.Krb5LoginModule required;"}, "the options of com.sun"),
+        ({**KERBEROS, "sasl_jaas_config": f"{KRB5} required;"}, "useKeyTab=true or useTicketCache=true"),
+        ({**KERBEROS, "sasl_jaas_config": f"{KRB5} required useKeyTab=true;"}, "needs keyTab"),
+        ({**KERBEROS, "sasl_jaas_config": f"{KRB5} required useFirstPass=true;"}, "useFirstPass is not possible"),
+        ({**KERBEROS, "sasl_jaas_config": f"{KRB5} required useTicketCache=true renewTGT=true;"}, "renewTGT=true"),
         ({"sasl_username": "a", "sasl_password": "b"}, "SASL_SSL or SASL_PLAINTEXT"),
         ({"ssl_truststore_location": "ca.pem"}, "has to be SSL or SASL_SSL"),
         ({"security_protocol": "SSL", "ssl_truststore_type": "JKS"}, "only PEM"),

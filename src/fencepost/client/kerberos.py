@@ -1,0 +1,145 @@
+"""Kerberos: the GSS-API contexts (RFC 2743) of logins by GSSAPI, made by the system's library (extra `kerberos`).
+
+From which KDC tickets come, and when they are asked for anew, is left to that library: with a keytab it does when there
+is none, or its time is nearly over, and keeps it in this process's memory. A ticket cache is read at each login, so a
+ticket that `kinit` or a daemon has renewed serves from then on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Final
+
+from fencepost.errors import AuthenticationError, ConfigurationError, KafkaError, KafkaTimeoutError
+from fencepost.extras import require
+from fencepost.sasl_settings import KerberosIdentity
+
+__all__ = ["Kerberos"]
+
+_KDC_UNREACHABLE: Final = 0x96C73A9C  # KRB5_KDC_UNREACH: no KDC answers now, one may later
+
+
+@dataclass(frozen=True, slots=True)
+class Kerberos:
+    """Makes contexts for logins; `identity` is who logs in. Raises ConfigurationError without the extra `kerberos`."""
+
+    identity: KerberosIdentity
+
+    def __post_init__(self) -> None:
+        require("kerberos", "sasl_mechanism=GSSAPI")
+        _library()
+
+    def __call__(self, host: str) -> _Context:
+        """A context with the service on the host. It may block. Raises AuthenticationError."""
+        gssapi = _library()
+        identity = self.identity
+        service = f"{identity.service}@{identity.host or host}"
+        store = self._store()
+        who = self._who()
+        try:
+            credentials = self._credentials("initiate", store)
+        except gssapi.exceptions.GSSError as error:
+            raise self._without_key() or _refused(error, who) from error
+        try:
+            context = gssapi.SecurityContext(
+                name=gssapi.Name(service, gssapi.NameType.hostbased_service),
+                creds=credentials,
+                mech=gssapi.MechType.kerberos,
+                # RFC 4752 wants the last of them for the choice of a security layer.
+                flags=[gssapi.RequirementFlag.mutual_authentication, gssapi.RequirementFlag.integrity],
+                usage="initiate",
+            )
+        except gssapi.exceptions.GSSError as error:
+            raise _refused(error, who) from error
+        return _Context(context, f"{who} to {service}")
+
+    def _credentials(self, usage: str, store: dict[bytes, bytes]) -> Any:
+        gssapi = _library()
+        principal = self.identity.principal
+        name = None if principal is None else gssapi.Name(principal, gssapi.NameType.kerberos_principal)
+        return gssapi.Credentials(name=name, usage=usage, mechs=[gssapi.MechType.kerberos], store=store or None)
+
+    def _without_key(self) -> Exception | None:
+        """That the keytab has no such principal: asked for a client, the library only misses a ticket."""
+        keytab = self.identity.keytab
+        if keytab is None:
+            return None
+        try:
+            self._credentials("accept", {b"keytab": os.fsencode(keytab)})
+        except _library().exceptions.GSSError as error:
+            return _refused(error, f"{self._who()} by the keytab {keytab}")
+        return None
+
+    def _who(self) -> str:
+        identity = self.identity
+        if identity.principal is not None:
+            return f"as {identity.principal}"
+        if identity.keytab is not None:
+            return f"by the keytab {identity.keytab}"
+        return f"by the ticket cache {identity.cache or ''}".rstrip()
+
+    def _store(self) -> dict[bytes, bytes]:
+        """Where the library finds keys and keeps tickets. Raises AuthenticationError for a keytab that is not there."""
+        identity = self.identity
+        if identity.keytab is None:
+            return {} if identity.cache is None else {b"ccache": os.fsencode(identity.cache)}
+        try:
+            with open(identity.keytab.removeprefix("FILE:"), "rb"):
+                pass
+        except OSError as error:  # the library would only say that there are no credentials
+            raise AuthenticationError(f"GSSAPI: keytab {identity.keytab}: {error.strerror}") from error
+        owner = hashlib.sha256(f"{identity.principal}\0{identity.keytab}".encode()).hexdigest()[:32]
+        return {b"client_keytab": os.fsencode(identity.keytab), b"ccache": f"MEMORY:fencepost-{owner}".encode()}
+
+
+class _Context:
+    """sasl.SecurityContext by the library, whose reason is in what is raised."""
+
+    def __init__(self, context: Any, what: str) -> None:
+        self._context = context
+        self._what = what
+        self._error = _library().exceptions.GSSError
+
+    @property
+    def complete(self) -> bool:
+        return bool(self._context.complete)
+
+    def step(self, token: bytes | None) -> bytes | None:
+        try:
+            said: bytes | None = self._context.step(token)
+        except self._error as error:
+            raise _refused(error, self._what) from error
+        return said
+
+    def wrap(self, message: bytes) -> bytes:
+        try:
+            return bytes(self._context.wrap(message, False).message)
+        except self._error as error:
+            raise _refused(error, self._what) from error
+
+    def unwrap(self, message: bytes) -> bytes:
+        try:
+            return bytes(self._context.unwrap(message).message)
+        except self._error as error:
+            raise _refused(error, self._what) from error
+
+
+def _library() -> Any:
+    """The package gssapi. Raises ConfigurationError when the system's library that it needs is not there."""
+    try:
+        return import_module("gssapi")
+    except ImportError as error:
+        raise ConfigurationError(f"sasl_mechanism=GSSAPI: gssapi cannot be loaded: {error}") from error
+    except OSError as error:
+        raise ConfigurationError(f"sasl_mechanism=GSSAPI: no Kerberos library: {error}") from error
+
+
+def _refused(error: Any, what: str) -> KafkaError:
+    """With Kerberos' own words (the minor status), where it has some; GSS-API's are too general."""
+    told = error.get_all_statuses(error.min_code, False) if error.min_code else []
+    told = [word for word in told if word] or error.get_all_statuses(error.maj_code, True)
+    words = f"GSSAPI {what}: {'; '.join(told)}"
+    return KafkaTimeoutError(words) if error.min_code & 0xFFFFFFFF == _KDC_UNREACHABLE else AuthenticationError(words)
