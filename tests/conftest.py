@@ -48,7 +48,7 @@ LONGEST = (
     "tests/conformance/test_client_shares.py",
     "tests/spark/test_cluster.py",
 )
-NEEDS_MORE = ("java", "spark", "kafka", "go", "postgresql", "browser")
+NEEDS_MORE = ("java", "spark", "kafka", "go", "postgresql", "browser", "kerberos")
 WANTING = "skipped for want of"
 watched: pytest.StashKey[Watched] = pytest.StashKey()
 

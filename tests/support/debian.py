@@ -1,4 +1,4 @@
-"""Installs a Debian package for a test that needs its programs: as root, one after the other."""
+"""Installs Debian packages for tests that need their programs: as root, one after the other."""
 
 from __future__ import annotations
 
@@ -21,10 +21,13 @@ class Unavailable(Exception):
     """This machine has not got it, and cannot install it."""
 
 
-def provided(package: str, look: Callable[[], Found | None], lacking: str) -> Found:
-    """What `look` finds, if need be after the package was installed. Raises Unavailable, with `lacking` as a reason."""
+def provided(packages: str, look: Callable[[], Found | None], lacking: str) -> Found:
+    """What `look` finds, if need be after the packages, with blanks between them, were installed.
+
+    Raises Unavailable, with `lacking` as a reason.
+    """
     found = look()
-    if found is None and (failure := _install(package)) is not None:
+    if found is None and (failure := _install(packages)) is not None:
         raise Unavailable(failure)
     found = found or look()
     if found is None:
@@ -32,14 +35,14 @@ def provided(package: str, look: Callable[[], Found | None], lacking: str) -> Fo
     return found
 
 
-def _install(package: str) -> str | None:
+def _install(packages: str) -> str | None:
     """Why it could not be done; None when it was, or when this is no Debian, or not run as root."""
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         return None
     # Several test processes run at once, and apt-get's own locks make the second one fail.
     with open(Path(tempfile.gettempdir()) / "fencepost-tests-apt.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        for words in (["update"], ["install", "-y", "--no-install-recommends", package]):
+        for words in (["update"], ["install", "-y", "--no-install-recommends", *packages.split()]):
             done = subprocess.run(
                 ["apt-get", "-o", PATIENCE, *words],
                 env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
@@ -47,4 +50,4 @@ def _install(package: str) -> str | None:
                 text=True,
                 check=False,
             )
-    return None if done.returncode == 0 else f"{package} cannot be installed: {done.stderr[-500:]}"
+    return None if done.returncode == 0 else f"{packages} cannot be installed: {done.stderr[-500:]}"
