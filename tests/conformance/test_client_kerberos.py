@@ -21,7 +21,7 @@ from tests.support.kerberos import REALM, Kdc, kerberos_kafka
 pytestmark = [pytest.mark.kafka, pytest.mark.kerberos]
 PATIENCE_S = 120
 MODULE = "com.sun.security.auth.module.Krb5LoginModule"
-SETTINGS = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "GSSAPI"}
+SETTINGS: dict[str, Any] = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "GSSAPI"}
 
 
 @pytest.fixture(scope="module")

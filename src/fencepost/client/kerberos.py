@@ -33,7 +33,7 @@ class Kerberos:
         _library()
 
     def __call__(self, host: str) -> _Context:
-        """A context with the service on the host. It may block. Raises AuthenticationError."""
+        """A context with the service on the host. It may block. Raises AuthenticationError, KafkaTimeoutError."""
         gssapi = _library()
         identity = self.identity
         service = f"{identity.service}@{identity.host or host}"
@@ -131,10 +131,8 @@ def _library() -> Any:
     """The package gssapi. Raises ConfigurationError when the system's library that it needs is not there."""
     try:
         return import_module("gssapi")
-    except ImportError as error:
+    except (ImportError, OSError) as error:
         raise ConfigurationError(f"sasl_mechanism=GSSAPI: gssapi cannot be loaded: {error}") from error
-    except OSError as error:
-        raise ConfigurationError(f"sasl_mechanism=GSSAPI: no Kerberos library: {error}") from error
 
 
 def _refused(error: Any, what: str) -> KafkaError:
