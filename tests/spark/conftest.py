@@ -10,7 +10,7 @@ import pytest
 
 from fencepost.broker.embedded import Broker
 from tests.spark.copying import Copy, SharedDriver, make_copy
-from tests.spark.session import session
+from tests.spark.session_here import session_here
 from tests.support.apache_kafka import ApacheKafka
 
 
@@ -22,14 +22,8 @@ def shared_driver(pyspark_python: str, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture(scope="module")
 def spark(pyspark_python: str) -> Iterator[Any]:
-    """A session in this process, which says nothing of what fails on purpose."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYSPARK_PYTHON", pyspark_python)
-        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-        made = session()
-        made.sparkContext.setLogLevel("FATAL")
+    with session_here(pyspark_python) as made:
         yield made
-        made.stop()
 
 
 @pytest.fixture(scope="module")

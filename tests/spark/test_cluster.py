@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fencepost.broker.embedded import Broker
-from tests.spark.copying import Copy, with_killer
+from tests.spark.copying import Copy, SharedDriver, with_killer
 from tests.spark.standalone import SPECULATION, Standalone
 
 RECORDS = 3000
@@ -19,9 +19,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.fixture
-def copy(tmp_path: Path) -> Iterator[Copy]:
+def copy(shared_driver: SharedDriver, tmp_path: Path) -> Iterator[Copy]:
     with Broker({"transaction.two.phase.commit.enable": True}) as broker:
-        made = Copy(broker.bootstrap_servers, tmp_path, level="keep-prepared")
+        made = Copy(broker.bootstrap_servers, tmp_path, level="keep-prepared", driver=shared_driver)
         made.create()
         yield made
 
@@ -41,5 +41,5 @@ def test_copies_and_lost_executors_change_nothing(copy: Copy) -> None:
     assert (copy.folder / "executor.killed").exists()
     # The copy's transaction, and the lost executor's, are aborted by the next run; here it has no data of its own.
     copy.produce(RECORDS, 10)
-    copy.run_alone_to_the_end()
+    copy.run_to_the_end()
     copy.check(RECORDS + 10)

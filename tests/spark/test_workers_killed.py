@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -20,7 +19,7 @@ from fencepost.broker.embedded import Broker
 from fencepost.client.types import Isolation
 from fencepost.spark import arrow_pipeline
 from fencepost.spark.sink import names
-from tests.spark.session import session
+from tests.spark.session_here import session_here
 
 pytestmark = pytest.mark.spark
 
@@ -36,14 +35,10 @@ PATIENCE_S = 600  # on a busy machine
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[Any]:
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+def spark(pyspark_python: str) -> Iterator[Any]:
     one_a_batch = {"spark.sql.execution.arrow.maxRecordsPerBatch": "1"}
-    made = session(f"local[{SLOTS}]", {"spark.python.worker.reuse": "false", **one_a_batch})
-    made.sparkContext.setLogLevel("FATAL")
-    yield made
-    made.stop()
+    with session_here(pyspark_python, f"local[{SLOTS}]", {"spark.python.worker.reuse": "false", **one_a_batch}) as made:
+        yield made
 
 
 @pytest.fixture
