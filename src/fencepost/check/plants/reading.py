@@ -64,7 +64,10 @@ def consumer_goes_on_a_record_further(patches: Patches) -> None:
 
 
 @plant(
-    "clients", *GROUP, "group_protocol=consumer", "kill_chance=0.4", "request_lost_chance=0.05", "reply_lost_chance=0.1"
+    "clients",
+    *("storm_ms=8000", "copiers=3", "producers=1", "feeders=0", "operators=0", "deciders=0"),
+    *("group_protocol=consumer", "kill_chance=0.2", "pause_chance=0", "crash_interval_ms=0", "late_chance=0"),
+    *("request_lost_chance=0", "reply_lost_chance=0.25", "cancel_chance=0", "raise_chance=0"),
 )
 def heartbeat_repeated_as_it_was(patches: Patches) -> None:
     """A heartbeat of KIP-848 without an answer is sent again as it was, and those after it say no more: an assignment
