@@ -34,9 +34,9 @@ lint: venv
 
 TYPED = src tests tools $(foreach folder,bench examples,$(if $(wildcard $(folder)/*.py),$(folder)))
 
-# Much of a test run is waiting, for Java to start and for timeouts: three processes, also on two cores.
+# Much of a test run is waiting, for Java to start and for timeouts: four processes, also on two cores.
 # A file stays in one process, which shares its brokers and sessions.
-WORKERS ?= 3
+WORKERS ?= 4
 PARALLEL = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # All three always run, so that one red line does not hide the others; pytest comes last, its summary is the last line,

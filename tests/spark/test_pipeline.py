@@ -16,7 +16,7 @@ import pytest
 import fencepost
 from fencepost.broker.embedded import Broker
 from fencepost.errors import ConfigurationError
-from fencepost.spark import arrow_batch, arrow_pipeline
+from fencepost.spark import arrow_batch, arrow_pipeline, worker_garbage
 
 pytestmark = pytest.mark.spark
 
@@ -164,6 +164,21 @@ def test_two_pipelines_keep_their_transforms(spark: Any, servers: str, tmp_path:
     for writer in writers:
         run(writer)
     assert [{each.value for each in place.found(place.sink["topic"])} for place in places] == [{b"1"}, {b"2"}]
+
+
+def spared(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """How many modules no collection walks over in the worker, in place of each record."""
+    return pa.record_batch({"value": pa.array([b"%d" % worker_garbage.imports.spared] * rows.num_rows, pa.binary())})
+
+
+def test_workers_collect_no_imports(spark: Any, servers: str, tmp_path: Path) -> None:
+    place = Place(servers, tmp_path, "collected")
+    place.source["maxOffsetsPerTrigger"] = "500"
+    run(arrow_pipeline(spark, source=place.source, transform=spared, sink=place.sink))
+    found = [int(record.value or b"0") for record in place.found("collected")]
+    assert len(found) == RECORDS
+    assert min(found) > 500
+    assert worker_garbage.imports.spared == 0  # a driver's objects are its own affair
 
 
 def test_as_a_batch_write(spark: Any, servers: str, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import array
 import contextlib
+import gc
 import json
 import os
 import runpy
@@ -155,6 +156,7 @@ def main() -> None:
     for name in IMPORTED:
         with contextlib.suppress(ImportError):  # without numba there is no xxh64
             __import__(name)
+    gc.freeze()  # PySpark collects garbage after every task; a fork would copy every page that its walk touches
     run(serve(socket.socket(fileno=int(sys.argv[1]))))
 
 

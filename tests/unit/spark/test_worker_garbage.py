@@ -1,0 +1,40 @@
+"""What is imported is walked over by no later collection, in the processes where PySpark collects."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import gc, sys
+from importlib.machinery import ModuleSpec
+from fencepost.spark.worker_garbage import spare_imports
+
+sys.modules["__main__"].__spec__ = {spec}
+frozen = []
+for module in ("decimal", "decimal", "sqlite3"):
+    __import__(module)
+    spare_imports()
+    frozen.append(gc.get_freeze_count())
+    cycle = []
+    cycle.append(cycle)
+print(*frozen)
+"""
+
+
+def frozen(spec: str) -> list[int]:
+    """How many objects are spared after a first task, one that imports nothing, and one that imports something."""
+    done = subprocess.run([sys.executable, "-c", PROGRAM.format(spec=spec)], capture_output=True, text=True, check=True)
+    return [int(count) for count in done.stdout.split()]
+
+
+def test_what_came_since_the_last_task_is_spared() -> None:
+    first, nothing_new, more = frozen('ModuleSpec("pyspark.daemon", None)')
+    assert 1_000 < first == nothing_new < more
+
+
+@pytest.mark.parametrize("spec", ["None", 'ModuleSpec("an_application", None)'])
+def test_an_application_is_left_alone(spec: str) -> None:
+    assert frozen(spec) == [0, 0, 0]
