@@ -36,6 +36,7 @@ LONGEST = (
     "tests/spark/test_checkpoint_loss.py",
     "tests/spark/test_runner.py",
     "tests/conformance/test_rebalance_storm.py",
+    "tests/conformance/test_broker_loss.py",
     "tests/conformance/test_client_security.py",
     "tests/conformance/test_client_shares.py",
     "tests/conformance/test_java_shares.py",
