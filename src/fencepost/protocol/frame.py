@@ -29,6 +29,7 @@ __all__ = [
 DEFAULT_MAX_FRAME_BYTES = 100 * 1024 * 1024  # Kafka's socket.request.max.bytes
 
 API_VERSIONS = 18
+_SMALL_PIECE_BYTES = 16 * 1024
 
 _SIZE = struct.Struct(">i")
 _REQUEST = struct.Struct(">hhih")
@@ -55,7 +56,8 @@ class FrameReader:
 
     def __init__(self, max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES) -> None:
         self._max_frame_bytes = max_frame_bytes
-        self._buffer = bytearray()
+        self._pieces: list[bytes | bytearray] = []
+        self._held = 0
         self._needed = 4
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[memoryview]:
@@ -64,11 +66,14 @@ class FrameReader:
         Raises FrameTooLarge or MalformedMessage for a size that no honest peer sends; the connection must then be
         closed.
         """
-        self._buffer += data
-        if len(self._buffer) < self._needed:
-            return []
-        frames = []
-        whole, position = bytes(self._buffer), 0
+        if self._pieces:
+            self._hold(data)
+            if self._held < self._needed:
+                return []
+            data = b"".join(self._pieces)
+            self._pieces, self._held = [], 0
+        frames, position = [], 0
+        whole = data if isinstance(data, bytes) else bytes(data)
         view = memoryview(whole)
         self._needed = 4
         while len(whole) - position >= 4:
@@ -83,8 +88,20 @@ class FrameReader:
                 break
             frames.append(view[position + 4 : end])
             position = end
-        self._buffer = bytearray(view[position:])
+        if position < len(whole):
+            self._hold(whole[position:])
         return frames
+
+    def _hold(self, data: bytes | bytearray | memoryview) -> None:
+        """Large pieces are kept as they came and copied once, into the frame; small ones are put together before."""
+        self._held += len(data)
+        last = self._pieces[-1] if self._pieces else b""
+        if isinstance(last, bytearray) and len(last) < _SMALL_PIECE_BYTES:
+            last += data
+        elif isinstance(data, bytes) and len(data) >= _SMALL_PIECE_BYTES:
+            self._pieces.append(data)
+        else:
+            self._pieces.append(bytearray(data))
 
 
 def decode_request_header(frame: bytes | memoryview) -> tuple[RequestHeader, int]:

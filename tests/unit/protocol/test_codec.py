@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tracemalloc
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -126,6 +128,33 @@ def test_frames_are_cut_however_the_bytes_arrive() -> None:
                 frame.decode_request_header(cut)[0].correlation_id for cut in reader.feed(stream[start : start + step])
             ]
         assert seen == list(range(50))
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_large_frames_are_cut_however_the_bytes_arrive(kind: Callable[[bytes], bytes | bytearray | memoryview]) -> None:
+    bodies = [bytes([n]) * size for n, size in enumerate((100_000, 3, 40_000, 70_000, 0, 200_000))]
+    stream = b"".join(len(body).to_bytes(4, "big") + body for body in bodies)
+    for step in (999, 20_000, 65_536, 150_000):
+        reader, seen = frame.FrameReader(), []
+        for start in range(0, len(stream), step):
+            piece = bytearray(stream[start : start + step])
+            seen += reader.feed(kind(bytes(piece)) if kind is not bytearray else piece)
+            piece[:] = bytes(len(piece))  # whoever hands it in uses it again
+        assert [bytes(one) for one in seen] == bodies
+
+
+def test_a_frame_that_comes_byte_by_byte_takes_no_more_than_its_size() -> None:
+    reader, size = frame.FrameReader(), 200_000
+    reader.feed(size.to_bytes(4, "big"))
+    tracemalloc.start()
+    try:
+        for _ in range(size - 1):
+            assert reader.feed(b"x") == []
+        held, _most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert size < held < 1.5 * size
+    assert [len(one) for one in reader.feed(b"x")] == [size]
 
 
 @pytest.mark.parametrize(("size", "error"), [(1001, FrameTooLarge), (-5, MalformedMessage)])
