@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
+from bench import connections
+from bench.brokers import Running
+from bench.common import own_broker
 from tests.support.readme import ROOT
 
 
@@ -38,3 +44,20 @@ def test_the_quick_run_has_every_row(tmp_path: Path) -> None:
         assert len(row["ours"]) == len(row["peers"]) == 1
         assert row["ratio"] == row["ours"][0] / row["peers"][0]
         assert f"| {row['name']} |" in text.read_text()
+
+
+def test_many_connections_are_each_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "WARM_UP_S", 0.2)
+    with own_broker() as own:
+        load = connections.measure(Running(own.servers, own.pid, 0.0), 30, [b"x" * 100], 0.5)
+    assert load.requests_s * 0.5 > 30, "each connection writes more than one record"
+    assert 0 < load.median_ms <= load.p99_ms
+    assert load.processors > 0
+
+
+def test_a_broker_that_goes_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "WARM_UP_S", 60.0)
+    with own_broker() as own:
+        threading.Timer(0.5, os.kill, (own.pid, signal.SIGKILL)).start()
+        with pytest.raises(ConnectionError):
+            connections.measure(Running(own.servers, own.pid, 0.0), 3, [b"x" * 100], 0.5)
