@@ -57,8 +57,7 @@ class FrameReader:
     def __init__(self, max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES) -> None:
         self._max_frame_bytes = max_frame_bytes
         self._pieces: list[bytes | bytearray] = []
-        self._held = 0
-        self._needed = 4
+        self._missing = 0  # bytes, before what the pieces begin can be cut
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[memoryview]:
         """Add received bytes; return the frames (without size prefix) that are now whole.
@@ -68,33 +67,32 @@ class FrameReader:
         """
         if self._pieces:
             self._hold(data)
-            if self._held < self._needed:
+            self._missing -= len(data)
+            if self._missing > 0:
                 return []
             data = b"".join(self._pieces)
-            self._pieces, self._held = [], 0
+            self._pieces = []
         frames, position = [], 0
         whole = data if isinstance(data, bytes) else bytes(data)
         view = memoryview(whole)
-        self._needed = 4
-        while len(whole) - position >= 4:
+        while (end := position + 4) <= len(whole):
             (size,) = _SIZE.unpack_from(whole, position)
             if size < 0:
                 raise MalformedMessage(f"frame size {size}")
             if size > self._max_frame_bytes:
                 raise FrameTooLarge(f"frame of {size} bytes, at most {self._max_frame_bytes} are accepted")
-            end = position + 4 + size
+            end += size
             if end > len(whole):
-                self._needed = end - position
                 break
             frames.append(view[position + 4 : end])
             position = end
         if position < len(whole):
             self._hold(whole[position:])
+            self._missing = end - len(whole)
         return frames
 
     def _hold(self, data: bytes | bytearray | memoryview) -> None:
         """Large pieces are kept as they came and copied once, into the frame; small ones are put together before."""
-        self._held += len(data)
         last = self._pieces[-1] if self._pieces else b""
         if isinstance(last, bytearray) and len(last) < _SMALL_PIECE_BYTES:
             last += data

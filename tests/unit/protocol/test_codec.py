@@ -130,15 +130,17 @@ def test_frames_are_cut_however_the_bytes_arrive() -> None:
         assert seen == list(range(50))
 
 
-@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_large_frames_are_cut_however_the_bytes_arrive(kind: Callable[[bytes], bytes | bytearray | memoryview]) -> None:
+@pytest.mark.parametrize("kind", [bytes, memoryview, pytest.param(lambda piece: piece, id="bytearray")])
+def test_large_frames_are_cut_however_the_bytes_arrive(
+    kind: Callable[[bytearray], bytes | bytearray | memoryview],
+) -> None:
     bodies = [bytes([n]) * size for n, size in enumerate((100_000, 3, 40_000, 70_000, 0, 200_000))]
     stream = b"".join(len(body).to_bytes(4, "big") + body for body in bodies)
     for step in (999, 20_000, 65_536, 150_000):
         reader, seen = frame.FrameReader(), []
         for start in range(0, len(stream), step):
             piece = bytearray(stream[start : start + step])
-            seen += reader.feed(kind(bytes(piece)) if kind is not bytearray else piece)
+            seen += reader.feed(kind(piece))
             piece[:] = bytes(len(piece))  # whoever hands it in uses it again
         assert [bytes(one) for one in seen] == bodies
 
