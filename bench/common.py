@@ -30,10 +30,16 @@ class RawConnection:
     def send(self, request: bytes) -> None:
         self._socket.sendall(request)
 
+    def fileno(self) -> int:
+        """For a selector."""
+        return self._socket.fileno()
+
     def answer(self) -> bytes:
-        """The next answer, whole, without its size."""
-        size: int = struct.unpack(">i", self._read.read(4))[0]
-        answer: bytes = self._read.read(size)
+        """The next answer, whole, without its size. Raises ConnectionError when there is none."""
+        head = self._read.read(4)
+        if len(head) < 4:
+            raise ConnectionError("the broker has closed the connection")
+        answer: bytes = self._read.read(struct.unpack(">i", head)[0])
         return answer
 
     def pipelined(self, request: bytes, count: int, in_flight: int = IN_FLIGHT) -> None:

@@ -11,9 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import selectors
-import socket
 import statistics
-import struct
 import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -21,7 +19,7 @@ from typing import NamedTuple
 import psutil
 
 from bench.brokers import BATCH_RECORDS, KAFKA, OURS, RECORD_BYTES, Running, apache_kafka, ours, produce_frame
-from bench.common import new_topic
+from bench.common import RawConnection, new_topic
 from fencepost.benchmark.contest import BUSY, others_share
 
 TOPICS = 10
@@ -38,30 +36,21 @@ class Load(NamedTuple):
     """Of the broker's process."""
 
 
-class Asker:
+class Asker(RawConnection):
     """A connection with one request under way."""
 
     def __init__(self, servers: str, request: bytes) -> None:
-        host, _, port = servers.rpartition(":")
-        self.socket = socket.create_connection((host, int(port)))
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        super().__init__(servers)
         self._request = request
-        self._unread = b""
         self._asked = 0.0
 
     def ask(self) -> None:
         self._asked = time.perf_counter()
-        self.socket.sendall(self._request)
+        self.send(self._request)
 
-    def waited(self) -> float | None:
-        """How long the answer took, in seconds; None if it is not here as a whole. Raises ConnectionError."""
-        received = self.socket.recv(65536)
-        if not received:
-            raise ConnectionError("the broker has closed the connection")
-        self._unread += received
-        if len(self._unread) < 4 or len(self._unread) < 4 + struct.unpack_from(">i", self._unread)[0]:
-            return None
-        self._unread = b""
+    def waited(self) -> float:
+        """How long the answer took, which has begun to arrive, in seconds. Raises ConnectionError."""
+        self.answer()
         return time.perf_counter() - self._asked
 
 
@@ -71,23 +60,25 @@ def connected(servers: str, count: int, records: list[bytes]) -> Iterator[list[A
     with contextlib.ExitStack() as stack:
         askers = [Asker(servers, requests[number % TOPICS]) for number in range(count)]
         for asker in askers:
-            stack.enter_context(asker.socket)
+            stack.callback(asker.close)
         yield askers
 
 
-def measure(broker: Running, count: int, records: list[bytes], seconds: float) -> Load:
+def measure(
+    broker: Running, count: int, records: list[bytes], seconds: float, warm_up_s: float = WARM_UP_S
+) -> Load:
     """`count` connections for that long, after a warm-up."""
     process = psutil.Process(broker.pid)
     with connected(broker.servers, count, records) as askers, selectors.DefaultSelector() as ready:
         for asker in askers:
-            ready.register(asker.socket, selectors.EVENT_READ, asker)
+            ready.register(asker, selectors.EVENT_READ, asker)
             asker.ask()
-        _answers(ready, WARM_UP_S)
+        _answers(ready, warm_up_s)
         before, began = sum(process.cpu_times()[:2]), time.perf_counter()
         waits = sorted(_answers(ready, seconds))
         took = time.perf_counter() - began
         processors = (sum(process.cpu_times()[:2]) - before) / took
-    p99 = waits[min(len(waits) - 1, len(waits) * 99 // 100)]
+    p99 = waits[len(waits) * 99 // 100]
     return Load(len(waits) / took, statistics.median(waits) * 1000, p99 * 1000, processors)
 
 
@@ -96,9 +87,8 @@ def _answers(ready: selectors.BaseSelector, seconds: float) -> list[float]:
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         for key, _ in ready.select(1):
-            if (waited := key.data.waited()) is not None:
-                waits.append(waited)
-                key.data.ask()
+            waits.append(key.data.waited())
+            key.data.ask()
     if not waits:
         raise TimeoutError(f"no answer in {seconds:.0f} s")
     return waits
