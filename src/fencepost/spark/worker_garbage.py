@@ -11,7 +11,7 @@ import gc
 import sys
 from typing import Final
 
-__all__ = ["imports", "spare_imports"]
+__all__ = ["imports"]
 
 
 class _Imports:
@@ -34,4 +34,3 @@ def _is_forked_by_pyspark() -> bool:
 
 
 imports: Final = _Imports()
-spare_imports: Final = imports.spare

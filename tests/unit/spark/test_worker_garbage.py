@@ -10,13 +10,13 @@ import pytest
 PROGRAM = """
 import gc, sys
 from importlib.machinery import ModuleSpec
-from fencepost.spark.worker_garbage import spare_imports
+from fencepost.spark.worker_garbage import imports
 
 sys.modules["__main__"].__spec__ = {spec}
 frozen = []
 for module in ("decimal", "decimal", "sqlite3"):
     __import__(module)
-    spare_imports()
+    imports.spare()
     frozen.append(gc.get_freeze_count())
     cycle = []
     cycle.append(cycle)

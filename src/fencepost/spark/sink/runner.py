@@ -26,6 +26,7 @@ from fencepost.errors import (
     UnsupportedVersionError,
 )
 from fencepost.protocol.codes import ErrorCode
+from fencepost.spark import worker_garbage
 from fencepost.spark.cluster_calls import ClusterCalls
 from fencepost.spark.errors import UnfinishedSinkError
 from fencepost.spark.sink import names, plan, plan_steps, unfinished
@@ -33,7 +34,6 @@ from fencepost.spark.sink.decision import Decision, Pair
 from fencepost.spark.sink.local.id_folder import IdFolder
 from fencepost.spark.sink.names import UNIQUE_BYTES
 from fencepost.spark.sink.steps import SinkConfig, StepRunner
-from fencepost.spark.worker_garbage import spare_imports
 
 __all__ = ["Link", "Resolved", "SinkLink", "link_for", "link_to", "resolve_sink", "sink_link"]
 
@@ -122,7 +122,7 @@ os.register_at_fork(after_in_child=_links.clear)
 
 def link_to(settings: Mapping[str, str]) -> Link:
     """This process's client with these settings, made when first asked for."""
-    spare_imports()  # every task asks for its client
+    worker_garbage.imports.spare()  # every task asks for its client
     key = tuple(sorted(settings.items()))
     if key not in _links:
         _links[key] = Link(settings)
