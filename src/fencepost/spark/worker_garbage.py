@@ -23,7 +23,7 @@ class _Imports:
 
         Only where PySpark collects: a driver's or an application's objects are its own affair.
         """
-        if len(sys.modules) != self.spared and _is_forked_by_pyspark():
+        if len(sys.modules) > self.spared and _is_forked_by_pyspark():
             self.spared = len(sys.modules)
             gc.freeze()
 

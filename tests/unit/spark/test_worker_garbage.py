@@ -23,6 +23,22 @@ for module in ("decimal", "decimal", "sqlite3"):
 print(*frozen)
 """
 
+TAKEN_BACK = """
+import gc, sqlite3, sys
+from importlib.machinery import ModuleSpec
+from fencepost.spark.worker_garbage import imports
+
+gc.disable()
+sys.modules["__main__"].__spec__ = ModuleSpec("pyspark.daemon", None)
+imports.spare()
+gc.collect()
+cycle = []
+cycle.append(cycle)
+del cycle, sys.modules["sqlite3"]
+imports.spare()
+print(gc.collect())
+"""
+
 
 def frozen(spec: str) -> list[int]:
     """How many objects are spared after a first task, one that imports nothing, and one that imports something."""
@@ -33,6 +49,11 @@ def frozen(spec: str) -> list[int]:
 def test_what_came_since_the_last_task_is_spared() -> None:
     first, nothing_new, more = frozen('ModuleSpec("pyspark.daemon", None)')
     assert 1_000 < first == nothing_new < more
+
+
+def test_where_nothing_was_imported_a_tasks_garbage_is_collected() -> None:
+    done = subprocess.run([sys.executable, "-c", TAKEN_BACK], capture_output=True, text=True, check=True)
+    assert int(done.stdout) == 1
 
 
 @pytest.mark.parametrize("spec", ["None", 'ModuleSpec("an_application", None)'])
