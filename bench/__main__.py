@@ -2,16 +2,22 @@
 
 python -m bench [--quick] [--rounds 5] [--broker fencepost --broker kafka] [--only produce --only pipeline ...]
                 [--json FILE] [--markdown docs/performance.md]
+python -m bench --sweep record-size [--values 10,1000] [--sweep ...] [--sweep all]
+
+Without --sweep the table is measured, with it what is named, and the table only if --only says so.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from bench import brokers, columns, common, messages, pipeline, raw, report
+from bench.sweep import Effort, Swept, run
+from bench.sweeps import SWEEPS
 from fencepost.benchmark.clients import MEASURES, Load
 from fencepost.benchmark.contest import BUSY, Row
 from fencepost.torture.access import Access
@@ -19,8 +25,6 @@ from fencepost.torture.access import Access
 SIZES = (100, 1_000)
 GROUPS = ["columns", "messages", "brokers", "produce", "consume", "pipeline"]
 BROKERS = {"fencepost": "Fencepost's broker", "kafka": "Apache Kafka 4.3.1"}
-FRAMING_BYTES = 7  # of a small record in a batch
-REQUEST_BYTES, ANSWER_BYTES = 1_000_000, 60
 
 # What is aimed at, by the broker, the contestant and the size of the values.
 MARKS = {
@@ -32,7 +36,6 @@ MARKS = {
     **{(which, "fencepost poll_arrow()", 1_000): "4x" for which in BROKERS},
     **{(which, "fencepost poll()", 1_000): "1.5x" for which in BROKERS},
 }
-PIPELINE_MARKS = {"fencepost, exactly once": "3x", "fencepost in Arrow, exactly once": "10x"}
 
 
 def produce_and_consume(which: str, records: int, rounds: int, only: list[str]) -> Iterator[Row]:
@@ -47,33 +50,16 @@ def produce_and_consume(which: str, records: int, rounds: int, only: list[str]) 
                 print(f"\n{title}")
                 contest = MEASURES[name](Load(Access(servers), size), records * 100 // size, rounds)
                 print(contest.report(), flush=True)
-                limit = raw_rate(name, size)
+                limit = raw.records_s(name, size)
                 for contestant in contest.rates:
                     if contestant != contest.yardstick:
                         mark = MARKS.get((which, contestant, size), "")
                         yield contest.row(f"{title}: {contestant}", contestant, mark=mark, raw=limit)
 
 
-def raw_rate(name: str, size: int) -> float:
-    """Records per second whose bytes go through a socket, to somebody who discards them or out of a file."""
-    if name == "produce":
-        moved = raw.through(REQUEST_BYTES, ANSWER_BYTES, "discard", 300) * REQUEST_BYTES
-    else:
-        moved = raw.through(ANSWER_BYTES, REQUEST_BYTES, "sendfile", 300, in_flight=2) * REQUEST_BYTES
-    return moved / (size + FRAMING_BYTES)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a tenth of the records, one round: shows that it works")
-    parser.add_argument("--rounds", type=int, help="that many, in turn")
-    parser.add_argument("--broker", action="append", choices=list(BROKERS), help="measure only against this one")
-    parser.add_argument("--only", action="append", choices=GROUPS)
-    parser.add_argument("--json", type=Path, help="write all figures there")
-    parser.add_argument("--markdown", type=Path, help="write the table there, between the marks")
-    options = parser.parse_args()
+def table(options: argparse.Namespace, only: list[str]) -> list[Row]:
+    """The rows that are asked for, told as they come."""
     rows: list[Row] = []
-    only = options.only or GROUPS
     records, rounds = (100_000, 1) if options.quick else (1_000_000, 3)
     rounds = options.rounds or rounds
     if "columns" in only:
@@ -92,20 +78,63 @@ def main() -> None:
         rows += produce_and_consume(which, records, rounds, only)
     if "pipeline" in only:
         print("\na stream from topic to topic (Kafka -> Spark -> Kafka)")
-        streams = pipeline.measure(quick=options.quick)
-        print(streams.report(), flush=True)
-        for name in streams.rates:
-            title = f"Kafka to Kafka with Spark: {name}"
-            rows.append(streams.row(title, name, mark=PIPELINE_MARKS.get(name, "")))
+        rows += pipeline.rows(quick=options.quick)
+    return rows
+
+
+def swept(options: argparse.Namespace) -> list[Swept]:
+    """Each sweep that is asked for; what it found is in the page before the next begins."""
+    done = []
+    effort = Effort(options.rounds or (1 if options.quick else 3), 10 if options.quick else 1)
+    for name in list(SWEEPS) if "all" in options.sweep else options.sweep:
+        sweep = SWEEPS[name]
+        values = sweep.quick if options.quick else sweep.values
+        if options.values:
+            values = [int(value) if value.isdigit() else value for value in options.values.split(",")]
+        done.append(run(sweep, options.broker or list(BROKERS), values, effort))
+        if options.markdown:
+            done[-1].put(options.markdown, command(), report.machine())
+    return done
+
+
+def command() -> str:
+    return report.command_of(sys.argv[1:], without=("--json", "--markdown"))
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="make bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="a tenth of the records, one round: shows that it works")
+    parser.add_argument("--rounds", type=int, help="that many, in turn")
+    parser.add_argument("--broker", action="append", choices=list(BROKERS), help="measure only against this one")
+    parser.add_argument("--only", action="append", choices=GROUPS, help="of the table")
+    parser.add_argument("--sweep", action="append", choices=["all", *SWEEPS])
+    parser.add_argument("--values", help="of the sweep, with commas, in the place of its own")
+    parser.add_argument("--json", type=Path, help="write all figures there")
+    parser.add_argument("--markdown", type=Path, help="write tables and charts there, between their marks")
+    options = parser.parse_args()
+    if options.values and (options.sweep is None or len(options.sweep) != 1 or "all" in options.sweep):
+        parser.error("--values are those of one sweep")
+    return options
+
+
+def main() -> None:
+    options = arguments()
+    only = options.only or ([] if options.sweep else GROUPS)
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # brokers start as an installed package does
+    rows = table(options, only)
     busiest = max((row.busy for row in rows), default=0.0)
+    if rows and options.markdown:
+        lines = [report.provenance(command(), report.machine()), "", report.busy_line(busiest), "", *report.table(rows)]
+        report.put(options.markdown, "measured", lines)
+    sweeps = swept(options) if options.sweep else []
+    busiest = max((busiest, *(each.busiest for each in sweeps)))
     if busiest > BUSY:
         print(f"\nothers took up to {busiest:.0%} of the machine: believe the ratios, not the figures")
-    command = report.command_of(sys.argv[1:], without=("--json", "--markdown"))
-    where = report.machine()
     if options.json:
-        report.write_json(options.json, command, where, rows)
-    if options.markdown:
-        report.write_markdown(options.markdown, command, where, rows)
+        told = [*map(report.told, rows), *(row for each in sweeps for row in each.rows())]
+        report.write_json(options.json, command(), report.machine(), told)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -43,9 +43,11 @@ class Running:
     started_s: float
 
 
-def produce_frame(topic: str, values: list[bytes]) -> bytes:
+def produce_frame(topic: str, values: list[bytes], partitions: int = 1) -> bytes:
+    """The values as a batch to each partition."""
     batch = encode_batch(None, values=values, timestamps=0)
-    request = produce_wire.ProduceRequest(None, -1, 30_000, [produce_wire.ProducePartition(topic, None, 0, batch)])
+    places = [produce_wire.ProducePartition(topic, None, partition, batch) for partition in range(partitions)]
+    request = produce_wire.ProduceRequest(None, -1, 30_000, places)
     body = b"".join(produce_wire.encode_request(request, PRODUCE_VERSION))
     return frame.encode_request_frame(0, PRODUCE_VERSION, 1, "bench", body)
 
@@ -109,6 +111,10 @@ def transaction_ms(servers: str, count: int) -> list[float]:
     return taken
 
 
+def median_transaction_ms(servers: str, count: int) -> float:
+    return statistics.median(transaction_ms(servers, count))
+
+
 def first_producer_id(servers: str) -> None:
     """A transactional id is initialized: the whole of the broker works."""
     with fencepost.Producer(servers, transactional_id="bench-start") as producer:
@@ -152,15 +158,26 @@ class Comparison(NamedTuple):
 
 def started(rounds: int) -> Row:
     """From the command to the first producer id, each broker started and ended in turn."""
-    times: dict[str, list[float]] = {OURS: [], KAFKA: []}
-    busy = others_share()
-    for _ in range(rounds):
-        with ours() as own:
-            times[OURS].append(own.started_s)
-        with apache_kafka() as kafka:
-            times[KAFKA].append(kafka.started_s)
-    name, raw = "command to first producer id", statistics.median(empty_process_s() for _ in range(5))
-    return Row(name, "s", times[OURS], KAFKA, times[KAFKA], "0.05x", raw, busy)
+    contest = Contest("s", KAFKA)
+    contest.take({OURS: partial(_started_s, ours), KAFKA: partial(_started_s, apache_kafka)}, rounds)
+    raw = statistics.median(empty_process_s() for _ in range(5))
+    return contest.row("command to first producer id", OURS, mark="0.05x", raw=raw)
+
+
+def _started_s(start: Callable[[], AbstractContextManager[Running]]) -> float:
+    with start() as one:
+        return one.started_s
+
+
+def another(count: int) -> Row:
+    """A further broker in a process that has one already, until it answers, so often."""
+    taken, busy = [], others_share()
+    with fencepost.Broker():
+        for _ in range(count):
+            begun = time.perf_counter()
+            with fencepost.Broker() as one, RawConnection(one.bootstrap_servers):
+                taken.append((time.perf_counter() - begun) * 1000)
+    return Row("a second broker in the same process", "ms", taken, "", [], "3 ms", None, max(busy, others_share()))
 
 
 def measure(quick: bool, rounds: int) -> Iterator[Row]:
@@ -169,6 +186,7 @@ def measure(quick: bool, rounds: int) -> Iterator[Row]:
     with ours():
         pass  # compiles and caches what the first start ever would pay for
     yield started(min(rounds, 3))
+    yield another(max(10, 100 // scale))
     with ours() as own, apache_kafka() as kafka:
         running = {OURS: own, KAFKA: kafka}
         memory = {name: psutil.Process(one.pid).memory_info().rss / 1e6 for name, one in running.items()}
@@ -203,15 +221,11 @@ def measure(quick: bool, rounds: int) -> Iterator[Row]:
 
 def transactions(running: Mapping[str, Running], count: int, rounds: int, raw_ms: float) -> Row:
     """Medians of `count` transactions each, in turn."""
-    taken: dict[str, list[float]] = {which: [] for which in running}
-    busy = others_share()
     for one in running.values():
         transaction_ms(one.servers, count // 10)
-    for number in range(rounds):
-        turns = list(running.items())
-        for which, one in turns if number % 2 else reversed(turns):
-            taken[which].append(statistics.median(transaction_ms(one.servers, count)))
-    return Row("begin, one record, commit", "ms", taken[OURS], KAFKA, taken[KAFKA], "0.33x", raw_ms, busy)
+    contest = Contest("ms", KAFKA)
+    contest.take({which: partial(median_transaction_ms, one.servers, count) for which, one in running.items()}, rounds)
+    return contest.row("begin, one record, commit", OURS, mark="0.33x", raw=raw_ms)
 
 
 def main() -> None:
@@ -225,8 +239,9 @@ def main() -> None:
 
 def told(row: Row) -> str:
     """The row as a line."""
-    own, kafka = statistics.median(row.ours), statistics.median(row.peers)
-    return f"{row.name:44} {own:12,.2f} {kafka:12,.2f} {row.unit:10} {row.ratio:7.2f}x"
+    peer = f"{statistics.median(row.peers):12,.2f}" if row.peers else f"{'-':>12}"
+    ratio = f"{row.ratio:7.2f}x" if row.ratio is not None else ""
+    return f"{row.name:44} {statistics.median(row.ours):12,.2f} {peer} {row.unit:10} {ratio}".rstrip()
 
 
 if __name__ == "__main__":

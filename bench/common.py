@@ -11,7 +11,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import fencepost
 
@@ -54,6 +54,12 @@ class RawConnection:
     def close(self) -> None:
         self._read.close()
         self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def installed_environment() -> dict[str, str]:

@@ -64,9 +64,7 @@ def connected(servers: str, count: int, records: list[bytes]) -> Iterator[list[A
         yield askers
 
 
-def measure(
-    broker: Running, count: int, records: list[bytes], seconds: float, warm_up_s: float = WARM_UP_S
-) -> Load:
+def measure(broker: Running, count: int, records: list[bytes], seconds: float, warm_up_s: float = WARM_UP_S) -> Load:
     """`count` connections for that long, after a warm-up."""
     process = psutil.Process(broker.pid)
     with connected(broker.servers, count, records) as askers, selectors.DefaultSelector() as ready:

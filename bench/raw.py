@@ -19,10 +19,12 @@ from contextlib import contextmanager
 
 from bench.common import RawConnection
 
-__all__ = ["empty_process_s", "round_trips_ms", "serving", "through"]
+__all__ = ["empty_process_s", "records_s", "round_trips_ms", "serving", "through"]
 
 _SIZE = struct.Struct(">i")
 _CHUNK_BYTES = 1 << 16
+FRAMING_BYTES = 7  # of a small record in a batch
+REQUEST_BYTES, ANSWER_BYTES = 1_000_000, 60
 
 
 def _serve(request_bytes: int, answer_bytes: int, kind: str) -> None:
@@ -77,6 +79,15 @@ def through(request_bytes: int, answer_bytes: int, kind: str, count: int, *, in_
 def round_trips_ms(request_bytes: int, answer_bytes: int, trips: int, count: int) -> float:
     """How long so many requests take, one after the other, each appended to a file."""
     return trips * 1000 / through(request_bytes, answer_bytes, "append", count, in_flight=1)
+
+
+def records_s(name: str, size: int) -> float:
+    """Records per second whose bytes go through a socket: to be discarded ("produce"), or out of a file."""
+    if name == "produce":
+        moved = through(REQUEST_BYTES, ANSWER_BYTES, "discard", 300) * REQUEST_BYTES
+    else:
+        moved = through(ANSWER_BYTES, REQUEST_BYTES, "sendfile", 300, in_flight=2) * REQUEST_BYTES
+    return moved / (size + FRAMING_BYTES)
 
 
 def empty_process_s() -> float:

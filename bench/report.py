@@ -1,5 +1,7 @@
-"""What was measured: a row for each comparison, as JSON and as a table in Markdown, with what the machine was and how
-busy others kept it meanwhile."""
+"""What was measured, as JSON and as tables in Markdown, with what the machine was and how busy others kept it.
+
+A page has a place for each table, between two marks: what is measured anew replaces what stands there, and no more.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,13 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import psutil
 
-from fencepost.benchmark.contest import BUSY, Row
+from fencepost.benchmark.contest import BUSY, Row, figure
 
-__all__ = ["command_of", "machine", "write_json", "write_markdown"]
-
-BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+__all__ = ["busy_line", "command_of", "machine", "provenance", "put", "table", "told", "write_json"]
 
 
 def machine() -> dict[str, str]:
@@ -53,45 +54,56 @@ def command_of(arguments: Sequence[str], without: Sequence[str]) -> str:
     return " ".join(("make bench", *([f'ARGS="{" ".join(left)}"'] if left else ())))
 
 
-def write_json(file: Path, command: str, where: dict[str, str], rows: Sequence[Row]) -> None:
+def write_json(file: Path, command: str, where: dict[str, str], rows: Sequence[dict[str, Any]]) -> None:
     """All figures of all rounds."""
-    told = [{**asdict(row), "ratio": row.ratio, "spread": row.spread} for row in rows]
-    file.write_text(json.dumps({"command": command, "machine": where, "rows": told}, indent=1) + "\n")
+    file.write_text(json.dumps({"command": command, "machine": where, "rows": rows}, indent=1) + "\n")
 
 
-def write_markdown(file: Path, command: str, where: dict[str, str], rows: Sequence[Row]) -> None:
-    """Put the table between the two marks in the file; it is made, with them, when it does not exist."""
-    text = file.read_text() if file.exists() else f"{BEGIN}\n{END}\n"
-    head, _, rest = text.partition(BEGIN)
-    _, mark, tail = rest.partition(END)
+def told(row: Row) -> dict[str, Any]:
+    """For JSON."""
+    return {**asdict(row), "ratio": row.ratio, "spread": row.spread}
+
+
+def put(file: Path, name: str, lines: Sequence[str]) -> None:
+    """The lines between the marks of that name, which are added at the end of a file that has them not.
+
+    Raises ValueError for a first mark without a second."""
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    text = file.read_text() if file.exists() else ""
+    if begin not in text:
+        text += f"{begin}\n{end}\n"
+    head, _, rest = text.partition(begin)
+    _, mark, tail = rest.partition(end)
     if not mark:
-        raise ValueError(f"{file} has no place for the table: {BEGIN} and {END}")
-    file.write_text("\n".join((f"{head}{BEGIN}", *_table(command, where, rows), f"{END}{tail}")))
+        raise ValueError(f"{file} has no place for what is measured: {begin} and {end}")
+    file.write_text("\n".join((f"{head}{begin}", *lines, f"{end}{tail}")))
 
 
-def _table(command: str, where: dict[str, str], rows: Sequence[Row]) -> list[str]:
-    busiest = max((row.busy for row in rows), default=0.0)
+def provenance(command: str, where: dict[str, str]) -> str:
+    """What was run, and where."""
+    return f"`{command}`, {', '.join(f'{name} {what}' for name, what in where.items())}."
+
+
+def busy_line(busiest: float) -> str:
+    """What others took of the machine, and whether the figures are to be believed."""
     believed = ": believe the ratios, not the figures." if busiest > BUSY else "."
+    return f"Others took up to {busiest:.0%} of the machine while it ran{believed}"
+
+
+def table(rows: Sequence[Row]) -> list[str]:
+    """The comparisons, in Markdown."""
     lines = [
-        f"`{command}`, {', '.join(f'{name} {what}' for name, what in where.items())}.",
-        "",
-        f"Others took up to {busiest:.0%} of the machine while it ran{believed}",
-        "",
         "| work | unit | ours | peer | of the peer's | in each round | mark | raw limit |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
-        low, high = row.spread
-        own, other = _figure(statistics.median(row.ours)), _figure(statistics.median(row.peers))
-        raw = "" if row.raw is None else _figure(row.raw)
-        spread = f"{low:.2f} to {high:.2f}"
-        cells = (row.name, row.unit, own, f"{row.peer} {other}", f"{row.ratio:.2f}x", spread, row.mark, raw)
+        peer = f"{row.peer} {figure(statistics.median(row.peers))}" if row.peers else ""
+        ratio = "" if row.ratio is None else f"{row.ratio:.2f}x"
+        spread = "" if row.spread is None else "{:.2f} to {:.2f}".format(*row.spread)
+        raw = "" if row.raw is None else figure(row.raw)
+        cells = (row.name, row.unit, figure(statistics.median(row.ours)), peer, ratio, spread, row.mark, raw)
         lines.append(f"| {' | '.join(cells)} |")
     return lines
-
-
-def _figure(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _lines(path: str) -> list[str]:

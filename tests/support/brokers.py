@@ -114,9 +114,11 @@ class FencepostProcess:
         self._end(signal.SIGTERM)
         self.start()
 
-    def stop(self) -> None:
+    def stop(self, *, keep_data: bool = False) -> None:
+        """Stop; then the data are removed, unless it is to be started again."""
         self._end(signal.SIGTERM)
-        self._folder.cleanup()
+        if not keep_data:
+            self._folder.cleanup()
 
     def _end(self, kind: signal.Signals) -> None:
         process, self._process = self._process, None

@@ -10,8 +10,10 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from importlib.util import find_spec
+from itertools import cycle, islice, repeat
+from random import Random
 from typing import Any, TypeVar
 
 import fencepost
@@ -26,6 +28,8 @@ PEER = "confluent-kafka"
 ROWS = 10_000  # of one Arrow table
 RECORDS_A_TRANSACTION = 200  # take about as long as one transaction
 ARROW_SHARE = 5  # what is that much faster moves that much more, so that rounds last about equally long
+FLOWS = ("ordered", "paid", "packed", "sent", "returned")
+EVENT_BYTES = 10_000_000
 KEYS = tuple(b"key-%d" % number for number in range(1000))
 PATIENCE_S = 120.0
 POLL_MS = 1000
@@ -35,21 +39,22 @@ P = TypeVar("P", bound=Sized)
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Where it is measured, and with what. `size`: bytes of each value."""
+    """Where it is measured, and with what. `size`: bytes of each value. `varied`: the values differ, as those of
+    events do; else they are all the same, which no codec takes long for."""
 
     access: Access
     size: int = 100
     partitions: int = 1
     compression: str = "none"
+    varied: bool = False
 
     def __post_init__(self) -> None:
         """Raises ConfigurationError."""
         ProducerConfig.make({**self.access.options(), "compression_type": self.compression})
 
-    @property
-    def value(self) -> bytes:
-        """Of each record."""
-        return b"x" * self.size
+    def values(self, count: int) -> Iterator[bytes]:
+        """Of so many records."""
+        return islice(cycle(_events(self.size)), count) if self.varied else repeat(b"x" * self.size, count)
 
     def places(self, topic: str) -> list[TopicPartition]:
         """All partitions of the topic."""
@@ -71,6 +76,22 @@ class Load:
 
 Work = Callable[[Load, str, int], None]
 """Moves so many records into, or out of, a topic."""
+
+
+@cache
+def _events(size: int) -> list[bytes]:
+    """Values of that many bytes, as programs write them: text with fields that differ and words that do not."""
+    random = Random(size)
+    fields = size // 60 + 1  # take 60 bytes and more
+    events = []
+    for number in range(max(10, min(ROWS, EVENT_BYTES // size))):
+        event = ",".join(
+            f'{{"id":"{number:08d}","at":{1_700_000_000_000 + number},"flow":"{random.choice(FLOWS)}",'
+            f'"worth":{random.randrange(10**6)}}}'
+            for _ in range(fields)
+        )
+        events.append(event.encode()[:size])
+    return events
 
 
 def has_peer() -> bool:
@@ -151,25 +172,23 @@ def _new_topic(load: Load) -> Iterator[str]:
 
 
 def _send(load: Load, topic: str, records: int) -> None:
-    value = load.value
     with load.producer() as producer:
         send = producer.send
-        for _ in range(records):
+        for value in load.values(records):
             send(topic, value)
 
 
 def _send_keyed(load: Load, topic: str, records: int) -> None:
-    value = load.value
     with load.producer() as producer:
         send = producer.send
-        for number in range(records):
-            send(topic, value, KEYS[number % 1000])
+        for value, key in zip(load.values(records), cycle(KEYS), strict=False):
+            send(topic, value, key)
 
 
 def _send_arrow(load: Load, topic: str, records: int) -> None:
     import pyarrow as pa
 
-    table = pa.table({"value": pa.array([load.value] * min(ROWS, records), pa.binary())})
+    table = pa.table({"value": pa.array(load.values(min(ROWS, records)), pa.binary())})
     with load.producer() as producer:
         for sent in range(0, records, ROWS):
             producer.send_arrow(topic, table.slice(0, records - sent))
@@ -188,9 +207,8 @@ def _their_produce(load: Load, topic: str, records: int) -> None:
             }
         )
     )
-    value = load.value
     try:
-        for _ in range(records):
+        for value in load.values(records):
             while True:
                 try:
                     producer.produce(topic, value)
@@ -273,10 +291,9 @@ def _looked_at(value: bytes | None) -> None:
 
 
 def _transactions(load: Load, topic: str, count: int) -> None:
-    value = load.value
     with load.producer(transactional_id=topic, linger_ms=0) as producer:
         producer.init_transactions()
-        for _ in range(count):
+        for value in load.values(count):
             with producer.transaction():
                 producer.send(topic, value)
 
@@ -285,10 +302,9 @@ def _their_transactions(load: Load, topic: str, count: int) -> None:
     from confluent_kafka import Producer
 
     producer = Producer(load.theirs(**{"transactional.id": f"{topic}-theirs", "linger.ms": 0}))
-    value = load.value
     try:
         producer.init_transactions(PATIENCE_S)
-        for _ in range(count):
+        for value in load.values(count):
             producer.begin_transaction()
             producer.produce(topic, value)
             producer.commit_transaction(PATIENCE_S)

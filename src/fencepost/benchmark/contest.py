@@ -8,8 +8,9 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
-__all__ = ["BUSY", "Contest", "Row", "others_share"]
+__all__ = ["BUSY", "Contest", "Row", "figure", "others_share"]
 
 BUSY = 0.25
 """Where others take more of the machine than this, absolute figures say little."""
@@ -20,7 +21,7 @@ WARM_UP = 10
 
 @dataclass
 class Row:
-    """One comparison: a figure for each round, ours and the peer's in turn.
+    """One comparison: a figure for each round, ours and the peer's in turn; what has no peer has no figures of it.
 
     `mark`: the ratio that is aimed at, as text. `raw`: the same bytes through sockets and files without a protocol.
     `busy`: the largest share of the machine that others were seen to take, before and after.
@@ -36,20 +37,22 @@ class Row:
     busy: float = 0.0
 
     @property
-    def ratio(self) -> float:
+    def ratio(self) -> float | None:
         """Of the medians."""
-        return statistics.median(self.ours) / statistics.median(self.peers)
+        return statistics.median(self.ours) / statistics.median(self.peers) if self.peers else None
 
     @property
-    def spread(self) -> tuple[float, float]:
+    def spread(self) -> tuple[float, float] | None:
         """The lowest and the highest ratio of a round."""
+        if not self.peers:
+            return None
         ratios = [own / other for own, other in zip(self.ours, self.peers, strict=True)]
         return min(ratios), max(ratios)
 
 
 @dataclass
 class Contest:
-    """Rates per contestant and round; the yardstick is who the others are compared with."""
+    """A figure per contestant and round, such as a rate; the yardstick is who the others are compared with."""
 
     unit: str
     yardstick: str
@@ -61,19 +64,27 @@ class Contest:
         """Each contestant moves its amount in each round, in an order that changes from round to round."""
         for name, work in contestants.items():
             work(max(1, amounts[name] // WARM_UP))
+
+        def rate(name: str) -> float:
+            begun = time.perf_counter()
+            contestants[name](amounts[name])
+            return amounts[name] / (time.perf_counter() - begun)
+
+        self.take({name: partial(rate, name) for name in contestants}, rounds)
+
+    def take(self, looks: Mapping[str, Callable[[], float]], rounds: int) -> None:
+        """Each contestant's figure in each round, in an order that changes from round to round."""
         self.busy = others_share()
         for number in range(rounds):
-            turns = list(contestants.items())
-            for name, work in turns if number % 2 else reversed(turns):
-                begun = time.perf_counter()
-                work(amounts[name])
-                self.rates.setdefault(name, []).append(amounts[name] / (time.perf_counter() - begun))
+            turns = list(looks.items())
+            for name, look in turns if number % 2 else reversed(turns):
+                self.rates.setdefault(name, []).append(look())
         self.busy = max(self.busy, others_share())
 
-    def row(self, title: str, name: str, *, mark: str = "", raw: float | None = None) -> Row:
-        """The contestant beside the yardstick."""
-        yardstick = self.rates[self.yardstick]
-        return Row(title, self.unit, self.rates[name], self.yardstick, yardstick, mark, raw, self.busy)
+    def row(self, title: str, name: str, *, beside: str = "", mark: str = "", raw: float | None = None) -> Row:
+        """The contestant beside another one, by default the yardstick."""
+        peer = beside or self.yardstick
+        return Row(title, self.unit, self.rates[name], peer, self.rates.get(peer, []), mark, raw, self.busy)
 
     def report(self) -> str:
         """A table: median, spread over the rounds, ratio to the yardstick."""
@@ -82,8 +93,14 @@ class Contest:
         for name in sorted(self.rates):
             rates = self.rates[name]
             middle = statistics.median(rates)
-            lines.append(f"{name:34} {middle:22,.0f} {min(rates):12,.0f} {max(rates):12,.0f} {middle / base:7.2f}x")
+            told = (f"{name:34}", f"{figure(middle):>22}", f"{figure(min(rates)):>12}", f"{figure(max(rates)):>12}")
+            lines.append(f"{' '.join(told)} {middle / base:7.2f}x")
         return "\n".join(lines)
+
+
+def figure(value: float) -> str:
+    """To be read: three digits, or all that stand before the point."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def others_share(seconds: float = 0.5) -> float:

@@ -62,7 +62,8 @@ def bench(
                 for each in size or [100]:
                     title = f"{name}: values of {each} B, partitions {partitions}, compression {compression}"
                     _say(f"{title} ...")
-                    found[title] = MEASURES[name](Load(access, each, partitions, compression), records, rounds)
+                    load = Load(access, each, partitions, compression, varied=compression != "none")
+                    found[title] = MEASURES[name](load, records, rounds)
                     if not as_json:
                         print(f"{title}\n{found[title].report()}", flush=True)
         except KeyboardInterrupt:

@@ -1,0 +1,245 @@
+"""Resident memory under a steady load, and after it: `python -m bench.memory_over_time --minutes 60 [--broker kafka]`.
+
+A producer writes records of 1 KB, a copier moves them to a second topic in transactions with its positions, and a
+consumer reads what is committed; each is a process of its own, and so is the broker, which keeps 50 MB of a topic.
+Memory is looked at all the time. Told are where each process began, where it ended, the most that it had, and how
+steeply a line through the samples rises, without the first tenth of the time, in which buffers and caches fill. In the
+end the load stops, and the processes are looked at once more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import psutil
+
+import fencepost
+from bench import charts, report
+from bench.brokers import Running, apache_kafka, ours
+from fencepost.errors import KafkaError
+
+IN, OUT = "memory-in", "memory-out"
+KEPT = {"retention.bytes": str(50 << 20), "segment.bytes": str(10 << 20)}
+RECORD_BYTES = 1_000
+TICK_S = 0.1  # the producer writes so often
+COPY_S = 1.0  # a transaction of the copier begins so often
+FILLING = 0.1  # of the time is not counted for the slope
+STARTS = {"fencepost": ours, "kafka": apache_kafka}
+
+
+@dataclass
+class Memory:
+    """Samples of one process: seconds since the load began, and resident bytes."""
+
+    process: str
+    seconds: list[float] = field(default_factory=list)
+    resident: list[int] = field(default_factory=list)
+    after: int = 0
+    """When the load had stopped."""
+
+    @property
+    def resident_mb(self) -> list[float]:
+        return [size / 1e6 for size in self.resident]
+
+    @property
+    def megabytes_an_hour(self) -> float:
+        """The slope of a line through the samples but the first tenth of the time."""
+        first = self.seconds[-1] * FILLING
+        kept = [(at, size) for at, size in zip(self.seconds, self.resident_mb, strict=True) if at >= first]
+        slope: float = statistics.linear_regression(*zip(*kept, strict=True)).slope
+        return slope * 3600
+
+
+@dataclass
+class Hour:
+    """What came of a run."""
+
+    broker: str
+    minutes: float
+    records_s: int
+    done: dict[str, int] = field(default_factory=dict)
+    """Records, by who wrote, copied or read them."""
+    processes: list[Memory] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, file: Path) -> Hour:
+        """What was written, also by a run that has not ended."""
+        told = json.loads(file.read_text())
+        return cls(**{**told, "processes": [Memory(**one) for one in told["processes"]]})
+
+    def put(self, page: Path, command: str) -> None:
+        """The chart beside the page, and what it shows in the page."""
+        lines = {one.process: dict(zip(one.seconds, one.resident_mb, strict=True)) for one in self.processes}
+        title = f"resident memory at {self.records_s} records of 1 KB a second"
+        chart = charts.beside(page, f"memory-{self.broker}")
+        charts.draw(chart, [charts.Panel(title, "seconds", "MB", lines, logarithmic=False)])
+        moved = ", ".join(f"{role} {count:,} records" for role, count in self.done.items())
+        where = {name: what for name, what in report.machine().items() if name in ("date", "processor", "python")}
+        told = [f"{report.provenance(command, where)} {moved}."] if moved else [report.provenance(command, where)]
+        report.put(page, f"memory {self.broker}", [f"![{title}](charts/{chart.name})", "", *self.table(), "", *told])
+
+    def table(self) -> list[str]:
+        """In Markdown."""
+        lines = [
+            "| process | at first | in the end | at most | a line through it | after the load |",
+            "|---|---|---|---|---|---|",
+        ]
+        for one in self.processes:
+            sizes = one.resident_mb
+            first, last, most = (f"{size:.0f} MB" for size in (sizes[0], sizes[-1], max(sizes)))
+            after = f"{one.after / 1e6:.0f} MB" if one.after else ""
+            lines.append(
+                f"| {one.process} | {first} | {last} | {most} | {one.megabytes_an_hour:+.1f} MB an hour | {after} |"
+            )
+        return lines
+
+
+# The clients, each in a process of its own ---------------------------------------------------------------------------
+
+
+def produce(servers: str, records_s: int, until: float) -> None:
+    value, sent, began = b"x" * RECORD_BYTES, 0, time.monotonic()
+    with fencepost.Producer(servers) as producer:
+        while (now := time.monotonic()) < until:
+            due = int((now - began) * records_s)
+            for _ in range(due - sent):
+                producer.send(IN, value)
+            sent = max(sent, due)
+            time.sleep(TICK_S)
+        producer.flush()
+        print(sent, flush=True)
+        sys.stdin.read()  # is looked at once more before it closes
+
+
+def copy(servers: str, _: int, until: float) -> None:
+    copied = 0
+    with (
+        fencepost.Consumer(servers, group_id="memory-copier", auto_offset_reset="earliest") as consumer,
+        fencepost.Producer(servers, transactional_id="memory-copier") as producer,
+    ):
+        consumer.subscribe([IN])
+        producer.init_transactions()
+        while time.monotonic() < until:
+            if records := consumer.poll(500, max_records=10_000):
+                with producer.transaction(consumer):
+                    for record in records:
+                        producer.send(OUT, record.value)
+                copied += len(records)
+            time.sleep(COPY_S)
+        print(copied, flush=True)
+        sys.stdin.read()
+
+
+def consume(servers: str, _: int, until: float) -> None:
+    read = 0
+    with fencepost.Consumer(servers, group_id="memory-reader", auto_offset_reset="earliest") as consumer:
+        consumer.subscribe([OUT])
+        while time.monotonic() < until:
+            read += len(consumer.poll(500))
+        print(read, flush=True)
+        sys.stdin.read()
+
+
+ROLES: dict[str, Callable[[str, int, float], None]] = {"producer": produce, "copier": copy, "consumer": consume}
+
+
+# The run -------------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _started(servers: str, records_s: int, seconds: float) -> Iterator[dict[str, subprocess.Popen[str]]]:
+    command = [sys.executable, "-m", "bench.memory_over_time", "--records", str(records_s), "--minutes"]
+    with contextlib.ExitStack() as stack:
+        clients = {}
+        for role in ROLES:
+            clients[role] = stack.enter_context(
+                subprocess.Popen(
+                    [*command, str(seconds / 60), "--role", role, servers],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                )
+            )
+            stack.callback(clients[role].terminate)
+        yield clients
+
+
+def measure(
+    broker: Running, hour: Hour, every_s: float, rest_s: float, keep: Callable[[Hour], None] = lambda _: None
+) -> None:
+    """The load for so long, a sample now and then, and one more when it has rested. Raises KafkaError.
+
+    What is known is kept after every sample: an hour that is ended early has been of use.
+    """
+    with fencepost.Admin(broker.servers) as admin:
+        for topic in (IN, OUT):
+            admin.create_topic(topic, 1, configs=KEPT)
+    seconds = hour.minutes * 60
+    with _started(broker.servers, hour.records_s, seconds) as clients:
+        looked_at = {"broker": broker.pid, **{role: process.pid for role, process in clients.items()}}
+        samples = [(Memory(role), psutil.Process(pid)) for role, pid in looked_at.items()]
+        hour.processes = [memory for memory, _ in samples]
+        began = time.monotonic()
+        while (at := time.monotonic() - began) < seconds:
+            time.sleep(min(every_s, seconds - at))
+            for memory, process in samples:
+                memory.seconds.append(round(time.monotonic() - began, 1))
+                memory.resident.append(process.memory_info().rss)
+            keep(hour)
+        hour.done = {
+            role: int(process.stdout.readline() or 0) if process.stdout else 0 for role, process in clients.items()
+        }
+        time.sleep(rest_s)
+        for memory, process in samples:
+            memory.after = process.memory_info().rss
+        for client in clients.values():
+            client.communicate("")
+    if not all(hour.done.values()):
+        raise KafkaError(f"somebody did nothing: {hour.done}")
+    keep(hour)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--broker", choices=list(STARTS), default="fencepost")
+    parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--records", type=int, default=200, help="a second")
+    parser.add_argument("--every", type=float, default=10, help="seconds between two samples")
+    parser.add_argument("--rest", type=float, default=10, help="seconds between the load's end and the last sample")
+    parser.add_argument("--json", type=Path, help="keep all samples there")
+    parser.add_argument("--read", type=Path, metavar="JSON", help="tell what is there, in the place of measuring")
+    parser.add_argument("--markdown", type=Path, help="write table and chart there, between their marks")
+    parser.add_argument("--role", nargs=2, metavar=("ROLE", "HOST:PORT"), help="be one of the clients")
+    given = parser.parse_args(arguments)
+    if given.role:
+        ROLES[given.role[0]](given.role[1], given.records, time.monotonic() + given.minutes * 60)
+        return
+
+    def keep(hour: Hour) -> None:
+        if given.json:
+            given.json.write_text(json.dumps(asdict(hour)) + "\n")
+
+    if given.read:
+        hour = Hour.read(given.read)
+    else:
+        hour = Hour(given.broker, given.minutes, given.records)
+        with STARTS[given.broker]() as broker:
+            measure(broker, hour, given.every, given.rest, keep)
+    print("\n".join(hour.table()))
+    print(", ".join(f"{role} {count:,} records" for role, count in hour.done.items()))
+    if given.markdown:
+        broker_option = "" if hour.broker == "fencepost" else f" --broker {hour.broker}"
+        hour.put(given.markdown, f"python -m bench.memory_over_time --minutes {hour.minutes:g}{broker_option}")
+
+
+if __name__ == "__main__":
+    main()
