@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench import brokers, columns, common, messages, pipeline, raw, report
+from bench import brokers, columns, common, demo, messages, pipeline, raw, report
 from bench.sweep import Effort, Swept, run
 from bench.sweeps import SWEEPS
 from fencepost.benchmark.clients import MEASURES, Load
@@ -23,7 +23,7 @@ from fencepost.benchmark.contest import BUSY, Row
 from fencepost.torture.access import Access
 
 SIZES = (100, 1_000)
-GROUPS = ["columns", "messages", "brokers", "produce", "consume", "pipeline"]
+GROUPS = ["columns", "messages", "brokers", "produce", "consume", "pipeline", "demo"]
 BROKERS = {"fencepost": "Fencepost's broker", "kafka": "Apache Kafka 4.3.1"}
 
 # What is aimed at, by the broker, the contestant and the size of the values.
@@ -79,6 +79,11 @@ def table(options: argparse.Namespace, only: list[str]) -> list[Row]:
     if "pipeline" in only:
         print("\na stream from topic to topic (Kafka -> Spark -> Kafka)")
         rows += pipeline.rows(quick=options.quick)
+    if "demo" in only:
+        print("\nthe demo")
+        for row in demo.rows(quick=options.quick):
+            print(brokers.told(row), flush=True)
+            rows.append(row)
     return rows
 
 

@@ -2,7 +2,8 @@
 
 A producer writes records of 1 KB, a copier moves them to a second topic in transactions with its positions, and a
 consumer reads what is committed; each is a process of its own, and so is the broker, which keeps 50 MB of a topic.
-Memory is looked at all the time. Told are where each process began, where it ended, the most that it had, and how
+Memory is looked at all the time, from when
+records flow through all of them. Told are where each process began, where it ended, the most that it had, and how
 steeply a line through the samples rises, without the first tenth of the time, in which buffers and caches fill. In the
 end the load stops, and the processes are looked at once more.
 """
@@ -15,6 +16,7 @@ import json
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -106,71 +108,94 @@ class Hour:
 # The clients, each in a process of its own ---------------------------------------------------------------------------
 
 
-def produce(servers: str, records_s: int, until: float) -> None:
-    value, sent, began = b"x" * RECORD_BYTES, 0, time.monotonic()
+class Work:
+    """Of one client: it goes on until a line comes, and what it has is kept until the end of them."""
+
+    def __init__(self) -> None:
+        self.records = 0
+        self.stop = threading.Event()
+        threading.Thread(target=self._wait, daemon=True).start()
+
+    def _wait(self) -> None:
+        sys.stdin.readline()
+        self.stop.set()
+
+    def moved(self, records: int) -> None:
+        """With the first of them the client is at work."""
+        if records and not self.records:
+            print("at work", flush=True)
+        self.records += records
+
+    def rest(self) -> None:
+        """Say how many they were, and stay to be looked at."""
+        print(self.records, flush=True)
+        sys.stdin.read()
+
+
+def produce(servers: str, records_s: int, work: Work) -> None:
+    value, began = b"x" * RECORD_BYTES, time.monotonic()
     with fencepost.Producer(servers) as producer:
-        while (now := time.monotonic()) < until:
-            due = int((now - began) * records_s)
-            for _ in range(due - sent):
+        while not work.stop.wait(TICK_S):
+            due = int((time.monotonic() - began) * records_s) - work.records
+            for _ in range(due):
                 producer.send(IN, value)
-            sent = max(sent, due)
-            time.sleep(TICK_S)
+            work.moved(due)
         producer.flush()
-        print(sent, flush=True)
-        sys.stdin.read()  # is looked at once more before it closes
+        work.rest()
 
 
-def copy(servers: str, _: int, until: float) -> None:
-    copied = 0
+def copy(servers: str, _: int, work: Work) -> None:
     with (
         fencepost.Consumer(servers, group_id="memory-copier", auto_offset_reset="earliest") as consumer,
         fencepost.Producer(servers, transactional_id="memory-copier") as producer,
     ):
         consumer.subscribe([IN])
         producer.init_transactions()
-        while time.monotonic() < until:
+        while not work.stop.wait(COPY_S):
             if records := consumer.poll(500, max_records=10_000):
                 with producer.transaction(consumer):
                     for record in records:
                         producer.send(OUT, record.value)
-                copied += len(records)
-            time.sleep(COPY_S)
-        print(copied, flush=True)
-        sys.stdin.read()
+                work.moved(len(records))
+        work.rest()
 
 
-def consume(servers: str, _: int, until: float) -> None:
-    read = 0
+def consume(servers: str, _: int, work: Work) -> None:
     with fencepost.Consumer(servers, group_id="memory-reader", auto_offset_reset="earliest") as consumer:
         consumer.subscribe([OUT])
-        while time.monotonic() < until:
-            read += len(consumer.poll(500))
-        print(read, flush=True)
-        sys.stdin.read()
+        while not work.stop.is_set():
+            work.moved(len(consumer.poll(500)))
+        work.rest()
 
 
-ROLES: dict[str, Callable[[str, int, float], None]] = {"producer": produce, "copier": copy, "consumer": consume}
+ROLES: dict[str, Callable[[str, int, Work], None]] = {"producer": produce, "copier": copy, "consumer": consume}
 
 
 # The run -------------------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
-def _started(servers: str, records_s: int, seconds: float) -> Iterator[dict[str, subprocess.Popen[str]]]:
-    command = [sys.executable, "-m", "bench.memory_over_time", "--records", str(records_s), "--minutes"]
+def _at_work(servers: str, records_s: int) -> Iterator[dict[str, subprocess.Popen[str]]]:
+    """The clients, when records flow through all of them. Raises KafkaError when one has ended."""
+    command = [sys.executable, "-m", "bench.memory_over_time", "--records", str(records_s), "--role"]
     with contextlib.ExitStack() as stack:
         clients = {}
         for role in ROLES:
             clients[role] = stack.enter_context(
-                subprocess.Popen(
-                    [*command, str(seconds / 60), "--role", role, servers],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    text=True,
-                )
+                subprocess.Popen([*command, role, servers], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             )
             stack.callback(clients[role].terminate)
+        for role, client in clients.items():
+            _line(role, client)
         yield clients
+
+
+def _line(role: str, client: subprocess.Popen[str]) -> str:
+    """What the client says next."""
+    line = client.stdout.readline() if client.stdout else ""
+    if not line:
+        raise KafkaError(f"the {role} has ended")
+    return line
 
 
 def measure(
@@ -184,7 +209,7 @@ def measure(
         for topic in (IN, OUT):
             admin.create_topic(topic, 1, configs=KEPT)
     seconds = hour.minutes * 60
-    with _started(broker.servers, hour.records_s, seconds) as clients:
+    with _at_work(broker.servers, hour.records_s) as clients:
         looked_at = {"broker": broker.pid, **{role: process.pid for role, process in clients.items()}}
         samples = [(Memory(role), psutil.Process(pid)) for role, pid in looked_at.items()]
         hour.processes = [memory for memory, _ in samples]
@@ -195,16 +220,16 @@ def measure(
                 memory.seconds.append(round(time.monotonic() - began, 1))
                 memory.resident.append(process.memory_info().rss)
             keep(hour)
-        hour.done = {
-            role: int(process.stdout.readline() or 0) if process.stdout else 0 for role, process in clients.items()
-        }
+        for role, client in clients.items():
+            if client.stdin:
+                client.stdin.write("enough\n")
+                client.stdin.flush()
+            hour.done[role] = int(_line(role, client))
         time.sleep(rest_s)
         for memory, process in samples:
             memory.after = process.memory_info().rss
         for client in clients.values():
             client.communicate("")
-    if not all(hour.done.values()):
-        raise KafkaError(f"somebody did nothing: {hour.done}")
     keep(hour)
 
 
@@ -221,7 +246,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--role", nargs=2, metavar=("ROLE", "HOST:PORT"), help="be one of the clients")
     given = parser.parse_args(arguments)
     if given.role:
-        ROLES[given.role[0]](given.role[1], given.records, time.monotonic() + given.minutes * 60)
+        ROLES[given.role[0]](given.role[1], given.records, Work())
         return
 
     def keep(hour: Hour) -> None:

@@ -12,32 +12,32 @@ from pathlib import Path
 
 import pytest
 
-from bench import connections
+import fencepost
+from bench import connections, memory_over_time, raw, report, transactions
 from bench.brokers import Running
-from bench.common import own_broker
+from bench.common import new_topic, own_broker
+from bench.sweep import Effort, run
+from bench.sweeps import SWEEPS
+from fencepost.benchmark import contest
+from fencepost.benchmark.contest import Row
 from tests.support.readme import ROOT
+
+
+def bench(*options: str) -> str:
+    """What `make bench` prints."""
+    command = [sys.executable, "-m", "bench", *options]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=280)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @pytest.mark.slow
 def test_the_quick_run_has_every_row(tmp_path: Path) -> None:
     figures, text = tmp_path / "bench.json", tmp_path / "performance.md"
-    command = [
-        sys.executable,
-        "-m",
-        "bench",
-        "--quick",
-        "--broker",
-        "fencepost",
-        "--only",
-        "produce",
-        "--only",
-        "consume",
-        *("--json", str(figures), "--markdown", str(text)),
-    ]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=280)
-    assert done.returncode == 0, done.stderr
+    chosen = ("--quick", "--broker", "fencepost", "--only", "produce", "--only", "consume")
+    printed = bench(*chosen, "--json", str(figures), "--markdown", str(text))
     for row in ("confluent-kafka produce()", "send_arrow()", "confluent-kafka consume()", "poll()", "poll_arrow()"):
-        assert done.stdout.count(row) == 2, f"{row}: once for each size\n{done.stdout}"
+        assert printed.count(row) == 2, f"{row}: once for each size\n{printed}"
     rows = json.loads(figures.read_text())["rows"]
     assert len(rows) == 12, "two sizes, and three of ours in each direction"
     for row in rows:
@@ -59,3 +59,85 @@ def test_a_broker_that_goes_is_told() -> None:
         threading.Timer(0.5, os.kill, (own.pid, signal.SIGKILL)).start()
         with pytest.raises(ConnectionError):
             connections.measure(Running(own.servers, own.pid, 0.0), 3, [b"x" * 100], 0.5, warm_up_s=60)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody looks whether the machine is busy: a second for each comparison."""
+    monkeypatch.setattr(contest, "others_share", lambda: 0.0)
+    monkeypatch.setattr(raw, "records_s", lambda name, size: 1e9 / size)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(SWEEPS))
+def test_every_sweep_fills_its_place(name: str, tmp_path: Path, quick: None) -> None:
+    """With its first value, at our broker."""
+    sweep = SWEEPS[name]
+    page = tmp_path / "performance.md"
+    page.write_text((ROOT / "docs" / "performance.md").read_text())
+    swept = run(sweep, ["fencepost"], sweep.values[:1], Effort(1, 100))
+    swept.put(page, "make bench", report.machine())
+    _, _, rest = page.read_text().partition(f"<!-- sweep {name}: begin -->\n")
+    filled, end, after = rest.partition(f"<!-- sweep {name}: end -->")
+    assert end and "## Where the time goes" in after, f"{name} has no place of its own in docs/performance.md"
+    assert filled.startswith(f"![{sweep.title}](charts/{name}.svg)\n")
+    assert "</svg>" in (tmp_path / "charts" / f"{name}.svg").read_text()
+    rows = swept.rows()
+    assert list(dict.fromkeys(row["value"] for row in rows)) == list(sweep.values[:1])
+    for row in rows:
+        assert f"{row['panel']} (" in filled
+        assert len(row["ours"]) >= 1
+        assert min(row["ours"]) > 0
+
+
+def test_a_sweep_by_its_command(tmp_path: Path) -> None:
+    figures = tmp_path / "bench.json"
+    chosen = ("--quick", "--broker", "fencepost", "--sweep", "open-transactions", "--values", "3,5")
+    assert "open transactions 3: begin, one record, commit" in bench(*chosen, "--json", str(figures))
+    assert {row["value"] for row in json.loads(figures.read_text())["rows"]} == {3, 5}
+
+
+def test_a_page_is_written_between_its_marks_only(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- a: begin -->\nold\n<!-- a: end -->\nafter\n")
+    report.put(page, "a", ["new"])
+    report.put(page, "b", ["more"])
+    assert page.read_text() == (
+        "before\n<!-- a: begin -->\nnew\n<!-- a: end -->\nafter\n<!-- b: begin -->\nmore\n<!-- b: end -->\n"
+    )
+    page.write_text("<!-- a: begin -->\n")
+    with pytest.raises(ValueError, match="has no place"):
+        report.put(page, "a", ["new"])
+
+
+def test_a_row_without_a_peer_has_no_ratio() -> None:
+    (*_, line) = report.table([Row("alone", "ms", [2.0, 4.0, 3.0], "", [], "3 ms")])
+    assert line == "| alone | ms | 3 |  |  |  | 3 ms |  |"
+
+
+def test_memory_is_looked_at_while_records_flow(tmp_path: Path) -> None:
+    page, samples = tmp_path / "performance.md", tmp_path / "memory.json"
+    memory_over_time.main(["--minutes", "0.02", "--every", "0.5", "--rest", "0", "--json", str(samples)])
+    hour = memory_over_time.Hour.read(samples)
+    assert [one.process for one in hour.processes] == ["broker", "producer", "copier", "consumer"]
+    assert all(one.after > 10e6 and min(one.resident) > 1e6 for one in hour.processes)
+    assert min(hour.done[role] for role in ("producer", "copier", "consumer")) > 0
+    memory_over_time.main(["--read", str(samples), "--markdown", str(page)])
+    assert "| copier | " in page.read_text()
+    assert "</svg>" in (tmp_path / "charts" / "memory-fencepost.svg").read_text()
+
+
+def test_the_slope_of_memory_leaves_out_the_first_tenth() -> None:
+    minutes = [float(60 * number) for number in range(101)]
+    leaking = [5_000_000 if at < 600 else int(100e6 + at / 3600 * 7e6) for at in minutes]
+    assert memory_over_time.Memory("leaking", minutes, leaking).megabytes_an_hour == pytest.approx(7, abs=0.01)
+
+
+def test_a_transaction_that_is_refused_is_told() -> None:
+    with fencepost.Broker({"transaction.two.phase.commit.enable": "false"}) as broker:
+        topic = new_topic(broker.bootstrap_servers)
+        transactions.begin(broker.bootstrap_servers, topic, [f"id-{number}" for number in range(20)])
+        with fencepost.Admin(broker.bootstrap_servers) as admin:
+            assert len(admin.list_transactions(states=["Ongoing"])) == 20
+        with pytest.raises(fencepost.errors.KafkaError, match="API 22 was refused"):
+            transactions.begin(broker.bootstrap_servers, topic, ["two"], two_phase=True)

@@ -27,6 +27,14 @@ class Counters:
     kills: dict[str, int] = field(default_factory=dict)
     driver_starts: int = 0
     query_failures: int = 0
+    waits: dict[str, list[float]] = field(default_factory=dict)
+    """Seconds from each kill to the next finished micro-batch, by who was killed."""
+
+    @property
+    def waited(self) -> str:
+        """These, in words."""
+        told = (f"{name} {', '.join(f'{each:.1f} s' for each in waits)}" for name, waits in sorted(self.waits.items()))
+        return f"from kill -9 to the next batch: {'; '.join(told) or 'nobody was killed'}"
 
     @property
     def rows(self) -> int:

@@ -77,6 +77,8 @@ class Demo:
         self._last_advance = time.monotonic()
         self._broker_due: float | None = None
         self._created: list[str] = []
+        self._killed: list[tuple[str, float]] = []
+        """Who was killed since the last micro-batch that has finished, and when."""
 
     # Preparing -------------------------------------------------------------------------------------------------------
 
@@ -151,6 +153,7 @@ class Demo:
                 if now - self._last_advance > STALLED_SECONDS:
                     raise DemoError(f"no progress for {STALLED_SECONDS:.0f} s; the logs are in {self.work}")
                 self.progress.refresh()
+        self.progress.say(self.counters.waited)
 
     def _follow_driver(self) -> None:
         """Take in the driver's events and start a new one when it died."""
@@ -175,6 +178,9 @@ class Demo:
             case "batch":
                 self.counters.rows_by_batch[event["id"]] = event["rows"]
                 self._last_advance = time.monotonic()
+                for name, killed_at in self._killed:
+                    self.counters.waits.setdefault(name, []).append(self._last_advance - killed_at)
+                self._killed.clear()
             case "failed":
                 self.counters.query_failures += 1
                 self.progress.say(f"the query failed and is started again: {event['reason']}")
@@ -229,6 +235,7 @@ class Demo:
     def _count(self, name: str, message: str) -> None:
         self.counters.kills[name] = self.counters.kills.get(name, 0) + 1
         self._last_advance = time.monotonic()
+        self._killed.append((name, self._last_advance))
         self.progress.say(message)
 
     @contextlib.contextmanager

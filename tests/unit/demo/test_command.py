@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from io import StringIO
+from pathlib import Path
+
+from rich.console import Console
 
 import fencepost
+from bench.demo import waits
+from fencepost.demo.supervisor import Demo, Options
 
 # The command, of less patience with servers that do not answer.
 IMPATIENT = """
@@ -45,3 +51,20 @@ def test_a_misspelled_delivery_is_refused() -> None:
     done = demo("--delivery", "twice")
     assert done.returncode == 2
     assert "exactly-once" in done.stderr
+
+
+def test_how_long_the_work_stood_still_is_told_for_each_kill(tmp_path: Path) -> None:
+    """Two kills before one batch have both waited for it, and the batches after it had nobody to wait for."""
+    options = Options(
+        seed=1, kills=1, bootstrap_servers="127.0.0.1:1", delivery="exactly-once", flights=1, keep=True, topic_prefix=""
+    )
+    run = Demo(options, tmp_path, Console(file=StringIO()))
+    run._take({"event": "batch", "id": 1, "rows": 10})
+    run._count("worker", "kill -9 worker")
+    run._count("driver", "kill -9 driver")
+    for number in (2, 3):
+        run._take({"event": "batch", "id": number, "rows": 10})
+    run._count("worker", "kill -9 worker")
+    run._take({"event": "batch", "id": 4, "rows": 10})
+    told = waits(f"  9 s  {run.counters.waited}\nverdict")
+    assert {name: len(seconds) for name, seconds in told.items()} == {"driver": 1, "worker": 2}
