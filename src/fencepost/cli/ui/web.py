@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import parse_qsl, urlsplit
@@ -14,6 +15,9 @@ __all__ = ["MOST_BODY", "Desk", "Refusal", "Request", "Response", "Site", "is_ow
 MOST_BODY: Final = 64 * 1024
 TOKEN: Final = "x-fencepost-token"  # noqa: S105 - a header's name
 JSON: Final = "application/json"
+
+# RFC 9110's Host: no user, no path, nothing around it. An address of version 6 stands in brackets, and only that.
+HOST: Final = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9._-]+))(?::[0-9]*)?")
 
 HEADERS: Final = {
     "Content-Security-Policy": (
@@ -130,16 +134,17 @@ class Site:
 
 def is_own_host(header: str, names: frozenset[str]) -> bool:
     """Whether a Host header names an address, localhost, or one of the names. The port does not matter."""
-    try:
-        name = urlsplit(f"//{header}").hostname
-    except ValueError:
+    parts = HOST.fullmatch(header)
+    if parts is None:
         return False
-    if name is None:
-        return False
+    name = (parts["name"] or "").lower()
     if name == "localhost" or name in names:
         return True
     try:
-        ipaddress.ip_address(name)
+        if parts["v6"]:
+            ipaddress.IPv6Address(parts["v6"])
+        else:
+            ipaddress.IPv4Address(name)
     except ValueError:
         return False
     return True

@@ -75,6 +75,17 @@ def until(condition: Callable[[], bool]) -> None:
         ("evil.example@localhost.evil", False),
         ("[::1", False),
         ("", False),
+        ("user@localhost", False),
+        ("evil.example@127.0.0.1:8080", False),
+        ("localhost/evil.example", False),
+        ("localhost?", False),
+        ("localhost#evil.example:80", False),
+        ("localhost:port", False),
+        ("localhost\n", False),
+        ("[127.0.0.1]", False),
+        ("[kafka-box]", False),
+        ("::1", False),
+        (":80", False),
     ],
 )
 def test_only_own_names_are_answered(host: str, is_own: bool) -> None:
