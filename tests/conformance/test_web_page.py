@@ -348,6 +348,21 @@ def test_a_phone_shows_all_without_scrolling_sideways(
     for view, text in shown.items():
         tab.goto(f"{tab.url.partition('#')[0]}#/{view}")
         sees(tab, text)
-        assert tab.evaluate("document.documentElement.scrollWidth") <= 360, view
+        for part in ("document.documentElement", "document.querySelector('nav')"):
+            assert tab.evaluate(f"{part}.scrollWidth - {part}.clientWidth") <= 0, view
     with fencepost.Admin(cluster) as admin:
         admin.force_terminate_transaction(name)
+
+
+def test_a_long_name_does_not_break_the_words_beside_it(
+    cluster: str, serve: Callable[..., str], show: Callable[..., Tab]
+) -> None:
+    name = f"{'z' * 200}-{uuid.uuid4().hex}"
+    with fencepost.Admin(cluster) as admin:
+        admin.create_topic("t-long", 1, exist_ok=True)
+        admin.alter_group_offsets(name, {fencepost.TopicPartition("t-long", 0): 0})
+    tab = show(f"{serve(cluster)}#/groups?q={name}", viewport={"width": 1100, "height": 700})
+    sees(tab, name, "Empty")
+    kind = tab.locator("tbody td[data-label=Type]")
+    lines = "(cell) => (range = document.createRange(), range.selectNodeContents(cell), range.getClientRects().length)"
+    assert (kind.inner_text(), kind.evaluate(lines)) == ("classic", 1)

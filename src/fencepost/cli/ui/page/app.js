@@ -61,8 +61,8 @@ async function introduce() {
 function show(here, answer) {
   const notices = answer.problems.map(({ part, reason }) => notice(`${part}: not all is known.`, reason));
   if (answer.away !== null) {
-    const last = answer.seen_ms === null ? "" : ` What is shown is from ${clock(answer.seen_ms)}.`;
-    notices.unshift(notice("The cluster is away; asking again.", answer.away + last));
+    const last = answer.seen_ms === null ? "" : `What is shown is from ${clock(answer.seen_ms)}. `;
+    notices.unshift(notice("The cluster is away; asking again.", last + answer.away));
   }
   say(notices);
   pulse(answer.away === null && answer.seen_ms !== null, answer.away !== null ? "away" : answer.seen_ms === null ? "looking" : `live, ${clock(answer.seen_ms)}`);
@@ -85,10 +85,16 @@ function pulse(live, words) {
   element("pulse").textContent = words;
 }
 
+// All but the last word gives way where there is no room.
+function narrowing(words) {
+  const last = words.lastIndexOf(" ") + 1;
+  return [last > 0 && h("span", { class: "spare" }, words.slice(0, last)), words.slice(last)];
+}
+
 function draw(here, children) {
   const current = WITHIN[here.view] || here.view;
   morphChildren(document.querySelector("nav"), TABS.map(([view, words]) =>
-    h("a", { "data-key": view, href: address(view), "aria-current": view === current ? "page" : null }, words)));
+    h("a", { "data-key": view, href: address(view), "aria-current": view === current ? "page" : null }, narrowing(words))));
   document.title = `${here.query.name || TABS.find(([view]) => view === current)[1]} · Fencepost`;
   const fresh = h("main", {}, ...children.flat(3));
   if (shown.split("?")[0] !== `#/${here.view}`) element("main").replaceChildren();

@@ -21,16 +21,16 @@ const link = (view, query, ...words) => h("a", { href: address(view, query) }, w
 function spark(values, wide) {
   if (values.length < 2) return h("span", { class: "quiet" }, wide ? "Watching …" : "–");
   const [width, height] = wide ? [1000, 72] : [90, 22];
-  const top = Math.max(...values) || 1;
+  const most = Math.max(...values);
   const points = values.map((value, place) => [
     (place * width) / (values.length - 1),
-    height - 2 - (value / top) * (height - 4),
+    height - 2 - (value / (most || 1)) * (height - 4),
   ]);
   const edge = points.map(([x, y]) => `${x.toFixed(1)},${y.toFixed(1)}`).join(" L");
   return h(
     "svg",
     { class: wide ? "wide" : "spark", viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img" },
-    h("title", {}, `now ${values.at(-1)}, at most ${top}`),
+    h("title", {}, `now ${number(Math.round(values.at(-1)))}, at most ${number(Math.round(most))}`),
     h("path", { class: "area", d: `M0,${height} L${edge} L${width},${height} Z` }),
     h("path", { class: "edge", d: `M${edge}` }),
   );
@@ -112,7 +112,7 @@ const STATES = {
 };
 const stateTag = (state, prepared) =>
   h("span", { class: prepared ? "tag hot" : "tag", title: prepared ? `${state}, two-phase: prepared, or about to be` : state }, prepared ? "prepared" : STATES[state] || state || "unknown");
-const owner = ({ kind, sink, words }) => (kind === "sink" ? link("sink", { name: sink }, words) : h("span", { class: "quiet" }, words));
+const owner = ({ kind, sink, words }) => (kind === "sink" ? link("sink", { name: sink }, words) : h("span", { class: "quiet whole" }, words));
 const transactionLink = (id) => link("transaction", { name: id }, id);
 const topicLink = (name) => link("topic", { name }, name);
 
