@@ -86,8 +86,9 @@ class Hour:
         charts.draw(chart, [charts.Panel(title, "seconds", "MB", lines, logarithmic=False)])
         moved = ", ".join(f"{role} {count:,} records" for role, count in self.done.items())
         where = {name: what for name, what in report.machine().items() if name in ("date", "processor", "python")}
-        told = [f"{report.provenance(command, where)} {moved}."] if moved else [report.provenance(command, where)]
-        report.put(page, f"memory {self.broker}", [f"![{title}](charts/{chart.name})", "", *self.table(), "", *told])
+        seen = f"The last sample is from minute {self.processes[0].seconds[-1] / 60:.0f}."
+        told = f"{report.provenance(command, where)} {seen}{f' {moved}.' if moved else ''}"
+        report.put(page, f"memory {self.broker}", [f"![{title}](charts/{chart.name})", "", *self.table(), "", told])
 
     def table(self) -> list[str]:
         """In Markdown."""

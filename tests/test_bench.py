@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import fencepost
-from bench import connections, memory_over_time, raw, report, transactions
+from bench import common, connections, memory_over_time, pipeline, raw, report, transactions
 from bench.brokers import Running
 from bench.common import new_topic, own_broker
 from bench.sweep import Effort, run
@@ -113,6 +114,19 @@ def test_a_page_is_written_between_its_marks_only(tmp_path: Path) -> None:
 def test_a_row_without_a_peer_has_no_ratio() -> None:
     (*_, line) = report.table([Row("alone", "ms", [2.0, 4.0, 3.0], "", [], "3 ms")])
     assert line == "| alone | ms | 3 |  |  |  | 3 ms |  |"
+
+
+def test_the_rows_of_spark_are_beside_their_peers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exactly once is beside Spark's own connector, and beside our own at least once."""
+    made, first = contest.Contest("rows/s", pipeline.BUILT_IN), contest.Contest("s", pipeline.BUILT_IN)
+    for number, name in enumerate(pipeline.CONTESTANTS, 1):
+        made.rates[name], first.rates[name] = [100.0 * number], [10.0 * number]
+    monkeypatch.setattr(common, "broker", lambda which: contextlib.nullcontext("127.0.0.1:1"))
+    monkeypatch.setattr(pipeline, "contests", lambda servers, rows, size, rounds: (made, first))
+    rows = {row.name: row for row in pipeline.rows(quick=True)}
+    assert rows["Kafka to Kafka with Spark: fencepost, exactly once"].ratio == 3
+    assert rows["the same: what exactly once costs"].ratio == 1.5
+    assert rows["first micro-batch of a fresh driver: fencepost, exactly once"].ratio == 3
 
 
 def test_memory_is_looked_at_while_records_flow(tmp_path: Path) -> None:
