@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import threading
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.support.apache_kafka import SHORT_LIVED, Unavailable, jars_folder, java_command
+from tests.support.apache_kafka import SHORT_LIVED, jars_folder, java_command
+from tests.support.java_programs import compile_java
 
 SOURCES = Path(__file__).with_name("java")
 OLDEST = "2.0.1"
@@ -27,12 +27,7 @@ class JavaClients:
 
     def __enter__(self) -> Self:
         jars = jars_folder(SOURCES / "clients.pom.xml", "dependency:copy")
-        compiler = shutil.which("javac")
-        if compiler is None:
-            raise Unavailable("Java clients are driven by a small program, and there is no `javac` in PATH")
-        against = jars / f"kafka-clients-{OLDEST}.jar"
-        sources = [str(source) for source in sorted(SOURCES.glob("*.java"))]
-        subprocess.run([compiler, "-nowarn", "-d", str(self._folder), "-cp", str(against), *sources], check=True)
+        compile_java(sorted(SOURCES.glob("*.java")), self._folder, str(jars / f"kafka-clients-{OLDEST}.jar"))
         self._process = subprocess.Popen(
             [
                 java_command(),

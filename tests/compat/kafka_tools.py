@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import base64
-import shutil
 import subprocess
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from tests.support.apache_kafka import TOOL, Unavailable, jars_folder, java_command
+from tests.support.java_programs import compile_java, java_program
 
 SOURCE = Path(__file__).with_name("java_tools") / "Tools.java"
 
@@ -28,13 +27,9 @@ class KafkaTools:
         self._folder = folder
 
     def __enter__(self) -> Self:
-        classpath = f"{jars_folder()}/*"
-        compiler = shutil.which("javac")
-        if compiler is None:
-            raise Unavailable("Kafka's tools are driven by a small program, and there is no `javac` in PATH")
-        subprocess.run([compiler, "-nowarn", "-d", str(self._folder), "-cp", classpath, str(SOURCE)], check=True)
+        compile_java([SOURCE], self._folder)
         self._process = subprocess.Popen(
-            [java_command(), *TOOL, "-cp", f"{self._folder}:{classpath}", "Tools"],
+            java_program("Tools", folder=self._folder),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

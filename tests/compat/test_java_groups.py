@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import threading
 import time
@@ -15,8 +14,9 @@ from uuid import uuid4
 import pytest
 
 from fencepost.broker.embedded import Broker
-from tests.support.apache_kafka import TOOL, Unavailable, jars_folder, java_command
+from tests.support.apache_kafka import Unavailable
 from tests.support.group_member import describe
+from tests.support.java_programs import compile_java, java_program
 from tests.support.raw_client import RawClient
 
 pytestmark = pytest.mark.java
@@ -37,13 +37,9 @@ class JavaConsumers:
         self._logged: list[str] = []
 
     def __enter__(self) -> Self:
-        classpath = f"{jars_folder()}/*"
-        compiler = shutil.which("javac")
-        if compiler is None:
-            raise Unavailable("Java's consumers are driven by a small program, and there is no `javac` in PATH")
-        subprocess.run([compiler, "-nowarn", "-d", str(self._folder), "-cp", classpath, str(SOURCE)], check=True)
+        compile_java([SOURCE], self._folder)
         self._process = subprocess.Popen(
-            [java_command(), *TOOL, "-cp", f"{self._folder}:{classpath}", "Groups"],
+            java_program("Groups", folder=self._folder),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

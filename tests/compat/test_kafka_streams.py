@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import time
 from collections import Counter
@@ -12,8 +11,9 @@ from pathlib import Path
 import pytest
 
 import fencepost
-from tests.support.apache_kafka import SHORT_LIVED, Unavailable, jars_folder, java_command
+from tests.support.apache_kafka import SHORT_LIVED, jars_folder
 from tests.support.brokers import FencepostProcess
+from tests.support.java_programs import compile_java, java_program
 from tests.support.raw_client import RawClient
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
@@ -24,15 +24,11 @@ RECORDS = 6000
 PATIENCE_S = 150.0
 
 
-def classpath(folder: Path) -> str:
-    """The compiled program and everything it needs. Raises Unavailable."""
+def compiled(folder: Path) -> Path:
+    """The program, into the folder; the jars that it needs beside Kafka's. Raises Unavailable."""
     streams = jars_folder(SOURCES / "streams.pom.xml", "dependency:copy")
-    jars = f"{streams}/*:{jars_folder()}/*"
-    compiler = shutil.which("javac")
-    if compiler is None:
-        raise Unavailable("the Kafka Streams program has to be compiled, and there is no `javac` in PATH")
-    subprocess.run([compiler, "-nowarn", "-d", str(folder), "-cp", jars, str(SOURCES / "Counter.java")], check=True)
-    return f"{folder}:{jars}"
+    compile_java([SOURCES / "Counter.java"], folder, f"{streams}/*:{jars_folder()}/*")
+    return streams
 
 
 def outputs(servers: str) -> list[tuple[str, int]]:
@@ -54,7 +50,7 @@ SETTINGS = {"group.streams.session.timeout.ms": 6000, "group.streams.heartbeat.i
 @pytest.mark.parametrize("protocol", ["classic", "streams"])
 def test_counts_are_exact(protocol: str, tmp_path: Path) -> None:
     """An instance is killed, then the broker: what was committed is counted once."""
-    jars = classpath(tmp_path)
+    streams = compiled(tmp_path)
     broker = FencepostProcess(SETTINGS)
     broker.start()
     running: list[subprocess.Popen[bytes]] = []
@@ -67,12 +63,9 @@ def test_counts_are_exact(protocol: str, tmp_path: Path) -> None:
 
         def start(name: str) -> None:
             frugal = (*SHORT_LIVED, "-Xmx192m", "-Dorg.apache.logging.log4j.level=OFF")
-            command = [java_command(), *frugal, "-cp", jars, "Counter", servers, "counter", "words", "counts"]
-            running.append(
-                subprocess.Popen(
-                    [*command, str(tmp_path / name), protocol], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-                )
-            )
+            told = (servers, "counter", "words", "counts", str(tmp_path / name), protocol)
+            command = java_program("Counter", *told, folder=tmp_path, options=frugal, more_jars=streams)
+            running.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
 
         start("first")
         wait_for_updates(servers, 1)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.support.apache_kafka import TOOL, Unavailable, jars_folder, java_command
 from tests.support.brokers import BrokerUnderTest
+from tests.support.java_programs import compile_java, java_program
 
 pytestmark = pytest.mark.java
 
@@ -48,13 +47,9 @@ KINDS = ("abandoned", "committed", "exhausted", "explicit", "implicit", "shared"
 
 @pytest.mark.slow
 def test_what_java_sees_of_share_groups(broker: BrokerUnderTest, tmp_path: Path) -> None:
-    classpath = f"{jars_folder()}/*"
-    compiler = shutil.which("javac")
-    if compiler is None:
-        raise Unavailable("Java's share consumers are driven by a small program, and there is no `javac` in PATH")
-    subprocess.run([compiler, "-nowarn", "-d", str(tmp_path), "-cp", classpath, str(SOURCE)], check=True)
+    compile_java([SOURCE], tmp_path)
     prefix = broker.name("")
-    command = [java_command(), *TOOL, "-cp", f"{tmp_path}:{classpath}", "Shares", broker.bootstrap_servers, prefix]
+    command = java_program("Shares", broker.bootstrap_servers, prefix, folder=tmp_path)
     ran = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
     said = [line.removeprefix("> ").partition(" ") for line in ran.stdout.splitlines() if line.startswith("> ")]
     seen = {step: outcome.replace("=", ": ") for step, _, outcome in said}

@@ -179,7 +179,7 @@ def run_kafka_class(
     For example `run_kafka_class("org.apache.kafka.tools.DumpLogSegments", "--files", path, "--print-data-log")`, or
     `run_kafka_class("org.apache.kafka.tools.TransactionsCommand", "--bootstrap-server", address, "list")`.
     """
-    command = java_class_command(class_name, *arguments, jvm_options=TOOL)
+    command = java_class_command(class_name, *arguments, jvm_options=(*TOOL, *class_archive()))
     return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=timeout_s, check=False)
 
 
@@ -320,7 +320,7 @@ class ApacheKafka:
     def _run_java(self, class_name: str, *arguments: str) -> subprocess.Popen[bytes]:
         options, jars = self._jvm_options, self._jars()
         if options is None:
-            options = (*TEST_NODE, *(_archive() if jars == jars_folder() else ()))
+            options = (*TEST_NODE, *(class_archive() if jars == jars_folder() else ()))
         options = (f"-Xmx{self.heap}", *options)
         command = java_class_command(class_name, *arguments, jvm_options=options, jars=jars)
         with open(self._home() / "output.txt", "ab") as output:
@@ -406,7 +406,9 @@ class ApacheKafka:
 
 
 @functools.cache
-def _archive() -> tuple[str, ...]:
+def class_archive() -> tuple[str, ...]:
+    """The option of a JVM whose class path begins with Kafka's jars."""
+
     def run_once(option: str) -> None:
         with ApacheKafka(jvm_options=(*TEST_NODE, option)) as kafka:
             with fencepost.Producer(kafka.bootstrap_servers, transactional_id="once") as producer:
