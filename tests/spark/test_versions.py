@@ -15,6 +15,7 @@ from fencepost import Admin
 from fencepost.broker.embedded import Broker
 from tests.spark.copying import HERE, environment
 from tests.spark.versions import NotOffered, installed
+from tests.support.forked_python import forked_python
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -39,7 +40,10 @@ def live(broker: Broker, folder: Path, path: list[str], *, connect: bool = False
             "connect": connect,
         }
         command = [sys.executable, str(HERE / "smoke.py"), json.dumps(arguments)]
-        done = subprocess.run(command, env=environment(*path), capture_output=True, text=True, timeout=600, check=False)
+        surroundings = environment(*path)
+        with forked_python(surroundings) as python:
+            surroundings["PYSPARK_PYTHON"] = python.path
+            done = subprocess.run(command, env=surroundings, capture_output=True, text=True, timeout=600, check=False)
         assert done.returncode == 0, done.stderr[-6000:]
         assert admin.list_transactions(states=("Ongoing",)) == []
     seen: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
