@@ -10,7 +10,7 @@ from fencepost.broker.embedded import Broker
 from fencepost.broker.security.acls import Operation, Pattern, Permission, ResourceType
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages import alter_share_group_offsets as alter
-from fencepost.protocol.messages import api_versions, create_acls, describe_acls, metadata, offset_fetch
+from fencepost.protocol.messages import api_versions, create_acls, delete_acls, describe_acls, metadata, offset_fetch
 from fencepost.protocol.messages import delete_share_group_offsets as delete
 from fencepost.protocol.messages import describe_configs as dc
 from fencepost.protocol.messages import describe_share_group_offsets as describe
@@ -114,6 +114,29 @@ def test_what_is_open_to_everybody_makes_idempotent_producers(open_world: Secure
         for prefix, code in (("a", 0), ("any", 0), ("hard", 31)):
             bind(admin, ResourceType.TOPIC, Pattern.PREFIXED, prefix)
             assert client.init_producer_id(None).error_code == code, prefix
+
+
+def test_filters_that_name_what_nobody_knows(open_world: Secured) -> None:
+    """They find nothing, and nothing is deleted by them."""
+    with open_world.connect(ADMIN) as admin:
+        for strange in ((20, 3, 3, 3), (2, 20, 3, 3), (2, 3, 20, 3), (2, 3, 3, 20)):
+            kind, pattern, operation, permission = strange
+            asked = describe_acls.DescribeAclsRequest(
+                resource_type_filter=kind,
+                pattern_type_filter=pattern,
+                operation=operation,
+                permission_type=permission,
+            )
+            found = admin.call(asked, 3)
+            assert (found.error_code, found.error_message, list(found.resources)) == (0, "", [])
+            wanted = delete_acls.DeleteAclsFilter(
+                resource_type_filter=kind,
+                pattern_type_filter=pattern,
+                operation=operation,
+                permission_type=permission,
+            )
+            deleted = admin.call(delete_acls.DeleteAclsRequest(filters=[wanted]), 3).filter_results
+            assert [result.error_code for result in deleted] == [ErrorCode.INVALID_REQUEST]
 
 
 # --- sequences ---

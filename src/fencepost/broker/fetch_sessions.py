@@ -48,6 +48,7 @@ class Reader:
         return bool(
             len(result.records)
             or result.error_code
+            or result.diverging is not None
             or result.high_watermark != self.high_watermark
             or result.log_start_offset != self.log_start_offset
         )
@@ -188,7 +189,7 @@ class FetchSessions:
         return True
 
 
-def _readers_of(request: FetchRequest) -> Iterator[Reader]:
-    for topic in request.topics:
-        for wanted in topic.partitions:
-            yield Reader(topic.topic, topic.topic_id, wanted)
+def _readers_of(request: FetchRequest) -> Iterable[Reader]:
+    """One for each partition: of one that is named more than once the last counts."""
+    readers = (Reader(topic.topic, topic.topic_id, wanted) for topic in request.topics for wanted in topic.partitions)
+    return {reader.key: reader for reader in readers}.values()

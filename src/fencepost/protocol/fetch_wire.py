@@ -48,6 +48,9 @@ _PARTITION_V12 = struct.Struct(">iiqiqi")
 _RESULT_V4 = struct.Struct(">ihqq")
 _RESULT_V5 = struct.Struct(">ihqqq")
 _ABORTED = struct.Struct(">qq")
+_EPOCH_END = struct.Struct(">iq")
+_REPLICA_STATE = struct.Struct(">iq")
+_DIVERGING_TAG, _REPLICA_STATE_TAG = 0, 1
 
 
 @dataclass(slots=True)
@@ -100,7 +103,8 @@ class FetchRequest:
 class FetchPartitionResult:
     """aborted: (producer id, first offset) of aborted transactions in the range; None in read_uncommitted answers.
 
-    preferred_read_replica: a broker nearer to the reader's rack (KIP-392), -1 for none.
+    preferred_read_replica: a broker nearer to the reader's rack (KIP-392), -1 for none. diverging: (epoch, end offset)
+    where the log of a reader that names the epoch it read last (v12 on) has left the leader's.
     """
 
     partition: int
@@ -111,6 +115,7 @@ class FetchPartitionResult:
     aborted: Sequence[tuple[int, int]] | None = None
     records: Buffer = b""
     preferred_read_replica: int = -1
+    diverging: tuple[int, int] | None = None
 
 
 @dataclass(slots=True)
@@ -153,7 +158,9 @@ def decode_request(body: memoryview, version: int) -> FetchRequest:
             request.forgotten.append(ForgottenTopic(topic, topic_id, numbers))
     if version >= 11:
         request.rack_id = reader.string()
-    reader.skip_tags()
+    state = reader.tags().get(_REPLICA_STATE_TAG)
+    if state is not None and version >= 15:
+        request.replica_id, _ = Reader(state).unpack(_REPLICA_STATE)
     return request
 
 
@@ -263,7 +270,10 @@ def _read_result(reader: Reader, version: int) -> FetchPartitionResult:
         result.preferred_read_replica = reader.int32()
     records = reader.nullable_bytes()
     result.records = b"" if records is None else records
-    reader.skip_tags()
+    ended = reader.tags().get(_DIVERGING_TAG)
+    if ended is not None:
+        epoch, end_offset = Reader(ended).unpack(_EPOCH_END)
+        result.diverging = (epoch, end_offset)
     return result
 
 
@@ -301,4 +311,7 @@ def _write_result(writer: Writer, version: int, result: FetchPartitionResult) ->
     if version >= 11:
         writer.int32(result.preferred_read_replica)
     writer.records(result.records)
-    writer.tags()
+    if result.diverging is None:
+        writer.tags()
+    else:
+        writer.tags([(_DIVERGING_TAG, _EPOCH_END.pack(*result.diverging) + b"\0")])

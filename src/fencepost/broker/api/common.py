@@ -86,6 +86,8 @@ def partition_key(topic_id: UUID | None, index: int) -> TopicIdPartition:
 
 def leader_epoch_error(current_leader_epoch: int) -> int:
     """What a client that names this leader epoch is to be told; ours is always 0, and -1 says that it does not know."""
+    if current_leader_epoch < -1:
+        return ErrorCode.FENCED_LEADER_EPOCH
     if current_leader_epoch > 0:
         return ErrorCode.UNKNOWN_LEADER_EPOCH
     return ErrorCode.NONE

@@ -144,7 +144,7 @@ class PartitionLog:
         `produce_version`: of the request, see `check_batch`. What else `decompress` raises leaves nothing behind."""
         found = admitted(batch, self.config, now_ms, decompress)
         if isinstance(found, Flaw):
-            return Rejected(found.code, self.log_start_offset, found.message, found.record_errors)
+            return found.rejected(self.log_start_offset)
         header, batch = found
         unknown = False
         facts = None

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from fencepost.broker.log.config import LogConfig
+from fencepost.broker.log.results import Rejected
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.cursor import Buffer
 from fencepost.protocol.errors import CorruptBatch, UnsupportedMagic
@@ -46,6 +47,12 @@ class Flaw(NamedTuple):
     code: ErrorCode
     message: str
     record_errors: tuple[RecordError, ...] = ()
+    tells_log_start: bool = True
+    """Whether the answer says where the log begins: not of what is refused before its records are looked at."""
+
+    def rejected(self, log_start_offset: int) -> Rejected:
+        start = log_start_offset if self.tells_log_start else -1
+        return Rejected(self.code, start, self.message, self.record_errors)
 
 
 class _Inspected(NamedTuple):
@@ -89,13 +96,13 @@ def _inspect(batch: Buffer, config: LogConfig, now_ms: int, decompress: Decompre
         return header
     whole = header.size_bytes
     if whole > size:
-        return Flaw(ErrorCode.INVALID_RECORD, f"a batch of {whole} bytes, {size} are there")
+        return _refused_whole(ErrorCode.INVALID_RECORD, f"a batch of {whole} bytes, {size} are there")
     if whole > config.max_message_bytes:
         return _too_large(whole, config)
     if whole < size:
-        return Flaw(ErrorCode.INVALID_RECORD, "more than one batch")
+        return _refused_whole(ErrorCode.INVALID_RECORD, "more than one batch")
     if not verify_crc(batch):
-        return Flaw(ErrorCode.CORRUPT_MESSAGE, "the CRC of the batch is wrong")
+        return _refused_whole(ErrorCode.CORRUPT_MESSAGE, "the CRC of the batch is wrong")
     flaw = _inspect_header(header, config)
     if flaw is not None:
         return flaw
@@ -127,9 +134,13 @@ def _stored_form(found: _Inspected, batch: Buffer, config: LogConfig) -> tuple[B
 
 
 def _too_large(whole: int, config: LogConfig) -> Flaw:
-    return Flaw(
+    return _refused_whole(
         ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {whole} bytes, at most {config.max_message_bytes} are allowed"
     )
+
+
+def _refused_whole(code: ErrorCode, message: str) -> Flaw:
+    return Flaw(code, message, tells_log_start=False)
 
 
 def _inspect_header(header: BatchHeader, config: LogConfig) -> Flaw | None:

@@ -47,6 +47,17 @@ class BindingFilter(NamedTuple):
     operation: int
     permission: int
 
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """What this filter names that nobody has heard of, in Kafka's words for it."""
+        kinds = (
+            ("ResourceType", self.resource_type, ResourceType),
+            ("PatternType", self.pattern, Pattern),
+            ("Operation", self.operation, Operation),
+            ("PermissionType", self.permission, Permission),
+        )
+        return tuple(f"Unknown {name}." for name, value, kind in kinds if value not in set(kind))
+
     def matches(self, binding: Binding) -> bool:
         """Whether the binding is one of these."""
         return (

@@ -27,6 +27,7 @@ def _handle(call: Call, now_ms: int, request: DescribeClientQuotasRequest) -> De
     except InvalidQuota as error:
         return _refuse(call, ErrorCode.INVALID_REQUEST, str(error))
     return DescribeClientQuotasResponse(
+        error_message="",
         entries=[
             EntryData(
                 entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
@@ -34,7 +35,7 @@ def _handle(call: Call, now_ms: int, request: DescribeClientQuotasRequest) -> De
             )
             for entity, values in call.core.settings.quotas.items()
             if matches(entity, filters, strict=request.strict)
-        ]
+        ],
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from operator import itemgetter
 
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
@@ -29,23 +30,30 @@ _log = logging.getLogger("fencepost.broker.quotas")
 def _handle(call: Call, now_ms: int, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
     """Change what can be changed."""
     changed: dict[Entity, Mapping[str, float]] = {}
-    entries = [_one(call, entry, changed) for entry in request.entries]
+    answers: dict[Entity, ResponseEntryData] = {}
+    for entry in request.entries:  # of an entity that is named twice the first counts, and the answer is the refusal
+        named = tuple(sorted({part.entity_type: part.entity_name for part in entry.entity}.items(), key=itemgetter(0)))
+        answers[named] = _one(call, entry, changed, is_known=named in answers)
     if changed and not request.validate_only:
         call.core.settings.set_quotas(changed)
         for entity, values in changed.items():
             kept = sorted(UNENFORCED & values.keys())
             if kept:
                 _log.warning("quotas of %s are kept, but not enforced by this broker: %s", entity, ", ".join(kept))
-    return AlterClientQuotasResponse(entries=entries)
+    return AlterClientQuotasResponse(entries=[*answers.values()])
 
 
-def _one(call: Call, entry: EntryData, changed: dict[Entity, Mapping[str, float]]) -> ResponseEntryData:
+def _one(
+    call: Call, entry: EntryData, changed: dict[Entity, Mapping[str, float]], *, is_known: bool
+) -> ResponseEntryData:
     parts = [(part.entity_type, part.entity_name) for part in entry.entity]
     code, message = ErrorCode.NONE, None
     try:
         entity = check_entity(parts)
-        if entity in changed:
+        if is_known:
             raise InvalidQuota(f"The request names entity {dict(entity)} twice")
+        if len({op.key for op in entry.ops}) < len(entry.ops):
+            raise InvalidQuota(f"The request names a quota of entity {dict(entity)} twice")
         values = dict(call.core.settings.quotas.get(entity, {}))
         for op in entry.ops:
             if op.remove:

@@ -40,9 +40,12 @@ def _handle(call: Call, now_ms: int, request: FindCoordinatorRequest) -> FindCoo
         )
     call.core.topics.internal(topic)
     if call.version < 4:
-        return FindCoordinatorResponse(node_id=BROKER_ID, host=host, port=port)
+        return FindCoordinatorResponse(error_message="NONE", node_id=BROKER_ID, host=host, port=port)
     return FindCoordinatorResponse(
-        coordinators=[Coordinator(key=key, node_id=BROKER_ID, host=host, port=port) for key in request.coordinator_keys]
+        coordinators=[
+            Coordinator(key=key, node_id=BROKER_ID, host=host, port=port, error_message="")
+            for key in request.coordinator_keys
+        ]
     )
 
 

@@ -45,7 +45,9 @@ def _describe(call: Call, group_id: str, operations: bool) -> DescribedGroup:
             )
             for member in found.members
         ],
-        authorized_operations=authorized_operations(call, ResourceType.GROUP, group_id, asked=operations),
+        authorized_operations=authorized_operations(
+            call, ResourceType.GROUP, group_id, asked=operations and not found.error_code
+        ),
     )
 
 

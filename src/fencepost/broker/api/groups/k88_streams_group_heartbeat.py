@@ -50,6 +50,9 @@ def _handle(call: Call, now_ms: int, request: StreamsGroupHeartbeatRequest) -> S
         return _response(
             asked.StreamsHeartbeatReply(error_code=ErrorCode.STREAMS_INVALID_TOPOLOGY, error_message=wrong)
         )
+    problem = _wrong_tasks(request)
+    if problem is not None:
+        return _response(asked.StreamsHeartbeatReply(error_code=ErrorCode.INVALID_REQUEST, error_message=problem))
     groups = call.core.groups
     result = groups.coordinator.streams_heartbeat(now_ms, _asked(call, request))
     reply = result.reply
@@ -93,6 +96,14 @@ def _creatable(topic: log.InternalTopic) -> CreatableTopic:
         replication_factor=topic.replication_factor or -1,
         configs=[CreatableTopicConfig(name=name, value=value) for name, value in topic.configs],
     )
+
+
+def _wrong_tasks(request: StreamsGroupHeartbeatRequest) -> str | None:
+    """Why nobody can have the tasks that the member says it has."""
+    if request.warmup_tasks:
+        return "Warm-up tasks are not supported yet."
+    said = {tasks is None for tasks in (request.active_tasks, request.standby_tasks, request.warmup_tasks)}
+    return "All three kinds of tasks have to be said, or none." if len(said) > 1 else None
 
 
 def _topics_of(topology: Topology) -> set[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -19,6 +20,7 @@ from fencepost.broker.topics.opening import open_log
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.fetch_wire import (
     READ_COMMITTED,
+    FetchPartition,
     FetchPartitionResult,
     FetchRequest,
     FetchResponse,
@@ -27,6 +29,7 @@ from fencepost.protocol.fetch_wire import (
 
 if TYPE_CHECKING:
     from fencepost.broker.connection import Call
+    from fencepost.broker.log.partition import PartitionLog
     from fencepost.broker.topics.catalogue import Partition
 
 __all__ = ["ParkedFetch"]
@@ -42,10 +45,12 @@ class ParkedFetch:
     """A fetch until it is answered."""
 
     __slots__ = (
+        "_as_replica",
         "_by_topic_id",
         "_call",
         "_committed",
         "_extents",
+        "_is_valid",
         "_max_bytes",
         "_min_bytes",
         "_opened",
@@ -59,6 +64,8 @@ class ParkedFetch:
         self._opened = opened
         self._by_topic_id = call.version >= _FIRST_BY_TOPIC_ID
         self._committed = request.isolation_level == READ_COMMITTED
+        self._as_replica = request.replica_id >= 0
+        self._is_valid = request.max_bytes >= 0
         self._max_bytes = min(request.max_bytes, call.core.config.number("fetch.max.bytes"))
         # Who waits for more than an answer can hold would wait in vain.
         self._min_bytes = min(request.min_bytes, self._max_bytes)
@@ -117,7 +124,7 @@ class ParkedFetch:
         if self._find(reader) or reader.partition is None:
             return None
         log, offset = open_log(reader.partition, self._call.core.metrics), reader.request.fetch_offset
-        if log is None or not log.log_start_offset <= offset <= log.log_end_offset:
+        if log is None or _is_out_of_range(log, reader.request):
             return None
         bound = log.last_stable_offset if self._committed else log.high_watermark
         try:
@@ -184,7 +191,12 @@ class ParkedFetch:
             reader.partition, code, _ = find_partition(core, reader.topic, reader.topic_id, request.partition)
             if code:
                 return code
-        return leader_epoch_error(request.current_leader_epoch)
+        if self._as_replica:  # there are no replicas: Kafka's words to one that it does not know
+            no_epoch = request.current_leader_epoch < 0
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER if no_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
+        if not self._is_valid or request.max_bytes < 0:
+            return ErrorCode.INVALID_REQUEST
+        return leader_epoch_error(max(request.current_leader_epoch, -1))
 
     def _may_read(self, reader: Reader) -> bool:
         name = self._call.core.topic_name(reader.topic, reader.topic_id)
@@ -195,7 +207,8 @@ class ParkedFetch:
         code = self._find(reader)
         partition = reader.partition
         if code or partition is None:
-            return FetchPartitionResult(partition=request.partition, error_code=code)
+            aborted = () if partition is None else None
+            return FetchPartitionResult(partition=request.partition, error_code=code, aborted=aborted)
         log, offset = open_log(partition, self._call.core.metrics), request.fetch_offset
         if log is None:
             return FetchPartitionResult(partition=request.partition, error_code=ErrorCode.KAFKA_STORAGE_ERROR)
@@ -206,7 +219,9 @@ class ParkedFetch:
             log_start_offset=log.log_start_offset,
             aborted=() if self._committed else None,
         )
-        if not log.log_start_offset <= offset <= log.log_end_offset:
+        if _has_diverged(log, request):
+            return replace(result, aborted=None, diverging=(0, log.log_end_offset))
+        if _is_out_of_range(log, request):
             return FetchPartitionResult(partition=request.partition, error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
         limit = min(request.max_bytes, room)
         end = log.last_stable_offset if self._committed else log.high_watermark
@@ -226,6 +241,16 @@ class ParkedFetch:
         return result
 
 
+def _has_diverged(log: PartitionLog, request: FetchPartition) -> bool:
+    """Whether the reader has read more of the one epoch that there is, 0, than there is of it."""
+    return request.last_fetched_epoch == 0 and request.fetch_offset > log.log_end_offset
+
+
+def _is_out_of_range(log: PartitionLog, request: FetchPartition) -> bool:
+    is_there = log.log_start_offset <= request.fetch_offset <= log.log_end_offset
+    return not is_there or request.last_fetched_epoch > 0
+
+
 def _has_no_news(reader: Reader) -> bool:
     """Whether a session's partition need not be looked at: it was read to its end, and nothing has moved since.
 
@@ -241,4 +266,5 @@ def _has_no_news(reader: Reader) -> bool:
         reader.request.fetch_offset == end == log.high_watermark
         and reader.log_start_offset == log.log_start_offset
         and reader.request.current_leader_epoch <= 0
+        and reader.request.last_fetched_epoch <= 0
     )

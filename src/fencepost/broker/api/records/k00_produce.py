@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
+from itertools import islice
 
 from fencepost.broker.api.common import find_partition
 from fencepost.broker.api.handler import Handler
@@ -55,11 +56,13 @@ def _handle(call: Call, now_ms: int, request: ProduceRequest) -> ProduceResponse
 def _begin(call: Call, request: ProduceRequest, now_ms: int, *, may_wait: bool) -> None:
     """Append, a turn after the other: a few kilobytes may take a second to decompress."""
     placed: list[_Place] = []
-    denied = _is_denied(call, request)
+    _keep_last_of_each(request)
+    headers = [header_of(wanted.records) for wanted in request.partitions]
+    refusal = _refused_whole(call, request, headers)
 
     def turn(now_ms: int) -> Resume | None:
-        batches = request.partitions[len(placed) : len(placed) + _AT_ONCE]
-        rest = [_place(call, request, wanted, denied) for wanted in batches]
+        batches = islice(zip(request.partitions, headers, strict=True), len(placed), len(placed) + _AT_ONCE)
+        rest = [_place(call, request, wanted, header, refusal) for wanted, header in batches]
         refusals, concurrent = _enlist(call, now_ms, request, rest)
         if concurrent and may_wait and not placed:
             again = partial(_begin, call, request, may_wait=False)
@@ -123,30 +126,48 @@ class _Place:
         self.result.log_start_offset = log_start_offset
 
 
-def _is_denied(call: Call, request: ProduceRequest) -> bool:
-    """Whether there are transactional batches but no right to a transaction: then nothing of the request is taken."""
+def _keep_last_of_each(request: ProduceRequest) -> None:
+    """Of a partition that is named more than once, the last batch counts, as in Kafka."""
+    last = {(wanted.topic, wanted.topic_id, wanted.partition): wanted for wanted in request.partitions}
+    request.partitions = list(last.values())
+
+
+def _refused_whole(
+    call: Call, request: ProduceRequest, headers: Iterable[BatchHeader | Flaw]
+) -> tuple[int, str | None] | None:
+    """Why nothing of the request is taken: bytes in which nobody can tell batches, or no right to the transaction."""
+    for header in headers:
+        if isinstance(header, Flaw) and header.code == ErrorCode.CORRUPT_MESSAGE:
+            return header.code, header.message
     if request.transactional_id is not None:
-        return not call.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
-    return any(says_transactional(wanted.records) for wanted in request.partitions)
+        denied = not call.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+    else:
+        denied = any(says_transactional(wanted.records) for wanted in request.partitions)
+    return (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, None) if denied else None
 
 
-def _place(call: Call, request: ProduceRequest, wanted: ProducePartition, denied: bool) -> _Place:
+def _place(
+    call: Call,
+    request: ProduceRequest,
+    wanted: ProducePartition,
+    header: BatchHeader | Flaw,
+    refusal: tuple[int, str | None] | None,
+) -> _Place:
     place = _Place(wanted)
     partition, code, topic = find_partition(call.core, wanted.topic, wanted.topic_id, wanted.partition)
     name = wanted.topic if topic is None else topic.name
-    if denied:
-        place.refuse(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if refusal is not None:
+        place.refuse(*refusal)
     elif name is not None and not call.may(Operation.WRITE, ResourceType.TOPIC, name):
         place.refuse(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    elif request.acks not in (_ALL, _LEADER, _NONE):
-        place.refuse(ErrorCode.INVALID_REQUIRED_ACKS)
     elif partition is None:
         place.refuse(code)
+    elif request.acks not in (_ALL, _LEADER, _NONE):
+        place.refuse(ErrorCode.INVALID_REQUIRED_ACKS)
     elif partition.topic.internal:
         place.refuse(ErrorCode.INVALID_TOPIC_EXCEPTION, "The broker's own topics cannot be written to.")
     else:
         place.partition = partition
-        header = header_of(wanted.records)
         if isinstance(header, Flaw):
             place.refuse(header.code, header.message)
         elif header.codec == _ZSTD and call.version < _ZSTD_FROM:

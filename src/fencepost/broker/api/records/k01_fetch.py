@@ -6,10 +6,14 @@ replica state. It waits until min_bytes are there, an error is to be told, or ma
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from fencepost.broker.api.error_responses import refusal
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.api.records.fetching import ParkedFetch
 from fencepost.broker.connection import Call
-from fencepost.protocol.fetch_wire import FetchRequest, FetchResponse
+from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.fetch_wire import READ_COMMITTED, READ_UNCOMMITTED, FetchRequest, FetchResponse
 
 __all__ = ["HANDLER"]
 
@@ -18,6 +22,9 @@ _FIRST_BY_TOPIC_ID = 13
 
 def _handle(call: Call, now_ms: int, request: FetchRequest) -> FetchResponse | None:
     """Answer now or park the fetch."""
+    if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
+        refused: FetchResponse = refusal(request, ErrorCode.INVALID_REQUEST)
+        return replace(refused, error_code=ErrorCode.INVALID_REQUEST)
     opened = call.core.fetch_sessions.open(now_ms, request, by_topic_id=call.version >= _FIRST_BY_TOPIC_ID)
     if opened.error_code:
         return FetchResponse(error_code=opened.error_code)

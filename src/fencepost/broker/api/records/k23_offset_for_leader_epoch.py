@@ -1,6 +1,6 @@
 """OffsetForLeaderEpoch, v2-4: where a leader epoch ended. There is one epoch, 0, and it ends at the end of the log.
 
-Kafka answers a question for a later epoch with (-1, -1), and so do we.
+A later epoch is not known, (-1, -1), and one before the first ended, under its own number, where the log begins.
 """
 
 from __future__ import annotations
@@ -38,12 +38,13 @@ def _answer(call: Call, name: str, wanted: OffsetForLeaderPartition) -> EpochEnd
     code = code or leader_epoch_error(wanted.current_leader_epoch)
     if partition is None or code:
         return EpochEndOffset(error_code=code, partition=wanted.partition)
-    if wanted.leader_epoch != 0:
+    if wanted.leader_epoch > 0 or wanted.leader_epoch == -1:
         return EpochEndOffset(partition=wanted.partition)
     log = open_log(partition, call.core.metrics)
     if log is None:
         return EpochEndOffset(error_code=ErrorCode.KAFKA_STORAGE_ERROR, partition=wanted.partition)
-    return EpochEndOffset(partition=wanted.partition, leader_epoch=0, end_offset=log.high_watermark)
+    end_offset = log.high_watermark if wanted.leader_epoch == 0 else log.log_start_offset
+    return EpochEndOffset(partition=wanted.partition, leader_epoch=wanted.leader_epoch, end_offset=end_offset)
 
 
 HANDLER = Handler(_handle)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from fencepost.broker.api.handler import Handler
 from fencepost.broker.connection import Call
-from fencepost.broker.security.acls import Binding, BindingFilter, Operation, Pattern, Permission, ResourceType
+from fencepost.broker.security.acls import Binding, BindingFilter
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.describe_acls import (
     AclDescription,
@@ -17,6 +17,9 @@ from fencepost.protocol.messages.describe_acls import (
 )
 
 __all__ = ["HANDLER"]
+
+_UNKNOWN = 0
+"""The code for what a client did not understand itself. Others that nobody knows match nothing."""
 
 
 def _handle(call: Call, now_ms: int, request: DescribeAclsRequest) -> DescribeAclsResponse:
@@ -34,18 +37,14 @@ def _handle(call: Call, now_ms: int, request: DescribeAclsRequest) -> DescribeAc
         request.operation,
         request.permission_type,
     )
-    if not (
-        wanted.resource_type in set(ResourceType)
-        and wanted.pattern in set(Pattern)
-        and wanted.operation in set(Operation)
-        and wanted.permission in set(Permission)
-    ):
+    if _UNKNOWN in (wanted.resource_type, wanted.pattern, wanted.operation, wanted.permission):
         return DescribeAclsResponse(error_code=ErrorCode.INVALID_REQUEST, error_message="Unknown elements in filter.")
     by_resource: dict[tuple[int, int, str], list[Binding]] = {}
     for binding in rights.store.acls.bindings:
         if wanted.matches(binding):
             by_resource.setdefault((binding.resource_type, binding.pattern, binding.name), []).append(binding)
     return DescribeAclsResponse(
+        error_message="",
         resources=[
             DescribeAclsResource(
                 resource_type=resource_type,
@@ -62,7 +61,7 @@ def _handle(call: Call, now_ms: int, request: DescribeAclsRequest) -> DescribeAc
                 ],
             )
             for (resource_type, pattern, name), bindings in by_resource.items()
-        ]
+        ],
     )
 
 

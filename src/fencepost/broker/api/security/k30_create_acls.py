@@ -41,7 +41,7 @@ def _handle(call: Call, now_ms: int, request: CreateAclsRequest) -> CreateAclsRe
             result = AclCreationResult(error_code=ErrorCode.INVALID_REQUEST, error_message=why)
         else:
             valid.append(binding)
-            result = AclCreationResult()
+            result = AclCreationResult(error_message="")
         results.append(result)
     rights.store.add(valid)
     return CreateAclsResponse(results=results)

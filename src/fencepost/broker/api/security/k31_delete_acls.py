@@ -31,15 +31,20 @@ def _handle(call: Call, now_ms: int, request: DeleteAclsRequest) -> DeleteAclsRe
     doomed: list[Binding] = []
     results = []
     for wanted in request.filters:
-        matching = _matching(wanted, rights.store.acls.bindings)
+        accepted = _filter(wanted)
+        if accepted.unknown:
+            message = " ".join(accepted.unknown)
+            results.append(DeleteAclsFilterResult(error_code=ErrorCode.INVALID_REQUEST, error_message=message))
+            continue
+        matching = [binding for binding in rights.store.acls.bindings if accepted.matches(binding)]
         doomed += matching
         results.append(DeleteAclsFilterResult(matching_acls=[_removed(binding) for binding in matching]))
     rights.store.remove(doomed)
     return DeleteAclsResponse(filter_results=results)
 
 
-def _matching(wanted: DeleteAclsFilter, bindings: tuple[Binding, ...]) -> list[Binding]:
-    accepted = BindingFilter(
+def _filter(wanted: DeleteAclsFilter) -> BindingFilter:
+    return BindingFilter(
         wanted.resource_type_filter,
         wanted.pattern_type_filter,
         wanted.resource_name_filter,
@@ -48,7 +53,6 @@ def _matching(wanted: DeleteAclsFilter, bindings: tuple[Binding, ...]) -> list[B
         wanted.operation,
         wanted.permission_type,
     )
-    return [binding for binding in bindings if accepted.matches(binding)]
 
 
 def _removed(binding: Binding) -> DeleteAclsMatchingAcl:

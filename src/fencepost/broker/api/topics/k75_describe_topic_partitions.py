@@ -13,6 +13,7 @@ from fencepost.broker.connection import Call
 from fencepost.broker.security.acls import ResourceType
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.describe_topic_partitions import (
+    Cursor,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
     DescribeTopicPartitionsResponsePartition,
@@ -28,6 +29,13 @@ _MOST_IN_A_PAGE = 2000
 def _handle(call: Call, now_ms: int, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
     """Describe one page."""
     core = call.core
+    if request.cursor is not None and _is_astray(request, request.cursor):
+        return DescribeTopicPartitionsResponse(
+            topics=[
+                DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=topic.name)
+                for topic in request.topics
+            ]
+        )
     asked = {topic.name for topic in request.topics}
     hidden = {name for name in asked if not may_see(call, name)}
     seen = asked - hidden if asked else {each.name for each in core.topics if may_see(call, each.name, quiet=True)}
@@ -68,6 +76,12 @@ def _handle(call: Call, now_ms: int, request: DescribeTopicPartitionsRequest) ->
         room -= len(indexes)
         first = 0
     return DescribeTopicPartitionsResponse(topics=topics)
+
+
+def _is_astray(request: DescribeTopicPartitionsRequest, cursor: Cursor) -> bool:
+    """Whether the page would begin at no partition, or at none of the topics that are asked for."""
+    names = {topic.name for topic in request.topics}
+    return cursor.partition_index < 0 or bool(names and cursor.topic_name not in names)
 
 
 def _describe(index: int) -> DescribeTopicPartitionsResponsePartition:

@@ -189,7 +189,9 @@ class GroupCoordinator(GroupKinds):
         if not error and (shared or (mixed and self._config.migration_policy == _DISABLED)):
             error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if error:
-            out.replies.append((token, Joined(error_code=error, member_id=request.member_id)))
+            # A group of another kind tells nothing of members.
+            member_id = "" if error == ErrorCode.INCONSISTENT_GROUP_PROTOCOL else request.member_id
+            out.replies.append((token, Joined(error_code=error, member_id=member_id)))
         elif consumer_group is not None and mixed:
             self._consumer.join(now_ms, consumer_group, request, token, out)
         else:

@@ -56,11 +56,15 @@ def check_request(request: ConsumerHeartbeat, assignors: Sequence[str]) -> Refus
         return Refusal(
             ErrorCode.UNSUPPORTED_ASSIGNOR, f"There is no assignor {request.server_assignor!r}; there are {known}."
         )
-    if request.topic_regex:
+    return None
+
+
+def _check_regex(pattern: str | None) -> Refusal | None:
+    if pattern:
         try:
-            compile_pattern(request.topic_regex)
+            compile_pattern(pattern)
         except InvalidPattern as error:
-            return Refusal(ErrorCode.INVALID_REGULAR_EXPRESSION, f"{request.topic_regex!r}: {error}")
+            return Refusal(ErrorCode.INVALID_REGULAR_EXPRESSION, f"{pattern!r}: {error}")
     return None
 
 
@@ -95,6 +99,9 @@ def decide_heartbeat(draft: Draft, request: ConsumerHeartbeat) -> ConsumerMember
     member = _identify(draft, request)
     if isinstance(member, Refusal):
         return member
+    refusal = _check_regex(request.topic_regex)
+    if refusal is not None:
+        return refusal
     wants = _merge(member.wants, request)
     return settle(draft, member.member_id, wants, request.owned, request.may_see)
 

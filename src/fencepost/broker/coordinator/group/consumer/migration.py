@@ -129,7 +129,7 @@ def join_classic(draft: Draft, request: Join, new_id: str, topics: Topics) -> Co
     if request.protocols and request.protocol_type == CONSUMER_PROTOCOL_TYPE and _supported(draft.group, request):
         subscription = read_subscription(request.protocols[0][1])
     if subscription is None:
-        return Joined(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id=request.member_id)
+        return Joined(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     member_id = request.member_id or new_id
     dynamic = request.group_instance_id is None
     if dynamic and not request.member_id and request.api_version >= _FIRST_JOIN_WITH_KNOWN_ID:

@@ -49,11 +49,16 @@ __all__ = ["ShareGroups", "check_request", "not_a_share_group"]
 Targets = dict[str, frozenset[TopicIdPartition]]
 
 
+_LONGEST_MEMBER_ID = 36  # of a UUID, as text
+
+
 def check_request(request: ShareHeartbeat) -> Refusal | None:
     """Whether the request makes sense by itself."""
     problem = None
     if not request.member_id.strip():
         problem = "The member id is empty."
+    elif len(request.member_id) > _LONGEST_MEMBER_ID:
+        problem = f"The member id is longer than {_LONGEST_MEMBER_ID} characters."
     elif not request.group_id.strip():
         problem = "The group id is empty."
     elif request.rack_id is not None and not request.rack_id.strip():

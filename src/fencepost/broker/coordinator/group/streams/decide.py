@@ -37,8 +37,8 @@ def check_request(request: StreamsHeartbeat) -> Refusal | None:
         problem = "A member that joins has to say its rebalance timeout."
     elif joins and request.topology is None:
         problem = "A member that joins has to say its topology."
-    elif joins and not request.process_id:
-        problem = "A member that joins has to say its process id."
+    elif request.topology is not None and request.topology.epoch < 0:
+        problem = f"A topology epoch of {request.topology.epoch} means nothing."
     elif joins and (request.owned is None or request.owned):
         problem = "A member that joins has to say that it has no tasks."
     elif not joins and request.topology is not None:
@@ -54,9 +54,7 @@ def check_topology(topology: Topology) -> Refusal | None:
         return Refusal(ErrorCode.INVALID_REQUEST, "Regular expressions for source topics are not supported yet.")
     problem = None
     names = [part.subtopology_id for part in topology.subtopologies]
-    if not names:
-        problem = "The topology has no subtopologies."
-    elif len(set(names)) < len(names):
+    if len(set(names)) < len(names):
         problem = "Two subtopologies have the same id."
     elif not all(_indexes_fit(part) for part in topology.subtopologies):
         problem = "A copartition group names a topic that its subtopology does not have."
