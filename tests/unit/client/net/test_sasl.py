@@ -272,6 +272,10 @@ OIDC = {
         ({**OIDC, "security_protocol": "SSL"}, "token_endpoint_url has no effect .* SASL_SSL or SASL_PLAINTEXT"),
         ({**OIDC, "sasl_oauthbearer_extensions": "a"}, "name=value"),
         (
+            {**OIDC, "sasl_oauthbearer_token_endpoint_url": "https://alice:s3cret@login.example.com/token"},
+            "^sasl_oauthbearer_token_endpoint_url has no place for a user and a password$",
+        ),
+        (
             {**OIDC, "sasl_jaas_config": 'x required unsecuredLoginStringClaim_sub="a";'},
             "unsecuredLoginStringClaim_sub",
         ),
