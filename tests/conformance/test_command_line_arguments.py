@@ -111,7 +111,10 @@ def test_what_cannot_be_a_value(run: Commands, command: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["topics list", "produce t", "consume t", "transactions list", "spark sinks", "ui"])
-def test_what_cannot_be_a_setting(run: Commands, command: str, tmp_path: Path) -> None:
+def test_what_cannot_be_a_setting(
+    run: Commands, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "'99999' is not a port" in refused(Commands("127.0.0.1:99999", capsys), command.split())
     file = tmp_path / "client.properties"
     for line, why in SETTINGS.items():
         file.write_text(line)

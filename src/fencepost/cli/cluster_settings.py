@@ -15,6 +15,7 @@ from fencepost.cli.names import in_utf8, named, topic_named
 from fencepost.cli.output import failures_told, refuse
 from fencepost.cli.properties import read_properties
 from fencepost.client.blocking import Admin
+from fencepost.client.net.topology import parse_bootstrap
 from fencepost.config import AdminConfig, CommonConfig, ConsumerConfig, ProducerConfig
 from fencepost.errors import ConfigurationError, RetriableError
 from fencepost.foreign_settings import ALIASES
@@ -78,6 +79,7 @@ def client_settings(
     settings = {"bootstrap.servers": LOCAL, **found, **(more or {})}
     try:
         kind.from_dotted(settings)
+        parse_bootstrap(settings["bootstrap.servers"])
     except ConfigurationError as error:
         raise typer.BadParameter(str(error)) from error
     return settings
