@@ -22,6 +22,8 @@ from tests.support.kio_messages import our_class, taken_apart
 
 UNKNOWN_TOPIC_ID = UUID(int=0xFEED)
 INTERNAL = ("__consumer_offsets", "__transaction_state")
+SPARES_INTERNAL = frozenset({20, 37})
+"""DeleteTopics and CreatePartitions: Kafka does to its internal topics what it is told, and is of no use then."""
 BAD_NAMES = ("", ".", "..", "a/b", "x" * 249, "x" * 250, "Zürich")
 
 
@@ -67,6 +69,7 @@ class Drawing:
         self._knowledge = knowledge
         self._run = fresh.partition("-new-")[0]
         self._fresh = fresh
+        self._internal: Sequence[str] = INTERNAL
         self._by_name: Mapping[str, Callable[[], Any]] = {
             "topic_id": self._topic_id,
             "group_id": self._group,
@@ -101,6 +104,7 @@ class Drawing:
 
     def request(self, api_key: int) -> Any:
         """A whole request."""
+        self._internal = () if api_key in SPARES_INTERNAL else INTERNAL
         return self._filled(our_class(api_key, "Request"))
 
     def often(self, chance: float = 0.85) -> bool:
@@ -111,7 +115,7 @@ class Drawing:
     def _topic(self) -> str:
         if self.often():
             return self._focus.topic
-        return self._random.choice([*self._topics, *INTERNAL, *BAD_NAMES, "missing"])
+        return self._random.choice([*self._topics, *self._internal, *BAD_NAMES, "missing"])
 
     def _topic_id(self) -> UUID:
         if self.often():
