@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
@@ -160,3 +160,11 @@ def to_arrow(fetched: Fetched, *, headers: bool = False) -> pa.RecordBatch:
         columns.append(raw.column("headers"))
     cast = [column.cast(field.type) for column, field in zip(columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(cast, schema=schema)
+
+
+def to_table(fetched: Iterable[Fetched], *, headers: bool = False) -> pa.Table:
+    """What was fetched, one piece behind the other."""
+    import pyarrow as pa
+
+    parts = [to_arrow(piece, headers=headers) for piece in fetched]
+    return pa.Table.from_batches(parts, schema=arrow_schema(headers=headers))

@@ -6,6 +6,7 @@ import asyncio
 import functools
 import re
 from collections.abc import AsyncIterator, Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from fencepost.arguments import Milliseconds, checked
 from fencepost.client.blocking.listening import (
@@ -18,13 +19,17 @@ from fencepost.client.blocking.listening import (
     polling,
 )
 from fencepost.client.configured import configured_by
-from fencepost.client.consumer.core import ConsumerCore
+from fencepost.client.consumer.core import EVERY_ROW, ConsumerCore
 from fencepost.client.net.asyncio_runtime import runtime_for
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.rebalance import RebalanceListener, listener_method
-from fencepost.client.records import Fetched, Record
+from fencepost.client.records import Fetched, Record, to_table
 from fencepost.client.types import TopicPartition
 from fencepost.config import ConsumerConfig
+from fencepost.extras import require
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class _Rebalances:
@@ -85,6 +90,19 @@ class Consumer(ListeningClient[ConsumerCore]):
         while not self._closed:
             yield from self._core.one_by_one(self.poll(1000))
 
+    def poll(self, timeout_ms: Milliseconds = 0, max_records: int | None = None) -> list[Record]:
+        """The next records, waiting up to `timeout_ms` for the first. See `poll_columns` for what it raises."""
+        return self._made(lambda: self.poll_columns(timeout_ms, max_records), self._core.records_of)
+
+    @checked
+    def poll_arrow(
+        self, timeout_ms: Milliseconds = 0, max_records: int | None = None, *, headers: bool = False
+    ) -> pa.Table:
+        """As `poll`, as an Arrow table with the columns of Spark's Kafka source (`records.arrow_schema`)."""
+        require("arrow", "poll_arrow")
+        most = EVERY_ROW if max_records is None else max_records
+        return self._made(lambda: self.poll_columns(timeout_ms, most), functools.partial(to_table, headers=headers))
+
     @checked
     def fetch_range(
         self, topic: str, partition: int, start: int, end: int, *, timeout_ms: Milliseconds | None = None
@@ -103,9 +121,7 @@ class Consumer(ListeningClient[ConsumerCore]):
         finally:
             following.cancel()
 
-    poll = polling(ConsumerCore.poll)
     poll_columns = polling(ConsumerCore.poll_columns)
-    poll_arrow = polling(ConsumerCore.poll_arrow)
     commit = listening(ConsumerCore.commit)
     unsubscribe = listening(ConsumerCore.unsubscribe)
 

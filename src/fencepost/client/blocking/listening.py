@@ -34,6 +34,7 @@ class Polled(Leaving, Protocol):
 
 P = ParamSpec("P")
 R = TypeVar("R")
+F = TypeVar("F")
 C = TypeVar("C", bound=Polled)
 C_co = TypeVar("C_co", bound=Polled, covariant=True)
 
@@ -222,6 +223,16 @@ class ListeningClient(BlockingClient[C_co]):
             if not future.done():
                 future.cancel()
             raise
+
+    def _made(self, poll: Callable[[], F], make: Callable[[F], R]) -> R:
+        """What is made of what `poll` gives, in this thread: the I/O thread goes on with the next fetch meanwhile."""
+        with self._mine():
+            polled = poll()
+            try:
+                return make(polled)
+            except BaseException:  # Ctrl-C, say: nothing was handed out
+                self._io.call_soon(self._core.take_back)
+                raise
 
     def wakeup(self) -> None:
         """Make the poll that runs now, or the next poll, raise WakeupError. From any thread."""

@@ -10,9 +10,10 @@ from __future__ import annotations
 import logging
 import re
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from fencepost.arguments import Milliseconds
 from fencepost.client.calling import CallUser, call_here
@@ -30,7 +31,7 @@ from fencepost.client.net import list_offsets as offsets
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.runtime import Event, TaskHandle
 from fencepost.client.net.tasks import within
-from fencepost.client.records import Fetched, Record, arrow_schema, to_arrow, to_records
+from fencepost.client.records import Fetched, Record, to_records, to_table
 from fencepost.client.types import GroupMetadata, K, OffsetAndMetadata, OffsetAt, TopicPartition
 from fencepost.config import ConsumerConfig
 from fencepost.errors import (
@@ -48,6 +49,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("fencepost.client.consumer")
 
+R = TypeVar("R")
+
+EVERY_ROW: Final = 2**31  # whatever max_poll_records says: a table has no objects for its rows
 TELL_AFTER_MS: Final = 10_000  # without assignment or position for so long is worth a warning, and again
 
 
@@ -346,19 +350,24 @@ class ConsumerCore:
 
     async def poll(self, timeout_ms: Milliseconds = 0, max_records: int | None = None) -> list[Record]:
         """The next records, waiting up to `timeout_ms` for the first. See `poll_columns` for what it raises."""
+        return await self._made(await self.poll_columns(timeout_ms, max_records), self.records_of)
+
+    def records_of(self, fetched: Iterable[Fetched]) -> list[Record]:
+        """What was polled as records, as the interceptors want them; in any thread."""
         records: list[Record] = []
-        fetched = await self.poll_columns(timeout_ms, max_records)
+        for piece in fetched:
+            records.extend(to_records(piece))
+        return self._interceptors.consume(records) if records and self._interceptors else records
+
+    async def _made(self, fetched: list[Fetched], make: Callable[[list[Fetched]], R]) -> R:
+        """What is made for the application of what was polled."""
         try:
-            for piece in fetched:
-                records.extend(to_records(piece))
-            if records and self._interceptors:
-                seen: list[Record] = []
-                await self.call_user(lambda: seen.extend(self._interceptors.consume(records)))
-                return seen
+            if fetched:
+                await self._runtime.sleep_ms(0)  # the next fetch goes out first
+            return make(fetched)
         except BaseException:  # cancelled, say: nothing was handed out
             self.take_back()
             raise
-        return records
 
     def take_back(self) -> None:
         """What the last poll gave did not reach the application: it comes again, and positions are as before."""
@@ -373,16 +382,8 @@ class ConsumerCore:
     ) -> pa.Table:
         """As `poll`, as an Arrow table with the columns of Spark's Kafka source (`records.arrow_schema`)."""
         require("arrow", "poll_arrow")
-        import pyarrow as pa
-
-        most = 2**31 if max_records is None else max_records
-        fetched = await self.poll_columns(timeout_ms, most)
-        try:
-            parts = [to_arrow(piece, headers=headers) for piece in fetched]
-            return pa.Table.from_batches(parts, schema=arrow_schema(headers=headers))
-        except BaseException:
-            self.take_back()
-            raise
+        most = EVERY_ROW if max_records is None else max_records
+        return await self._made(await self.poll_columns(timeout_ms, most), partial(to_table, headers=headers))
 
     async def poll_columns(self, timeout_ms: Milliseconds = 0, max_records: int | None = None) -> list[Fetched]:
         """As `poll`, as columns per partition.

@@ -135,3 +135,25 @@ def test_what_an_interrupted_poll_had_comes_again(consumer: fencepost.Consumer, 
     assert consumer.position(PLACE) == 0
     assert [record.value for record in consumer.poll(5000)] == [b"0", b"1", b"2", b"3", b"4"]
     assert consumer.position(PLACE) == 5
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+@pytest.mark.parametrize("method", ["poll", "poll_arrow"])
+def test_what_records_were_being_made_of_comes_again(
+    consumer: fencepost.Consumer, method: str, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    makers: list[threading.Thread] = []
+
+    def strike(*_: object, **__: object) -> None:
+        makers.append(threading.current_thread())
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fencepost.client.consumer.core.to_records", strike)
+        patch.setattr("fencepost.client.blocking.consumer.to_table", strike)
+        with pytest.raises(error):
+            getattr(consumer, method)(LONG_MS)
+    assert makers == [threading.current_thread()], "the thread that receives goes on meanwhile"
+    assert consumer.position(PLACE) == 0
+    assert [record.value for record in consumer.poll(5000)] == [b"0", b"1", b"2", b"3", b"4"]
+    assert consumer.position(PLACE) == 5
