@@ -36,9 +36,12 @@ from fencepost.errors import (
     UnsupportedVersionError,
 )
 from fencepost.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
-from fencepost.spark.errors import LevelUnavailableError
+from fencepost.spark.errors import LevelUnavailableError, SupersededError
+from fencepost.spark.sink import plan
+from fencepost.spark.sink.plan_steps import AbortOutcome
 from fencepost.spark.sink.runner import Link, SinkLink
 from fencepost.spark.sink.steps import SinkConfig
+from tests.spark.hand_played import Bench
 from tests.support.apache_kafka import VERSION, ApacheKafka
 from tests.support.older_kafka import OlderKafka, version
 from tests.support.raw_client import RawClient
@@ -427,12 +430,21 @@ def spark_sink(cluster: Cluster) -> str:
     """The Spark sink exactly once: its level, where two-phase commit is switched on"""
     link = Link({"bootstrap.servers": cluster.servers})
     try:
-        return SinkLink(link, SinkConfig()).level(cluster.name("sink"), None).value
+        level = SinkLink(link, SinkConfig()).level(cluster.name("sink"), None)
     except LevelUnavailableError as error:
-        assert "Kafka 3.6 or newer" in str(error)  # noqa: PT017
+        assert "Kafka 3.0 or newer" in str(error)  # noqa: PT017
         return NO
     finally:
         link.close()
+    bench = Bench(cluster.servers, level)
+    decided, aborted = [bench.task(bench.open(), 0)], [bench.task(bench.open(), 0)]
+    assert bench.runner.run(plan.abort_batch(bench.sink, aborted)) is AbortOutcome.ABORTED
+    with pytest.raises(SupersededError):
+        bench.runner.run(plan.commit_batch(bench.sink, 0, decided))
+    decided = [bench.task(bench.open(), 0)]
+    assert bench.runner.run(plan.commit_batch(bench.sink, 0, decided))
+    assert (bench.committed(), bench.open_ids()) == ([0], [])
+    return level.value
 
 
 ROWS: Final = (

@@ -12,6 +12,7 @@ from fencepost.broker.embedded import Broker
 from tests.spark.copying import Copy, SharedDriver, make_copy
 from tests.spark.session_here import session_here
 from tests.support.apache_kafka import ApacheKafka
+from tests.support.older_kafka import OlderKafka
 
 
 @pytest.fixture(scope="session")
@@ -42,6 +43,13 @@ def own_broker_of_version_0() -> Iterator[Broker]:
 def kafka_without_two_phase() -> Iterator[ApacheKafka]:
     """An Apache Kafka as most are: no two-phase commit."""
     with ApacheKafka({"transaction.two.phase.commit.enable": False, "unstable.api.versions.enable": False}) as kafka:
+        yield kafka
+
+
+@pytest.fixture(scope="module")
+def kafka_3_3() -> Iterator[ApacheKafka]:
+    """Before 3.6: a partition takes a batch whose transaction is over."""
+    with OlderKafka("3.3.2") as kafka:
         yield kafka
 
 

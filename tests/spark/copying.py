@@ -34,6 +34,7 @@ ARMS = {  # which fixture of conftest.py gives the broker, and the level that th
     "fencepost of transaction.version 0": ("own_broker_of_version_0", "resume-v1"),
     "kafka": ("apache_kafka", "two-phase"),
     "kafka without two-phase commit": ("kafka_without_two_phase", "resume"),
+    "kafka 3.3": ("kafka_3_3", "resume-unverified"),
 }
 
 

@@ -63,6 +63,12 @@ OF_AN_ARM = {
         Kill("WriteDecision", "after", 2),
         Kill("EndTransactions", "before", 3),
     ],
+    "kafka 3.3": [
+        Kill("BeginTask", "after", 5),
+        Kill("WriteDecision", "after", 2),
+        Kill("EndTransactions", "before", 3),
+        Kill("WriteDecision", "before", 2, zombie=True),
+    ],
 }
 
 

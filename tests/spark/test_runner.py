@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,15 +12,18 @@ from _pytest.mark import ParameterSet
 
 from fencepost.broker.embedded import Broker
 from fencepost.errors import ConfigurationError, PreparedTransactionLostError
+from fencepost.protocol.codes import ErrorCode
 from fencepost.spark.errors import BatchTimedOutError, LevelUnavailableError, SupersededError
 from fencepost.spark.sink import plan, plan_steps
-from fencepost.spark.sink.decision import Content
+from fencepost.spark.sink.decision import Content, Pair
 from fencepost.spark.sink.plan_steps import AbortOutcome, Level
 from fencepost.spark.sink.repair import settle_lost_batch
 from fencepost.spark.sink.runner import resolve_sink
 from tests.spark.hand_played import Bench
 from tests.support.apache_kafka import ApacheKafka
 from tests.support.older_kafka import OlderKafka
+from tests.support.raw_client import Producer, RawClient
+from tests.support.txn_requests import add_partition
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +67,7 @@ ARMS = [
     _kafka(Level.RESUME_V1, "kafka_of_version_0", pytest.mark.slow),
     _kafka(Level.TWO_PHASE, "kafka_of_version_1", pytest.mark.slow),
     _kafka(Level.RESUME_V1, "kafka_3", pytest.mark.slow),
+    _kafka(Level.RESUME_UNVERIFIED, "kafka_3_3", pytest.mark.slow),
 ]
 
 
@@ -129,6 +134,32 @@ def test_abort_settles_whether_the_batch_was_decided(bench: Bench) -> None:
     bench.runner.run(plan.commit_batch(bench.sink, 0, decided))
     assert bench.runner.run(plan.abort_batch(bench.sink, decided)) is AbortOutcome.COMMITTED
     assert bench.committed() == [0]
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+def test_before_kafka_3_6_a_late_batch_is_kept_out_by_fencing(kafka_3_3: ApacheKafka) -> None:
+    """And not by EndTxn: there it begins a transaction that no coordinator knows, and nobody ends."""
+    bench = Bench(kafka_3_3.bootstrap_servers, Level.RESUME_UNVERIFIED)
+    with RawClient(kafka_3_3.bootstrap_servers) as raw:
+        for fences in (True, False):
+            topic, name = raw.create_topic(f"late-{fences}"), f"late-{fences}"
+            given = raw.settled(partial(raw.init_producer_id, name, version=4))
+            producer = Producer(given.producer_id, given.producer_epoch)
+            assert add_partition(raw, name, producer, topic) == 0
+            send = partial(raw.produce, topic, transactional_id=name, producer=producer, version=9)
+            assert send([b"in time"], sequence=0).error_code == 0
+            if fences:
+                end = plan_steps.End(name, Pair(producer.producer_id, producer.epoch), commit=False)
+                bench.runner._link.io.run(bench.runner._steps.perform(plan_steps.EndTransactions((end,))))
+            else:
+                raw.end_transaction(name, producer, commit=False, version=3)
+                raw.wait_for_state(name, "CompleteAbort")
+            late = send([b"late"], sequence=1).error_code
+            assert late == (ErrorCode.INVALID_PRODUCER_EPOCH if fences else 0)
+            held_back = raw.end_offset(topic) - raw.end_offset(topic, committed=True)
+            assert held_back == (0 if fences else 1)
+            assert raw.describe_transaction(name).transaction_state != "Ongoing"
 
 
 def test_a_claim_is_over_when_it_was_used_or_taken(bench: Bench) -> None:

@@ -191,6 +191,8 @@ class ApacheKafka:
 
     heap = "512m"
     """The most that its JVM takes for objects."""
+    prefix: Sequence[str] = ()
+    """What goes before its command: a network of its own, say."""
 
     def __init__(
         self,
@@ -325,7 +327,7 @@ class ApacheKafka:
         command = java_class_command(class_name, *arguments, jvm_options=options, jars=jars)
         with open(self._home() / "output.txt", "ab") as output:
             return subprocess.Popen(
-                [*_dying_with_us(), *command],
+                [*_dying_with_us(), *self.prefix, *command],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

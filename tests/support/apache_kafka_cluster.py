@@ -1,7 +1,9 @@
-"""Three Apache Kafka 4.3.1 nodes on this machine, each broker and controller: what one-node tests cannot show.
+"""Three Apache Kafka nodes on this machine, each broker and controller: what one-node tests cannot show.
 
 Topics have three replicas, and `min.insync.replicas` is 2: any one node may be killed and nothing acknowledged is lost.
-`hosts` gives each node an address of its own, as if it were a machine. Node 1 is in `rack-1`, and so on.
+`hosts` gives each node an address of its own, as if it were a machine. With `apart` each is on a host that can be cut
+off. Node 1 is in `rack-1`, and so on. The nodes are of 4.3.1, or of another `release` from 3.3 on; that of a node may
+be changed while it is stopped.
 
     with ApacheKafkaCluster() as cluster:
         cluster.nodes[0].kill9()
@@ -14,10 +16,21 @@ import contextlib
 import socket
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.support.apache_kafka import START_TIMEOUT_S, ApacheKafka, Setting, StartFailed, brokers_in_metadata
+from tests.support.apache_kafka import (
+    START_TIMEOUT_S,
+    VERSION,
+    ApacheKafka,
+    Setting,
+    StartFailed,
+    brokers_in_metadata,
+    jars_folder,
+)
+from tests.support.older_kafka import POM
+from tests.support.separate_hosts import SeparateHosts
 
 REPLICATED: Mapping[str, Setting] = {
     "default.replication.factor": 3,
@@ -61,6 +74,7 @@ class ClusterNode(ApacheKafka):
             format_arguments=format_arguments,
         )
         self.node_id = node_id
+        self.release = VERSION
         self._controller_port = controller_port
 
     def launch(self) -> None:
@@ -72,8 +86,19 @@ class ClusterNode(ApacheKafka):
         """Wait until it answers. Raises StartFailed."""
         self._wait_until_it_answers()
 
+    def _jars(self) -> Path:
+        return jars_folder() if self.release == VERSION else jars_folder(POM, release=self.release)
+
     def _pick_ports(self) -> None:
         """They are given."""
+
+
+def _places(hosts: Sequence[str]) -> list[tuple[str, int, int]]:
+    """With ports that are free."""
+    with contextlib.ExitStack() as stack:
+        servers = [stack.enter_context(socket.create_server((host, 0))) for host in hosts for _ in range(2)]
+        ports = [one.getsockname()[1] for one in servers]
+    return list(zip(hosts, ports[::2], ports[1::2], strict=True))
 
 
 class ApacheKafkaCluster:
@@ -85,15 +110,17 @@ class ApacheKafkaCluster:
         *,
         hosts: Sequence[str] = ("127.0.0.1",) * 3,
         format_arguments: Sequence[str] = (),
+        release: str = VERSION,
+        apart: SeparateHosts | None = None,
     ) -> None:
-        with contextlib.ExitStack() as stack:
-            servers = [stack.enter_context(socket.create_server((host, 0))) for host in hosts for _ in range(2)]
-            ports = [one.getsockname()[1] for one in servers]
-        places = list(zip(hosts, ports[::2], ports[1::2], strict=True))
+        places = _places(hosts) if apart is None else [(apart.address(number), 9092, 9093) for number in (1, 2, 3)]
         voters = ",".join(f"{number}@{host}:{port}" for number, (host, _, port) in enumerate(places, 1))
         self.nodes = [
             ClusterNode(number, at, voters, properties or {}, format_arguments) for number, at in enumerate(places, 1)
         ]
+        for node in self.nodes:
+            node.release = release
+            node.prefix = () if apart is None else apart.prefix(node.node_id)
 
     @property
     def bootstrap_servers(self) -> str:

@@ -22,6 +22,7 @@ from fencepost.torture.two_phase import LEVELS
 from tests.support.apache_kafka import ApacheKafka
 from tests.support.apache_kafka_cluster import ApacheKafkaCluster, ClusterNode
 from tests.support.certificates import Authority
+from tests.support.rolling_kafka import RollingCluster
 from tests.support.secure_kafka import USER, secure_kafka
 
 
@@ -95,6 +96,12 @@ def main() -> int:
     parser.add_argument("--faults", nargs="*", default=FAULTS, choices=FAULTS)
     parser.add_argument("--secure", action="store_true", help="TLS and SCRAM")
     parser.add_argument("--cluster", action="store_true", help="three nodes, with three replicas of everything")
+    parser.add_argument(
+        "--roll",
+        nargs="+",
+        metavar="RELEASE",
+        help="three nodes of the first release that go to the others, one by one: 3.9.1 4.1.1 3.9.1 4.3.1",
+    )
     parser.add_argument("--two-phase", default="", choices=("", *LEVELS))
     parser.add_argument("--history", type=Path, default=Path("history.jsonl"))
     parser.add_argument("--html", type=Path)
@@ -107,8 +114,13 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="fencepost-torture-") as work:
         authority = Authority(Path(work))
         with contextlib.ExitStack() as stack:
-            broker: Killable | KillableCluster
-            if given.cluster:
+            broker: Killable | KillableCluster | RollingCluster
+            if given.roll:
+                begun = {"unstable.api.versions.enable": False}
+                cluster = stack.enter_context(ApacheKafkaCluster(begun, release=given.roll[0]))
+                broker = RollingCluster(cluster, given.roll[1:], say)
+                access = Access(cluster.bootstrap_servers)
+            elif given.cluster:
                 cluster = stack.enter_context(ApacheKafkaCluster())
                 broker, access = KillableCluster(cluster), Access(cluster.bootstrap_servers)
             else:
@@ -129,6 +141,9 @@ def main() -> int:
                 two_phase=given.two_phase,
             )
             Torture(options, say).run(given.history)
+            if isinstance(broker, RollingCluster) and broker.left:
+                say(f"{len(broker.left)} steps are left: give it more minutes")
+                return 1
     with given.history.open(encoding="utf-8") as lines:
         verdict = judge(History(operations_of(lines)), 5)
     print(text_of(verdict))

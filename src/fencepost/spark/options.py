@@ -164,7 +164,7 @@ def _check_names(options: Mapping[str, str]) -> None:
 
 
 def level_of(text: str) -> plan_steps.Level:
-    """From "keep-prepared", "two-phase", "resume" or "resume-v1". Raises ConfigurationError."""
+    """From "keep-prepared", "two-phase", "resume", "resume-v1" or "resume-unverified". Raises ConfigurationError."""
     try:
         return plan_steps.Level(text.strip().lower())
     except ValueError as error:

@@ -5,7 +5,8 @@ standalone Spark cluster, and three Kafka nodes with three replicas of everythin
 exactly once, while the input is fed. Meanwhile drivers, executors, workers with all that runs on them, and Kafka nodes
 are killed with -9; nodes are stopped too, two at a time are missing, and executors and nodes are held until others have
 taken over, and go on. Then everything is started again, the query copies what is left, and the output must be the
-input, each record once, with nothing open. `--local` leaves the Spark cluster out: driver and Python workers only.
+input, each record once, with nothing open. `--local` leaves the Spark cluster out: driver and Python workers only. With
+`--cut` nodes are cut off the network as well, one and two at a time (as root, with iproute2).
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from fencepost.client.types import Isolation
 from tests.spark.copying import HERE, environment
 from tests.spark.standalone import SMALL, Standalone
 from tests.support.apache_kafka_cluster import ApacheKafkaCluster, ClusterNode
+from tests.support.separate_hosts import SeparateHosts
 from tests.support.torture.feeders import Feeder
 
 KAFKA_HOSTS = ("127.0.0.11", "127.0.0.12", "127.0.0.13")
@@ -232,13 +234,21 @@ class Spark:
 class Kafka:
     """What happens to the nodes, each after the other."""
 
-    def __init__(self, cluster: ApacheKafkaCluster, chance: random.Random, found: Findings) -> None:
-        self._cluster, self._chance, self._found = cluster, chance, found
+    def __init__(
+        self, cluster: ApacheKafkaCluster, chance: random.Random, found: Findings, apart: SeparateHosts | None
+    ) -> None:
+        self._cluster, self._chance, self._found, self._apart = cluster, chance, found, apart
         self._turn = 0
 
     def storm(self, until: float, stopping: threading.Event) -> None:
-        faults = {"node killed": self._kill, "node stopped": self._stop, "node held": self._hold}
-        faults["two nodes killed"] = self._kill_two
+        faults: dict[str, Callable[[ClusterNode], None]] = {
+            "node killed": self._kill,
+            "node stopped": self._stop,
+            "node held": self._hold,
+            "two nodes killed": self._kill_two,
+        }
+        if self._apart is not None:
+            faults |= {"node cut off": self._cut, "two nodes cut off": self._cut_two}
         order = [*faults, "node killed"]
         while True:
             self._chance.shuffle(order)
@@ -272,6 +282,19 @@ class Kafka:
         held.suspend()
         time.sleep(self._chance.uniform(2, 15))
         held.resume()
+
+    def _cut(self, *nodes: ClusterNode) -> None:
+        """For longer than its session lasts, or not: what it leads, others lead soon, and it does not know."""
+        assert self._apart is not None
+        for node in nodes:
+            self._apart.cut(node.node_id)
+        time.sleep(self._chance.uniform(2, 20))
+        for node in nodes:
+            self._apart.mend(node.node_id)
+
+    def _cut_two(self, node: ClusterNode) -> None:
+        """From each other, too: whoever is left has too few in sync, and there is no majority anywhere."""
+        self._cut(node, self._nodes()[1])
 
     def _kill_two(self, node: ClusterNode) -> None:
         """Fewer than min.insync.replicas are left, and no majority of controllers."""
@@ -327,7 +350,9 @@ def run(given: argparse.Namespace, folder: Path) -> Findings:
     settings = {"transaction.two.phase.commit.enable": given.two_phase, "unstable.api.versions.enable": given.two_phase}
     feature = ("--feature", f"transaction.version={given.transaction_version}")
     with contextlib.ExitStack() as stack:
-        kafka = stack.enter_context(ApacheKafkaCluster(settings, hosts=KAFKA_HOSTS, format_arguments=feature))
+        apart = stack.enter_context(SeparateHosts(len(KAFKA_HOSTS))) if given.cut else None
+        cluster_of = ApacheKafkaCluster(settings, hosts=KAFKA_HOSTS, format_arguments=feature, apart=apart)
+        kafka = stack.enter_context(cluster_of)
         servers = kafka.bootstrap_servers
         with fencepost.Admin(servers) as admin:
             for topic, count in PARTITIONS.items():
@@ -362,7 +387,7 @@ def run(given: argparse.Namespace, folder: Path) -> Findings:
         try:
             query.begin()
             striking.start()
-            Kafka(kafka, chance, found).storm(time.monotonic() + given.minutes * 60, stopping)
+            Kafka(kafka, chance, found, apart).storm(time.monotonic() + given.minutes * 60, stopping)
         finally:
             stopping.set()
         for one in (feeding, striking):
@@ -380,6 +405,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=5)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--local", action="store_true", help="the query in a driver of its own, no Spark cluster")
+    parser.add_argument("--cut", action="store_true", help="nodes are cut off the network, too")
     parser.add_argument("--transaction-version", type=int, choices=(0, 1, 2), default=2)
     parser.add_argument("--two-phase", action="store_true", help="transaction.two.phase.commit.enable on the nodes")
     given = parser.parse_args()

@@ -103,3 +103,62 @@ class CoordinatorV1(Coordinator):
                 return claim in self.decided_with
             case _:
                 return super().answer(step)
+
+
+class UnverifyingCoordinator(CoordinatorV1):
+    """Before Kafka 3.6: a partition asks nobody whether the transaction of a batch is open.
+
+    All of an id's rows go to one partition. What it takes without a transaction hangs there until a marker comes, and
+    shares its fate. InitProducerId with a pair ends an open transaction of any epoch.
+    """
+
+    def __init__(self, timed_out_code: int = 48, epochs: int = 2**15) -> None:
+        super().__init__(timed_out_code, epochs)
+        self._newest: dict[tuple[str, int], int] = {}  # the epoch that the partition knows of an id's producer
+        self._pending: dict[tuple[str, int], list[tuple[Pair, Any]]] = {}
+
+    def hanging(self) -> list[str]:
+        """Ids with rows that no coordinator will ever end."""
+        return [name for (name, _), rows in self._pending.items() if rows and self.txns[name].state != "Ongoing"]
+
+    def use_up(self, transactional_id: str, pair: Pair) -> int:
+        txn = self.txns[transactional_id]
+        if txn.state == "Ongoing" and txn.producer_id == pair.producer_id:
+            self._fence(txn)
+            self.last.pop(transactional_id, None)
+            return 90
+        return super().use_up(transactional_id, pair)
+
+    def produce(self, transactional_id: str, pair: Pair, row: Any) -> bool:
+        place = transactional_id, pair.producer_id
+        if pair.epoch < self._newest.get(place, -1):
+            return False
+        self._newest[place] = pair.epoch
+        if (transactional_id, pair, row) not in self._written:
+            self._written.add((transactional_id, pair, row))
+            self._pending.setdefault(place, []).append((pair, row))
+        return True
+
+    def end(self, transactional_id: str, pair: Pair, commit: bool) -> int:
+        txn = self.txns.get(transactional_id)
+        is_open = txn is not None and txn.state == "Ongoing" and pair == Pair(txn.producer_id, txn.epoch)
+        code = super().end(transactional_id, pair, commit)
+        if is_open:
+            ended = self._mark(transactional_id, pair)
+            for owner, row in ended if commit else ():
+                if transactional_id == S:
+                    self.decisions += row
+                    self.decided_with.append(owner)
+                else:
+                    self.committed.append((transactional_id, row))
+        return code
+
+    def _mark(self, transactional_id: str, pair: Pair) -> list[tuple[Pair, Any]]:
+        place = transactional_id, pair.producer_id
+        self._newest[place] = max(self._newest.get(place, -1), pair.epoch)
+        return self._pending.pop(place, [])
+
+    def _fence(self, txn: Txn) -> None:
+        super()._fence(txn)
+        name = next(name for name, known in self.txns.items() if known is txn)
+        self._mark(name, Pair(txn.producer_id, txn.epoch))

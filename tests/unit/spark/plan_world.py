@@ -14,10 +14,10 @@ from fencepost.spark.sink import names, plan, plan_owner, plan_steps
 from fencepost.spark.sink.decision import NO_ROWS, Decision, Pair, SourceOffsets, Winner
 from fencepost.spark.sink.task_ids import IdPool, OwnPool, TaskIds
 from tests.unit.spark.plan_coordinator import SINK, Coordinator, Row, S, content
-from tests.unit.spark.plan_coordinator_v1 import CoordinatorV1
+from tests.unit.spark.plan_coordinator_v1 import CoordinatorV1, UnverifyingCoordinator
 from tests.unit.spark.plan_driver import LOST, QUERY, Call, Place, Process, Read, Run, View, Worker
 
-LOSING = (plan_steps.Level.RESUME, plan_steps.Level.RESUME_V1)  # what is decided may time out
+LOSING = tuple(level for level in plan_steps.Level if level.may_lose)  # what is decided may time out
 GONE = "gone"
 GONE_ROW: Row = (-1, 0, 0)
 Task = tuple[int, int, int, int]  # (batch, partition, attempt, input)
@@ -35,6 +35,8 @@ class Rules:
     pool: Callable[[], IdPool] = OwnPool
     names_by_attempt: bool = False
     ask_owner: Callable[[str, Pair], plan.Plan[int]] = plan_owner.ask_owner  # at level resume-v1
+    ask_unverified: Callable[[str, Pair], plan.Plan[int]] = plan_owner.ask_by_fencing  # at level resume-unverified
+    fences: bool = True  # at that level: what is to be aborted
 
 
 @dataclass
@@ -66,7 +68,8 @@ class World:
         may_depart: Callable[[], bool] = lambda: True,
     ) -> None:
         self.settings, self.rules, self.choose, self.may_depart = settings, rules, choose, may_depart
-        self.old = CoordinatorV1() if settings.level is plan_steps.Level.RESUME_V1 else None
+        self.unverified = UnverifyingCoordinator() if settings.level is plan_steps.Level.RESUME_UNVERIFIED else None
+        self.old = CoordinatorV1() if settings.level is plan_steps.Level.RESUME_V1 else self.unverified
         self.broker = self.old or Coordinator()
         self.broker.timed_out_code, self.broker.epochs = settings.timed_out_code, settings.epochs
         self.processes: list[tuple[Process, Run]] = []
@@ -191,13 +194,16 @@ class World:
                     raise KafkaError("a row's own code raised")
                 return content(row)
             case plan_steps.GiveUp(transactional_id, pair):
-                return (yield lambda: broker.end(transactional_id, pair, False))
+                return (yield partial(self._end, plan_steps.End(transactional_id, pair, commit=False)))
             case plan_steps.EndTransactions(ends):
-                return (yield from self._each(plan_steps.EndTransactions((end,)) for end in ends))
+                return (yield from self._each([partial(self._end, end) for end in ends]))
             case plan_steps.KeepWinners(winners):
-                return (yield from self._each(plan_steps.KeepWinners((winner,)) for winner in winners))
+                return (
+                    yield from self._each([partial(broker.keep, one.transactional_id, one.pair) for one in winners])
+                )
             case plan_steps.AskOwner(sink, claim) if self.old is not None:
-                return (yield from self._calls(place, self.rules.ask_owner(sink, claim), task))
+                ask = self.rules.ask_owner if self.unverified is None else self.rules.ask_unverified
+                return (yield from self._calls(place, ask(sink, claim), task))
             case plan_steps.Claim() | plan_steps.AskOwner() | plan_steps.UseUp():
                 return (yield from _retried(partial(broker.answer, step)))
             case _:
@@ -216,12 +222,18 @@ class World:
         if not answer:
             raise KafkaError("the task's producer was fenced")
 
-    def _each(self, steps: Iterable[plan_steps.Step]) -> Generator[Call, Any, Any]:
+    def _each(self, calls: Iterable[Call]) -> Generator[Call, Any, Any]:
         """What a step does to several transactions, which may end between any two."""
         answers: list[Any] = []
-        for step in steps:
-            answers += yield from _retried(partial(self.broker.answer, step))
+        for call in calls:
+            answers.append((yield from _retried(call)))
         return tuple(answers)
+
+    def _end(self, end: plan_steps.End) -> int:
+        if self.unverified is None or end.commit or not self.rules.fences:
+            return self.broker.end(end.transactional_id, end.pair, end.commit)
+        self.unverified.init(end.transactional_id, two_phase=False)
+        return 0
 
     def _take(self, ids: TaskIds, opened: plan_steps.Opened) -> Generator[Call, Any, str]:
         if isinstance(view := ids.pool, View):
@@ -459,6 +471,8 @@ class World:
 
     def verdict(self) -> str | None:
         """What is wrong in the end; None when all is well."""
+        if self.unverified is not None and (hanging := self.unverified.hanging()):
+            return f"rows hang in a partition, of {hanging}"
         if self.strays:
             return f"a loser outlives its batch: {self.strays[0]}"
         if self.false_alarms:

@@ -476,9 +476,13 @@ def test_before_transaction_version_1_the_level_is_the_weakest(offer: plan_steps
         play(plan.choose_level(SINK, Level.RESUME), [offer])
 
 
-@pytest.mark.parametrize(
-    "offer", [plan_steps.BrokerOffer(6, 5, 0, 3), plan_steps.BrokerOffer(4, 4, 0, 3), plan_steps.BrokerOffer(-1, -1, 0)]
-)
-def test_brokers_where_ending_is_not_safe_are_refused(offer: plan_steps.BrokerOffer) -> None:
-    with pytest.raises(LevelUnavailableError):
-        play(plan.choose_level(SINK, None), [offer])
+@pytest.mark.parametrize("offer", [plan_steps.BrokerOffer(6, 5, 0, 3), plan_steps.BrokerOffer(4, 3, 0, 3)])
+def test_where_late_batches_are_taken_the_level_has_a_name_of_its_own(offer: plan_steps.BrokerOffer) -> None:
+    assert play(plan.choose_level(SINK, None), [offer])[1] is Level.RESUME_UNVERIFIED
+    with pytest.raises(LevelUnavailableError, match="a batch that comes after its transaction"):
+        play(plan.choose_level(SINK, Level.RESUME_V1), [offer])
+
+
+def test_brokers_that_do_not_show_transactions_are_refused() -> None:
+    with pytest.raises(LevelUnavailableError, match=r"Kafka 3\.0 or newer"):
+        play(plan.choose_level(SINK, None), [plan_steps.BrokerOffer(4, 3, 0, 3, -1)])

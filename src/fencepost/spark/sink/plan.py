@@ -425,12 +425,17 @@ def choose_level(sink: str, required: Level | None) -> Plan[Level]:
             f"they have EndTxn v{offer.end_txn_max} and transaction.version {offer.transaction_version}; the stronger "
             "levels need v5 and 1 (Kafka 4.0 or newer, finalized)"
         )
-        if not offer.verifies:
+        if not offer.shows_transactions:
             raise LevelUnavailableError(
-                "the sink needs brokers that refuse a batch which comes after its transaction (KIP-890: Kafka 3.6 or "
-                f"newer, with AddPartitionsToTxn v4; the brokers have v{offer.add_partitions_max})"
+                "the sink needs brokers that list and describe transactions (KIP-664: Kafka 3.0 or newer); otherwise "
+                "nobody finds what a driver that was killed has left open"
             )
-        level = Level.RESUME_V1
+        level = Level.RESUME_V1 if offer.verifies else Level.RESUME_UNVERIFIED
+        if not offer.verifies:
+            why += (
+                "; and they take a batch that comes after its transaction, which Kafka 3.6 or newer refuses (KIP-890, "
+                f"with AddPartitionsToTxn v4; they have v{offer.add_partitions_max})"
+            )
     elif offer.init_producer_id_max >= 6:
         # 53 before 35: where two-phase commit is not allowed, the question whether it can be kept is not reached.
         code: int = yield ProbeTwoPhase(sink, keep_prepared=True)

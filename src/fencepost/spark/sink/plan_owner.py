@@ -15,7 +15,7 @@ from fencepost.spark.sink import names
 from fencepost.spark.sink.decision import Pair
 from fencepost.spark.sink.plan_steps import End, EndTransactions, HasDecided, Plan, UseUp
 
-__all__ = ["ask_owner"]
+__all__ = ["ask_by_fencing", "ask_owner"]
 
 _OTHER_WAY: Final = int(ErrorCode.INVALID_TXN_STATE)
 _SETTLED: Final = frozenset(
@@ -38,6 +38,15 @@ def ask_owner(sink: str, claim: Pair) -> Plan[int]:
     (code,) = yield EndTransactions((End(names.sink_id(sink), claim, commit=False),))
     if code not in _SETTLED:
         return int(code)
+    return (yield from ask_by_fencing(sink, claim))
+
+
+def ask_by_fencing(sink: str, claim: Pair) -> Plan[int]:
+    """As ask_owner, where a partition takes a batch whose transaction is over.
+
+    There EndTxn would let a late decision in behind it. InitProducerId leaves a marker of the next epoch where a
+    transaction is open, and is then refused: 90 also where nobody else has claimed.
+    """
     refused: int = yield UseUp(sink, claim)
     if refused != ErrorCode.NONE:
         return refused

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from fencepost.spark.sink.decision import Content, Decision, Pair, Winner
 
 __all__ = [
+    "VERIFYING_VERSION",
     "AbortOutcome",
     "AskOwner",
     "BeginTask",
@@ -51,6 +52,9 @@ __all__ = [
 ]
 
 
+VERIFYING_VERSION: Final = 4  # of AddPartitionsToTxn, with which a partition asks the coordinator
+
+
 class Level(Enum):
     """What a broker's transactions can promise about a decided batch (docs/spark.md)."""
 
@@ -58,16 +62,22 @@ class Level(Enum):
     TWO_PHASE = "two-phase"  # a transaction waits for ever from its beginning on
     RESUME = "resume"  # it waits for transaction.timeout.ms; a decided transaction can be lost, loudly
     RESUME_V1 = "resume-v1"  # as `resume`, before transaction version 2; who owns the sink is not always told
+    RESUME_UNVERIFIED = "resume-unverified"  # as `resume-v1`, where partitions take a batch whose transaction is over
 
     @property
     def rank(self) -> int:
-        """3 is the strongest, 0 the weakest."""
-        return {Level.KEEP_PREPARED: 3, Level.TWO_PHASE: 2, Level.RESUME: 1, Level.RESUME_V1: 0}[self]
+        """0 is the weakest; they are listed from the strongest on."""
+        return len(Level) - 1 - list(Level).index(self)
 
     @property
     def may_lose(self) -> bool:
         """Whether a timeout can end what is decided."""
-        return self in (Level.RESUME, Level.RESUME_V1)
+        return self in (Level.RESUME, Level.RESUME_V1, Level.RESUME_UNVERIFIED)
+
+    @property
+    def uses_ids_again(self) -> bool:
+        """Whether a task id may have a second use: not where what ends the first use names no pair."""
+        return self is not Level.RESUME_UNVERIFIED
 
 
 # --- values ---
@@ -192,6 +202,7 @@ class BrokerOffer:
     end_txn_max: int
     transaction_version: int
     add_partitions_max: int = -1
+    describe_transactions_max: int = 0
 
     @property
     def bumps_epochs(self) -> bool:
@@ -201,7 +212,12 @@ class BrokerOffer:
     @property
     def verifies(self) -> bool:
         """Whether a batch that comes after its transaction is refused. Brokers that do have AddPartitionsToTxn v4."""
-        return self.add_partitions_max >= 4
+        return self.add_partitions_max >= VERIFYING_VERSION
+
+    @property
+    def shows_transactions(self) -> bool:
+        """Whether ListTransactions and DescribeTransactions are there (KIP-664)."""
+        return self.describe_transactions_max >= 0
 
 
 class SameBatch(Enum):
@@ -248,7 +264,11 @@ class ReadDecisions:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """One EndTxn: v5, or the highest where the epoch does not rise."""
+    """One EndTxn: v5, or the highest where the epoch does not rise.
+
+    An abort where partitions take a batch whose transaction is over: plain InitProducerId, which leaves a marker of the
+    next epoch in every partition that was enlisted, so that nothing late gets in; 0 then.
+    """
 
     transactional_id: str
     pair: Pair

@@ -262,6 +262,10 @@ PROMISES: Final = {
     "if it is not completed within transaction.timeout.ms, which would stop the query with "
     "PreparedTransactionLostError; and when its coordinator moves, a run may take itself for superseded, stop, and "
     "leave transactions open until their timeout",
+    plan_steps.Level.RESUME_UNVERIFIED: "the brokers take a batch that comes after its transaction, and the sink keeps "
+    "its own out by fencing; a decided transaction can be lost if it is not completed within transaction.timeout.ms, "
+    "which would stop the query with PreparedTransactionLostError; and when its coordinator moves, or a decision is "
+    "cut short, a run may take itself for superseded, stop, and leave transactions open until their timeout",
 }
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 
 from fencepost.client.admin.configs import BROKER_RESOURCE
 from fencepost.client.admin.transactions import TransactionDescription
+from fencepost.client.net.connection import Connection
 from fencepost.client.net.tasks import gather
 from fencepost.client.net.transaction_calls import END_TXN_OF_ONE, TRANSACTION_VERSION, init_producer_id, must_enlist
 from fencepost.errors import (
@@ -19,10 +20,12 @@ from fencepost.errors import (
     KafkaError,
     KafkaTimeoutError,
     ProtocolError,
+    UnsupportedVersionError,
     error_for,
 )
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
+from fencepost.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from fencepost.protocol.messages.end_txn import EndTxnRequest
 from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest
 from fencepost.spark.cluster_calls import ClusterCalls
@@ -30,6 +33,7 @@ from fencepost.spark.errors import SinkContradictionError
 from fencepost.spark.sink import names, plan, plan_owner, plan_steps, wire
 from fencepost.spark.sink.decision import Decision, Pair, Winner
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC, DecisionStore
+from fencepost.spark.sink.plan_steps import VERIFYING_VERSION
 from fencepost.spark.sink.task_ids import IdPool, TaskIds
 
 __all__ = ["SinkConfig", "StepRunner"]
@@ -41,6 +45,7 @@ CLAIM_TIMEOUT_MS: Final = 60_000  # how long an undecided decision may stay open
 DEFAULT_TIMEOUT_MS: Final = 900_000  # Kafka's default transaction.max.timeout.ms
 MAX_TIMEOUT: Final = "transaction.max.timeout.ms"
 AT_ONCE: Final = 256
+FENCE_MS: Final = 1  # the timeout of an id that nobody begins again: any that brokers allow
 GIVE_UP_MS: Final = 10_000  # a failing task does not wait longer to end its transaction
 COMPLETION_MS: Final = 60_000  # what has to be left of a timeout for a decision and its completion
 FOR_EVER_MS: Final = 2**31 - 1
@@ -131,7 +136,9 @@ class StepRunner:
             case plan_steps.HasDecided(sink, claim):
                 return await self._store.has_decided(sink, claim, deadline_ms)
             case plan_steps.AskOwner(sink, claim) if await self._must_enlist(deadline_ms):
-                return await self.run(plan_owner.ask_owner(sink, claim))
+                verifies = await self._verifies(deadline_ms)
+                ask = plan_owner.ask_owner if verifies else plan_owner.ask_by_fencing
+                return await self.run(ask(sink, claim))
             case plan_steps.AskOwner(sink, claim):
                 return await self._end(plan_steps.End(names.sink_id(sink), claim, commit=False))
 
@@ -211,7 +218,11 @@ class StepRunner:
 
     async def _end(self, end: plan_steps.End, patience_ms: int | None = None) -> int:
         timeout_ms = patience_ms or self._config.step_timeout_ms
-        is_v1 = await self._must_enlist(self._cluster.runtime.now_ms() + timeout_ms)
+        deadline_ms = self._cluster.runtime.now_ms() + timeout_ms
+        if not end.commit and not await self._verifies(deadline_ms):
+            await self._admin.init_producer_id(end.transactional_id, timeout_ms=FENCE_MS, api_timeout_ms=timeout_ms)
+            return 0
+        is_v1 = await self._must_enlist(deadline_ms)
         result = await self._admin.end_transaction(
             end.transactional_id,
             end.pair.producer_id,
@@ -225,9 +236,17 @@ class StepRunner:
 
     async def _must_enlist(self, deadline_ms: int) -> bool:
         """Whether the brokers are of before transaction version 1. Asked again and again: they may be upgraded."""
-        ask = partial(self._cluster.any_connection, deadline_ms)
-        await self._cluster.until_answered("ask what the brokers can", ask, deadline_ms)
+        await self._any_broker(deadline_ms)
         return must_enlist(self._cluster)
+
+    async def _verifies(self, deadline_ms: int) -> bool:
+        """Whether a partition refuses a batch whose transaction is over; see BrokerOffer."""
+        broker = await self._any_broker(deadline_ms)
+        return broker.offers(AddPartitionsToTxnRequest.API_KEY, VERIFYING_VERSION)
+
+    async def _any_broker(self, deadline_ms: int) -> Connection:
+        ask = partial(self._cluster.any_connection, deadline_ms)
+        return await self._cluster.until_answered("ask what the brokers can", ask, deadline_ms)
 
     async def _use_up(self, sink: str, claim: Pair, deadline_ms: int) -> int:
         request = InitProducerIdRequest(
@@ -333,16 +352,8 @@ class StepRunner:
         finite = [txn.timeout_ms for txn in described if 0 < txn.timeout_ms < FOR_EVER_MS]
         late: set[str] = set()
         if finite:
-            # How old a transaction is only its coordinator can tell: this host's clock may be another.
             shortest = min(finite)
-            old_ms = shortest - min(COMPLETION_MS, shortest // 4)
-            listed = await self._admin.list_transactions(
-                names.listing_pattern(sink),
-                states=("Ongoing",),
-                duration_ms=old_ms,
-                api_timeout_ms=self._config.step_timeout_ms,
-            )
-            late = {txn.transactional_id for txn in listed}
+            late = await self._older_than(sink, described, shortest - min(COMPLETION_MS, shortest // 4))
         now_ms = self._cluster.runtime.wall_ms()
         return tuple(
             plan_steps.Seen(
@@ -355,17 +366,31 @@ class StepRunner:
             for txn in described
         )
 
+    async def _older_than(self, sink: str, described: list[TransactionDescription], age_ms: int) -> set[str]:
+        # How old a transaction is only its coordinator can tell: this host's clock may be another.
+        try:
+            listed = await self._admin.list_transactions(
+                names.listing_pattern(sink),
+                states=("Ongoing",),
+                duration_ms=age_ms,
+                api_timeout_ms=self._config.step_timeout_ms,
+            )
+        except UnsupportedVersionError:  # before Kafka 3.8 (KIP-994) it does not
+            begun_ms = self._cluster.runtime.wall_ms() - age_ms
+            return {txn.transactional_id for txn in described if 0 <= txn.start_time_ms <= begun_ms}
+        return {txn.transactional_id for txn in listed}
+
     # --- what the brokers can ---
 
     async def _describe_broker(self, deadline_ms: int) -> plan_steps.BrokerOffer:
-        ask = partial(self._cluster.any_connection, deadline_ms)
-        connection = await self._cluster.until_answered("ask what the brokers can", ask, deadline_ms)
+        connection = await self._any_broker(deadline_ms)
         newest = {key: versions[1] for key, versions in connection.versions.items()}
         return plan_steps.BrokerOffer(
             newest.get(InitProducerIdRequest.API_KEY, -1),
             newest.get(EndTxnRequest.API_KEY, -1),
             connection.features.get(TRANSACTION_VERSION, 0),
             newest.get(AddPartitionsToTxnRequest.API_KEY, -1),
+            newest.get(DescribeTransactionsRequest.API_KEY, -1),
         )
 
     async def _probe(self, sink: str, keep_prepared: bool, deadline_ms: int) -> int:

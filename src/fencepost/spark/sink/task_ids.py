@@ -74,9 +74,13 @@ class TaskIds:
     def __init__(self, unique: Callable[[], bytes], pool: IdPool) -> None:
         self._unique = unique
         self.pool = pool
+        self._once: set[str] = set()  # of a level at which no id is used again
 
     def take(self, opened: Opened) -> str:
         """A free id, or a new id. It is nobody else's until `begun`."""
+        if not opened.level.uses_ids_again:
+            self._once.add(new := names.task_id(opened.sink, self._unique()))
+            return new
         for transactional_id, last in self.pool.idle(opened):
             if is_free(last, opened) and self.pool.take(transactional_id, last):
                 return transactional_id
@@ -84,4 +88,7 @@ class TaskIds:
 
     def begun(self, transactional_id: str, use: Use) -> None:
         """Its InitProducerId was answered."""
-        self.pool.give(transactional_id, use)
+        if transactional_id in self._once:
+            self._once.remove(transactional_id)
+        else:
+            self.pool.give(transactional_id, use)
