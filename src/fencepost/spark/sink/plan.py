@@ -427,11 +427,11 @@ def choose_level(sink: str, required: Level | None) -> Plan[Level]:
         )
         if not offer.shows_transactions:
             raise LevelUnavailableError(
-                "the sink needs brokers that list and describe transactions (KIP-664: Kafka 3.0 or newer); otherwise "
-                "nobody finds what a driver that was killed has left open"
+                "the sink needs brokers that list transactions (KIP-664: Kafka 3.0 or newer), to find what is left open"
             )
-        level = Level.RESUME_V1 if offer.verifies else Level.RESUME_UNVERIFIED
+        level = Level.RESUME_V1
         if not offer.verifies:
+            level = Level.RESUME_UNVERIFIED
             why += (
                 "; and they take a batch that comes after its transaction, which Kafka 3.6 or newer refuses (KIP-890, "
                 f"with AddPartitionsToTxn v4; they have v{offer.add_partitions_max})"
