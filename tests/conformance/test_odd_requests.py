@@ -18,9 +18,11 @@ from fencepost.protocol.messages import find_coordinator, join_group, list_offse
 from fencepost.protocol.messages import offset_for_leader_epoch as epochs
 from fencepost.protocol.messages import share_group_heartbeat as share
 from fencepost.protocol.messages import streams_group_heartbeat as streams
+from fencepost.protocol.messages.list_transactions import ListTransactionsRequest
 from tests.support.batches import batch
 from tests.support.brokers import BrokerUnderTest
 from tests.support.raw_client import RawClient
+from tests.support.txn_requests import add_partition
 
 
 def fetch(
@@ -162,6 +164,15 @@ def test_a_quota_or_its_owner_named_twice(broker: BrokerUnderTest, client: RawCl
     for entries in ([once, once], [twice]):
         answer = client.call(quotas.AlterClientQuotasRequest(entries=entries, validate_only=True), 1)
         assert [entry.error_code for entry in answer.entries] == [ErrorCode.INVALID_REQUEST]
+
+
+def test_nobody_has_the_producer_id_that_stands_for_none(broker: BrokerUnderTest, client: RawClient) -> None:
+    name, topic = broker.name("txn"), client.create_topic(broker.name("t"))
+    me = client.start_producer(name)
+    assert add_partition(client, name, me, topic) == 0
+    for wanted, found in (([me.producer_id], [name]), ([-1], [])):
+        listed = client.call(ListTransactionsRequest(producer_id_filters=wanted), 1).transaction_states
+        assert [one.transactional_id for one in listed] == found
 
 
 # --- groups ---

@@ -93,7 +93,9 @@ def list_transactions(
     unknown = tuple(dict.fromkeys(name for name in states if name not in names))
     if states and not wanted:
         return ListReply(ErrorCode.NONE, unknown)
-    owners = frozenset(producer_ids)
+    owners = frozenset(producer_ids) - {NO_PRODUCER_ID}
+    if producer_ids and not owners:
+        return ListReply(ErrorCode.NONE, unknown)
     listings = [
         TransactionListing(name, producer_id, STATE_NAMES[state])
         for name, state, producer_id, next_producer_id, start_ms in summaries
