@@ -167,7 +167,10 @@ def query_program(code: str, folder: Path) -> str:
     source, sink = re.search(r'"subscribe"[,:] "(.*?)"', code), re.search(r'"topic"[,:] "(.*?)"', code)
     assert source, "which topic is read?"
     assert sink, "which topic is written?"
-    local = code.replace('"localhost:9092"', "broker.bootstrap_servers")
+    program, wait, rest = code.partition("query.awaitTermination()\n")
+    assert wait, "a program that does not wait for its query ends it"
+    assert not rest
+    local = program.replace('"localhost:9092"', "broker.bootstrap_servers")
     local = re.sub(r'("checkpointLocation"[,:] )".*?"', rf"\1{str(folder / 'checkpoint')!r}", local)
     assert local.count("broker.bootstrap_servers") == 2, "does the block still name localhost:9092?"
     return f"SOURCE, SINK = {source[1]!r}, {sink[1]!r}\n{SPARK_PRELUDE}{local}{SPARK_END}"
