@@ -33,7 +33,7 @@ def session(
     builder = SparkSession.builder.remote(master) if connect else SparkSession.builder.master(master)
     made: SparkSession = (
         builder.config("spark.ui.enabled", "false")
-        .config("spark.driver.extraJavaOptions", " ".join([JVM_OPTIONS, *_archive()]))
+        .config("spark.driver.extraJavaOptions", " ".join([JVM_OPTIONS, *class_archive()]))
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "2")
@@ -47,8 +47,8 @@ def session(
 
 
 @functools.cache
-def _archive() -> tuple[str, ...]:
-    """For the PySpark of the tests' own environment; others start too seldom to be worth one."""
+def class_archive() -> tuple[str, ...]:
+    """The option of a JVM of the tests' own PySpark; others start too seldom to be worth an archive."""
     import pyspark
 
     making = os.environ.get(MAKING)

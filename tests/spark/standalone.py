@@ -21,6 +21,8 @@ from typing import Self
 import psutil
 import pyspark
 
+from tests.spark.session import JVM_OPTIONS, class_archive
+
 WORKERS = ("127.0.0.2", "127.0.0.3")
 START_S = 120
 # Executors for a machine that runs much else.
@@ -30,7 +32,7 @@ SMALL = {
     "spark.task.maxFailures": "8",
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",
     "spark.scheduler.maxRegisteredResourcesWaitingTime": "60s",
-    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.executor.extraJavaOptions": JVM_OPTIONS,
 }
 # A copy of a task as soon as another one of the batch has ended.
 SPECULATION = {
@@ -100,8 +102,8 @@ class Standalone:
         script = Path(pyspark.__file__).parent / "bin" / "spark-class"
         host = arguments[arguments.index("--host") + 1]
         environment = {**self._environment, "SPARK_LOCAL_IP": host, "SPARK_DAEMON_MEMORY": "256m"}
-        environment["SPARK_DAEMON_JAVA_OPTS"] = (
-            "-Dspark.master.rest.enabled=false -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+        environment["SPARK_DAEMON_JAVA_OPTS"] = " ".join(
+            ["-Dspark.master.rest.enabled=false", JVM_OPTIONS, *class_archive()]
         )
         with log.open("a") as output:
             # A process group of its own: its executors and their Python workers end with it.
