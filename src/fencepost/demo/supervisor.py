@@ -35,6 +35,7 @@ TICK_SECONDS = 0.1
 STALLED_SECONDS = 180.0
 BROKER_DOWN_SECONDS = 0.5
 TRANSACTION_POLL_SECONDS = 0.7
+LOOK_SECONDS = 1.0  # to look for a driver's processes is to walk over all of the machine's
 FIRST_CONTACT_MS = 20_000
 TWO_PHASE_TIMEOUT_MS = 2**31 - 1  # how the broker shows that a transaction never times out
 PARTITIONS = 2  # as many as the driver has task slots: a second wave of tasks would double a micro-batch
@@ -74,6 +75,7 @@ class Demo:
         self.driver: DriverProcess | None = None
         self.finished = False
         self._seen_processes: dict[int, psutil.Process] = {}
+        self._looked = 0.0
         self._last_advance = time.monotonic()
         self._broker_due: float | None = None
         self._created: list[str] = []
@@ -164,7 +166,8 @@ class Demo:
             self._take(event)
         code = driver.process.poll()
         if code is None:
-            self._remember_processes(driver)
+            if time.monotonic() - self._looked >= LOOK_SECONDS:
+                self._remember_processes(driver)
         elif not self.finished:
             for event in driver.drain():
                 self._take(event)
@@ -188,7 +191,8 @@ class Demo:
                 self.finished = True
 
     def _remember_processes(self, driver: DriverProcess) -> None:
-        """Note whom the driver started, so that nobody outlives the demo."""
+        """Note whom the driver started, so that nobody outlives the demo: now and then, and before it is killed."""
+        self._looked = time.monotonic()
         with contextlib.suppress(psutil.NoSuchProcess):
             root = psutil.Process(driver.process.pid)
             for process in (root, *root.children(recursive=True)):
@@ -201,6 +205,7 @@ class Demo:
         driver = self.driver
         if driver is None or driver.process.poll() is not None:
             return self.finished
+        self._remember_processes(driver)
         root = psutil.Process(driver.process.pid)
         if kill.target is Target.WORKER:
             workers = chaos.python_workers(root)
