@@ -426,9 +426,7 @@ def choose_level(sink: str, required: Level | None) -> Plan[Level]:
             "levels need v5 and 1 (Kafka 4.0 or newer, finalized)"
         )
         if not offer.shows_transactions:
-            raise LevelUnavailableError(
-                "the sink needs brokers that list transactions (KIP-664: Kafka 3.0 or newer), to find what is left open"
-            )
+            raise LevelUnavailableError("the sink needs brokers that list transactions (KIP-664: Kafka 3.0 or newer)")
         level = Level.RESUME_V1
         if not offer.verifies:
             level = Level.RESUME_UNVERIFIED
