@@ -229,6 +229,35 @@ def test_columns_are_exactly_those_of_sparks_source(broker: Broker) -> None:
     assert source_schema({"includeheaders": "true"}) == WITH_HEADERS
 
 
+def test_only_the_columns_that_are_asked_for_are_read_in_that_order(broker: Broker) -> None:
+    topic = Topic(broker, partitions=1)
+    topic.write(0, ["a"], headers=[[("h", b"1")]])
+    options = topic.options(columns="Value, offset,headers", includeHeaders="false")
+    schema = source_schema(options)
+    reader = BatchReader(options, schema)
+    (batch,) = (batch for part in reader.partitions() for batch in reader.read(part))
+    assert [tuple(row.items()) for row in batch.to_pylist()] == [
+        (("value", b"a"), ("offset", 0), ("headers", [{"key": "h", "value": b"1"}]))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("columns", "why"),
+    [("key,valeu", "there is no column 'valeu', only key, value, topic"), ("key,KEY", "twice"), ("", "no column ''")],
+)
+def test_columns_that_are_not_there_are_refused(columns: str, why: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"columns='{columns}': .*{why}"):
+        source_schema({"columns": columns})
+
+
+def test_a_column_that_the_source_does_not_have_is_refused_in_a_schema_of_the_users(broker: Broker) -> None:
+    topic = Topic(broker, partitions=1)
+    topic.write(0, ["a"])
+    reader = BatchReader(topic.options(), StructType([StructField("valeu", BinaryType())]))
+    with pytest.raises(ConfigurationError, match="no column 'valeu'"):
+        [batch for part in reader.partitions() for batch in reader.read(part)]
+
+
 def test_the_broker_may_set_the_timestamps(broker: Broker) -> None:
     topic = Topic(broker, partitions=1, message_timestamp_type="LogAppendTime")
     topic.write(0, ["a", "b"], at_ms=1000)

@@ -139,27 +139,38 @@ def arrow_schema(*, headers: bool) -> pa.Schema:
 
 def to_arrow(fetched: Fetched, *, headers: bool = False) -> pa.RecordBatch:
     """One partition's records in `arrow_schema`."""
+    return chosen_columns(fetched, arrow_schema(headers=headers))
+
+
+def chosen_columns(fetched: Fetched, schema: pa.Schema) -> pa.RecordBatch:
+    """Some of the columns of `arrow_schema`, in any order; only these are made. Raises KeyError for others."""
     import numpy as np
     import pyarrow as pa
 
-    from fencepost.protocol.records.arrow import columns_to_arrow
+    from fencepost.protocol.records.arrow import column_to_arrow, numbers, repeated
 
-    raw = columns_to_arrow(fetched.columns, headers=headers)
     rows = len(fetched.columns)
-    schema = arrow_schema(headers=headers)
-    columns = [
-        raw.column("key"),
-        raw.column("value"),
-        pa.repeat(pa.scalar(fetched.partition.topic, pa.string()), rows),
-        pa.array(np.full(rows, fetched.partition.partition, np.int32)),
-        raw.column("offset"),
-        pa.array(np.asarray(fetched.columns.timestamps) * 1000).cast(pa.timestamp("us", tz="UTC")),
-        pa.array(np.full(rows, int(fetched.timestamp_type), np.int32)),
-    ]
-    if headers:
-        columns.append(raw.column("headers"))
-    cast = [column.cast(field.type) for column, field in zip(columns, schema, strict=True)]
-    return pa.RecordBatch.from_arrays(cast, schema=schema)
+    topic, partition = fetched.partition
+
+    def made(name: str) -> pa.Array:
+        match name:
+            case "topic":
+                return repeated(topic, rows)
+            case "partition":
+                return numbers(np.full(rows, partition, np.int32))
+            case "timestamp":
+                return numbers(np.asarray(fetched.columns.timestamps) * 1000, pa.timestamp("us", tz="UTC"))
+            case "timestampType":
+                return numbers(np.full(rows, int(fetched.timestamp_type), np.int32))
+            case _:
+                return column_to_arrow(fetched.columns, name)
+
+    arrays = [_as(made(field.name), field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _as(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    return column if column.type == kind else column.cast(kind)
 
 
 def to_table(fetched: Iterable[Fetched], *, headers: bool = False) -> pa.Table:

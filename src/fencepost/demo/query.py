@@ -155,20 +155,16 @@ def follow(query: Any) -> None:
 def run(job: Job) -> None:
     """Run the query to its end, through as many failures as the supervisor causes."""
     from pyspark.errors import StreamingQueryException
-    from pyspark.sql import SparkSession
 
-    spark = (
-        SparkSession.builder.master("local[2,4]")
-        .appName("fencepost-demo")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.memory", "1g")
-        .config("spark.driver.extraJavaOptions", job.jvm_options)
-        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "100000")
-        .config("spark.sql.streaming.numRecentProgressUpdates", "1000")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .getOrCreate()
-    )
+    from fencepost.spark import local_session
+
+    settings = {
+        "spark.app.name": "fencepost-demo",
+        "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": job.jvm_options,
+        "spark.sql.streaming.numRecentProgressUpdates": "1000",
+    }
+    spark = local_session("local[2,4]", settings)
     spark.sparkContext.setLogLevel("ERROR")
     report("spark", version=spark.version)
     for _ in range(QUERY_RESTARTS_AT_MOST):

@@ -1,6 +1,7 @@
 """Exactly once on Spark: `format("fencepost")` as source and sink, and what goes with it.
 
     arrow_pipeline(spark, ...)  a query from topic to topic whose records stay in Arrow; arrow_batch(...): a batch write
+    local_session(master)       a session whose processes start faster
     exactly_once(options)       a function for foreachBatch with the sink's guarantee
     behind_latest(progress)     how far each source of a query is behind, from the query's progress
     resolve_sink(servers, id)   finish a sink that nobody runs any more
@@ -20,6 +21,7 @@ from fencepost.spark import worker_python
 
 if TYPE_CHECKING:
     from fencepost.spark.pipeline import arrow_batch, arrow_pipeline
+    from fencepost.spark.session import local_session
     from fencepost.spark.sink.foreach import exactly_once
     from fencepost.spark.sink.repair import repair_checkpoint, settle_lost_batch
     from fencepost.spark.sink.runner import resolve_sink
@@ -30,6 +32,7 @@ __all__ = [
     "arrow_pipeline",
     "behind_latest",
     "exactly_once",
+    "local_session",
     "repair_checkpoint",
     "resolve_sink",
     "settle_lost_batch",
@@ -42,6 +45,7 @@ __getattr__, __dir__ = loaded_from(
         "arrow_pipeline": "fencepost.spark.pipeline",
         "behind_latest": "fencepost.spark.source.progress",
         "exactly_once": "fencepost.spark.sink.foreach",
+        "local_session": "fencepost.spark.session",
         "repair_checkpoint": "fencepost.spark.sink.repair",
         "resolve_sink": "fencepost.spark.sink.runner",
         "settle_lost_batch": "fencepost.spark.sink.repair",

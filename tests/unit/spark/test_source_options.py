@@ -54,7 +54,7 @@ def lowered(**options: str) -> dict[str, str]:
 
 
 def test_every_documented_option_has_its_place() -> None:
-    assert set(DOCUMENTED) == {*READ, *WITHOUT_EFFECT} - {"commitOffsets", "heldBackWarning"}
+    assert set(DOCUMENTED) == {*READ, *WITHOUT_EFFECT} - {"columns", "commitOffsets", "heldBackWarning"}
 
 
 @pytest.mark.parametrize("way", WAYS)

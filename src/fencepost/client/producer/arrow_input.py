@@ -19,7 +19,7 @@ from fencepost.client.producer.accumulator import RECORD_OVERHEAD
 from fencepost.client.producer.partitioner import UNDECIDED, Sticky, librdkafka_partitions, partitions_for_blob
 from fencepost.config import ProducerConfig
 from fencepost.errors import ConfigurationError, RecordRejectedError
-from fencepost.protocol.records.arrow import encode_arrow
+from fencepost.protocol.records.arrow import encode_arrow, numbers, valid_rows
 from fencepost.protocol.records.batch import HEADER_BYTES
 
 PIECE_BYTES: Final = 4 * 1024 * 1024
@@ -43,7 +43,7 @@ def check_table(data: pa.RecordBatch | pa.Table, partition: int | None) -> pa.Ta
     known = [name for name in ("key", "value", "headers", "timestamp") if name in table.column_names]
     chosen = table.select(known)
     if partition is not None:
-        return chosen.append_column("partition", pa.array(np.full(len(table), partition, np.int32)))
+        return chosen.append_column("partition", numbers(np.full(len(table), partition, np.int32)))
     if "partition" in table.column_names:
         return chosen.append_column("partition", table.column("partition").cast(pa.int32()))
     return chosen
@@ -105,7 +105,7 @@ def encode_table(
     order = np.argsort(chosen, kind="stable")
     cuts = np.flatnonzero(np.diff(chosen[order])) + 1
     for rows in np.split(order, cuts):
-        for data in _encode(table.take(pa.array(rows)), target, config):
+        for data in _encode(table.take(numbers(rows)), target, config):
             yield int(chosen[rows[0]]), data
 
 
@@ -164,11 +164,19 @@ def _choose(table: pa.Table, target: Target, config: ProducerConfig) -> npt.NDAr
 
 def _choose_by_key(keys: pa.ChunkedArray, partitions: int, chosen: npt.NDArray[np.int32], crc: bool) -> None:
     """Fill in the hash's partition where there is a key and nothing was chosen yet."""
-    has_key = pc.is_valid(keys).to_numpy(zero_copy_only=False)
-    rows = np.flatnonzero(has_key & (chosen < 0))
+    is_open = chosen < 0
+    if keys.null_count:
+        has_key = map(valid_rows, keys.chunks)  # of a bool array, pyarrow's to_numpy imports pandas
+        is_open &= np.concatenate(
+            [
+                np.ones(len(chunk), np.bool_) if valid is None else valid
+                for chunk, valid in zip(keys.chunks, has_key, strict=True)
+            ]
+        )
+    rows = np.flatnonzero(is_open)
     if not len(rows):
         return
-    wanted = keys if len(rows) == len(keys) else keys.take(pa.array(rows))
+    wanted = keys if len(rows) == len(keys) else keys.take(numbers(rows))
     if crc:
         chosen[rows] = librdkafka_partitions(wanted.cast(pa.large_binary()).to_pylist(), partitions)
         return

@@ -18,7 +18,7 @@ from fencepost.protocol.records.batch import Stamp
 from fencepost.protocol.records.columns import Columns
 from fencepost.protocol.records.sealing import MAX_BATCH_BYTES
 
-__all__ = ["HEADERS_TYPE", "columns_to_arrow", "encode_arrow"]
+__all__ = ["HEADERS_TYPE", "column_to_arrow", "columns_to_arrow", "encode_arrow", "numbers", "repeated", "valid_rows"]
 
 HEADERS_TYPE: Final = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 
@@ -26,26 +26,34 @@ _INT32_MAX = 2**31 - 1
 _VIEW_INLINE_BYTES = 12
 
 
-def columns_to_arrow(columns: Columns, *, headers: bool = False, views: bool = False) -> pa.RecordBatch:
-    """offset int64, timestamp int64 (ms), key binary, value binary, and with `headers` list<struct<key, value>>.
+def column_to_arrow(columns: Columns, name: str, *, views: bool = False) -> pa.Array:
+    """offset int64, timestamp int64 (ms), key binary, value binary, or headers list<struct<key, value>>.
 
     Offsets and timestamps are not copied. Keys and values lie apart in the blob, which Arrow's binary layout cannot
     express: they are gathered once (large_binary beyond 2 GiB), or with `views` shared as binary_view, not copied.
-    Records without headers have a null there, as in Spark.
+    Records without headers have a null there, as in Spark. Raises KeyError for another name.
     """
     to_array = _views if views else _gathered
-    blob = np.frombuffer(columns.blob, np.uint8)
-    names = ["offset", "timestamp", "key", "value"]
-    arrays = [
-        _int64s(columns.offsets),
-        _int64s(columns.timestamps),
-        to_array(blob, np.asarray(columns.key_start), np.asarray(columns.key_length)),
-        to_array(blob, np.asarray(columns.value_start), np.asarray(columns.value_length)),
-    ]
-    if headers:
-        names.append("headers")
-        arrays.append(_headers_to_arrow(columns))
-    return pa.RecordBatch.from_arrays(arrays, names=names)
+    match name:
+        case "offset":
+            return numbers(np.asarray(columns.offsets))
+        case "timestamp":
+            return numbers(np.asarray(columns.timestamps))
+        case "key":
+            starts, lengths = columns.key_start, columns.key_length
+        case "value":
+            starts, lengths = columns.value_start, columns.value_length
+        case "headers":
+            return _headers_to_arrow(columns)
+        case _:
+            raise KeyError(name)
+    return to_array(np.frombuffer(columns.blob, np.uint8), np.asarray(starts), np.asarray(lengths))
+
+
+def columns_to_arrow(columns: Columns, *, headers: bool = False, views: bool = False) -> pa.RecordBatch:
+    """All of them; headers if asked for."""
+    names = ["offset", "timestamp", "key", "value", *(["headers"] if headers else [])]
+    return pa.RecordBatch.from_arrays([column_to_arrow(columns, name, views=views) for name in names], names=names)
 
 
 def encode_arrow(
@@ -88,8 +96,20 @@ def _source(keys: Any, values: Any, timestamps: Any, headers: Any) -> Source:
 # ---- to Arrow
 
 
-def _int64s(array: Any) -> pa.Array:
-    return pa.Array.from_buffers(pa.int64(), len(array), [None, pa.py_buffer(np.ascontiguousarray(array))])
+def numbers(values: Any, kind: pa.DataType | None = None) -> pa.Array:
+    """A numpy array of numbers as an Arrow array (of another type of the same width, if `kind` says so), not copied.
+
+    `pa.array` imports pandas, where that is installed, to see whether it was given something of its.
+    """
+    plain = np.ascontiguousarray(values)
+    return pa.Array.from_buffers(kind or pa.from_numpy_dtype(plain.dtype), len(plain), [None, pa.py_buffer(plain)])
+
+
+def repeated(text: str, rows: int) -> pa.Array:
+    """A string column of one text. `pa.scalar` imports pandas as well."""
+    raw = text.encode()
+    bounds = np.arange(rows + 1, dtype=np.int32) * np.int32(len(raw))
+    return pa.Array.from_buffers(pa.string(), rows, [None, pa.py_buffer(bounds), pa.py_buffer(raw * rows)])
 
 
 def _validity(lengths: Any) -> tuple[pa.Buffer | None, int]:
@@ -184,7 +204,7 @@ def _one_array(column: Any) -> Any:
     return column.combine_chunks()
 
 
-def _valid(array: Any) -> Any:
+def valid_rows(array: pa.Array) -> Any:
     """A mask of the rows that are not null, or None when all are valid."""
     if not array.null_count:
         return None
@@ -229,7 +249,7 @@ def _spans(array: Any, *, packed: bool) -> Spans:
     lengths = sizes.astype(np.int32, copy=False)
     data = array.buffers()[2]
     blob = ALL_NULL.blob if data is None else np.frombuffer(data, np.uint8)
-    valid = _valid(array)
+    valid = valid_rows(array)
     if valid is None and packed:
         return Spans(blob[int(bounds[0]) : int(bounds[-1])], ALL_NULL.starts, lengths)
     if valid is not None:
@@ -255,7 +275,7 @@ def _header_sections(array: Any) -> Spans:
     key_column, value_column = _spans(pairs.field(0), packed=False), _spans(pairs.field(1), packed=False)
     bounds = _bounds(array).astype(np.int64, copy=False)
     counts = np.diff(bounds).astype(np.int32)
-    valid = _valid(array)
+    valid = valid_rows(array)
     if valid is not None:
         counts = np.where(valid, counts, np.int32(0))
     lengths = np.empty(len(array), np.int32)

@@ -95,9 +95,24 @@ T = TypeVar("T")
 
 
 def source_schema(options: Mapping[str, str]) -> StructType:
-    """The columns, with `headers` when includeHeaders is set."""
-    headers = [StructField("headers", ArrayType(_HEADER))] if flag(options, "includeheaders", False) else []
-    return StructType([*_COLUMNS, *headers])
+    """The option `columns`, in its order; else all, with `headers` when includeHeaders is set.
+
+    PySpark tells a Python source not which columns a query uses. Raises ConfigurationError.
+    """
+    headers = StructField("headers", ArrayType(_HEADER))
+    asked = options.get("columns")
+    if asked is None:
+        return StructType([*_COLUMNS, *([headers] if flag(options, "includeheaders", False) else [])])
+    known = {field.name.lower(): field for field in (*_COLUMNS, headers)}
+    names = [name.strip() for name in asked.split(",")]
+    unknown = [name for name in names if name.lower() not in known]
+    if unknown:
+        every = ", ".join(field.name for field in known.values())
+        raise ConfigurationError(f"option columns={asked!r}: there is no column {unknown[0]!r}, only {every}")
+    chosen = [known[name.lower()] for name in names]
+    if len(set(map(id, chosen))) < len(chosen):
+        raise ConfigurationError(f"option columns={asked!r}: a column is named twice")
+    return StructType(chosen)
 
 
 class RangePartition(InputPartition):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from fencepost.client.records import Fetched, to_arrow
+from fencepost.client.records import Fetched, chosen_columns
 from fencepost.errors import ConfigurationError
 from fencepost.spark.source.ranges import Range
 
@@ -18,13 +18,7 @@ def range_row(wanted: Range, schema: pa.Schema) -> pa.RecordBatch:
 
 def to_rows(fetched: Fetched, schema: pa.Schema) -> pa.RecordBatch:
     """One Arrow batch of `schema`. Raises ConfigurationError for a field the source does not have."""
-    found = to_arrow(fetched, headers="headers" in schema.names)
-    unknown = [name for name in schema.names if name not in found.schema.names]
-    if unknown:
-        raise ConfigurationError(f"the source has no column {unknown[0]!r}")
-    arrays = [_as(found.column(field.name), field.type) for field in schema]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _as(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    return column if column.type == kind else column.cast(kind)
+    try:
+        return chosen_columns(fetched, schema)
+    except KeyError as error:
+        raise ConfigurationError(f"the source has no column {error.args[0]!r}") from error

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pyarrow as pa
 import pytest
 
@@ -41,3 +44,44 @@ def test_batches_of_a_table_are_about_equally_large(rows: int) -> None:
     assert max(sizes) <= config.max_request_size
     assert min(sizes) > 0.8 * max(sizes)
     assert len(sizes) == -(-sum(sizes) // config.max_request_size)
+
+
+def test_rows_without_a_key_or_a_partition_go_where_the_others_leave_them() -> None:
+    keys = pa.chunked_array([pa.array([b"a", None, b"c"], pa.binary()), pa.array([b"c", b"a"], pa.binary())])
+    rows = pa.table({"key": keys, "value": pa.array([b"0", b"1", b"2", b"3", b"4"], pa.binary())})
+    config = ProducerConfig.make({"bootstrap_servers": "x"})
+    target = Target("t", 1000, range(1000), 0)
+    sent = [
+        (value, partition)
+        for partition, data in encode_table(rows, target, Sticky(1, lambda: 0.5), config)
+        for value in decode_batches(data, check_crc=False).values()
+    ]
+    found = dict(sent)
+    assert found.keys() == {b"0", b"1", b"2", b"3", b"4"}
+    assert found[b"0"] == found[b"4"]
+    assert found[b"2"] == found[b"3"]
+    assert len({found[b"0"], found[b"1"], found[b"2"]}) == 3
+
+
+def test_neither_way_through_arrow_imports_pandas() -> None:
+    script = """
+import sys
+import pyarrow as pa
+from fencepost.client.producer.arrow_input import Target, encode_table
+from fencepost.client.producer.partitioner import Sticky
+from fencepost.client.records import Fetched, to_arrow
+from fencepost.client.types import TimestampType, TopicPartition
+from fencepost.config import ProducerConfig
+from fencepost.protocol.records.decoding import decode_batches
+from fencepost.protocol.records.encoding import encode_batch
+
+sealed = encode_batch(keys=[b"a", None, b"c"], values=[b"0", b"1", b"2"], timestamps=[1, 2, 3])
+fetched = Fetched(TopicPartition("t", 0), decode_batches(sealed), 3, TimestampType.CREATE_TIME)
+rows = pa.Table.from_batches([to_arrow(fetched, headers=True)]).select(["key", "value", "headers"])
+config = ProducerConfig.make({"bootstrap_servers": "x"})
+sent = list(encode_table(rows, Target("t", 50, range(50), 0), Sticky(1, lambda: 0.5), config))
+print(len(sent) > 1, "pandas" in sys.modules)
+"""
+    pytest.importorskip("pandas")
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.split() == ["True", "False"]

@@ -1,0 +1,94 @@
+"""A SPARK_HOME with which Spark's Python processes start from compiled modules.
+
+Spark puts `python/lib/pyspark.zip` of its home first on the path of every Python process it starts. In the zip are no
+compiled modules: each process compiles PySpark again, and a query starts six or more before its first micro-batch is
+written. Here a home is made of links to the installed one, in which folders of the same names stand for the zips.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, MutableMapping
+from pathlib import Path
+from typing import Final
+
+__all__ = ["compiled_home", "unpacked"]
+
+_VARIABLE: Final = "SPARK_HOME"
+_NOT_PYTHON: Final = ("bin", "conf", "data", "jars", "licenses", "sbin")
+
+
+@contextlib.contextmanager
+def unpacked(environ: MutableMapping[str, str] | None = None, folder: Path | None = None) -> Iterator[None]:
+    """While this lasts, a JVM that is started has such a home; unless SPARK_HOME is set, or none can be made.
+
+    Only while: another PySpark, started by this process, has to find its own home.
+    """
+    surroundings = os.environ if environ is None else environ
+    made = None if surroundings.get(_VARIABLE) else compiled_home(folder)
+    if made is None:
+        yield
+        return
+    surroundings[_VARIABLE] = str(made)
+    try:
+        yield
+    finally:
+        surroundings.pop(_VARIABLE, None)
+
+
+def compiled_home(folder: Path | None = None) -> Path | None:
+    """The home for the PySpark that would be imported, made below `folder` (the user's cache) when it is missing.
+
+    None where PySpark is laid out otherwise, or the folder cannot be written: Spark then starts as it does by itself.
+    """
+    sources = {name: _package(name) for name in ("pyspark", "py4j")}
+    package = sources["pyspark"]
+    if package is None or sources["py4j"] is None or not (package / "bin" / "spark-submit").is_file():
+        return None
+    zips = sorted((package / "python" / "lib").glob("*.zip"))
+    packed = {path.name: sources.get(path.name.split("-")[0].removesuffix(".zip")) for path in zips}
+    if not packed or None in packed.values():
+        return None
+    entries = sorted(path.name for path in package.iterdir() if path.is_dir() and path.name in _NOT_PYTHON)
+    stands_for = [str(package), *(f"{name} {source}" for name, source in packed.items()), *entries]
+    root = _cache() if folder is None else folder
+    target = root / f"spark-home-{hashlib.sha256(chr(10).join(stands_for).encode()).hexdigest()[:12]}"
+    try:
+        if not target.exists():
+            _make(target, package, entries, {name: source for name, source in packed.items() if source is not None})
+    except OSError:
+        return None
+    return target if target.exists() else None
+
+
+def _make(target: Path, package: Path, entries: list[str], packed: dict[str, Path]) -> None:
+    """Links only. What another process has made first is as good."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = Path(tempfile.mkdtemp(dir=target.parent))
+    try:
+        for name in entries:
+            (unfinished / name).symlink_to(package / name)
+        for name, source in packed.items():
+            instead = unfinished / "python" / "lib" / name
+            instead.mkdir(parents=True)
+            (instead / source.name).symlink_to(source)
+        unfinished.chmod(0o755)
+        with contextlib.suppress(OSError):  # a folder that is not empty is never replaced
+            unfinished.rename(target)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _package(name: str) -> Path | None:
+    spec = importlib.util.find_spec(name)
+    return None if spec is None or spec.origin is None else Path(spec.origin).parent
+
+
+def _cache() -> Path:
+    root = os.environ.get("XDG_CACHE_HOME")
+    return (Path(root) if root else Path.home() / ".cache") / "fencepost"
