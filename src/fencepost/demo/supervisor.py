@@ -73,6 +73,7 @@ class Demo:
         self.source, self.sink = f"{options.topic_prefix}flights", f"{options.topic_prefix}delays"
         self.sink_id = self.sink
         self.driver: DriverProcess | None = None
+        self._java: dict[str, str] | None = None
         self.finished = False
         self._seen_processes: dict[int, psutil.Process] = {}
         self._looked = 0.0
@@ -129,8 +130,9 @@ class Demo:
             rows_per_batch=max(self.counters.rows_total // BATCHES, 1),
             arrow=self.options.arrow,
         )
-        runtime = java_home(install=True)
-        self.driver = DriverProcess(job, self.work / "driver.log", runtime.environment())
+        if self._java is None:  # looked for once: a look starts a JVM
+            self._java = java_home(install=True).environment()
+        self.driver = DriverProcess(job, self.work / "driver.log", self._java)
         self.counters.driver_starts += 1
         self.progress.say(f"driver process {self.driver.process.pid} started")
 
