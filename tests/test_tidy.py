@@ -48,6 +48,7 @@ SHELLS = (
     "fencepost.spark.sink.writer",
     "fencepost.spark.sink.foreach",
     "fencepost.spark.sink.runner",
+    "fencepost.spark.spark_home",
     "fencepost.spark.worker_python",
     "fencepost.spark.sink.decision_store",
     "fencepost.testing.",
