@@ -99,7 +99,7 @@ def test_a_sweep_by_its_command(tmp_path: Path) -> None:
 
 
 def test_a_page_is_written_between_its_marks_only(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
+    page = tmp_path / "page"
     page.write_text("before\n<!-- a: begin -->\nold\n<!-- a: end -->\nafter\n")
     report.put(page, "a", ["new"])
     report.put(page, "b", ["more"])
