@@ -53,7 +53,7 @@ def draw(file: Path, panels: Sequence[Panel]) -> None:
             _draw_panel(place, panel)
         for empty in axes.flat[len(panels) :]:
             empty.set_visible(False)
-        figure.savefig(file, metadata={"Date": None})
+        figure.savefig(file, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
         pyplot.close(figure)
 
 

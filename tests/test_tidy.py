@@ -217,7 +217,9 @@ def test_banned_words_are_found() -> None:
     assert tidy.banned_words(f"docs{machine}main".encode()) == []
     scheme = "https:" + "//"
     assert tidy.banned_words(f"{scheme}mirror.internal/simple".encode()) == ["1: host mirror.internal"]
+    assert tidy.banned_words(f"{scheme}a:b@mirror.internal/simple".encode()) == ["1: host mirror.internal"]
     assert tidy.banned_words(b"https://kafka.apache.org/documentation") == []
+    assert tidy.banned_words(f"{scheme}alice:s3cret@login.example.com".encode()) == []
 
 
 # --- the repository ---

@@ -27,10 +27,12 @@ SEEDED_RANDOM = "Random"
 
 # Who may import whom, by the first package below fencepost. An import only points down.
 BELOW: dict[str, frozenset[str]] = {
-    "protocol": frozenset(),
+    "protocol": frozenset({"values"}),
     "at_exit": frozenset(),
     "on_first_use": frozenset({"extras"}),
     "states": frozenset(),
+    "values": frozenset(),
+    "garbage": frozenset(),
     "foreign_settings": frozenset(),
     "tls": frozenset(),
     "errors": frozenset({"protocol"}),
@@ -38,7 +40,7 @@ BELOW: dict[str, frozenset[str]] = {
     "extras": frozenset({"errors"}),
     "sasl_settings": frozenset({"errors"}),
     "config": frozenset({"errors", "foreign_settings", "sasl_settings", "protocol"}),
-    "broker": frozenset({"arguments", "at_exit", "config", "errors", "protocol", "states", "tls"}),
+    "broker": frozenset({"arguments", "at_exit", "config", "errors", "protocol", "states", "tls", "values"}),
     "client": frozenset(
         {
             "arguments",
@@ -65,6 +67,7 @@ BELOW: dict[str, frozenset[str]] = {
     "cli": frozenset(
         {
             "benchmark",
+            "garbage",
             "demo",
             "torture",
             "testing",
@@ -345,7 +348,7 @@ def banned_words(data: bytes) -> list[str]:
     """Paths of a machine and hosts that are not public ones."""
     text = data.decode("utf-8", errors="replace")
     found = [f"{_line(text, position)}: {path}" for path in MACHINE_PATHS for position in _positions(text, path)]
-    for match in re.finditer(r"https?://([A-Za-z0-9.-]+)", text):
+    for match in re.finditer(r"https?://(?:[^/@\s\"']*@)?([A-Za-z0-9.-]+)", text):
         host = match.group(1).rstrip(".")
         if host not in PUBLIC_HOSTS and not host.endswith((".example", "example.com", "example.org")):
             found.append(f"{_line(text, match.start())}: host {host}")

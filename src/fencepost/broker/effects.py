@@ -6,15 +6,14 @@ The core itself does no I/O but through the files that were handed to it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from fencepost.broker.disk.files import Sync
+from fencepost.values import Value
 
 __all__ = ["Close", "Effect", "Failed", "GoOn", "Reply"]
 
 
-@dataclass(slots=True, frozen=True)
-class Reply:
+class Reply(Value):
     """Send these buffers, in this order, on the connection.
 
     Together they are one whole frame, length prefix included.
@@ -24,23 +23,20 @@ class Reply:
     buffers: Sequence[bytes | bytearray | memoryview]
 
 
-@dataclass(slots=True, frozen=True)
-class GoOn:
+class GoOn(Value):
     """A request that has no answer is done: what waits behind it may be handled. (A `Reply` says the same.)"""
 
     connection_id: int
 
 
-@dataclass(slots=True, frozen=True)
-class Close:
+class Close(Value):
     """Send what is still to be sent on the connection, then close it; with `reset`, close it at once."""
 
     connection_id: int
     reset: bool = False
 
 
-@dataclass(slots=True, frozen=True)
-class Failed:
+class Failed(Value):
     """A request raised what it must not. Tell of it and close its connection; the others' requests are served on."""
 
     connection_id: int

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +13,7 @@ from fencepost.check.history.model import History, InvalidHistory
 from fencepost.check.report.timeline import page
 from fencepost.check.report.verdict import Verdict, describe, in_order, judge, text_of
 from fencepost.cli.output import Json, print_json
+from fencepost.garbage import without_collections
 
 __all__ = ["check", "report"]
 
@@ -54,22 +52,11 @@ def report(verdict: Verdict, html: Path | None, title: str, *, as_json: bool) ->
 
 
 def _load(name: str) -> History:
-    with _without_collections():
+    with without_collections():
         if name == "-":
             return History(operations_of(decoded(sys.stdin.buffer)))
         with open(name, "rb") as file:
             return History(operations_of(decoded(file)))
-
-
-@contextmanager
-def _without_collections() -> Iterator[None]:
-    """Millions of objects that all stay are not worth being looked at again and again."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()
 
 
 def _as_json(verdict: Verdict) -> dict[str, Any]:

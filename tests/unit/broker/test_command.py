@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import subprocess
 import sys
 from pathlib import Path
 
@@ -100,3 +101,12 @@ def test_settings_of_the_sink_do_not_show_passwords() -> None:
         "kafka.sasl.jaas.config": jaas,
     }
     assert "s3cr3t" not in repr(SinkOptions.parse(options))
+
+
+def test_a_start_imports_nothing_that_few_brokers_need() -> None:
+    dear = ("numpy", "numba", "typer", "email", "importlib.metadata", "urllib.request", "configparser")
+    program = (
+        f"import sys; import fencepost.cli.broker.command; print([name for name in {dear} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

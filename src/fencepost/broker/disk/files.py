@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from fencepost.protocol.cursor import Buffer
+from fencepost.values import Value
 
 __all__ = ["Buffer", "File", "Files", "Sync", "is_full"]
 
@@ -76,8 +76,7 @@ class Files(Protocol):
         that is full."""
 
 
-@dataclass(slots=True, frozen=True)
-class Sync:
+class Sync(Value):
     """Sync these files, then call `BrokerCore.synced` with the token.
 
     A failure must end the broker, never be ignored.

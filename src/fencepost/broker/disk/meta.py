@@ -16,11 +16,10 @@ from base64 import urlsafe_b64encode
 from collections.abc import Callable
 from uuid import UUID
 
-from crc32c import crc32c
-
 from fencepost.broker.disk.files import Files
 from fencepost.broker.disk.sealed_json import Damaged, Newer
 from fencepost.broker.disk.two_copies import COPY, DamagedDirectory, UnusableDirectory, read_kept, write_kept
+from fencepost.protocol.crc import crc32c
 
 __all__ = ["MADE_UP_FROM", "Meta"]
 

@@ -10,7 +10,7 @@ import json
 import struct
 from typing import Any
 
-from crc32c import crc32c
+from fencepost.protocol.crc import crc32c
 
 __all__ = ["Damaged", "Newer", "seal_json", "unseal_json"]
 

@@ -12,10 +12,9 @@ import struct
 from bisect import bisect_left
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from fencepost.broker.disk.files import File, Files
 from fencepost.broker.log.index import IndexFile
+from fencepost.protocol.crc import crc32c
 
 __all__ = ["Aborted", "AbortedIndex"]
 

@@ -4,16 +4,17 @@ ours."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Literal
+
+from fencepost.values import Value
 
 __all__ = ["LogConfig"]
 
 Fsync = Literal["commit", "interval", "never"]
 
 
-@dataclass(frozen=True, slots=True)
-class LogConfig:
+class LogConfig(Value):
     segment_bytes: int = 1 << 30
     segment_ms: int = 7 * 24 * 3600 * 1000
     index_interval_bytes: int = 4096
@@ -21,7 +22,7 @@ class LogConfig:
     max_message_bytes: int = 1_048_588
     compression_type: str = "producer"
     """`producer`: as the producer sent it; else what batches are compressed with anew when they come otherwise."""
-    compression_levels: Mapping[str, int] = field(default_factory=dict)
+    compression_levels: Mapping[str, int] = MappingProxyType({})
     """By codec; where there is none, the codec's own default."""
     message_timestamp_type: Literal["CreateTime", "LogAppendTime"] = "CreateTime"
     message_timestamp_before_max_ms: int = 2**63 - 1

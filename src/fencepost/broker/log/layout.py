@@ -12,7 +12,7 @@ import base64
 import uuid
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
+from fencepost.protocol.crc import crc32c
 
 __all__ = [
     "CLEANED",

@@ -19,9 +19,8 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple
 from uuid import UUID
 
-from crc32c import crc32c
-
 from fencepost.broker.disk.files import File, Files
+from fencepost.protocol.crc import crc32c
 
 __all__ = ["FILE", "RecoveryPoint", "RecoveryPoints"]
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from crc32c import crc32c
-
 from fencepost.broker.disk.files import File, Files
 from fencepost.broker.log.aborted import AbortedIndex
 from fencepost.broker.log.index import OffsetIndex, TimeIndex
 from fencepost.broker.log.layout import INDEX, LOG, TIME_INDEX, TXN_INDEX, file_name
 from fencepost.broker.log.results import CorruptSegment
+from fencepost.protocol.crc import crc32c
 from fencepost.protocol.errors import CorruptBatch
 from fencepost.protocol.records.batch import (
     CRC_FROM,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-import urllib.request
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -78,6 +77,8 @@ class KeySource:
             return Path(unquote(urlsplit(self._url).path)).read_bytes()
         if self._kind not in ("http", "https"):
             raise ValueError("an address begins with file:, https: or http:")
+        import urllib.request  # here, for it takes a while, and few brokers need it
+
         with urllib.request.urlopen(self._url, timeout=_PATIENCE_S) as answer:  # noqa: S310 (its kind was looked at)
             text: bytes = answer.read(_MOST_BYTES)
         return text

@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 from fencepost.broker.security.mechanisms import LoginFailed
 from fencepost.broker.settings.values import BrokerConfig
+from fencepost.values import Value
 
 if TYPE_CHECKING:
     import jwt
@@ -68,8 +68,7 @@ class Keys:
         raise LoginFailed(f"Authentication failed: the token is signed with key {shown}, which is not accepted")
 
 
-@dataclass(frozen=True, slots=True)
-class TokenRules:
+class TokenRules(Value):
     """What is asked of a token besides its signature."""
 
     issuer: str | None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
+
+from fencepost.values import Value
 
 __all__ = ["InvalidSetting", "Kind", "Setting"]
 
@@ -26,8 +27,7 @@ class Kind(IntEnum):
     PASSWORD = 9
 
 
-@dataclass(slots=True, frozen=True)
-class Setting:
+class Setting(Value):
     """One setting.
 
     `default` None: there is no value. `low`, `high`: the range of a number; `besides` is allowed outside of it.

@@ -22,7 +22,6 @@ from fencepost.broker.server import BrokerServer, DirectoryInUse, check_system, 
 from fencepost.broker.settings.table import InvalidSetting
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.cli.printable import printable
-from fencepost.cli.properties import read_properties
 from fencepost.cli.standard_output import OutputLost
 
 if TYPE_CHECKING:
@@ -258,8 +257,12 @@ def _data_directory(pairs: dict[str, str], data_dir: str) -> str:
 
 def _of_file(file: str | None) -> dict[str, str]:
     """Raises _UnusableArgument."""
+    if file is None:
+        return {}
+    from fencepost.cli.properties import read_properties  # here, because of configparser
+
     try:
-        return {} if file is None else read_properties(Path(file))
+        return read_properties(Path(file))
     except (OSError, ValueError) as error:
         raise _UnusableArgument(f"--config-file: {error}") from error
 

@@ -10,12 +10,13 @@ is not flexible; a value begins with its version, of which there is only 0, and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 from uuid import UUID
 
 from fencepost.protocol.cursor import Reader, Writer
 from fencepost.protocol.errors import MalformedMessage
+from fencepost.values import Value
 
 __all__ = [
     "ClassicProtocols",
@@ -57,39 +58,34 @@ class TopicIdPartition(NamedTuple):
     partition: int
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupKey:
+class ConsumerGroupKey(Value):
     """Names a consumer group."""
 
     group_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupValue:
+class ConsumerGroupValue(Value):
     """A group's epoch, and a hash of the topics as of which it was raised last."""
 
     epoch: int
     metadata_hash: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class MemberKey:
+class MemberKey(Value):
     """Names a member and what it asked for."""
 
     group_id: str
     member_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class ClassicProtocols:
+class ClassicProtocols(Value):
     """What a member that speaks the classic protocol said when it joined: (name, metadata) in its order."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class MemberValue:
+class MemberValue(Value):
     """What a member is and subscribes to. `topic_regex` None: it named topics only.
 
     `classic` is set for a member of a mixed group that speaks the classic protocol.
@@ -106,46 +102,40 @@ class MemberValue:
     classic: ClassicProtocols | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TargetKey:
+class TargetKey(Value):
     """Names the epoch of a group's target assignment."""
 
     group_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class TargetValue:
+class TargetValue(Value):
     """The group epoch that the target assignment was made for, and when."""
 
     assignment_epoch: int
     timestamp_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class TargetMemberKey:
+class TargetMemberKey(Value):
     """Names a member's part of the target assignment."""
 
     group_id: str
     member_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class TargetMemberValue:
+class TargetMemberValue(Value):
     """What a member is to have."""
 
     partitions: frozenset[TopicIdPartition]
 
 
-@dataclass(frozen=True, slots=True)
-class CurrentAssignmentKey:
+class CurrentAssignmentKey(Value):
     """Names what a member has now."""
 
     group_id: str
     member_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class CurrentAssignmentValue:
+class CurrentAssignmentValue(Value):
     """What a member has, and has to give back; each partition with the member epoch at which it was assigned."""
 
     member_epoch: int
@@ -155,16 +145,14 @@ class CurrentAssignmentValue:
     revoking: Mapping[TopicIdPartition, int]
 
 
-@dataclass(frozen=True, slots=True)
-class RegexKey:
+class RegexKey(Value):
     """Names a regular expression that members of a group subscribe to."""
 
     group_id: str
     regex: str
 
 
-@dataclass(frozen=True, slots=True)
-class RegexValue:
+class RegexValue(Value):
     """The topics that the expression stood for at a version of the catalogue, and when that was looked up."""
 
     topics: tuple[str, ...]

@@ -13,11 +13,11 @@ newer group types (key versions 3 and up) `decode_key` returns an `UnknownKey`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from uuid import UUID
 
 from fencepost.protocol.cursor import Reader, Writer
 from fencepost.protocol.errors import MalformedMessage
+from fencepost.values import Value
 
 __all__ = [
     "GroupMember",
@@ -42,8 +42,7 @@ _FLEXIBLE = 4
 _TOPIC_ID_TAG = 0
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetCommitKey:
+class OffsetCommitKey(Value):
     """Names a committed offset."""
 
     group_id: str
@@ -51,8 +50,7 @@ class OffsetCommitKey:
     partition: int
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetCommitValue:
+class OffsetCommitValue(Value):
     """A committed offset. Times are milliseconds since the epoch; -1 means absent, as in Kafka."""
 
     offset: int
@@ -63,15 +61,13 @@ class OffsetCommitValue:
     topic_id: UUID | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class GroupMetadataKey:
+class GroupMetadataKey(Value):
     """Names a classic group."""
 
     group_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class GroupMember:
+class GroupMember(Value):
     """A member of a stable generation. `subscription` and `assignment` are the clients' own bytes."""
 
     member_id: str
@@ -84,8 +80,7 @@ class GroupMember:
     assignment: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class GroupMetadataValue:
+class GroupMetadataValue(Value):
     """A classic group as of its last completed rebalance. `protocol_type` is "" for a group that never had a member."""
 
     protocol_type: str
@@ -96,8 +91,7 @@ class GroupMetadataValue:
     members: Sequence[GroupMember] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class UnknownKey:
+class UnknownKey(Value):
     """A key of a type that is not read here."""
 
     version: int

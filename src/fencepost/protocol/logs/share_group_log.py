@@ -8,10 +8,9 @@ the topics, and which partitions' state is initialized (15), which the share sta
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from fencepost.protocol.cursor import Reader, Writer
 from fencepost.protocol.logs.consumer_group_log import TopicIdPartition, read_partitions, write_partitions
+from fencepost.values import Value
 
 __all__ = [
     "ShareCurrentKey",
@@ -32,31 +31,27 @@ _MEMBER, _GROUP, _CURRENT = 10, 11, 14
 _STABLE = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ShareGroupKey:
+class ShareGroupKey(Value):
     """Names a share group."""
 
     group_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class ShareGroupValue:
+class ShareGroupValue(Value):
     """A group's epoch, and a hash of the topics as of which it was raised last."""
 
     epoch: int
     metadata_hash: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ShareMemberKey:
+class ShareMemberKey(Value):
     """Names a member and what it asked for."""
 
     group_id: str
     member_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class ShareMemberValue:
+class ShareMemberValue(Value):
     """What a member is and subscribes to."""
 
     rack_id: str | None
@@ -65,16 +60,14 @@ class ShareMemberValue:
     topic_names: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ShareCurrentKey:
+class ShareCurrentKey(Value):
     """Names what a member has now."""
 
     group_id: str
     member_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class ShareCurrentValue:
+class ShareCurrentValue(Value):
     """What a member has, in which epoch of its own, and the epoch before."""
 
     epoch: int

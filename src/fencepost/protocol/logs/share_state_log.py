@@ -7,12 +7,12 @@ its snapshots; here every record is a snapshot, since compaction keeps the last 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
 from fencepost.protocol.cursor import Reader, Writer
 from fencepost.protocol.errors import MalformedMessage
+from fencepost.values import Value
 
 __all__ = [
     "ShareSnapshot",
@@ -37,8 +37,7 @@ class ShareStateKey(NamedTuple):
     partition: int
 
 
-@dataclass(frozen=True, slots=True)
-class StateBatch:
+class StateBatch(Value):
     """Records in the same state, both offsets included; `state` as on the wire."""
 
     first_offset: int
@@ -47,8 +46,7 @@ class StateBatch:
     delivery_count: int
 
 
-@dataclass(frozen=True, slots=True)
-class ShareSnapshot:
+class ShareSnapshot(Value):
     """Where the group begins to read, and what is known of the records behind that.
 
     `state_epoch` rises when an administrator sets the offset. `complete_count`: how many of the batches' records need

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
 
 from fencepost.protocol.cursor import Reader, Writer
 from fencepost.protocol.errors import MalformedMessage
+from fencepost.values import Value
 
 __all__ = [
     "CopartitionGroup",
@@ -59,8 +59,7 @@ class TaskId(NamedTuple):
     partition: int
 
 
-@dataclass(frozen=True, slots=True)
-class Tasks:
+class Tasks(Value):
     """What a member runs: active tasks with the epochs at which they were assigned, standby and warm-up tasks.
 
     A target assignment knows no epochs; 0 stands for them.
@@ -74,16 +73,14 @@ class Tasks:
         return bool(self.active or self.standby or self.warmup)
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(Value):
     """Where an instance answers interactive queries."""
 
     host: str
     port: int
 
 
-@dataclass(frozen=True, slots=True)
-class InternalTopic:
+class InternalTopic(Value):
     """A topic that the group makes. 0: the number of partitions is to be found, the replication is the default."""
 
     name: str
@@ -92,8 +89,7 @@ class InternalTopic:
     configs: Pairs = ()
 
 
-@dataclass(frozen=True, slots=True)
-class CopartitionGroup:
+class CopartitionGroup(Value):
     """Topics that need the same number of partitions, as indexes into the subtopology's lists."""
 
     source_topics: tuple[int, ...] = ()
@@ -101,8 +97,7 @@ class CopartitionGroup:
     repartition_source_topics: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Subtopology:
+class Subtopology(Value):
     """A part of a topology whose tasks run on their own."""
 
     subtopology_id: str
@@ -119,15 +114,13 @@ class Subtopology:
         return bool(self.changelog_topics)
 
 
-@dataclass(frozen=True, slots=True)
-class StreamsGroupKey:
+class StreamsGroupKey(Value):
     """Names a streams group."""
 
     group_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class StreamsGroupValue:
+class StreamsGroupValue(Value):
     """A group's epoch, the topics and settings as of which it was raised last, the topology that these suffice for."""
 
     epoch: int
@@ -136,16 +129,14 @@ class StreamsGroupValue:
     assignment_configs: Pairs = ()
 
 
-@dataclass(frozen=True, slots=True)
-class StreamsMemberKey:
+class StreamsMemberKey(Value):
     """Names a member and what it is."""
 
     group_id: str
     member_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class StreamsMemberValue:
+class StreamsMemberValue(Value):
     """What a member is: several of one process share its state."""
 
     instance_id: str | None
@@ -159,39 +150,34 @@ class StreamsMemberValue:
     client_tags: Pairs = ()
 
 
-@dataclass(frozen=True, slots=True)
-class StreamsTargetKey:
+class StreamsTargetKey(Value):
     """Names the epoch of a group's target assignment."""
 
     group_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class StreamsTargetValue:
+class StreamsTargetValue(Value):
     """The group epoch that the target assignment was made for, and when."""
 
     assignment_epoch: int
     timestamp_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class StreamsTargetMemberKey:
+class StreamsTargetMemberKey(Value):
     """Names a member's part of the target assignment, whose value is Tasks."""
 
     group_id: str
     member_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class StreamsCurrentKey:
+class StreamsCurrentKey(Value):
     """Names what a member has now."""
 
     group_id: str
     member_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class StreamsCurrentValue:
+class StreamsCurrentValue(Value):
     """What a member has, and has to give back."""
 
     member_epoch: int
@@ -201,15 +187,13 @@ class StreamsCurrentValue:
     revoking: Tasks
 
 
-@dataclass(frozen=True, slots=True)
-class StreamsTopologyKey:
+class StreamsTopologyKey(Value):
     """Names a group's topology."""
 
     group_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Topology:
+class Topology(Value):
     """What an application does, as its members said when they joined."""
 
     epoch: int

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from fencepost.protocol.cursor import Reader, Writer
 from fencepost.protocol.errors import MalformedMessage
+from fencepost.values import Value
 
 KEY_VERSION: Final = 0
 HIGHEST_VALUE_VERSION: Final = 1
@@ -39,8 +40,7 @@ class UnknownTransactionRecord(ValueError):
     """The record has a schema version this reader does not know."""
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionLogValue:
+class TransactionLogValue(Value):
     """One transactional id's state as it is logged; -1 means "none" for ids, epochs, versions and start time."""
 
     producer_id: int

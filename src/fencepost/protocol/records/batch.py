@@ -19,8 +19,7 @@ import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple, Required, TypedDict, Unpack
 
-from crc32c import crc32c
-
+from fencepost.protocol.crc import crc32c
 from fencepost.protocol.cursor import Buffer
 from fencepost.protocol.errors import CorruptBatch, UnsupportedCompression, UnsupportedMagic
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+from fencepost.values import Value
 
 __all__ = ["GroupConfig", "MemberTiming", "new_member_id"]
 
@@ -20,8 +21,7 @@ class MemberTiming(NamedTuple):
 _DEFAULT_TIMING = MemberTiming(45_000, 5_000)
 
 
-@dataclass(frozen=True, slots=True)
-class GroupConfig:
+class GroupConfig(Value):
     """Kafka's settings of the same names; sizes are bytes or counts, times are milliseconds.
 
     `max_groups` is not Kafka's: so many groups are remembered. `initial_rebalance_delay_ms` is 0 (Kafka: 3000): tests

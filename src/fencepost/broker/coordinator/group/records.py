@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from fencepost.protocol.logs.consumer_group_log import (
     ConsumerGroupLogKey,
     ConsumerGroupLogValue,
@@ -41,12 +39,12 @@ from fencepost.protocol.logs.streams_group_log import (
     encode_streams_group_key,
     encode_streams_group_value,
 )
+from fencepost.values import Value
 
 __all__ = ["GroupRecord"]
 
 
-@dataclass(frozen=True, slots=True)
-class GroupRecord:
+class GroupRecord(Value):
     """A typed key and value; a value of None is a tombstone.
 
     With a producer id, the record belongs in a transactional batch of that producer and takes effect with its

@@ -11,7 +11,6 @@ offset remembers its producer's epoch, and a marker of a lower epoch leaves it a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from fencepost.broker.coordinator.group.consumer.group import ConsumerGroup
@@ -29,6 +28,7 @@ from fencepost.protocol.logs.offsets_log import (
 from fencepost.protocol.logs.partitioning import coordinator_partition
 from fencepost.protocol.logs.share_group_log import ShareGroupKey, ShareGroupLogKey, ShareGroupLogValue
 from fencepost.protocol.logs.streams_group_log import StreamsGroupKey, StreamsGroupLogKey, StreamsGroupLogValue
+from fencepost.values import Value
 
 __all__ = ["GroupStore", "MismatchedRecord", "StoredGroup", "StoredOffset", "TopicPartition"]
 
@@ -48,8 +48,7 @@ class StoredOffset(NamedTuple):
     producer_epoch: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class StoredGroup:
+class StoredGroup(Value):
     """A group's last record, with its members by id."""
 
     value: GroupMetadataValue

@@ -16,6 +16,7 @@ from fencepost.broker.coordinator.group.records import GroupRecord
 from fencepost.broker.coordinator.group.share.group import ShareMember
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.consumer_group_log import TopicIdPartition
+from fencepost.values import Value
 
 __all__ = [
     "CommitOffsets",
@@ -55,8 +56,7 @@ Token = object
 _Reply = TypeVar("_Reply")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Join:
+class Join(Value, kw_only=True):
     """JoinGroup. `protocols` in the member's order of preference; a rebalance timeout below 0 (v0): the session's."""
 
     group_id: str
@@ -71,8 +71,7 @@ class Join:
     api_version: int
 
 
-@dataclass(frozen=True, slots=True)
-class JoinedMember:
+class JoinedMember(Value):
     """A member as the leader sees it."""
 
     member_id: str
@@ -80,8 +79,7 @@ class JoinedMember:
     metadata: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Joined:
+class Joined(Value, kw_only=True):
     """The answer to a Join. A `protocol_name` of None is sent as "" below v7, which cannot carry a null."""
 
     error_code: ErrorCode = ErrorCode.NONE
@@ -94,8 +92,7 @@ class Joined:
     members: Sequence[JoinedMember] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sync:
+class Sync(Value, kw_only=True):
     """SyncGroup. That of the leader carries all assignments; from v5 on each has to name the protocol (KIP-559)."""
 
     group_id: str
@@ -108,8 +105,7 @@ class Sync:
     api_version: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Synced:
+class Synced(Value, kw_only=True):
     """The answer to a Sync."""
 
     error_code: ErrorCode = ErrorCode.NONE
@@ -118,8 +114,7 @@ class Synced:
     assignment: bytes = b""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Heartbeat:
+class Heartbeat(Value, kw_only=True):
     """Heartbeat; answered by an error code."""
 
     group_id: str
@@ -128,8 +123,7 @@ class Heartbeat:
     group_instance_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerHeartbeat:
+class ConsumerHeartbeat(Value, kw_only=True):
     """ConsumerGroupHeartbeat. None is what it is on the wire: unchanged since the last heartbeat.
 
     `may_see` tells whether the caller may know of a topic; a regular expression stands only for those.
@@ -151,8 +145,7 @@ class ConsumerHeartbeat:
     api_version: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShareHeartbeat:
+class ShareHeartbeat(Value, kw_only=True):
     """ShareGroupHeartbeat. None is what it is on the wire: unchanged since the last one."""
 
     group_id: str
@@ -171,8 +164,7 @@ class Refusal(NamedTuple):
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerHeartbeatReply:
+class ConsumerHeartbeatReply(Value, kw_only=True):
     """The answer to a ConsumerHeartbeat or a ShareHeartbeat; without `assignment`, what the member has is unchanged."""
 
     error_code: ErrorCode = ErrorCode.NONE
@@ -188,24 +180,21 @@ class ConsumerHeartbeatReply:
         return cls(error_code=error_code, error_message=message)
 
 
-@dataclass(frozen=True, slots=True)
-class LeavingMember:
+class LeavingMember(Value):
     """Who leaves: a member id, or an instance id with an empty member id (an administrator removes a static member)."""
 
     member_id: str
     group_instance_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Leave:
+class Leave(Value, kw_only=True):
     """LeaveGroup. Versions below 3 name one member."""
 
     group_id: str
     members: Sequence[LeavingMember]
 
 
-@dataclass(frozen=True, slots=True)
-class LeftMember:
+class LeftMember(Value):
     """How it went for one member."""
 
     member_id: str
@@ -213,8 +202,7 @@ class LeftMember:
     error_code: ErrorCode
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Left:
+class Left(Value, kw_only=True):
     """The answer to a Leave."""
 
     error_code: ErrorCode = ErrorCode.NONE
@@ -228,8 +216,7 @@ class Left:
         return self.members[0].error_code
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionOffset:
+class PartitionOffset(Value, kw_only=True):
     """An offset to commit. A null metadata is stored as ""."""
 
     topic: str
@@ -240,8 +227,7 @@ class PartitionOffset:
     topic_id: UUID | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitOffsets:
+class CommitOffsets(Value, kw_only=True):
     """OffsetCommit. `retention_ms` (v2-4) of -1 leaves the retention to the broker."""
 
     group_id: str
@@ -253,8 +239,7 @@ class CommitOffsets:
     api_version: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitTransactionalOffsets:
+class CommitTransactionalOffsets(Value, kw_only=True):
     """TxnOffsetCommit. Whether the producer owns the transaction has been checked by the caller."""
 
     group_id: str
@@ -267,8 +252,7 @@ class CommitTransactionalOffsets:
     api_version: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionError:
+class PartitionError(Value):
     """How it went for one partition."""
 
     topic: str
@@ -276,8 +260,7 @@ class PartitionError:
     error_code: ErrorCode
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchOffsets:
+class FetchOffsets(Value, kw_only=True):
     """OffsetFetch for one group (v8+ batch several). `partitions` of None asks for all.
 
     `member_id` and `member_epoch` (v9+) are those of a member of a consumer group.
@@ -291,8 +274,7 @@ class FetchOffsets:
     api_version: int
 
 
-@dataclass(frozen=True, slots=True)
-class FetchedOffset:
+class FetchedOffset(Value):
     """A committed offset, or -1 when there is none."""
 
     topic: str
@@ -303,8 +285,7 @@ class FetchedOffset:
     error_code: ErrorCode = ErrorCode.NONE
 
 
-@dataclass(frozen=True, slots=True)
-class FetchedOffsets:
+class FetchedOffsets(Value):
     """The answer to a FetchOffsets."""
 
     group_id: str
@@ -312,24 +293,21 @@ class FetchedOffsets:
     offsets: Sequence[FetchedOffset] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetsDeleted:
+class OffsetsDeleted(Value):
     """The answer to an OffsetDelete: an error of the whole request, or one per partition."""
 
     error_code: ErrorCode = ErrorCode.NONE
     partitions: Sequence[PartitionError] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class DeletedGroup:
+class DeletedGroup(Value):
     """How it went for one group of a DeleteGroups."""
 
     group_id: str
     error_code: ErrorCode
 
 
-@dataclass(frozen=True, slots=True)
-class DescribedMember:
+class DescribedMember(Value):
     """A member as DescribeGroups shows it."""
 
     member_id: str
@@ -340,8 +318,7 @@ class DescribedMember:
     member_assignment: bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribedGroup:
+class DescribedGroup(Value, kw_only=True):
     """A group as DescribeGroups shows it."""
 
     group_id: str
@@ -353,16 +330,14 @@ class DescribedGroup:
     members: Sequence[DescribedMember] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribedConsumerMember:
+class DescribedConsumerMember(Value, kw_only=True):
     """A member as ConsumerGroupDescribe shows it."""
 
     member: ConsumerMember
     target: frozenset[TopicIdPartition]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribedConsumerGroup:
+class DescribedConsumerGroup(Value, kw_only=True):
     """A group as ConsumerGroupDescribe shows it."""
 
     group_id: str
@@ -375,8 +350,7 @@ class DescribedConsumerGroup:
     members: Sequence[DescribedConsumerMember] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribedShareGroup:
+class DescribedShareGroup(Value, kw_only=True):
     """A group as ShareGroupDescribe shows it."""
 
     group_id: str
@@ -387,8 +361,7 @@ class DescribedShareGroup:
     members: Sequence[ShareMember] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ListedGroup:
+class ListedGroup(Value):
     """A group as ListGroups shows it."""
 
     group_id: str

@@ -10,8 +10,6 @@ EndTxn v0-4 keeps the epoch: a late one may, as with any Kafka.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from fencepost.broker.coordinator.txn import ending, generations
 from fencepost.broker.coordinator.txn.ending import BUMPING, AllocateProducerId
 from fencepost.broker.coordinator.txn.generations import FENCED, FIRST_BUMPING_END, KAFKA_PYTHON, TIMED_OUT, fenced_code
@@ -27,12 +25,12 @@ from fencepost.broker.coordinator.txn.model import (
 )
 from fencepost.broker.coordinator.txn.states import IDLE, PREPARED, TxnState
 from fencepost.protocol.codes import ErrorCode
+from fencepost.values import Value
 
 FIRST_WITH_PRODUCER_FENCED = 2
 
 
-@dataclass(frozen=True, slots=True)
-class EndRequest:
+class EndRequest(Value):
     transactional_id: str
     pair: ProducerPair
     commit: bool

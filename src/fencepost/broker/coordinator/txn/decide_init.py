@@ -16,7 +16,7 @@ KeepPreparedTxn, in both natural uses:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from fencepost.broker.coordinator.txn import ending
 from fencepost.broker.coordinator.txn.ending import AllocateProducerId
@@ -37,12 +37,12 @@ from fencepost.broker.coordinator.txn.model import (
 )
 from fencepost.broker.coordinator.txn.states import PREPARED, TxnState
 from fencepost.protocol.codes import ErrorCode
+from fencepost.values import Value
 
 FIRST_WITH_PRODUCER_FENCED = 4
 
 
-@dataclass(frozen=True, slots=True)
-class InitRequest:
+class InitRequest(Value):
     """``producer`` is `NO_PAIR` when the request names none. ``may_two_phase``: the caller's ACLs allow it."""
 
     transactional_id: str | None

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from fencepost.broker.coordinator.txn.states import PREPARED, TxnState
 from fencepost.protocol.logs import transaction_log
 from fencepost.protocol.logs.transaction_log import TransactionLogValue
+from fencepost.values import Value
 
 NO_PRODUCER_ID: Final = -1
 NO_EPOCH: Final = -1
@@ -57,8 +57,7 @@ class BumpCause(IntEnum):
     """The client itself asked with its own pair (KIP-360), or kept its transaction (KIP-939)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Transaction:
+class Transaction(Value):
     """The state of one transactional id. Times in ms since the epoch, -1 = none."""
 
     transactional_id: str
@@ -127,8 +126,7 @@ class Transaction:
         return self.last_bump is BumpCause.TIMEOUT and self.last_pair == pair
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionRecord:
+class TransactionRecord(Value):
     """One record of ``__transaction_state``; ``transaction`` None is the tombstone of a forgotten id."""
 
     transactional_id: str
@@ -172,8 +170,7 @@ class MarkerWrite(NamedTuple):
 Reply_co = TypeVar("Reply_co", covariant=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Result(Generic[Reply_co]):
+class Result(Value, Generic[Reply_co]):
     """What was decided: append ``records`` in order, replay each, apply ``fence``, and once durable send ``reply``."""
 
     reply: Reply_co
@@ -220,8 +217,7 @@ class PartitionErrors(NamedTuple):
     errors: dict[TopicPartition, int]
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionConfig:
+class TransactionConfig(Value):
     """Keys are Kafka's, in snake case; times in ms."""
 
     max_transactional_ids: int = 2**31 - 1

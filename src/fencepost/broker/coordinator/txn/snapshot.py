@@ -13,9 +13,8 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from fencepost.broker.coordinator.txn.idle import PACKED_BYTES
+from fencepost.protocol.crc import crc32c
 
 __all__ = ["CorruptTransactionSnapshot", "Snapshot", "decode", "encode"]
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from fencepost.broker.disk.files import File
@@ -30,6 +29,7 @@ from fencepost.protocol.cursor import Buffer
 from fencepost.protocol.errors import CorruptBatch
 from fencepost.protocol.records.batch import BatchHeader, parse_header
 from fencepost.protocol.records.walk import Record, rebuild, records_of
+from fencepost.values import Value
 
 if TYPE_CHECKING:
     from fencepost.broker.log.partition import PartitionLog
@@ -47,8 +47,7 @@ class Abandoned(Exception):
     """The log has changed in a way that ends this round. Nothing is lost, a later round begins again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Value):
     """What a round would do: offsets from dirty_offset to end_offset are new to it."""
 
     dirty_offset: int

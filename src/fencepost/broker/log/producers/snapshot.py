@@ -21,9 +21,8 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from fencepost.broker.log.producers.idempotence import LAST_BATCHES, LastBatch, ProducerState, pack_ended, unpack_ended
+from fencepost.protocol.crc import crc32c
 
 __all__ = ["CorruptSnapshot", "Place", "SegmentSeal", "decode_snapshot", "encode_snapshot"]
 

@@ -9,16 +9,15 @@ several equally good assignments comes out is not.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from uuid import UUID
 
 from fencepost.protocol.logs.consumer_group_log import TopicIdPartition
+from fencepost.values import Value
 
 __all__ = ["ASSIGNORS", "Assignee", "Assignor"]
 
 
-@dataclass(frozen=True, slots=True)
-class Assignee:
+class Assignee(Value):
     """A member to be assigned to: the topics it subscribes to (those that exist), and its present target."""
 
     member_id: str

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TypeVar
 
 from fencepost.broker.coordinator.group.consumer.states import ConsumerGroupState, MemberState
@@ -31,6 +31,7 @@ from fencepost.protocol.logs.consumer_group_log import (
     TargetValue,
     TopicIdPartition,
 )
+from fencepost.values import Value
 
 __all__ = ["AWAY_EPOCH", "LEAVE_EPOCH", "ConsumerGroup", "ConsumerMember"]
 
@@ -44,8 +45,7 @@ _STORED_STATES = (MemberState.STABLE, MemberState.UNREVOKED, MemberState.UNRELEA
 _UNKNOWN = MemberValue(None, None, "", "", (), None, -1, None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerMember:
+class ConsumerMember(Value, kw_only=True):
     """A member: what it asked for (`wants`), and what it has.
 
     `assigned` and `revoking` have for each partition the member epoch at which it was assigned.
@@ -56,8 +56,8 @@ class ConsumerMember:
     state: MemberState = MemberState.STABLE
     epoch: int = 0
     previous_epoch: int = 0
-    assigned: Mapping[TopicIdPartition, int] = field(default_factory=lambda: _NO_PARTITIONS)
-    revoking: Mapping[TopicIdPartition, int] = field(default_factory=lambda: _NO_PARTITIONS)
+    assigned: Mapping[TopicIdPartition, int] = _NO_PARTITIONS
+    revoking: Mapping[TopicIdPartition, int] = _NO_PARTITIONS
 
     @property
     def away(self) -> bool:

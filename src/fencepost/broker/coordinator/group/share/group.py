@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
 from fencepost.protocol.logs.consumer_group_log import TopicIdPartition
@@ -16,6 +16,7 @@ from fencepost.protocol.logs.share_group_log import (
     ShareMemberKey,
     ShareMemberValue,
 )
+from fencepost.values import Value
 
 __all__ = ["LEAVE_EPOCH", "ShareGroup", "ShareGroupState", "ShareMember"]
 
@@ -32,8 +33,7 @@ class ShareGroupState(StrEnum):
     DEAD = "Dead"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShareMember:
+class ShareMember(Value, kw_only=True):
     """A member: what it asked for (`wants`), and what it has."""
 
     member_id: str

@@ -8,18 +8,17 @@ its active task. Which of the even ways comes out is not Kafka's.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from fencepost.broker.coordinator.group.streams.topology import tasks_of
 from fencepost.protocol.logs.streams_group_log import TaskId, Tasks
+from fencepost.values import Value
 
 __all__ = ["ASSIGNOR_NAME", "Assignee", "assign"]
 
 ASSIGNOR_NAME = "sticky"
 
 
-@dataclass(frozen=True, slots=True)
-class Assignee:
+class Assignee(Value):
     """A member: whose process it is in, and what it was to have."""
 
     member_id: str

@@ -6,7 +6,7 @@ Source: `StreamsGroup` and `GroupMetadataManager.replay` of Apache Kafka 4.3.1.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import IntEnum, StrEnum
 
 from fencepost.protocol.logs.streams_group_log import (
@@ -26,6 +26,7 @@ from fencepost.protocol.logs.streams_group_log import (
     Tasks,
     Topology,
 )
+from fencepost.values import Value
 
 __all__ = ["LEAVE_EPOCH", "NO_TASKS", "MemberState", "StreamsGroup", "StreamsGroupState", "StreamsMember"]
 
@@ -53,8 +54,7 @@ class StreamsGroupState(StrEnum):
     DEAD = "Dead"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamsMember:
+class StreamsMember(Value, kw_only=True):
     """A member: what it is (`wants`), and what it has."""
 
     member_id: str

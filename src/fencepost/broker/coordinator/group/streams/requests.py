@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from fencepost.broker.coordinator.group.streams.group import StreamsMember
 from fencepost.broker.coordinator.group.streams.topology import Status
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.logs.streams_group_log import Endpoint, InternalTopic, Tasks, Topology
+from fencepost.values import Value
 
 __all__ = ["DescribedStreamsGroup", "EndpointPartitions", "StreamsHeartbeat", "StreamsHeartbeatReply"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamsHeartbeat:
+class StreamsHeartbeat(Value, kw_only=True):
     """StreamsGroupHeartbeat. None (-1 for a time) is what it is on the wire: unchanged since the last one."""
 
     group_id: str
@@ -34,8 +33,7 @@ class StreamsHeartbeat:
     client_host: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class EndpointPartitions:
+class EndpointPartitions(Value):
     """What an instance that answers queries has: (topic, partitions) of its active and its standby tasks."""
 
     endpoint: Endpoint
@@ -43,8 +41,7 @@ class EndpointPartitions:
     standby: Sequence[tuple[str, Sequence[int]]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamsHeartbeatReply:
+class StreamsHeartbeatReply(Value, kw_only=True):
     """The answer; without `tasks`, what the member has is unchanged. `missing`: the topics to make for the group."""
 
     error_code: ErrorCode = ErrorCode.NONE
@@ -59,8 +56,7 @@ class StreamsHeartbeatReply:
     missing: Sequence[InternalTopic] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribedStreamsGroup:
+class DescribedStreamsGroup(Value, kw_only=True):
     """A group as StreamsGroupDescribe shows it; each member with its target."""
 
     group_id: str

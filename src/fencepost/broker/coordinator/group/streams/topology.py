@@ -7,10 +7,11 @@ Source: `InternalTopicManager`, `RepartitionTopics`, `CopartitionedTopicsEnforce
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from enum import IntEnum
+from types import MappingProxyType
 
 from fencepost.protocol.logs.streams_group_log import InternalTopic, Subtopology, TaskId, Topology
+from fencepost.values import Value
 
 __all__ = ["Configured", "InvalidTopology", "Status", "StatusCode", "configure", "required_topics", "tasks_of"]
 
@@ -29,8 +30,7 @@ class StatusCode(IntEnum):
     SHUTDOWN_APPLICATION = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
+class Status(Value):
     """A code, and what it means here."""
 
     code: StatusCode
@@ -41,11 +41,10 @@ class InvalidTopology(ValueError):
     """No topics could make it work."""
 
 
-@dataclass(frozen=True, slots=True)
-class Configured:
+class Configured(Value):
     """How many tasks each subtopology has, and the internal topics that are missing; or why there can be none."""
 
-    tasks: Mapping[str, int] = field(default_factory=dict)
+    tasks: Mapping[str, int] = MappingProxyType({})
     missing: tuple[InternalTopic, ...] = ()
     problem: Status | None = None
 

@@ -1,0 +1,106 @@
+"""Immutable values behave as frozen data classes do: the same class, made by both, is the expectation."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+from fencepost.values import Value
+
+
+class Point(Value):
+    """Two numbers."""
+
+    x: int
+    y: int = 7
+
+    def sum(self) -> int:
+        return self.x + self.y
+
+
+class Named(Value, kw_only=True):
+    name: str
+    settings: MappingProxyType[str, int] = MappingProxyType({})
+
+
+class Other(Value):
+    x: int
+    y: int = 7
+
+
+class Nothing(Value):
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    x: int
+    y: int = 7
+
+
+def outcome(call: Callable[[], Any]) -> str:
+    """What comes of it, or what is raised, where only the name of the class may differ."""
+    try:
+        found = repr(call())
+    except (TypeError, AttributeError) as error:
+        found = "it does not change" if isinstance(error, AttributeError) else str(error)
+    return found.replace("Model", "Point")
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda kind: kind(1),
+        lambda kind: kind(1, y=2),
+        lambda kind: kind(y=2, x=1),
+        lambda kind: kind(),
+        lambda kind: kind(1, 2, 3),
+        lambda kind: kind(1, z=3),
+        lambda kind: (kind(1) == kind(1, 7), kind(1) == kind(2), kind(1) == (1, 7), kind(1) != kind(2)),
+        lambda kind: len({kind(1), kind(1, 7), kind(2)}),
+        lambda kind: hash(kind([])),
+        lambda kind: setattr(kind(1), "x", 2),
+        lambda kind: delattr(kind(1), "x"),
+        lambda kind: replace(kind(1), y=3),
+        lambda kind: replace(kind(1), z=3),
+        lambda kind: asdict(kind(1)),
+        lambda kind: (is_dataclass(kind), is_dataclass(kind(1))),
+        lambda kind: [(field.name, field.default == 7, field.kw_only) for field in fields(kind)],
+        lambda kind: kind.__match_args__,
+        lambda kind: hasattr(kind(1), "__dict__"),
+        lambda kind: copy.copy(kind(1)),
+        lambda kind: copy.deepcopy(kind(1)),
+        lambda kind: pickle.loads(pickle.dumps(kind(1, 2))),
+    ],
+)
+def test_a_value_does_what_a_frozen_data_class_does(use: Callable[[Any], Any]) -> None:
+    assert outcome(lambda: use(Point)) == outcome(lambda: use(Model))
+
+
+def test_there_are_no_other_attributes() -> None:
+    with pytest.raises(AttributeError):
+        Point(1).z = 2
+
+
+def test_values_of_two_classes_are_not_equal() -> None:
+    assert Point(1) != Other(1)
+
+
+def test_methods_and_fields_by_name_only() -> None:
+    assert Point(1, 2).sum() == 3
+    assert Named(name="a") == Named(name="a", settings=MappingProxyType({}))
+    assert replace(Named(name="a"), name="b") == Named(name="b")
+    with pytest.raises(TypeError, match="positional"):
+        Named("a")  # type: ignore[call-arg]
+
+
+def test_a_value_without_fields() -> None:
+    assert Nothing() == Nothing()
+    assert len({Nothing(), Nothing()}) == 1
+    assert repr(Nothing()) == "Nothing()"
