@@ -44,6 +44,8 @@ class _ValueType(type):
     def __new__(
         cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], *, kw_only: bool = False
     ) -> _ValueType:
+        if "__post_init__" in namespace or any(isinstance(base, _ValueType) and base._names for base in bases):
+            raise TypeError(f"{name}: a value takes no fields from another class, and calls no __post_init__")
         names = tuple(namespace.get("__annotations__", ()))
         namespace["_defaults"] = {each: namespace.pop(each) for each in names if each in namespace}
         namespace["_kw_only"] = kw_only

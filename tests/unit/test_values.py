@@ -104,3 +104,10 @@ def test_a_value_without_fields() -> None:
     assert Nothing() == Nothing()
     assert len({Nothing(), Nothing()}) == 1
     assert repr(Nothing()) == "Nothing()"
+
+
+def test_what_would_be_left_out_is_refused() -> None:
+    with pytest.raises(TypeError, match="Further: a value takes no fields from another class"):
+        type("Further", (Point,), {})
+    with pytest.raises(TypeError, match="calls no __post_init__"):
+        type("Checked", (Value,), {"__post_init__": print})
