@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from fencepost.protocol.errors import CorruptBatch
-from fencepost.protocol.records.arrow import HEADERS_TYPE, columns_to_arrow, encode_arrow
+from fencepost.protocol.records.arrow import HEADERS_TYPE, columns_to_arrow, encode_arrow, repeated
 from fencepost.protocol.records.batch import parse_header
 from fencepost.protocol.records.columns import Columns
 from fencepost.protocol.records.decoding import decode_batches
@@ -180,3 +180,12 @@ def test_spans_outside_the_blob_do_not_reach_arrow() -> None:
     columns.value_start = np.asarray(columns.value_start) + np.int64(10_000)
     with pytest.raises(CorruptBatch, match="outside its blob"):
         columns_to_arrow(columns)
+
+
+def test_offsets_of_repeated_text_do_not_wrap(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (repeated("topic", 3).type, repeated("topic", 3).to_pylist()) == (pa.string(), ["topic"] * 3)
+    monkeypatch.setattr("fencepost.protocol.records.arrow._INT32_MAX", 14)
+    large = repeated("topic", 3)
+    large.validate(full=True)
+    assert (large.type, large.to_pylist()) == (pa.large_string(), ["topic"] * 3)
+    assert repeated("topic", 2).type == pa.string()

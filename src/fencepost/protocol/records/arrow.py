@@ -106,10 +106,12 @@ def numbers(values: Any, kind: pa.DataType | None = None) -> pa.Array:
 
 
 def repeated(text: str, rows: int) -> pa.Array:
-    """A string column of one text. `pa.scalar` imports pandas as well."""
+    """A string column of one text (large_string beyond 2 GiB). `pa.scalar` imports pandas as well."""
     raw = text.encode()
-    bounds = np.arange(rows + 1, dtype=np.int32) * np.int32(len(raw))
-    return pa.Array.from_buffers(pa.string(), rows, [None, pa.py_buffer(bounds), pa.py_buffer(raw * rows)])
+    is_large = len(raw) * rows > _INT32_MAX
+    bounds = np.arange(rows + 1, dtype=np.int64 if is_large else np.int32) * len(raw)
+    kind = pa.large_string() if is_large else pa.string()
+    return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(bounds), pa.py_buffer(raw * rows)])
 
 
 def _validity(lengths: Any) -> tuple[pa.Buffer | None, int]:
