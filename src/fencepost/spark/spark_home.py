@@ -17,6 +17,8 @@ from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 from typing import Final
 
+from fencepost.spark.java import cache_folder
+
 __all__ = ["compiled_home", "unpacked"]
 
 _VARIABLE: Final = "SPARK_HOME"
@@ -56,12 +58,12 @@ def compiled_home(folder: Path | None = None) -> Path | None:
         return None
     entries = sorted(path.name for path in package.iterdir() if path.is_dir() and path.name in _NOT_PYTHON)
     stands_for = [str(package), *(f"{name} {source}" for name, source in packed.items()), *entries]
-    root = _cache() if folder is None else folder
-    target = root / f"spark-home-{hashlib.sha256(chr(10).join(stands_for).encode()).hexdigest()[:12]}"
+    own_name = f"spark-home-{hashlib.sha256(chr(10).join(stands_for).encode()).hexdigest()[:12]}"
     try:
+        target = (cache_folder(os.environ) if folder is None else folder) / own_name
         if not target.exists():
             _make(target, package, entries, {name: source for name, source in packed.items() if source is not None})
-    except OSError:
+    except (OSError, RuntimeError):  # the latter where a user has no home, as in many a container
         return None
     return target if target.exists() else None
 
@@ -87,8 +89,3 @@ def _make(target: Path, package: Path, entries: list[str], packed: dict[str, Pat
 def _package(name: str) -> Path | None:
     spec = importlib.util.find_spec(name)
     return None if spec is None or spec.origin is None else Path(spec.origin).parent
-
-
-def _cache() -> Path:
-    root = os.environ.get("XDG_CACHE_HOME")
-    return (Path(root) if root else Path.home() / ".cache") / "fencepost"

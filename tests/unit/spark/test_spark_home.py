@@ -63,6 +63,12 @@ def test_spark_starts_as_by_itself_where_no_home_can_be_made(tmp_path: Path, mon
     environ: dict[str, str] = {}
     with spark_home.unpacked(environ, tmp_path / "file"):
         assert environ == {}
+    with monkeypatch.context() as nobody:
+        nobody.delenv("HOME")
+        nobody.delenv("XDG_CACHE_HOME", raising=False)
+        nobody.setattr("pwd.getpwuid", {}.__getitem__)  # no line in /etc/passwd
+        with spark_home.unpacked(environ):
+            assert environ == {}
     for name in ("pyspark", "py4j"):  # a PySpark that is not laid out as pip does it
         made = tmp_path / "other" / name / "__init__.py"
         made.parent.mkdir(parents=True)
