@@ -308,7 +308,7 @@ class Demo:
 
     def close(self) -> None:
         """End every process of this run, whoever started it."""
-        if self.driver is not None:
+        if self.driver is not None and self.driver.process.poll() is None:  # else its id may be another's by now
             self._remember_processes(self.driver)
         chaos.kill_all(p for p in self._seen_processes.values() if p.is_running())
         if self.broker is not None:

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 from rich.console import Console
 
@@ -53,12 +55,16 @@ def test_a_misspelled_delivery_is_refused() -> None:
     assert "exactly-once" in done.stderr
 
 
-def test_how_long_the_work_stood_still_is_told_for_each_kill(tmp_path: Path) -> None:
-    """Two kills before one batch have both waited for it, and the batches after it had nobody to wait for."""
+def a_run(folder: Path) -> Demo:
     options = Options(
         seed=1, kills=1, bootstrap_servers="127.0.0.1:1", delivery="exactly-once", flights=1, keep=True, topic_prefix=""
     )
-    run = Demo(options, tmp_path, Console(file=StringIO()))
+    return Demo(options, folder, Console(file=StringIO()))
+
+
+def test_how_long_the_work_stood_still_is_told_for_each_kill(tmp_path: Path) -> None:
+    """Two kills before one batch have both waited for it, and the batches after it had nobody to wait for."""
+    run = a_run(tmp_path)
     run._take({"event": "batch", "id": 1, "rows": 10})
     run._count("worker", "kill -9 worker")
     run._count("driver", "kill -9 driver")
@@ -68,3 +74,13 @@ def test_how_long_the_work_stood_still_is_told_for_each_kill(tmp_path: Path) -> 
     run._take({"event": "batch", "id": 4, "rows": 10})
     told = waits(f"  9 s  {run.counters.waited}\nverdict")
     assert {name: len(seconds) for name, seconds in told.items()} == {"driver": 1, "worker": 2}
+
+
+def test_who_has_the_id_of_a_driver_that_has_ended_is_left_alone(tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as another:
+        ended: Any = SimpleNamespace(process=SimpleNamespace(pid=another.pid, poll=lambda: 0))
+        run.driver = ended
+        run.close()
+        another.communicate(b"\n")
+    assert another.returncode == 0

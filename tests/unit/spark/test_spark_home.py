@@ -64,7 +64,7 @@ def test_spark_starts_as_by_itself_where_no_home_can_be_made(tmp_path: Path, mon
     with spark_home.unpacked(environ, tmp_path / "file"):
         assert environ == {}
     with monkeypatch.context() as nobody:
-        nobody.delenv("HOME")
+        nobody.delenv("HOME", raising=False)
         nobody.delenv("XDG_CACHE_HOME", raising=False)
         nobody.setattr("pwd.getpwuid", {}.__getitem__)  # no line in /etc/passwd
         with spark_home.unpacked(environ):
