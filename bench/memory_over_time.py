@@ -2,10 +2,9 @@
 
 A producer writes records of 1 KB, a copier moves them to a second topic in transactions with its positions, and a
 consumer reads what is committed; each is a process of its own, and so is the broker, which keeps 50 MB of a topic.
-Memory is looked at all the time, from when
-records flow through all of them. Told are where each process began, where it ended, the most that it had, and how
-steeply a line through the samples rises, without the first tenth of the time, in which buffers and caches fill. In the
-end the load stops, and the processes are looked at once more.
+Memory is looked at all the time, from when records flow through all of them. Told are where each process began, where
+it ended, the most that it had, and how steeply a line through the samples rises, without the first tenth of the time,
+in which buffers and caches fill. In the end the load stops, and the processes are looked at once more.
 """
 
 from __future__ import annotations

@@ -150,7 +150,7 @@ def _listing_ms(stage: Stage, count: int, name: str) -> float:
         listed = admin.list_transactions(states=["Ongoing"])
         taken = time.perf_counter() - begun
     if len(listed) != count:
-        raise fencepost.errors.DataLossError(f"{name} lists {len(listed)} transactions in doubt of {count}")
+        raise fencepost.errors.KafkaError(f"{name} lists {len(listed)} transactions in doubt of {count}")
     return taken * 1000
 
 

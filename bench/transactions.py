@@ -21,7 +21,7 @@ from tests.support.raw_client import PASSING
 
 LANES, DEPTH = 8, 50  # connections, and how many ids each asks for at a time
 TIMEOUT_MS = 900_000  # the most that Apache Kafka allows without a setting
-INIT, PRODUCE, END = 22, 0, 26
+INIT, PRODUCE, END = InitProducerIdRequest.API_KEY, produce_wire.API_KEY, EndTxnRequest.API_KEY
 PRODUCE_VERSION = 12  # enlists the partition by itself
 END_VERSION = 5
 PATIENCE_S = 60.0  # while a coordinator loads
