@@ -17,7 +17,7 @@ import org.apache.kafka.common.TopicPartition;
 
 /** What an application does with its producer, and what it sees. Compiled against the oldest release, run with each. */
 public final class Scenario {
-    private static final int TRANSACTION_TIMEOUT_MS = 1000;
+    private static final int TRANSACTION_TIMEOUT_MS = 3000; // for a busy machine, too, long enough to begin
     private static final long PATIENCE_MS = 60_000;
 
     private interface Step {
