@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import difflib
 import logging
+import re
 import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -218,7 +219,7 @@ class CommonConfig:
         """Of an identity provider. Raises ConfigurationError when the client's id or secret is missing."""
         if self.sasl_oauthbearer_token_endpoint_url is None:
             return None
-        if "@" in self.sasl_oauthbearer_token_endpoint_url.partition("://")[2].partition("/")[0]:
+        if re.match("[a-z]+://[^/?#]*@", self.sasl_oauthbearer_token_endpoint_url, re.IGNORECASE):
             # A URL is shown, in a repr and in messages; and nobody would send what stands there.
             raise ConfigurationError("sasl_oauthbearer_token_endpoint_url has no place for a user and a password")
         options = {} if self.sasl_jaas_config is None else jaas_options(self.sasl_jaas_config)

@@ -308,6 +308,14 @@ def test_settings_that_cannot_work(settings: dict[str, Any], words: str) -> None
         AdminConfig.make({"bootstrap_servers": "x", **settings})
 
 
+def test_a_mail_address_in_a_token_endpoints_query_is_no_user() -> None:
+    url = "https://login.example.com?resource=alice@example.com"
+    config = AdminConfig.make({"bootstrap_servers": "x", **OIDC, "sasl_oauthbearer_token_endpoint_url": url})
+    endpoint = config.token_endpoint()
+    assert endpoint is not None
+    assert endpoint.url == url
+
+
 def test_secrets_are_not_shown() -> None:
     config = AdminConfig.make(
         {
