@@ -99,6 +99,8 @@ def test_plants_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
         (["--profile", "wild"], "swarm, lite or liveness"),
         (["--world", "clients", "--option", "colour=red"], "there is no option 'colour'"),
         (["--world", "spark", "--option", "sinks=many"], "sinks is a int"),
+        (["--world", "spark", "--option", "level=strong"], "'strong' is not a valid Level"),
+        (["--world", "spark", "--option", "level=resume-unverified"], "is not simulated"),
     ],
 )
 def test_bad_options_end_with_2(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:

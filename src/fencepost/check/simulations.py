@@ -117,9 +117,10 @@ class SparkSimulation:
             if name not in known:
                 raise ValueError(f"there is no option {name!r}; there are {', '.join(known)}")
             try:
-                options = _with(options, name, type(known[name])(value))
+                converted = type(known[name])(value)
             except ValueError:
                 raise ValueError(f"{name} is a {type(known[name]).__name__}, not {value!r}") from None
+            options = _with(options, name, converted)
         return options
 
     def smaller(self, options: SinkFaults) -> Iterator[SinkFaults]:

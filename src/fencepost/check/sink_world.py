@@ -39,7 +39,7 @@ from fencepost.spark.sink.decision_store import DEFAULT_TOPIC, DecisionStore, pa
 from fencepost.spark.sink.steps import SinkConfig
 from fencepost.spark.sink.task_ids import OwnPool
 
-__all__ = ["STRIKES", "SinkFaults", "SinkReport", "SinkWorld", "run_sink_world"]
+__all__ = ["BROKERS", "STRIKES", "SinkFaults", "SinkReport", "SinkWorld", "run_sink_world"]
 
 TOPIC: Final = "out"
 PARTITIONS: Final = 2
@@ -60,9 +60,22 @@ NEVER_RIGHT: Final = (SinkContradictionError, CorruptDecisionError)
 CHECKPOINT_IS_WRONG: Final = (CheckpointRolledBackError, BatchChangedError)
 
 
+# The broker's settings at each level. It refuses a batch whose transaction is over, so that `resume-unverified` is left
+# to the model of the sink's protocol.
+BROKERS: Final[Mapping[plan_steps.Level, Mapping[str, str | int | bool]]] = {
+    plan_steps.Level.KEEP_PREPARED: {},
+    plan_steps.Level.TWO_PHASE: {},
+    plan_steps.Level.RESUME: {"transaction.two.phase.commit.enable": False},
+    plan_steps.Level.RESUME_V1: {"transaction.version": 0},
+}
+
+
 @dataclass(frozen=True, slots=True)
 class SinkFaults:
-    """What may go wrong in a run, and how the sink is set up; drawn from the seed unless given."""
+    """What may go wrong in a run, and how the sink is set up; drawn from the seed unless given.
+
+    Raises ValueError for a level that the simulated broker cannot have.
+    """
 
     level: plan_steps.Level
     transaction_timeout_ms: int
@@ -74,6 +87,10 @@ class SinkFaults:
     power_cut_chance: float
     inherits: bool  # whether task ids pass from process to process
     machine: MachineFaults = field(default_factory=MachineFaults)
+
+    def __post_init__(self) -> None:
+        if self.level not in BROKERS:
+            raise ValueError(f"level {self.level.value} is not simulated: the broker here is never that weak")
 
     @classmethod
     def draw(cls, random: Random, level: plan_steps.Level | None = None) -> SinkFaults:
@@ -136,11 +153,7 @@ class SinkWorld:
         self._random = Random(seed)
         self._given = faults
         self.report = SinkReport(seed, faults)
-        settings: dict[str, str | int | bool] = {}
-        if faults.level is plan_steps.Level.RESUME:
-            settings["transaction.two.phase.commit.enable"] = False
-        if faults.level is plan_steps.Level.RESUME_V1:
-            settings["transaction.version"] = 0
+        settings = dict(BROKERS[faults.level])
         network = _copy(faults.network)
         self._stage = Stage(Random(self._random.getrandbits(64)), network, settings, self.report.trace, self._broke)
         self._config = SinkConfig(
