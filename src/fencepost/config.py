@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import difflib
 import logging
-import re
 import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -26,6 +25,7 @@ from fencepost.sasl_settings import (
     KerberosIdentity,
     TokenEndpoint,
     extension_pairs,
+    has_user,
     identity_of_jaas,
     jaas_options,
 )
@@ -219,8 +219,7 @@ class CommonConfig:
         """Of an identity provider. Raises ConfigurationError when the client's id or secret is missing."""
         if self.sasl_oauthbearer_token_endpoint_url is None:
             return None
-        if re.match("[a-z]+://[^/?#]*@", self.sasl_oauthbearer_token_endpoint_url, re.IGNORECASE):
-            # A URL is shown, in a repr and in messages; and nobody would send what stands there.
+        if has_user(self.sasl_oauthbearer_token_endpoint_url):
             raise ConfigurationError("sasl_oauthbearer_token_endpoint_url has no place for a user and a password")
         options = {} if self.sasl_jaas_config is None else jaas_options(self.sasl_jaas_config)
         extensions = extension_pairs(self.sasl_oauthbearer_extensions)

@@ -9,7 +9,15 @@ from typing import Final, NamedTuple
 
 from fencepost.errors import ConfigurationError
 
-__all__ = ["AWS_OPTIONS", "KerberosIdentity", "TokenEndpoint", "extension_pairs", "identity_of_jaas", "jaas_options"]
+__all__ = [
+    "AWS_OPTIONS",
+    "KerberosIdentity",
+    "TokenEndpoint",
+    "extension_pairs",
+    "has_user",
+    "identity_of_jaas",
+    "jaas_options",
+]
 
 # What Java's IAMLoginModule is told, by the parameters of client/aws_msk.py.
 AWS_OPTIONS = {"awsProfileName": "profile", "awsRoleArn": "role_arn", "awsRoleSessionName": "role_session_name"}
@@ -100,3 +108,8 @@ def extension_pairs(text: str | None) -> dict[str, str]:
     if not all(equals for _, equals, _ in pairs):
         raise ConfigurationError("sasl_oauthbearer_extensions: name=value,name=value is meant")
     return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def has_user(url: str) -> bool:
+    """Whether a user, and perhaps a password, stands in front of its host: a URL is shown, in a repr and in messages."""
+    return re.match("[a-z]+://[^/?#]*@", url, re.IGNORECASE) is not None
