@@ -111,5 +111,5 @@ def extension_pairs(text: str | None) -> dict[str, str]:
 
 
 def has_user(url: str) -> bool:
-    """Whether a user, and perhaps a password, stands in front of its host: a URL is shown, in a repr and in messages."""
+    """Whether a user stands in front of its host, perhaps with a password: a URL is shown, in reprs and messages."""
     return re.match("[a-z]+://[^/?#]*@", url, re.IGNORECASE) is not None
