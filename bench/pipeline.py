@@ -114,6 +114,8 @@ def drive(job: dict[str, str]) -> None:
         "subscribe": job["source"],
         "startingOffsets": "earliest",
         "maxOffsetsPerTrigger": job["rows_per_batch"],
+        # Spark's own connector learns from Spark which columns a query reads; a source in Python has to be told.
+        **({"columns": "key,value"} if job["format"] == "fencepost" else {}),
     }
     sink = {
         "kafka.bootstrap.servers": job["servers"],
