@@ -24,6 +24,8 @@ CIRCLES = [["fencepost.spark.errors", "fencepost.spark.sink.decision"]]
 # A name with a trailing dot covers the package.
 SHELLS = (
     "fencepost.at_exit",
+    "fencepost.config_providers",
+    "fencepost.properties",
     "fencepost.broker.embedded_control",
     "fencepost.broker.embedded",
     "fencepost.broker.server",

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, fields
 from types import NoneType, UnionType
 from typing import Any, ClassVar, Self, get_args, get_origin, get_type_hints
 
+from fencepost.config_providers import resolved
 from fencepost.errors import ConfigurationError
 from fencepost.foreign_settings import ALIASES, FOREIGN, ONE_WAY
 from fencepost.protocol.records.compression import MAX_DECOMPRESSED_BYTES
@@ -95,9 +96,7 @@ class CommonConfig:
     sasl_password: str | None = field(default=None, repr=False)
     sasl_jaas_config: str | None = field(default=None, repr=False)  # its username and password; clientId...
     sasl_oauth_token_provider: Callable[[], Any] | None = None  # -> OAuthToken or text, or a coroutine function
-    sasl_oauthbearer_token_endpoint_url: str | None = (
-        None  # of an identity provider, which gives tokens for what follows
-    )
+    sasl_oauthbearer_token_endpoint_url: str | None = None  # an identity provider's, which gives tokens
     sasl_oauthbearer_client_credentials_client_id: str | None = None
     sasl_oauthbearer_client_credentials_client_secret: str | None = field(default=None, repr=False)
     sasl_oauthbearer_scope: str | None = None
@@ -152,7 +151,8 @@ class CommonConfig:
 
     @classmethod
     def from_dotted(cls, settings: Mapping[str, Any]) -> Self:
-        """From Kafka's dotted names; text values are converted. Raises ConfigurationError."""
+        """From Kafka's dotted names, `config.providers` too; text is converted. Raises ConfigurationError."""
+        settings = resolved(settings)
         given = {key.replace(".", "_"): key for key in settings}
         return cls.make(
             {name: settings[key] for name, key in given.items()},

@@ -35,11 +35,13 @@ BELOW: dict[str, frozenset[str]] = {
     "garbage": frozenset(),
     "foreign_settings": frozenset(),
     "tls": frozenset(),
+    "properties": frozenset(),
     "errors": frozenset({"protocol"}),
     "arguments": frozenset({"errors"}),
     "extras": frozenset({"errors"}),
     "sasl_settings": frozenset({"errors"}),
-    "config": frozenset({"errors", "foreign_settings", "sasl_settings", "protocol"}),
+    "config_providers": frozenset({"errors", "properties"}),
+    "config": frozenset({"config_providers", "errors", "foreign_settings", "sasl_settings", "protocol"}),
     "broker": frozenset({"arguments", "at_exit", "config", "errors", "protocol", "states", "tls", "values"}),
     "client": frozenset(
         {
@@ -57,11 +59,21 @@ BELOW: dict[str, frozenset[str]] = {
     ),
     "schemas": frozenset({"client", "errors"}),
     "spark": frozenset(
-        {"schemas", "client", "config", "errors", "extras", "foreign_settings", "on_first_use", "protocol"}
+        {
+            "schemas",
+            "client",
+            "config",
+            "config_providers",
+            "errors",
+            "extras",
+            "foreign_settings",
+            "on_first_use",
+            "protocol",
+        }
     ),
     "check": frozenset({"spark", "client", "broker", "config", "errors", "protocol"}),
     "testing": frozenset({"arguments", "client", "broker", "config", "errors", "protocol"}),
-    "torture": frozenset({"check", "client", "config", "errors", "protocol"}),
+    "torture": frozenset({"check", "client", "config", "config_providers", "errors", "protocol"}),
     "benchmark": frozenset({"torture", "client", "config", "errors"}),
     "demo": frozenset({"torture", "check", "spark", "client", "broker", "config", "errors", "protocol"}),
     "cli": frozenset(
@@ -79,6 +91,7 @@ BELOW: dict[str, frozenset[str]] = {
             "errors",
             "extras",
             "foreign_settings",
+            "properties",
             "protocol",
         }
     ),

@@ -13,12 +13,12 @@ import typer
 
 from fencepost.cli.names import in_utf8, named, topic_named
 from fencepost.cli.output import failures_told, refuse
-from fencepost.cli.properties import read_properties
 from fencepost.client.blocking import Admin
 from fencepost.client.net.topology import parse_bootstrap
 from fencepost.config import AdminConfig, CommonConfig, ConsumerConfig, ProducerConfig
 from fencepost.errors import ConfigurationError, RetriableError
 from fencepost.foreign_settings import ALIASES
+from fencepost.properties import read_properties
 
 __all__ = [
     "LOCAL",

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
 from fencepost.config import CommonConfig, ConsumerConfig, ProducerConfig
+from fencepost.config_providers import PROVIDERS
 from fencepost.errors import ConfigurationError
 from fencepost.foreign_settings import ALIASES
 from fencepost.spark.kafka_settings import nearest, tell_once, without_java
@@ -105,7 +106,7 @@ def client_settings(options: Mapping[str, str], kind: type[ProducerConfig | Cons
         config = kind.from_dotted(given)
     except ConfigurationError as error:
         raise ConfigurationError(f"option kafka.*: {error}") from error
-    common = {key: value for key, value in given.items() if _setting(key) in _COMMON}
+    common = {key: value for key, value in given.items() if _setting(key) in _COMMON or key.startswith(PROVIDERS)}
     own = {field.name: getattr(config, field.name) for field in fields(config) if field.name not in _COMMON}
     return ClientSettings(tuple(sorted(common.items())), tuple(sorted(own.items())))
 

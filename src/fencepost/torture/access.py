@@ -9,6 +9,7 @@ from typing import Any
 
 from fencepost.client.net.tls import context_for
 from fencepost.config import AdminConfig
+from fencepost.config_providers import resolved
 from fencepost.errors import ConfigurationError
 
 __all__ = ["Access", "librdkafka_settings"]
@@ -36,7 +37,7 @@ class Access:
 
     def options(self) -> dict[str, Any]:
         """As this project's clients take them."""
-        names = {name.replace(".", "_"): value for name, value in self.settings.items()}
+        names = {name.replace(".", "_"): value for name, value in resolved(self.settings).items()}
         return {**names, "bootstrap_servers": self.bootstrap_servers}
 
     def config(self, **more: Any) -> AdminConfig:

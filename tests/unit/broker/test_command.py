@@ -11,7 +11,7 @@ import pytest
 
 from fencepost.cli.broker.command import _OneLine
 from fencepost.cli.main import main
-from fencepost.cli.properties import read_properties
+from fencepost.properties import read_properties
 from fencepost.spark.options import SinkOptions
 
 

@@ -259,7 +259,7 @@ def _of_file(file: str | None) -> dict[str, str]:
     """Raises _UnusableArgument."""
     if file is None:
         return {}
-    from fencepost.cli.properties import read_properties  # here, because of configparser
+    from fencepost.properties import read_properties  # here, because of configparser
 
     try:
         return read_properties(Path(file))

@@ -23,7 +23,7 @@ from fencepost.broker.settings.table import (
 )
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.cli.broker import command
-from fencepost.cli.properties import read_properties
+from fencepost.properties import read_properties
 from tests.golden.load import settings_of_kafka
 from tests.support.raw_client import RawClient
 

@@ -1,0 +1,107 @@
+"""Settings that name a secret instead of holding it, as Kafka's clients take them (KIP-297, KIP-421).
+
+    config.providers=env,file
+    sasl.password=${env:KAFKA_PASSWORD}
+    ssl.key.password=${file:/etc/kafka/secrets.properties:key.password}
+
+The text is looked up in the process that makes a client, so that neither Spark's plans nor what Spark ships to its
+workers have it.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from fencepost.errors import ConfigurationError
+
+__all__ = ["PROVIDERS", "resolved"]
+
+PROVIDERS: Final = "config.providers"
+
+_REFERENCE: Final = re.compile(r"\$\{([^}:]*):(?:([^}]*):)?([^}:]*)\}")
+
+
+def resolved(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """`settings` (Kafka's names) with the texts that are referred to, and without `config.providers`.
+
+    Where no providers are named, `${...}` is text as any other. Raises ConfigurationError, whose words quote no secret.
+    """
+    own = {name: value for name, value in settings.items() if name == PROVIDERS or name.startswith(f"{PROVIDERS}.")}
+    others = {name: value for name, value in settings.items() if name not in own}
+    readers = _readers(own)
+    if not readers:
+        return others
+
+    def text_of(setting: str, reference: re.Match[str]) -> str:
+        provider, path, key = reference[1], reference[2] or "", reference[3]
+        try:
+            return readers[provider](path, key)
+        except KeyError:
+            known = ", ".join(readers)
+            raise ConfigurationError(f"{setting}: {PROVIDERS}={known} does not name {provider!r}") from None
+        except ValueError as error:
+            raise ConfigurationError(f"{setting}: {error}") from None
+
+    return {
+        name: _REFERENCE.sub(functools.partial(text_of, name), value) if isinstance(value, str) else value
+        for name, value in others.items()
+    }
+
+
+def _readers(own: Mapping[str, Any]) -> dict[str, Callable[[str, str], str]]:
+    """By the names that references use. Raises ConfigurationError for what is not possible here."""
+    names = [name.strip() for name in str(own.get(PROVIDERS, "")).split(",") if name.strip()]
+    classes = {f"{PROVIDERS}.{name}.class": name for name in names}
+    for given in own:
+        if given != PROVIDERS and given not in classes:
+            raise ConfigurationError(f"{given} is not possible here")
+    readers = {}
+    for given, name in classes.items():
+        wanted = own.get(given, name)
+        if wanted not in _KINDS:
+            raise ConfigurationError(f"{given}={wanted}: one of {', '.join(_KINDS)}")
+        readers[name] = _KINDS[wanted]
+    return readers
+
+
+def _of_environment(path: str, key: str) -> str:
+    if path:
+        raise ValueError(f"${{...:{path}:{key}}}: a variable of the environment has no path")
+    if key not in os.environ:
+        raise ValueError(f"{key} is not in this process's environment")
+    return os.environ[key]
+
+
+def _of_file(path: str, key: str) -> str:
+    from fencepost.properties import read_properties  # here, because of configparser
+
+    found = read_properties(Path(path))
+    if key not in found:
+        raise ValueError(f"{path} has no line {key}=...")
+    return found[key]
+
+
+def _of_directory(path: str, key: str) -> str:
+    """A file for each secret, as Kubernetes mounts them. As at Kafka, all of the file counts."""
+    if not path or Path(key).name != key:
+        raise ValueError(f"{path}:{key}: a folder, and the name of a file in it")
+    try:
+        return (Path(path) / key).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{Path(path) / key}: {error}") from error
+
+
+_KAFKAS: Final = "org.apache.kafka.common.config.provider"
+_KINDS: Final[Mapping[str, Callable[[str, str], str]]] = {
+    "env": _of_environment,
+    "file": _of_file,
+    "directory": _of_directory,
+    f"{_KAFKAS}.EnvVarConfigProvider": _of_environment,
+    f"{_KAFKAS}.FileConfigProvider": _of_file,
+    f"{_KAFKAS}.DirectoryConfigProvider": _of_directory,
+}
