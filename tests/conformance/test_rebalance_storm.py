@@ -1,7 +1,7 @@
 """Members of a group join, leave, are killed (-9) and stand still while they copy a topic: exactly once at the end.
 
-Every member is a process running examples/consume_transform_produce.py. `FENCEPOST_STORM_S` is how long the storm lasts
-(default 15 s), `FENCEPOST_STORM_SEED` repeats its choices.
+Every member is a process that runs examples/consume_transform_produce.py. `FENCEPOST_STORM_S` is how long the storm
+lasts (default 15 s), `FENCEPOST_STORM_SEED` repeats its choices.
 """
 
 from __future__ import annotations
@@ -9,21 +9,20 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
+from multiprocessing.context import ForkServerProcess
 
 import pytest
 
 import fencepost
+from examples import consume_transform_produce
 from fencepost import TopicPartition
 from tests.support.brokers import BrokerUnderTest
+from tests.support.forked import forked
 
-ROOT = Path(__file__).parents[2]
 SECONDS = float(os.environ.get("FENCEPOST_STORM_S", "15"))
 SEED = int(os.environ.get("FENCEPOST_STORM_SEED", "1"))
 MOST_MEMBERS = 4
@@ -37,22 +36,26 @@ SETTLE_S = 240.0
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(int(SECONDS) + 600)]
 
 
+def send_signal(member: ForkServerProcess, number: signal.Signals) -> None:
+    if member.exitcode is None and member.pid is not None:
+        os.kill(member.pid, number)
+
+
 class Storm:
     """The member processes, and what happens to them."""
 
     def __init__(self, broker: BrokerUnderTest, source: str, target: str, protocol: str) -> None:
-        self._command = [sys.executable, str(ROOT / "examples" / "consume_transform_produce.py")]
-        self._command += ["--bootstrap-servers", broker.bootstrap_servers, "--source", source, "--target", target]
-        self._command += ["--group", f"{source}-group", "--threads", "1", "--group-protocol", protocol]
-        self._command += ["--session-timeout-ms", str(SESSION_TIMEOUT_MS)]
-        self._command += ["--transaction-timeout-ms", str(TRANSACTION_TIMEOUT_MS)]
-        self._members: list[subprocess.Popen[bytes]] = []
-        self._leaving: list[subprocess.Popen[bytes]] = []
-        self._still: list[tuple[float, subprocess.Popen[bytes]]] = []
+        self._arguments = ["--bootstrap-servers", broker.bootstrap_servers, "--source", source, "--target", target]
+        self._arguments += ["--group", f"{source}-group", "--threads", "1", "--group-protocol", protocol]
+        self._arguments += ["--session-timeout-ms", str(SESSION_TIMEOUT_MS)]
+        self._arguments += ["--transaction-timeout-ms", str(TRANSACTION_TIMEOUT_MS)]
+        self._members: list[ForkServerProcess] = []
+        self._leaving: list[ForkServerProcess] = []
+        self._still: list[tuple[float, ForkServerProcess]] = []
         self.happened: Counter[str] = Counter()
 
     def join(self) -> None:
-        self._members.append(subprocess.Popen(self._command, stdout=subprocess.DEVNULL))
+        self._members.append(forked(consume_transform_produce.main, self._arguments))
         self.happened["joined"] += 1
 
     def one_more_thing(self, choice: random.Random, now: float) -> None:
@@ -60,7 +63,7 @@ class Storm:
         for since, member in list(self._still):
             if now - since > STANDS_STILL_S:
                 self._still.remove((since, member))
-                member.send_signal(signal.SIGCONT)
+                send_signal(member, signal.SIGCONT)
                 self._members.append(member)
         if len(self._members) < MOST_MEMBERS:
             self.join()
@@ -69,16 +72,16 @@ class Storm:
         what = choice.choice(("left", "killed", "killed", "stood still"))
         self.happened[what] += 1
         if what == "stood still":
-            member.send_signal(signal.SIGSTOP)
+            send_signal(member, signal.SIGSTOP)
             self._still.append((now, member))
             return
-        member.send_signal(signal.SIGTERM if what == "left" else signal.SIGKILL)
+        send_signal(member, signal.SIGTERM if what == "left" else signal.SIGKILL)
         self._leaving.append(member)
 
     def calm(self) -> None:
         """The zombies wake up, and two members stay to finish the work."""
         for _, member in self._still:
-            member.send_signal(signal.SIGCONT)
+            send_signal(member, signal.SIGCONT)
             self._members.append(member)
         self._still.clear()
         while len(self._members) < 2:
@@ -87,24 +90,25 @@ class Storm:
     def check(self) -> None:
         """Nobody died of anything but our signals."""
         for member in self._members + [one for _, one in self._still]:
-            assert member.poll() is None, f"a member ended by itself with {member.returncode}"
+            assert member.exitcode is None, f"a member ended by itself with {member.exitcode}"
 
-    def end(self) -> list[int]:
+    def end(self) -> list[int | None]:
         """Everybody goes; returns the exit codes of those that were asked to leave."""
         self.calm_still()
         for member in self._members:
-            member.send_signal(signal.SIGTERM)
-        return [member.wait(120) for member in self._members + self._leaving]
+            send_signal(member, signal.SIGTERM)
+        for member in self._members + self._leaving:
+            member.join(120)
+        return [member.exitcode for member in self._members + self._leaving]
 
     def calm_still(self) -> None:
         for _, member in self._still:
-            member.send_signal(signal.SIGCONT)
+            send_signal(member, signal.SIGCONT)
 
     def kill(self) -> None:
         for member in [*self._members, *self._leaving, *(one for _, one in self._still)]:
-            if member.poll() is None:
-                member.kill()
-            member.wait()
+            member.kill()
+            member.join()
 
 
 def committed(broker: BrokerUnderTest, topic: str) -> list[bytes]:

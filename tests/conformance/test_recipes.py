@@ -29,8 +29,9 @@ from examples import (
 )
 from fencepost import TopicPartition
 from fencepost.errors import ProducerFencedError, TransactionAbortableError
-from tests.support import postgresql
+from tests.support import dying_writer, postgresql
 from tests.support.brokers import BrokerUnderTest
+from tests.support.forked import forked
 
 ROOT = Path(__file__).parents[2]
 STEPS = (
@@ -100,41 +101,10 @@ def payments_in(address: str) -> list[tuple[int, int]]:
         return [(int(number), int(amount)) for number, amount in rows]
 
 
-DYING_WRITER = """
-import os, signal, sys
-from examples import dual_write
-
-bootstrap_servers, address, topic, transactional_id, last_step, count = sys.argv[1:]
-
-def at(step):
-    if step == last_step:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-database = dual_write.Database(address)
-with dual_write.DualWriter(bootstrap_servers, database, topic, transactional_id, at) as writer:
-    for payment in range(writer.last_payment() + 1, int(count)):
-        writer.write(payment, 100 + payment)
-"""
-
-
-def run_writer(broker: BrokerUnderTest, address: str, topic: str, last_step: str) -> int:
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            DYING_WRITER,
-            broker.bootstrap_servers,
-            address,
-            topic,
-            f"id-{topic}",
-            last_step,
-            str(PAYMENTS),
-        ],
-        cwd=ROOT,
-        timeout=120,
-        check=False,
-    )
-    return done.returncode
+def run_writer(broker: BrokerUnderTest, address: str, topic: str, last_step: str) -> int | None:
+    process = forked(dying_writer.write, broker.bootstrap_servers, address, topic, f"id-{topic}", last_step, PAYMENTS)
+    process.join(120)
+    return process.exitcode
 
 
 @pytest.mark.parametrize("step", STEPS)
