@@ -118,6 +118,8 @@ def test_markers_by_hand_where_nothing_is_open(broker: BrokerUnderTest, client: 
 def test_markers_by_hand_that_are_refused(broker: BrokerUnderTest, client: RawClient) -> None:
     """A coordinator epoch that has been passed: 52. An old epoch, or a not yet bumped one of version 2: 47."""
     topic, _name, me = opened(broker, client)
+    (unmarked,) = producers(client, topic)
+    assert unmarked.coordinator_epoch == -1
     assert write_marker(client, topic, me, commit=True, transaction_version=2) == ErrorCode.INVALID_PRODUCER_EPOCH
     assert write_marker(client, broker.name("nowhere"), me, commit=True) == 3
     negative = write_marker(client, topic, Producer(me.producer_id, -1), commit=True)
@@ -157,14 +159,18 @@ def test_markers_by_hand_are_answered_once_for_each_partition(broker: BrokerUnde
     assert results == {topic: [(0, 0)], "missing": [(7, missing), (8, missing)]}
 
 
-@pytest.mark.parametrize(("producer_id", "epoch"), [(-1, 0), (-1, 32_767), (10**9, -1)])
-def test_markers_of_nobody_are_refused(
-    broker: BrokerUnderTest, client: RawClient, producer_id: int, epoch: int
+@pytest.mark.parametrize(
+    ("producer_id", "epoch", "transaction_version"),
+    [(-1, 0, 0), (-1, 32_767, 0), (10**9, -1, 0), (10**9, 0, -1)],
+)
+def test_markers_of_nobody_and_of_an_unknown_version_are_refused(
+    broker: BrokerUnderTest, client: RawClient, producer_id: int, epoch: int, transaction_version: int
 ) -> None:
-    """Kafka stumbles over them."""
+    """Kafka stumbles over them, and appends nothing."""
     topic = client.create_topic(broker.name("t"))
     refused = ErrorCode.INVALID_PRODUCER_EPOCH if epoch < 0 else ErrorCode.INVALID_REQUEST
     if not broker.is_ours:
         refused = ErrorCode.UNKNOWN_SERVER_ERROR
-    assert write_marker(client, topic, Producer(producer_id, epoch), commit=True) == refused
+    me = Producer(producer_id, epoch)
+    assert write_marker(client, topic, me, commit=True, transaction_version=transaction_version) == refused
     assert producers(client, topic) == []

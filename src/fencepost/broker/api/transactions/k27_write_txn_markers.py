@@ -24,6 +24,9 @@ from fencepost.protocol.messages.write_txn_markers import (
 
 __all__ = ["HANDLER"]
 
+_UNKNOWN_VERSION = -1
+"""What Kafka calls a transaction version that was not said; it takes any other number."""
+
 
 def _handle(call: Call, now_ms: int, request: WriteTxnMarkersRequest) -> None:
     """Write the markers and reply when they are durable: as in Kafka, a result for each producer id that names a
@@ -59,8 +62,11 @@ def _write(call: Call, now_ms: int, marker: WritableTxnMarker, name: str, index:
     partition = core.topics.partition(name, index)
     if partition is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if marker.producer_id < 0 or marker.producer_epoch < 0:  # of nobody; Kafka stumbles over it
-        return ErrorCode.INVALID_REQUEST if marker.producer_id < 0 else ErrorCode.INVALID_PRODUCER_EPOCH
+    # Of nobody, or by no rules: Kafka stumbles over it and writes nothing.
+    if marker.producer_id < 0 or marker.transaction_version == _UNKNOWN_VERSION:
+        return ErrorCode.INVALID_REQUEST
+    if marker.producer_epoch < 0:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
     log = open_log(partition, call.core.metrics)
     if log is None:
         return ErrorCode.KAFKA_STORAGE_ERROR
