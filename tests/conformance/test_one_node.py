@@ -159,6 +159,7 @@ def test_one_node_is_the_quorum(client: RawClient, version: int) -> None:
         [("__cluster_metadata", [1])],
         [("__cluster_metadata", [0, 1])],
         [("__cluster_metadata", [])],
+        [("__cluster_metadata", []), ("__cluster_metadata", [0])],
         [("__cluster_metadata", [0]), ("other", [0])],
         [],
     ],

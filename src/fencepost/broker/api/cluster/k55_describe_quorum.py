@@ -22,13 +22,13 @@ from fencepost.protocol.messages.describe_quorum import (
 
 __all__ = ["HANDLER"]
 
-_METADATA = [("__cluster_metadata", 0)]
+_METADATA = [("__cluster_metadata", [0])]
 _NOT_HERE = "This server does not host this topic-partition."
 
 
 def _handle(call: Call, now_ms: int, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
     """Describe the metadata partition."""
-    asked = [(topic.topic_name, each.partition_index) for topic in request.topics for each in topic.partitions]
+    asked = [(topic.topic_name, [each.partition_index for each in topic.partitions]) for topic in request.topics]
     if asked != _METADATA:
         unknown = [
             ResponseTopicData(
@@ -37,7 +37,7 @@ def _handle(call: Call, now_ms: int, request: DescribeQuorumRequest) -> Describe
             for topic in request.topics
         ]
         return DescribeQuorumResponse(error_message="", topics=unknown)
-    ((name, index),) = _METADATA
+    ((name, (index,)),) = _METADATA
     voter = ReplicaState(replica_id=BROKER_ID, last_fetch_timestamp=now_ms, last_caught_up_timestamp=now_ms)
     partition = ResponsePartitionData(
         partition_index=index, error_message="", leader_id=BROKER_ID, current_voters=[voter]
