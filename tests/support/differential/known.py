@@ -11,6 +11,7 @@ from tests.support.differential.side import CLOSED, SILENT, codes_in
 CREATE_TOPICS, INIT_PRODUCER_ID, END_TXN = 19, 22, 26
 GROUPS = frozenset({15, 42, 47, 69})
 LIST_GROUPS = 16
+OFFSET_FETCH, LAST_WITHOUT_STABLE, LOADING = 9, 6, 14
 READERS = frozenset({1, 2, 23})
 FENCED_LEADER_EPOCH = 74
 DELETE_SHARE_OFFSETS = 92
@@ -51,6 +52,18 @@ def a_gap_in_a_transaction(difference: Difference) -> bool:
 def a_stale_pair_aborts_nothing(difference: Difference) -> bool:
     """InitProducerId that names an old epoch over an open transaction is 90."""
     return difference.question.api_key == INIT_PRODUCER_ID and _code(difference.ours) == 90
+
+
+def who_cannot_ask_for_stable_offsets(difference: Difference) -> bool:
+    """OffsetFetch v1-6 of offsets that a transaction holds is 14."""
+    asked = difference.question
+    return (
+        asked.api_key == OFFSET_FETCH
+        and asked.version <= LAST_WITHOUT_STABLE
+        and all(
+            where.endswith("error_code") and (ours, kafka) == (LOADING, 0) for where, ours, kafka in difference.places()
+        )
+    )
 
 
 def a_group_of_pending_offsets(difference: Difference) -> bool:
@@ -126,6 +139,7 @@ KNOWN: Mapping[str, Callable[[Difference], bool]] = {
     "**EndTxn with epoch -1 is fenced (90).**": an_end_in_no_epoch,
     "**A gap inside a transaction (45) comes without a log start offset**": a_gap_in_a_transaction,
     "**A stale pair aborts nothing.**": a_stale_pair_aborts_nothing,
+    "**OffsetFetch v1-6 is 14 (COORDINATOR_LOAD_IN_PROGRESS)": who_cannot_ask_for_stable_offsets,
     "**A group exists from its first commit on.**": a_group_of_pending_offsets,
     "**Share groups (KIP-932) keep states by record, not by batch.**": a_share_group_that_assigns_at_once,
     "**DescribeShareGroupOffsets of a topic without partitions**": a_topic_without_partitions,
