@@ -119,13 +119,6 @@ class ProducerState:
         self.batches: list[LastBatch] = []  # the last five, oldest first
         self.shrunk = False  # expired: only (producer id, epoch, last sequence) is left
 
-    def copy(self) -> ProducerState:
-        other = ProducerState(self.producer_id)
-        for name in self.__slots__:
-            setattr(other, name, getattr(self, name))
-        other.batches = list(self.batches)
-        return other
-
     def facts(self) -> tuple[object, ...]:
         """Everything, comparable."""
         return tuple(getattr(self, name) if name != "batches" else tuple(self.batches) for name in self.__slots__)

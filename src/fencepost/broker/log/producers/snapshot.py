@@ -146,7 +146,7 @@ def _decode_entry(entry: tuple[int, ...]) -> ProducerState:
     state = ProducerState(producer_id, epoch)
     state.last_sequence, state.last_offset, state.last_offset_delta = sequence, offset, delta
     state.last_timestamp_ms, state.coordinator_epoch, state.txn_first_offset = timestamp, coordinator_epoch, first
-    if offset >= 0 and sequence >= 0:
+    if sequence >= 0:
         first_sequence = (sequence - delta) % 2**31
         state.batches = [LastBatch(first_sequence, sequence, offset - delta, offset, timestamp)]
         state.seen = delta + 1

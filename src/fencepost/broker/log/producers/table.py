@@ -170,28 +170,25 @@ class ProducerTable:
         self._undurable.clear()
         return place
 
-    def expire(self, now_ms: int, expiration_ms: int, is_live: Callable[[int], bool], shrunk_max: int) -> int:
+    def expire(self, now_ms: int, expiration_ms: int, is_live: Callable[[int], bool], shrunk_max: int) -> None:
         """Shrink states that were idle for `expiration_ms`, except those of live transactional ids and of open
-        transactions; forget the longest idle shrunk ones beyond `shrunk_max`. Returns how many were shrunk. States with
-        nothing but an epoch are forgotten like Kafka's: an older epoch is fenced by the coordinator, which is asked
-        before anything transactional is appended."""
+        transactions; forget the longest idle shrunk ones beyond `shrunk_max`. States with nothing but an epoch are
+        forgotten like Kafka's: an older epoch is fenced by the coordinator, which is asked before anything
+        transactional is appended."""
         for producer_id, packed in list(self._ended.items()):
             if now_ms - unpack_ended(packed)[2] >= expiration_ms:
                 del self._ended[producer_id]
-        count = 0
         shrunk = []
         for state in self._states.values():
             idle = now_ms - state.last_timestamp_ms >= expiration_ms
             if not state.shrunk and idle and state.txn_first_offset < 0 and not is_live(state.producer_id):
                 shrink(state)
-                count += 1
             if state.shrunk:
                 shrunk.append((state.last_timestamp_ms, state.producer_id))
         if len(shrunk) > shrunk_max:
             shrunk.sort()
             for _, producer_id in shrunk[: len(shrunk) - shrunk_max]:
                 del self._states[producer_id]
-        return count
 
 
 def facts_of(header: BatchHeader) -> BatchFacts:

@@ -16,7 +16,10 @@ from fencepost.broker.log.producers.idempotence import (
     check_marker,
     shrink,
 )
+from fencepost.broker.log.producers.table import ProducerTable
 from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.records.batch import parse_header
+from fencepost.protocol.records.markers import Marker, encode_marker
 
 LAST = 2**31 - 1
 PID = 7
@@ -221,3 +224,22 @@ def test_expiry_keeps_what_accepts_exactly_the_next_batch() -> None:
     assert code(state, facts(90, 99)) == 46
     with pytest.raises(ValueError, match="open transaction"):
         shrink(appended((0, 0), transactional=True))
+
+
+def test_the_only_record_of_an_expired_producer_is_still_a_duplicate() -> None:
+    """R2: it was appended here; where is forgotten."""
+    state = appended((0, 0))
+    shrink(state)
+    assert code(state, facts(0, 0)) == ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+    assert code(state, facts(1, 1)) == 0
+
+
+def test_a_producer_expires_when_it_was_idle_for_as_long_as_the_setting_says() -> None:
+    """Kafka's ProducerStateManager.isProducerExpired: now - last timestamp >= expiration."""
+    table = ProducerTable()
+    table.note_batch(facts(0, 0), 0, 0, timestamp_ms=1000)
+    marker = encode_marker(True, producer_id=8, producer_epoch=1, coordinator_epoch=0, timestamp_ms=1000)
+    table.note_marker(parse_header(marker), Marker(commit=True, coordinator_epoch=0), durable=True)
+    for now, left in ((1099, {(7, False), (8, False)}), (1100, {(7, True)})):
+        table.expire(now, 100, lambda _: False, shrunk_max=9)
+        assert {(state.producer_id, state.shrunk) for state in table} == left

@@ -13,7 +13,9 @@ from fencepost.broker.log.producers.idempotence import (
     apply_batch,
     apply_marker,
     ended_of,
+    pack_ended,
     shrink,
+    unpack_ended,
 )
 from fencepost.broker.log.producers.snapshot import (
     CorruptSnapshot,
@@ -63,6 +65,28 @@ def test_kafkas_own_snapshot_is_read() -> None:
     assert [tuple(batch) for batch in state.batches] == [(10, 14, 196, 200, 1234)]
     assert state.seen == 5
     assert decode_snapshot(kafkas()) == ([], {}, None)
+
+
+def test_a_batch_of_one_record_is_remembered_from_kafkas_snapshot() -> None:
+    """Its only sequence is 0, and so is its offset."""
+    (state,), _, _ = decode_snapshot(kafkas(struct.pack(">qhiqiqiq", 9, 1, 0, 0, 0, 1234, 0, -1)))
+    assert [tuple(batch) for batch in state.batches] == [(0, 0, 0, 0, 1234)]
+    assert state.seen == 1
+    (marker_only,) = decode_snapshot(kafkas(struct.pack(">qhiqiqiq", 9, 1, -1, -1, 0, 1234, 0, -1))).ended
+    assert marker_only == 9
+
+
+def test_of_an_ended_producer_stands_what_kafka_writes_of_one_without_batches() -> None:
+    """ProducerStateEntry: no sequence and no offset are -1, and so is the first offset of no transaction."""
+    place = Place(7, 4096, (SegmentSeal(0, 3, 12, 5),))
+    data = encode_snapshot(states()[:1], place, {8: pack_ended(5, 6, 77), 9: pack_ended(1, 2, 78)})
+    assert data[56:102] == struct.pack(">qhiqiqiq", 8, 5, -1, -1, 0, 77, 6, -1)
+    found = decode_snapshot(data)
+    assert (found.states, found.place) == (states()[:1], place)
+    assert {producer_id: unpack_ended(packed) for producer_id, packed in found.ended.items()} == {
+        8: (5, 6, 77),
+        9: (1, 2, 78),
+    }
 
 
 def test_kafkas_entries_come_first() -> None:

@@ -28,3 +28,13 @@ def test_what_compaction_overtakes_is_not_written_any_more() -> None:
     assert keeper.write(8)
     assert kept(disk) == keeper.offsets == [8]
     assert not keeper.waiting
+
+
+def test_the_index_files_of_a_segment_that_is_removed_are_not_synced_any_more() -> None:
+    disk = MemoryDisk()
+    disk.makedirs("t-0")
+    removed, kept_one = disk.open("t-0/0.index"), disk.open("t-0/9.index")
+    keeper = SnapshotKeeper(disk, "t-0", [])
+    keeper.prepare(12, b"twelve", [removed, kept_one])
+    keeper.forget_files([removed])
+    assert keeper.offer() == [kept_one]
