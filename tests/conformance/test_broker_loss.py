@@ -18,6 +18,7 @@ import pytest
 import fencepost
 from examples import consume_transform_produce
 from fencepost import TopicPartition
+from fencepost.client.net.topology import Partition
 from fencepost.errors import AbortableError, KafkaError, LogTruncationError, RetriableError, TransactionCommittedError
 from tests.support.apache_kafka_cluster import ApacheKafkaCluster, ClusterNode
 from tests.support.commands import Commands
@@ -207,20 +208,20 @@ def test_brokers_die_and_come_back_under_every_client(cluster: ApacheKafkaCluste
 
 def placed(cluster: ApacheKafkaCluster, topic: str) -> tuple[ClusterNode, list[ClusterNode]]:
     """The leader of partition 0, and the followers."""
-    with fencepost.Admin(cluster.bootstrap_servers) as admin:
-        found = admin.describe_topics([topic])[topic].partitions[0]
     nodes = {node.node_id: node for node in cluster.nodes}
+    found = in_sync(cluster, topic, lambda leader, replicas: leader in nodes)
     return nodes[found.leader], [nodes[number] for number in found.replicas if number != found.leader]
 
 
-def in_sync(cluster: ApacheKafkaCluster, topic: str, wanted: Callable[[int, tuple[int, ...]], bool]) -> None:
-    """Wait until leader and in-sync replicas of partition 0 are as wanted."""
+def in_sync(cluster: ApacheKafkaCluster, topic: str, wanted: Callable[[int, tuple[int, ...]], bool]) -> Partition:
+    """Partition 0, once its leader and in-sync replicas are as wanted. A node may hear late of a new topic."""
     deadline = time.monotonic() + SETTLE_S
     with fencepost.Admin(cluster.bootstrap_servers) as admin:
         while True:
-            found = admin.describe_topics([topic])[topic].partitions[0]
-            if wanted(found.leader, found.in_sync):
-                return
+            described = admin.describe_topics([topic])
+            found = described[topic].partitions[0] if described else None
+            if found is not None and wanted(found.leader, found.in_sync):
+                return found
             assert time.monotonic() < deadline, found
             time.sleep(0.1)
 
