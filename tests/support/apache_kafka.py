@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import atexit
+import base64
 import contextlib
 import fcntl
 import functools
@@ -29,7 +30,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+import uuid
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -77,10 +79,6 @@ AUTHORIZER_PROPERTIES: Mapping[str, Setting] = {
 }
 
 
-# What `kafka-storage format` leaves in an empty data directory, by node id and arguments: file name -> content.
-_formatted: dict[tuple[str, ...], dict[str, bytes]] = {}
-
-
 class Unavailable(Exception):
     """Apache Kafka cannot be run on this machine; the text says what is missing."""
 
@@ -126,31 +124,33 @@ def cache_folder(pom: Path, release: str | None) -> Path:
 
 def jars_folder(pom: Path = POM, goal: str = "dependency:copy-dependencies", release: str | None = None) -> Path:
     """The folder with all jars of a pom, filled by Maven if this is the first time. Raises `Unavailable`."""
-    folder = cache_folder(pom, release)
+
+    def fetch(target: Path) -> None:
+        maven = shutil.which("mvn")
+        if maven is None:
+            raise Unavailable("Apache Kafka's jars are fetched with Maven, and there is no `mvn` in PATH")
+        java_command()
+        told = [f"-DoutputDirectory={target}", *([] if release is None else [f"-Drelease={release}"])]
+        command = [maven, "-B", "-q", "-f", str(pom), goal, *told]
+        run = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+        if run.returncode != 0:
+            raise Unavailable(f"Maven could not fetch what {pom.name} names: {(run.stdout + run.stderr)[-2000:]}")
+
+    return _made_once(cache_folder(pom, release), fetch)
+
+
+def _made_once(folder: Path, make: Callable[[Path], None]) -> Path:
+    """The folder, whole: made under another name if this is the first time."""
     if folder.is_dir():
         return folder
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise Unavailable("Apache Kafka's jars are fetched with Maven, and there is no `mvn` in PATH")
-    java_command()
     folder.parent.mkdir(parents=True, exist_ok=True)
     with open(folder.parent / "apache-kafka.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # several test runs may start on an empty cache at once
-        if folder.is_dir():
-            return folder
-        with tempfile.TemporaryDirectory(dir=folder.parent) as unfinished:
-            target = Path(unfinished) / "jars"
-            told = [f"-DoutputDirectory={target}", *([] if release is None else [f"-Drelease={release}"])]
-            run = subprocess.run(
-                [maven, "-B", "-q", "-f", str(pom), goal, *told],
-                capture_output=True,
-                text=True,
-                stdin=subprocess.DEVNULL,
-                check=False,
-            )
-            if run.returncode != 0:
-                raise Unavailable(f"Maven could not fetch what {pom.name} names: {(run.stdout + run.stderr)[-2000:]}")
-            target.rename(folder)
+        if not folder.is_dir():
+            with tempfile.TemporaryDirectory(dir=folder.parent) as unfinished:
+                target = Path(unfinished) / "made"
+                make(target)
+                target.rename(folder)
     return folder
 
 
@@ -373,15 +373,21 @@ class ApacheKafka:
         return f"{self.host}:{self._listener_ports[listener]}"
 
     def _format(self, configuration: Path) -> None:
-        """A process does it once for each kind of node, with a JVM; further nodes get the files that this has made."""
-        kind = (str(self._jars()), str({**self._settings, **self._extra}["node.id"]), *self._format_arguments)
-        if kind not in _formatted:
+        """A JVM does it once for each kind of node; all get the files that this has made, and are told who they are."""
+        settings = {**self._settings, **self._extra}
+        unstable = sorted(f"{name}={value}" for name, value in settings.items() if "unstable" in name)
+        kind = "\n".join([str(self._jars()), CLUSTER_ID, *unstable, *self._format_arguments])
+        folder = self._jars().parent / f"formatted-{hashlib.sha256(kind.encode()).hexdigest()[:16]}"
+
+        def make(target: Path) -> None:
             self._format_anew(configuration)
-            _formatted[kind] = {path.name: path.read_bytes() for path in self.data_directory.iterdir()}
-            return
-        self.data_directory.mkdir()
-        for name, content in _formatted[kind].items():
-            (self.data_directory / name).write_bytes(content)
+            shutil.move(self.data_directory, target)
+
+        shutil.copytree(_made_once(folder, make), self.data_directory)
+        properties = self.data_directory / "meta.properties"
+        text = re.sub(r"(?m)^node\.id=.*", f"node.id={settings['node.id']}", properties.read_text())
+        identity = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+        properties.write_text(re.sub(r"(?m)^directory\.id=.*", f"directory.id={identity}", text))
 
     def _format_anew(self, configuration: Path) -> None:
         arguments = ("format", "-t", CLUSTER_ID, "-c", str(configuration), *self._format_arguments)
