@@ -33,6 +33,7 @@ SHELLS = (
     "fencepost.broker.network.key_source",
     "fencepost.broker.network.sockets",
     "fencepost.broker.network.tls_sockets",
+    "fencepost.broker.disk.place",
     "fencepost.broker.disk.system_files",
     "fencepost.client.aio.",
     "fencepost.client.blocking.",

@@ -73,7 +73,7 @@ def test_what_hangs_is_aborted_when_asked(
     look = ("transactions", "find-hanging", "--topic", topic, "--older-than", "0")
     shown = run(*look, status=1).splitlines()[-1].split()
     assert shown[:3] == [f"{topic}-1", f"{me.producer_id}:{me.epoch}", "0"]
-    assert run.error == "fencepost: 1 transactions hang\n"
+    assert run.error == "fencepost: transactions that hang: 1\n"
     assert run("transactions", "find-hanging", "--topic", topic, "--abort", "--yes") == "", "it is too young"
     for answer in ("n\n", ""):
         monkeypatch.setattr("sys.stdin", io.StringIO(answer))
@@ -85,6 +85,7 @@ def test_what_hangs_is_aborted_when_asked(
     assert client.end_offset(topic, 1, committed=True) == 2
     assert client.fetch(topic, partition=1, committed=True).values == []
     assert run(*look) == ""
+    assert run.error == "fencepost: no transaction hangs that was last written more than 0 s ago\n"
 
 
 def test_what_may_be_prepared_is_not_aborted(

@@ -16,10 +16,10 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from importlib.util import find_spec
 
 from fencepost.broker.core import BrokerCore
 from fencepost.broker.disk.files import File, Files, Sync
+from fencepost.broker.disk.place import DirectoryGone, check_place, lock_directory
 from fencepost.broker.disk.system_files import SystemFiles, default_max_open, descriptor_limit
 from fencepost.broker.effects import Close, Failed, GoOn, Reply
 from fencepost.broker.faults.files import FaultyFiles
@@ -42,7 +42,7 @@ from fencepost.broker.timing.clock import Clock, SystemTime
 from fencepost.protocol.cursor import Buffer
 from fencepost.protocol.records.check import load_kernel_by
 
-__all__ = ["BrokerServer", "DirectoryInUse", "check_system", "lock_directory", "new_event_loop", "system_clock"]
+__all__ = ["BrokerServer", "new_event_loop", "system_clock"]
 
 _SYNC_THREADS = 8
 _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
@@ -53,10 +53,6 @@ _SET_BACK_MS = 60_000
 _STRIDES = 2000  # in how many steps time moves at most, however far
 
 _log = logging.getLogger("fencepost.broker")
-
-
-class DirectoryInUse(Exception):
-    """Another broker works on the data directory."""
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
@@ -129,6 +125,7 @@ class BrokerServer:
         self._timer: asyncio.TimerHandle | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
         self._scarcity_timer: asyncio.TimerHandle | None = None
+        self._place_timer: asyncio.TimerHandle | None = None
         self._answers = Answers(config.number("queued.max.response.bytes"))
         self._timer_due: tuple[int | None, int | None] = (None, None)
         self._syncer = ThreadPoolExecutor(_SYNC_THREADS, "fencepost-sync")
@@ -193,6 +190,7 @@ class BrokerServer:
             self._unlock()
             raise
         self.address = (self.listeners[0].host, self.listeners[0].port)
+        self._look_at_place()
         self.pump()
 
     async def stop(self, *, clean: bool = True) -> None:
@@ -200,7 +198,7 @@ class BrokerServer:
         self._stopping = True
         for server in self._servers:
             server.close()
-        for timer in (self._timer, self._idle_timer, self._scarcity_timer):
+        for timer in (self._timer, self._idle_timer, self._scarcity_timer, self._place_timer):
             if timer is not None:
                 timer.cancel()
         if self._syncing is not None:
@@ -455,9 +453,27 @@ class BrokerServer:
                 return
             self.pump()
 
+    def _look_at_place(self) -> None:
+        """Every now and then, since without a sync nothing else would tell."""
+        if self._is_in_place():
+            self._place_timer = self._loop.call_later(_LOOK_S, self._look_at_place)
+
+    def _is_in_place(self) -> bool:
+        """Whether the data directory is still there; gives up otherwise."""
+        try:
+            check_place(self._directory, self._lock)
+        except DirectoryGone as error:
+            if not self.failed.done():
+                _log.critical("the broker stops: %s", error)
+                self.fail(error)
+            return False
+        return True
+
     async def _sync(self, effect: Sync) -> None:
         try:
             failed = await self._sync_until_told(effect.files)
+            if not self._is_in_place():  # before anybody is told that it is safe
+                return
             self.core.synced(self.now_ms(), effect.token, failed)
         except Exception as error:  # noqa: BLE001 - whatever it is, what is on disk is in doubt
             _log.critical("the broker stops: data could not be synced", exc_info=True)
@@ -523,28 +539,3 @@ def _sync_each(files: Sequence[File]) -> list[tuple[File, OSError]]:
         except OSError as error:
             failed.append((file, error))
     return failed
-
-
-def check_system() -> None:
-    """Raises OSError where the broker cannot run at all."""
-    if find_spec("fcntl") is None:
-        raise OSError(errno.ENOSYS, "the broker needs the files and locks of a POSIX system, as Linux and macOS have")
-
-
-def lock_directory(directory: str) -> int:
-    """Hold the lock of the directory itself, which nobody can remove as they can a file in it, until the returned
-    descriptor is closed. Raises DirectoryInUse, OSError."""
-    check_system()
-    import fcntl
-
-    os.makedirs(directory, mode=0o700, exist_ok=True)
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(descriptor)
-        raise DirectoryInUse(f"another broker works on {directory}") from error
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Final
@@ -16,7 +17,7 @@ from fencepost.cli.output import failures_told, refuse
 from fencepost.client.blocking import Admin
 from fencepost.client.net.topology import parse_bootstrap
 from fencepost.config import AdminConfig, CommonConfig, ConsumerConfig, ProducerConfig
-from fencepost.errors import ConfigurationError, RetriableError
+from fencepost.errors import ConfigurationError, KafkaError, RetriableError
 from fencepost.foreign_settings import ALIASES
 from fencepost.properties import read_properties
 
@@ -30,6 +31,7 @@ __all__ = [
     "Servers",
     "client_settings",
     "connected",
+    "first_contact",
     "pairs_of",
     "reach",
     "sink_options",
@@ -109,11 +111,39 @@ def connected(servers: str | None, file: Path | None, more: Mapping[str, str] | 
 
 
 def reach(admin: Admin, servers: str) -> None:
-    """Exits with status 1 when no broker answers soon. One that stands still does not use up the time of the others."""
+    """Exits with status 1 when no broker answers soon."""
+    first_contact(servers, lambda patience_ms: admin.describe_cluster(api_timeout_ms=patience_ms))
+
+
+def first_contact(servers: str, ask: Callable[[int], object]) -> None:
+    """Exits with status 1 when no broker answers soon. One that stands still does not use up the time of the others.
+
+    The reason is told once: of a single address the client's warnings say the same.
+    """
+    addresses = len(servers.split(","))
+    with _unheard() if addresses == 1 else nullcontext():
+        try:
+            ask(REACH_MS * addresses)
+        except RetriableError as error:
+            refuse(f"no broker answers at {servers}: {_reason(error)}")
+
+
+@contextmanager
+def _unheard() -> Iterator[None]:
+    """Without the client's warnings, unless somebody has set logging up."""
+    log, nowhere = logging.getLogger("fencepost.client"), logging.NullHandler()
+    log.addHandler(nowhere)
     try:
-        admin.describe_cluster(api_timeout_ms=REACH_MS * len(servers.split(",")))
-    except RetriableError as error:
-        refuse(f"no broker answers at {servers}: {error}")
+        yield
+    finally:
+        log.removeHandler(nowhere)
+
+
+def _reason(error: KafkaError) -> KafkaError:
+    """What each further attempt only wraps."""
+    while isinstance(error.__cause__, KafkaError):
+        error = error.__cause__
+    return error
 
 
 def pairs_of(texts: Sequence[str] | None, option: str) -> dict[str, str]:

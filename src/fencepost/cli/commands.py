@@ -66,6 +66,13 @@ class _Commands(TyperGroup):
         for name, command in COMMANDS.items():
             self.add_command(_Later(name, short_help=command.summary))
 
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix("Value error, ")  # pydantic's words, in which typer tells it
+            raise
+
 
 def _loaded(name: str) -> Any:
     module, _, target = COMMANDS[name].target.partition(":")

@@ -20,7 +20,7 @@ from fencepost.errors import KafkaError
 
 __all__ = ["Hanging", "find_hanging", "hanging_of", "undecided_of"]
 
-_HEAD: Final = ("PARTITION", "PRODUCER", "FROM OFFSET", "LAST WRITTEN MS", "TRANSACTIONAL ID")
+_HEAD: Final = ("PARTITION", "PRODUCER", "FROM OFFSET", "LAST WRITTEN", "TRANSACTIONAL ID")
 
 
 class Hanging(NamedTuple):
@@ -103,7 +103,7 @@ def find_hanging(
             refuse(f"there is no topic {', '.join(map(repr, missing))}")
         found = _found(admin, there, older_than)
         if found and not as_json:
-            print_table([_HEAD, *(tuple(str(value) for value in _facts(each).values()) for each in found)])
+            print_table([_HEAD, *map(_row, found)])
         if found and abort:
             _agree(admin, found, yes=yes)
             still = _found(admin, there, older_than)  # a person took time to answer
@@ -114,8 +114,10 @@ def find_hanging(
         print_json([_facts(each) | ({"aborted": each in aborted} if abort else {}) for each in found])
     elif abort:
         sys.stdout.writelines(f"aborted {_facts(each)['partition']}\n" for each in aborted)
+    if not found:
+        sys.stderr.write(f"fencepost: no transaction hangs that was last written more than {older_than:g} s ago\n")
     if len(aborted) < len(found):
-        refuse(f"{len(found) - len(aborted)} transactions hang{' still' if aborted else ''}")
+        refuse(f"transactions that hang{' still' if aborted else ''}: {len(found) - len(aborted)}")
 
 
 def _agree(admin: Admin, found: Sequence[Hanging], *, yes: bool) -> None:
@@ -167,6 +169,12 @@ def _transactions_of(admin: Admin, producer_ids: Sequence[int]) -> list[Transact
         return []
     listed = admin.list_transactions(producer_ids=sorted(set(producer_ids)))
     return admin.describe_transactions([each.transactional_id for each in listed])
+
+
+def _row(found: Hanging) -> tuple[str, ...]:
+    facts = _facts(found)
+    facts["last_written_ms"] = f"{max(time.time() - found.producer.last_timestamp_ms / 1000, 0):.0f} s ago"
+    return tuple("not known" if value is None else str(value) for value in facts.values())
 
 
 def _facts(found: Hanging) -> dict[str, Any]:

@@ -11,9 +11,9 @@ from typing import Annotated
 
 import typer
 
+from fencepost.broker.disk.place import DirectoryInUse, lock_directory
 from fencepost.broker.disk.system_files import SystemFiles
 from fencepost.broker.disk.two_copies import UnusableDirectory
-from fencepost.broker.server import DirectoryInUse, lock_directory
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.broker.topics.repair import repair as find
 from fencepost.cli.output import Json, tell_done

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from fencepost.cli.cluster_settings import PATIENCE, PATIENCE_MS, client_settings
+from fencepost.cli.cluster_settings import PATIENCE, PATIENCE_MS, client_settings, first_contact
 from fencepost.client.admin.topics import TopicDescription
 from fencepost.client.admin.transactions import TransactionDescription, TransactionListing
 from fencepost.client.net.list_offsets import LATEST
@@ -97,7 +97,7 @@ class Session:
 
     def __init__(self, settings: Mapping[str, str], decision_topic: str) -> None:
         self.link = Link({**PATIENCE, **settings})
-        self.link.reach()
+        first_contact(str(settings["bootstrap.servers"]), self.link.reach)
         config = SinkConfig(decision_topic=decision_topic, step_timeout_ms=int(PATIENCE_MS))
         self.sink_link = SinkLink(self.link, config)
         self._topic = decision_topic

@@ -23,7 +23,7 @@ from fencepost.protocol.crc import crc32c
 
 __all__ = ["MADE_UP_FROM", "Meta"]
 
-_META = "meta.properties"
+META = "meta.properties"
 _CLEAN = ".kafka_cleanshutdown"
 _PRODUCER_IDS = "producer_ids.fencepost"
 _COMPLETE = "fencepost.files"
@@ -72,7 +72,7 @@ class Meta:
         """Read the files, or write them for a new directory. Raises OSError, UnusableDirectory."""
         names = self._files.listdir("")
         _refuse_kafka(names)
-        properties = read_kept(self._files, _META, _decode_properties)
+        properties = read_kept(self._files, META, _decode_properties)
         if properties is None:
             _refuse_foreign(names)
             self._properties = {
@@ -130,7 +130,7 @@ class Meta:
 
     def _save(self) -> None:
         text = "".join(f"{key}={value}\n" for key, value in self._properties.items())
-        write_kept(self._files, _META, text.encode())
+        write_kept(self._files, META, text.encode())
 
     def _save_producer_ids(self, end: int) -> None:
         text = str(end).encode()
@@ -161,11 +161,11 @@ def _refuse_kafka(names: list[str]) -> None:
 
 
 def _refuse_foreign(names: list[str]) -> None:
-    others = [name for name in names if name not in _HARMLESS and not name.startswith(_META)]
+    others = [name for name in names if name not in _HARMLESS and not name.startswith(META)]
     ours = [name for name in others if name.removesuffix(COPY).endswith(".fencepost")]
     if ours:
         raise UnusableDirectory(
-            f"{_META} and its copy are missing, {', '.join(ours)} are there: put it back from a backup, or write one "
+            f"{META} and its copy are missing, {', '.join(ours)} are there: put it back from a backup, or write one "
             "with the lines version=1, cluster.id=NAME and fencepost.files=2"
         )
     if others:

@@ -14,11 +14,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fencepost.broker.disk.place import DirectoryGone, DirectoryInUse, check_system
 from fencepost.broker.disk.system_files import raise_descriptor_limit
 from fencepost.broker.disk.two_copies import UnusableDirectory
 from fencepost.broker.metrics.endpoint import serve_metrics
 from fencepost.broker.security.listeners import Listener, listeners_of
-from fencepost.broker.server import BrokerServer, DirectoryInUse, check_system, new_event_loop
+from fencepost.broker.server import BrokerServer, new_event_loop
 from fencepost.broker.settings.table import InvalidSetting
 from fencepost.broker.settings.values import BrokerConfig
 from fencepost.cli.printable import printable
@@ -171,6 +172,8 @@ def _run(server: BrokerServer, host: str, metrics_port: int | None, ui_port: int
     loop = new_event_loop()
     try:
         loop.run_until_complete(_serve(server, host, metrics_port, ui_port))
+    except DirectoryGone as error:  # told when it was noticed
+        raise SystemExit(1) from error
     except (OSError, DirectoryInUse, UnusableDirectory) as error:
         logging.getLogger("fencepost.broker").critical("%s", error)
         raise SystemExit(1) from error

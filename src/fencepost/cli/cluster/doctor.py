@@ -168,5 +168,6 @@ def _level(session: Session) -> Finding:
     try:
         session.sink_link.run(plan.choose_level(PROBE, Level.KEEP_PREPARED))
     except LevelUnavailableError as error:
-        return Finding(f"{words} ({error})")
+        why = str(error).partition(f"offer {level.value!r}: ")[2]
+        return Finding(f"{words} (not {Level.KEEP_PREPARED.value}: {why or error})")
     return Finding(words)

@@ -68,15 +68,15 @@ class Link:
         self.batch_limits = BatchLimits()
         self.looked_for: set[tuple[str, ...]] = set()  # what unfinished.py has to look for once
 
-    def reach(self) -> None:
+    def reach(self, patience_ms: int = FIRST_CONTACT_MS) -> None:
         """Where a job begins: a broker answers, soon. Raises KafkaTimeoutError that names the servers, and why not."""
         if not self._reached:
-            self.io.run(self._first_contact())
+            self.io.run(self._first_contact(patience_ms))
             self._reached = True
 
-    async def _first_contact(self) -> None:
+    async def _first_contact(self, patience_ms: int) -> None:
         cluster = self.admin.cluster
-        deadline_ms = cluster.runtime.now_ms() + min(FIRST_CONTACT_MS, self.config.default_api_timeout_ms)
+        deadline_ms = cluster.runtime.now_ms() + min(patience_ms, self.config.default_api_timeout_ms)
         what = f"kafka.bootstrap.servers={self.config.bootstrap_servers}: no broker can be reached"
         await cluster.until_answered(what, partial(cluster.any_connection, deadline_ms), deadline_ms)
 
