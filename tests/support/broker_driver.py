@@ -115,6 +115,8 @@ class BrokerDriver:
                 if self.failed is None:
                     raise effect.error
                 self.failed[effect.connection_id] = effect.error
+        if self.core.follow_up():
+            self._perform()
         if self.auto_sync and self.syncs:
             self.sync()
 

@@ -119,6 +119,7 @@ class BrokerCore(Core):
         if connection.held is not None:
             connection.held.append(frame)
             return
+        self.follow_up()
         self.take(connection, frame)
         self._settle()
 
@@ -175,6 +176,15 @@ class BrokerCore(Core):
             self._effects.append(sync)
         effects, self._effects = self._effects, []
         return effects
+
+    def follow_up(self) -> bool:
+        """Do what no answer waits for; whether there was anything. To be called when the effects are carried out, and
+        until it is, nothing else sees that it is not done."""
+        if not self.transactions.owes_markers:
+            return False
+        self.transactions.write_owed(self.now.ms)
+        self._settle()
+        return True
 
     def next_deadline_ms(self) -> int | None:
         """When `on_time` is to be called next, None for no time in particular."""

@@ -225,6 +225,15 @@ class BrokerServer:
 
     def pump(self) -> None:
         """Carry out what the core wants done, and come back when it wants to be called."""
+        self._perform()
+        while self.core.follow_up():
+            self._perform()
+        # While time stands still nothing is due but what clients wait for.
+        due = (None if self.clock.frozen else self.core.next_deadline_ms(), self.core.next_wait_ms())
+        if due != self._timer_due and not self._stopping:
+            self._set_timer(*due)
+
+    def _perform(self) -> None:
         clients = self._clients
         replies: dict[int, list[Buffer]] = {}
         for effect in self.core.take_effects():
@@ -245,10 +254,6 @@ class BrokerServer:
                     client.abort() if is_reset else client.close()
         for connection_id, buffers in replies.items():
             self._send(connection_id, buffers)
-        # While time stands still nothing is due but what clients wait for.
-        due = (None if self.clock.frozen else self.core.next_deadline_ms(), self.core.next_wait_ms())
-        if due != self._timer_due and not self._stopping:
-            self._set_timer(*due)
 
     def _send(self, connection_id: int, buffers: Sequence[Buffer]) -> None:
         """Answers of one connection, all that there are now, in one write."""

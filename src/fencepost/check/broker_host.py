@@ -223,7 +223,10 @@ class BrokerHost:
                         connection.reset()
                 case Sync():
                     self._scheduler.call_later(self._machine.sync_ms(), partial(self._synced, core, effect))
-        self._set_timer(core)
+        if core.transactions.owes_markers:
+            self._do(core, lambda _: core.follow_up())
+        else:
+            self._set_timer(core)
 
     def _do(self, core: BrokerCore, action: Callable[[int], None]) -> None:
         """Let the core do something and carry out what it asks for. A power cut inside it is a crash, an error its

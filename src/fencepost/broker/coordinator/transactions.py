@@ -87,6 +87,7 @@ class Transactions:
             _coordinator_config(config), allocate_producer_id, jumps, runtime.index_of
         )
         self.snapshots = TransactionSnapshots(files, durability, metrics, self.coordinator)
+        self._owing: list[str] = []  # ids whose markers are written once the answers are on their way
         self._under_way: set[MarkerWrite] = set()
         self._waiting: defaultdict[str, list[Callable[[int], None]]] = defaultdict(list)
         self._idle_owners: dict[int, str] | None = None
@@ -250,9 +251,9 @@ class Transactions:
     def apply(self, now_ms: int, result: Result[Any], reply: Callable[[int], None] | None = None) -> None:
         """Carry out a decision.
 
-        `reply(now_ms)` is called once everything appended so far is durable. Raises OSError, before anything is
-        appended when a log that has to be fenced cannot be opened: what is decided must be carried out; and while
-        something older of the id has to be settled first.
+        `reply(now_ms)` is called once everything appended so far is durable; the markers are owed then until
+        `write_owed`. Raises OSError, before anything is appended when a log that has to be fenced cannot be opened:
+        what is decided must be carried out; and while something older of the id has to be settled first.
         """
         names = {record.transactional_id for record in result.records}
         unsettled = sorted(partition.directory for owner, partition in self._unsettled if owner in names)
@@ -271,10 +272,11 @@ class Transactions:
         owing = [name for name in names if self._is_prepared(name)]
 
         def proceed(now_ms: int) -> None:
-            if reply is not None:
+            self._owing += owing
+            if reply is None:
+                self.write_owed(now_ms)
+            else:
                 reply(now_ms)
-            for name in owing:
-                self._write_markers(now_ms, name)
 
         if reply is not None or owing:
             self._durability.when_durable(now_ms, proceed)
@@ -282,6 +284,16 @@ class Transactions:
             if name in self._waiting and not self._is_prepared(name):
                 for action in self._waiting.pop(name):
                     action(now_ms)
+
+    @property
+    def owes_markers(self) -> bool:
+        """Whether `write_owed` has something to do."""
+        return bool(self._owing)
+
+    def write_owed(self, now_ms: int) -> None:
+        """Write the markers of what has been answered: the client goes on meanwhile."""
+        while self._owing:
+            self._write_markers(now_ms, self._owing.pop())
 
     def when_idle(self, now_ms: int, transactional_id: str, action: Callable[[int], None]) -> None:
         """Call `action(now_ms)` when no markers of the id are being written, at once if none are."""
