@@ -223,12 +223,9 @@ class BrokerHost:
                         connection.reset()
                 case Sync():
                     self._scheduler.call_later(self._machine.sync_ms(), partial(self._synced, core, effect))
-        if core.transactions.owes_markers:
-            self._do(core, lambda _: core.follow_up())
-        else:
-            self._set_timer(core)
+        self._set_timer(core)
 
-    def _do(self, core: BrokerCore, action: Callable[[int], None]) -> None:
+    def _do(self, core: BrokerCore, action: Callable[[int], object]) -> None:
         """Let the core do something and carry out what it asks for. A power cut inside it is a crash, an error its
         end."""
         if core is not self._core:
@@ -243,6 +240,8 @@ class BrokerHost:
             self.crash(power=False)
         else:
             self._perform(core)
+            if core.transactions.owes_markers:
+                self._do(core, lambda _: core.follow_up())
 
     def _synced(self, core: BrokerCore, sync: Sync) -> None:
         def finish(now_ms: int) -> None:

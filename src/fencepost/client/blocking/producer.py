@@ -203,7 +203,8 @@ class Producer(BlockingClient[ProducerCore]):
         ConfigurationError for a consumer with enable_auto_commit.
         """
         self._check()
-        with self._io.entered(TransactionBlock(self._core, None if consumer is None else consumer.core)):
+        block = TransactionBlock(self._core, None if consumer is None else consumer.core)
+        with self._io.entered(block, begun=block.begin_at_once()):
             yield self
 
     @property

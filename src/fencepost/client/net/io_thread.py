@@ -157,11 +157,14 @@ class IoThread:
         return tasks[0].result()
 
     @contextlib.contextmanager
-    def entered(self, block: AbstractAsyncContextManager[T, bool | None]) -> Iterator[T]:
-        """An asynchronous context manager of the loop, for a block in the calling thread."""
-        value = self.run_through(block.__aenter__())
+    def entered(
+        self, block: AbstractAsyncContextManager[object, bool | None], *, begun: bool = False
+    ) -> Iterator[None]:
+        """An asynchronous context manager of the loop, for a block in the calling thread; `begun`: entered already."""
+        if not begun:
+            self.run_through(block.__aenter__())
         try:
-            yield value
+            yield
         except BaseException as error:
             # A forked child that leaves the block has nothing to put right: the block is its parent's.
             if not self.is_this_process() or not self.run_through(

@@ -51,9 +51,14 @@ class OwedAbort:
         self._transactions = transactions
         self._task: TaskHandle | None = None
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it is being tried; if not, what came out is in `committed`."""
+        return self._task is not None and not self._task.done()
+
     def start(self) -> None:
         """Try again in the background."""
-        if self._task is None or self._task.done():
+        if not self.is_running:
             self._task = self._runtime.spawn(self._run())
 
     async def stop(self) -> None:

@@ -56,6 +56,11 @@ class ReadyBatches:
         queue = self.active.get((topic, partition))
         return len(queue.pending) if queue is not None else 0
 
+    @property
+    def any_waiting(self) -> bool:
+        """Whether there is anything that was collected and is not on the wire."""
+        return bool(self._unrouted) or any(queue.pending for queue in self.active.values())
+
     def collect(self) -> None:
         """Chunks that are full or have lingered become batches, as far as their topics are known."""
         now_ms = self._cluster.runtime.now_ms()

@@ -127,7 +127,8 @@ class Sender:
         self._accumulator.close_all()
         self._ready.collect()
         waiting = list(self._reports.incomplete.values())
-        self._wake.set()
+        if self._ready.any_waiting:
+            self._wake.set()
         for chunk in waiting:
             while not chunk.done:
                 if not await self._wait_for_progress(deadline_ms):
@@ -192,7 +193,8 @@ class Sender:
         self.producer_id, self.epoch = producer_id, epoch
         for queue in self._queues.values():
             queue.restart(same_id=same_id)
-        self._wake.set()
+        if self._ready.any_waiting:
+            self._wake.set()
 
     def stop(self, reason: KafkaError) -> None:
         """End the task; what comes back from the wire without an answer fails for `reason`."""

@@ -35,6 +35,13 @@ class TransactionBlock:
         self._positions: dict[TopicPartition, OffsetAndMetadata] = {}
         self._committing = False
 
+    def begin_at_once(self) -> bool:
+        """Begin in the calling thread, as begin_transaction() does, if nothing else is to be done first."""
+        if self._consumer is not None or self._must_settle:
+            return False
+        self._begin()
+        return True
+
     async def __aenter__(self) -> None:
         """Raises ConfigurationError, UsageError, TransactionAbortableError (try again), what broke the producer."""
         try:
@@ -63,9 +70,9 @@ class TransactionBlock:
 
     @property
     def _must_settle(self) -> bool:
-        """Whether the abort of an earlier block is not done, or what it found has not been told."""
+        """Whether the abort of an earlier block is not done, or what it found has not been told. From any thread."""
         owed = self._producer.owed_abort
-        return self._producer.abort_is_owed or (owed is not None and owed.committed is not None)
+        return self._producer.abort_is_owed or (owed is not None and (owed.is_running or owed.committed is not None))
 
     async def _settle(self) -> None:
         """Finish the abort of an earlier block.

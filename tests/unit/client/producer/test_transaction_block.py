@@ -8,6 +8,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from queue import Queue
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 import fencepost
 from fencepost import errors
 from fencepost.broker.embedded_control import Fault
+from fencepost.client.net.io_thread import io_thread
 from fencepost.client.types import TopicPartition
 from fencepost.protocol.codes import ErrorCode as E
 from fencepost.testing import read_all
@@ -298,6 +300,19 @@ def test_a_seek_to_read_again_outlives_a_failed_block(broker: fencepost.Broker) 
         assert len(again.raised) == 1
         assert consumer.committed([IN])[IN].offset == COUNT
     assert [record.value for record in read_all(broker, "out")] == [b"%d" % n for n in range(COUNT)] * 2
+
+
+def test_a_block_without_a_consumer_is_entered_at_once(broker: fencepost.Broker) -> None:
+    """However busy the I/O thread is."""
+    entered, in_time = threading.Event(), Queue[bool]()
+    with fencepost.Producer(broker.bootstrap_servers, transactional_id="x") as producer:
+        producer.init_transactions()
+        io_thread().call_soon(lambda: in_time.put(entered.wait(10)))
+        with producer.transaction():
+            entered.set()
+            assert in_time.get()
+            producer.send("out", b"v")
+    assert [record.value for record in read_all(broker, "out")] == [b"v"]
 
 
 def test_auto_commit_is_refused(broker: fencepost.Broker) -> None:
