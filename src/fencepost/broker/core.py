@@ -119,13 +119,13 @@ class BrokerCore(Core):
         if connection.held is not None:
             connection.held.append(frame)
             return
-        self.follow_up()
         self.take(connection, frame)
         self._settle()
 
     def take(self, connection: Connection, frame: memoryview, *, spared: bool = False) -> None:
         """Handle one frame now; `spared`: whatever the faults say."""
         now_ms = self.now.ms
+        self.follow_up()
         try:
             self._handle(now_ms, connection, frame, spared)
         except MalformedMessage as error:
@@ -178,8 +178,8 @@ class BrokerCore(Core):
         return effects
 
     def follow_up(self) -> bool:
-        """Do what no answer waits for; whether there was anything. To be called when the effects are carried out, and
-        until it is, nothing else sees that it is not done."""
+        """Do what no answer waits for; whether there was anything. To be called when the effects have been carried out;
+        no request sees that it is not done yet."""
         if not self.transactions.owes_markers:
             return False
         self.transactions.write_owed(self.now.ms)
