@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -22,6 +23,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # its stubs forget it
 
 from fencepost import Admin
+from tests.support.forked_python import forked_python
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -114,6 +116,8 @@ class Copy:
     level: str = "two-phase"
     driver: SharedDriver | None = None
     in_arrow: bool = False
+    python: str = sys.executable
+    """For PYSPARK_PYTHON of a driver of its own, whose processes nobody kills."""
 
     @property
     def source(self) -> str:
@@ -134,18 +138,23 @@ class Copy:
             producer.produce(self.source, key=str(number % 101), value=f"{self.name} {number}")
         assert producer.flush(120) == 0
 
-    def run(
-        self, kill: dict[str, object] | None = None, script: str = "copy_topic.py", more: dict[str, str] | None = None
-    ) -> subprocess.Popen[str]:
-        arguments = self.arguments(**(more or {}))
-        surroundings = environment()
-        if kill is not None:
-            arguments["folder"] = str(self.folder)
-            surroundings = with_killer({**kill, "folder": str(self.folder)})
+    def run(self, script: str = "copy_topic.py", more: dict[str, str] | None = None) -> subprocess.Popen[str]:
+        return self._start(script, more or {}, environment() | {"PYSPARK_PYTHON": self.python})
+
+    def run_until_killed(self, kill: dict[str, object], script: str) -> None:
+        """With all its processes; the order is as killer/sitecustomize.py takes it, without its folder."""
+        orders = {**kill, "folder": str(self.folder)}
+        with forked_python(with_killer(orders)) as python:
+            (self.folder / "server.pid").write_text(str(python.server or ""))
+            surroundings = with_killer(orders) | {"PYSPARK_PYTHON": python.path}
+            process = self._start(script, {"folder": str(self.folder)}, surroundings)
+            assert process.wait(600) == -signal.SIGKILL, self.output.read_text()[-6000:]
+
+    def _start(self, script: str, more: dict[str, str], surroundings: dict[str, str]) -> subprocess.Popen[str]:
         # Output goes to a file: a surviving zombie would keep a pipe open.
         self.output = self.folder / f"output-{time.monotonic_ns()}"
         with self.output.open("w") as output:
-            command = [sys.executable, str(HERE / script), json.dumps(arguments)]
+            command = [sys.executable, str(HERE / script), json.dumps(self.arguments(**more))]
             return subprocess.Popen(command, env=surroundings, stdout=output, stderr=output, text=True)
 
     def run_to_the_end(self, **more: str) -> str:
@@ -155,7 +164,7 @@ class Copy:
 
     def run_alone_to_the_end(self, script: str = "copy_topic.py", **more: str) -> None:
         """In processes of its own, which have to end well."""
-        assert self.run(None, script, more).wait(600) == 0, self.output.read_text()[-6000:]
+        assert self.run(script, more).wait(600) == 0, self.output.read_text()[-6000:]
 
     def arguments(self, **more: str) -> dict[str, str]:
         """What copy_topic.py is told."""
@@ -219,6 +228,7 @@ def make_copy(request: pytest.FixtureRequest, arm: str, folder: Path, driver: Sh
     it comes the third."""
     broker, level = ARMS[arm]
     servers = request.getfixturevalue(broker).bootstrap_servers
-    made = Copy(servers, folder, level=level, driver=driver, in_arrow="Arrow" in arm)
+    python = request.getfixturevalue("pyspark_python")
+    made = Copy(servers, folder, level=level, driver=driver, in_arrow="Arrow" in arm, python=python)
     made.create()
     return made

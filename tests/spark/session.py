@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fencepost.spark import spark_home
 from fencepost.spark.java import java_home
 from tests.support.class_archive import archived
 
@@ -31,7 +32,7 @@ def session(
     from pyspark.sql import SparkSession  # not when tests are collected
 
     builder = SparkSession.builder.remote(master) if connect else SparkSession.builder.master(master)
-    made: SparkSession = (
+    builder = (
         builder.config("spark.ui.enabled", "false")
         .config("spark.driver.extraJavaOptions", " ".join([JVM_OPTIONS, *class_archive()]))
         .config("spark.driver.bindAddress", "127.0.0.1")
@@ -39,8 +40,9 @@ def session(
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.python.authenticate.socketTimeout", "2m")  # 15 s are not enough on a busy machine
         .config(map=dict(settings or {}))
-        .getOrCreate()
     )
+    with spark_home.unpacked():  # as in the sessions that Fencepost makes
+        made: SparkSession = builder.getOrCreate()
     if not connect:  # which has no context
         made.sparkContext.setLogLevel("ERROR")
     return made

@@ -12,6 +12,7 @@ import pytest
 from fencepost.broker.embedded import Broker
 from tests.spark.copying import Copy, SharedDriver, with_killer
 from tests.spark.standalone import SPECULATION, Standalone
+from tests.support.forked_python import forked_python
 
 RECORDS = 3000
 
@@ -33,7 +34,9 @@ def test_copies_and_lost_executors_change_nothing(copy: Copy) -> None:
         {"step": "BeginTask", "when": "after", "nth": 4, "mode": "slow", "name": "slow", "folder": str(copy.folder)},
         {"step": "BeginTask", "when": "after", "nth": 9, "mode": "executor", "name": "ex", "folder": str(copy.folder)},
     ]
-    with Standalone(copy.folder, with_killer(orders)) as cluster:
+    surroundings = with_killer(orders)
+    with forked_python(surroundings) as python, Standalone(copy.folder, surroundings) as cluster:
+        copy.python = python.path
         began = time.monotonic()
         copy.run_alone_to_the_end(master=cluster.url, settings=json.dumps(SPECULATION))
         print(f"{time.monotonic() - began:.0f} s")

@@ -6,7 +6,8 @@ an interpreter in PYSPARK_PYTHON: it hands its arguments, environment and files 
 module, and ends when that ends, with its status.
 
 They are the server's children and not the driver's: whoever kills a driver's processes kills those, too, parents first,
-for a parent ends its child when the launcher is gone. Not for another installation than that of the tests.
+for a parent ends its child when the launcher is gone. FENCEPOST_TEST_FORKED_FOR tells them who has started the
+launcher. Not for another installation than that of the tests.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ LAUNCHER = """#!{base} -SI
 import array, json, os, socket, sys
 if sys.argv[1:2] != ["-m"]:
     os.execv({python!r}, [{python!r}, *sys.argv[1:]])
-request = json.dumps(dict(module=sys.argv[2], arguments=sys.argv[3:], cwd=os.getcwd(), environment=dict(os.environ)))
+environment = dict(os.environ, FENCEPOST_TEST_FORKED_FOR=str(os.getppid()))
+request = json.dumps(dict(module=sys.argv[2], arguments=sys.argv[3:], cwd=os.getcwd(), environment=environment))
 request = request.encode()
 server = socket.socket(socket.AF_UNIX)
 server.connect({address!r})

@@ -38,6 +38,9 @@ def children(pid: int) -> list[int]:
 def kill_family(folder: Path, mode: str) -> None:
     driver = int((folder / "driver.pid").read_text())
     family = [driver, *children(driver)]
+    server = folder / "server.pid"  # of tests/support/forked_python.py: the driver's Python processes are its children
+    if server.exists() and (number := server.read_text()):
+        family += children(int(number))
     (folder / "killed").write_text(json.dumps(family))
     for pid in family:
         if pid == os.getpid():
@@ -60,7 +63,7 @@ def wait_to_go_on(folder: Path) -> None:
 
 def kill_executor(folder: Path) -> None:
     """This process's ancestor that is an executor's JVM."""
-    pid = os.getppid()
+    pid = int(os.environ.get("FENCEPOST_TEST_FORKED_FOR", os.getppid()))
     while pid > 1 and b"CoarseGrainedExecutorBackend" not in Path(f"/proc/{pid}/cmdline").read_bytes():
         pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     if pid > 1:
