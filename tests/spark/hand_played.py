@@ -62,10 +62,10 @@ class Bench:
             set_producer(batch, step.pair.producer_id, step.pair.epoch, 0, True)
             cluster = self.link.admin.cluster
             deadline_ms = cluster.runtime.now_ms() + 20_000
-            code = self.link.io.run(
-                wire.produce_batch(cluster, step.transactional_id, self.topic, 0, batch, deadline_ms)
+            writing = wire.produce_batch(
+                cluster, step.transactional_id, self.topic, 0, batch, deadline_ms, verified=step.verified
             )
-            assert code == 0
+            assert self.link.io.run(writing) == 0
             return Content(1, batch_id)
 
         own: dict[type, Callable[[plan_steps.Step], object]] = {

@@ -11,8 +11,10 @@ import pytest
 from _pytest.mark import ParameterSet
 
 from fencepost.broker.embedded import Broker
+from fencepost.client.net.connection import Connection
 from fencepost.errors import ConfigurationError, PreparedTransactionLostError
 from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from fencepost.spark.errors import BatchTimedOutError, LevelUnavailableError, SupersededError
 from fencepost.spark.sink import plan, plan_steps
 from fencepost.spark.sink.decision import Content, Pair
@@ -150,7 +152,7 @@ def test_before_kafka_3_6_a_late_batch_is_kept_out_by_fencing(kafka_3_3: ApacheK
             send = partial(raw.produce, topic, transactional_id=name, producer=producer, version=9)
             assert send([b"in time"], sequence=0).error_code == 0
             if fences:
-                end = plan_steps.End(name, Pair(producer.producer_id, producer.epoch), commit=False)
+                end = plan_steps.End(name, Pair(producer.producer_id, producer.epoch), commit=False, fence=True)
                 bench.runner._link.io.run(bench.runner._steps.perform(plan_steps.EndTransactions((end,))))
             else:
                 raw.end_transaction(name, producer, commit=False, version=3)
@@ -160,6 +162,55 @@ def test_before_kafka_3_6_a_late_batch_is_kept_out_by_fencing(kafka_3_3: ApacheK
             held_back = raw.end_offset(topic) - raw.end_offset(topic, committed=True)
             assert held_back == (0 if fences else 1)
             assert raw.describe_transaction(name).transaction_state != "Ongoing"
+
+
+def test_what_is_opened_at_the_weakest_level_stays_at_it_on_newer_brokers(
+    broker_of_version_0: Broker, own_broker: Broker
+) -> None:
+    """As after a rolling upgrade: the level of the run says how to abort and to ask, not the brokers of the moment."""
+    for broker in (broker_of_version_0, own_broker):
+        bench = Bench(broker.bootstrap_servers, Level.RESUME_UNVERIFIED)
+        open_sink, level = partial(plan.open_sink, bench.sink), Level.RESUME_UNVERIFIED
+        message = bench.task(opened := bench.runner.run(open_sink(level)), 0)
+        loser = bench.task(opened, 0)
+        assert isinstance(loser, plan_steps.Prepared)
+        bench.runner.run(plan.commit_batch(bench.sink, 0, [message]))
+        assert bench.open_ids() == []
+        (fenced,) = bench.link.io.run(bench.link.admin.describe_transactions([loser.transactional_id]))
+        assert fenced.producer_epoch > loser.pair.epoch
+        assert bench.runner.run(plan.abort_batch(bench.sink, [message])) is AbortOutcome.COMMITTED
+        again = [bench.task(bench.runner.run(open_sink(level)), 1)]
+        assert bench.runner.run(plan.abort_batch(bench.sink, again)) is AbortOutcome.ABORTED
+        assert bench.open_ids() == []
+        assert bench.committed() == [0]
+
+
+def test_at_resume_v1_nothing_is_sent_to_a_broker_that_was_taken_back(
+    broker_of_version_0: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(broker_of_version_0.bootstrap_servers, Level.RESUME_V1)
+    runner = bench.another_process()
+    opened = runner.open(bench.sink)
+    message = bench.task(opened, 0)
+    with monkeypatch.context() as taken_back:
+        taken_back.setattr(Connection, "versions", property(_of_kafka_3_5, _told), raising=False)
+        for act in (
+            lambda: bench.task(opened, 0),
+            lambda: bench.runner.run(plan.commit_batch(bench.sink, 0, [message])),
+            lambda: runner.open(bench.sink),
+        ):
+            with pytest.raises(LevelUnavailableError, match=r"level 'resume-v1', for which brokers are too old now"):
+                act()
+        assert runner.open(bench.sink).level is Level.RESUME_UNVERIFIED
+    assert bench.committed() == []
+
+
+def _told(connection: Connection, versions: dict[int, tuple[int, int]]) -> None:
+    connection.__dict__["versions"] = versions
+
+
+def _of_kafka_3_5(connection: Connection) -> dict[int, tuple[int, int]]:
+    return {**connection.__dict__["versions"], AddPartitionsToTxnRequest.API_KEY: (0, 3)}
 
 
 def test_a_claim_is_over_when_it_was_used_or_taken(bench: Bench) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from fencepost.check.process import Process
 from fencepost.config import ProducerConfig
 from fencepost.spark.cluster_calls import ClusterCalls
-from fencepost.spark.sink import plan, plan_steps
+from fencepost.spark.sink import plan, plan_level, plan_steps
 from fencepost.spark.sink.content import content_of
 from fencepost.spark.sink.decision import Content, SourceOffsets
 from fencepost.spark.sink.names import UNIQUE_BYTES
@@ -79,7 +79,7 @@ class SinkHands:
         """In the planning process: what pickling the writer does."""
         level = self._level
         if level is None:
-            level = await self._run(plan.choose_level(self._sink, None), {})
+            level = await self._run(plan_level.choose_level(self._sink, None), {})
         return pickle.dumps(await self._run(plan.open_sink(self._sink, level), {}))
 
     async def write(self, opened: bytes, task: TaskInput) -> bytes:
@@ -119,8 +119,8 @@ class SinkHands:
 
     async def abort(self, messages: Sequence[bytes | None], opened: bytes) -> plan_steps.AbortOutcome:
         """In the commit worker, which knows the claim of what its driver has `opened`."""
-        claim = pickle.loads(opened).claim
-        return await self._run(plan.abort_batch(self._sink, _unpickled(messages), claim), {})
+        own: plan_steps.Opened = pickle.loads(opened)
+        return await self._run(plan.abort_batch(self._sink, _unpickled(messages), (own.claim, own.level)), {})
 
     async def _run(self, steps: plan.Plan[T], own: dict[type, OwnStep]) -> T:
         """As StepRunner.run, with a task's own steps, and a line of the trace for each step."""
@@ -149,7 +149,7 @@ class SinkHands:
                 "delivery_timeout_ms": self._config.step_timeout_ms,
             }
         )
-        producer = producer_for(cluster, config, Identity(step.transactional_id, step.pair))
+        producer = producer_for(cluster, config, Identity(step.transactional_id, step.pair, step.verified))
         try:
             size = max(len(task.values) // 2, 1)
             for at in range(0, len(task.values), size):

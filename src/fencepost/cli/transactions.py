@@ -28,8 +28,8 @@ from fencepost.cli.spark import Sink, sinks
 from fencepost.cli.transaction_view import OPEN_STATES, Session, is_two_phase, open_session, state_of
 from fencepost.client.admin.transactions import TransactionDescription
 from fencepost.client.types import TopicPartition
+from fencepost.spark import takeover
 from fencepost.spark.errors import UnfinishedSinkError
-from fencepost.spark.sink import takeover
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
 from fencepost.spark.sink.runner import resolve_sink
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fencepost.errors import UnsupportedVersionError
 from fencepost.spark.sink import plan_steps
 from fencepost.spark.sink.decision import Pair
 from tests.unit.spark.plan_coordinator import Coordinator, S, Txn
@@ -162,3 +163,47 @@ class UnverifyingCoordinator(CoordinatorV1):
         super()._fence(txn)
         name = next(name for name, known in self.txns.items() if known is txn)
         self._mark(name, Pair(txn.producer_id, txn.epoch))
+
+
+class RollingCoordinator(UnverifyingCoordinator):
+    """Brokers of both sides of Kafka 3.6 at once: the leaders of the decisions and of the rows, and the coordinator.
+
+    A connection ends with its broker, and what was not answered over it with it. What a leader that verifies has in
+    hand when the coordinator is taken back it has answered by then: an old coordinator would not be asked (KIP-890).
+    """
+
+    PARTS = ("decisions", "rows", "coordinator")
+
+    def __init__(self, verifies: bool) -> None:
+        super().__init__()
+        self.verifies = dict.fromkeys(self.PARTS, verifies)
+        self._started = dict.fromkeys(self.PARTS, 0)
+
+    def roll(self, part: str) -> None:
+        """It comes back as the other release."""
+        self.verifies[part] = not self.verifies[part]
+        self._started[part] += 1
+        if part == "coordinator":
+            self.move()
+
+    def reach(self, transactional_id: str, verified: bool) -> int:
+        """A connection to the leader of an id's rows. UnsupportedVersionError: only one that verifies would do."""
+        part = "decisions" if transactional_id == S else "rows"
+        if verified and not self.verifies[part]:
+            raise UnsupportedVersionError("the leader has no AddPartitionsToTxn v4")
+        return self._started[part]
+
+    def send(self, connection: int, transactional_id: str, pair: Pair, row: Any) -> bool | None:
+        """`produce` over a connection; None: it has ended."""
+        part = "decisions" if transactional_id == S else "rows"
+        if connection != self._started[part]:
+            return None
+        txn = self.txns[transactional_id]
+        if self.verifies[part] and (pair != Pair(txn.producer_id, txn.epoch) or txn.state != "Ongoing"):
+            return False
+        return self.produce(transactional_id, pair, row)
+
+    def use_up(self, transactional_id: str, pair: Pair) -> int:
+        if self.verifies["coordinator"]:
+            return CoordinatorV1.use_up(self, transactional_id, pair)
+        return super().use_up(transactional_id, pair)

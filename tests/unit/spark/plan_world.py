@@ -14,7 +14,7 @@ from fencepost.spark.sink import names, plan, plan_owner, plan_steps
 from fencepost.spark.sink.decision import NO_ROWS, Decision, Pair, SourceOffsets, Winner
 from fencepost.spark.sink.task_ids import IdPool, OwnPool, TaskIds
 from tests.unit.spark.plan_coordinator import SINK, Coordinator, Row, S, content
-from tests.unit.spark.plan_coordinator_v1 import CoordinatorV1, UnverifyingCoordinator
+from tests.unit.spark.plan_coordinator_v1 import CoordinatorV1, RollingCoordinator, UnverifyingCoordinator
 from tests.unit.spark.plan_driver import LOST, QUERY, Call, Place, Process, Read, Run, View, Worker
 
 LOSING = tuple(level for level in plan_steps.Level if level.may_lose)  # what is decided may time out
@@ -37,6 +37,8 @@ class Rules:
     ask_owner: Callable[[str, Pair], plan.Plan[int]] = plan_owner.ask_owner  # at level resume-v1
     ask_unverified: Callable[[str, Pair], plan.Plan[int]] = plan_owner.ask_by_fencing  # at level resume-unverified
     fences: bool = True  # at that level: what is to be aborted
+    by_release: bool = False  # a coordinator's release says how to abort and to ask, not the level of the run
+    sends_to_all: bool = False  # also what only a broker that verifies may have
 
 
 @dataclass
@@ -54,6 +56,7 @@ class Settings:
     strangers: bool = False  # somebody keeps transactions that are not his
     gone: bool = False  # another query has decided with this sink, and does not run any more
     epochs: int = 2**15  # of a producer id of S
+    rolls: bool = False  # brokers go to the other side of Kafka 3.6, and back where that is not level resume-v1
     one_host: bool = False  # workers end with their task, and inherit each other's ids; else each keeps its own
 
 
@@ -68,8 +71,11 @@ class World:
         may_depart: Callable[[], bool] = lambda: True,
     ) -> None:
         self.settings, self.rules, self.choose, self.may_depart = settings, rules, choose, may_depart
-        self.unverified = UnverifyingCoordinator() if settings.level is plan_steps.Level.RESUME_UNVERIFIED else None
-        self.old = CoordinatorV1() if settings.level is plan_steps.Level.RESUME_V1 else self.unverified
+        self.rolling = RollingCoordinator(settings.level is plan_steps.Level.RESUME_V1) if settings.rolls else None
+        is_unverified = settings.level is plan_steps.Level.RESUME_UNVERIFIED
+        self.unverified = self.rolling or (UnverifyingCoordinator() if is_unverified else None)
+        is_v1 = settings.level is plan_steps.Level.RESUME_V1 and self.rolling is None
+        self.old = CoordinatorV1() if is_v1 else self.unverified
         self.broker = self.old or Coordinator()
         self.broker.timed_out_code, self.broker.epochs = settings.timed_out_code, settings.epochs
         self.processes: list[tuple[Process, Run]] = []
@@ -84,7 +90,9 @@ class World:
         self.strays: list[str] = []
         self.swept: Pair | None = None  # whose batch is decided or to be aborted, and no task has done anything since
         self.sweeps: Counter[str] = Counter()
-        self.noted: Pair | None = None  # the newest claim, of whatever run: drivers may share a host
+        self.noted: tuple[Pair, plan_steps.Level] | None = (
+            None  # the newest claim, of whatever run: drivers share a host
+        )
         self.lost_reports = 0
         self.minted = 0
         self.reused = 0
@@ -109,6 +117,12 @@ class World:
         self.broker.decisions.append(Decision(SINK, GONE, 9, (Winner(name, pair),), NO_ROWS))
         if level in LOSING:
             self.broker.end(name, pair, True)
+
+    def level(self) -> plan_steps.Level:
+        """That a run begins with."""
+        if self.rolling is None or self.settings.level is plan_steps.Level.RESUME_UNVERIFIED:
+            return self.settings.level
+        return self.settings.level if all(self.rolling.verifies.values()) else plan_steps.Level.RESUME_UNVERIFIED
 
     # -- carrying plans out --
 
@@ -157,10 +171,10 @@ class World:
     def _step(self, place: Place, step: plan_steps.Step, task: Task) -> Generator[Call, Any, Any]:  # noqa: C901, PLR0912 - one arm per step
         broker = self.broker
         match step:
-            case plan_steps.WriteDecision(claim, decision, others):
+            case plan_steps.WriteDecision(claim, decision, others, verified):
                 if not (yield from self._enlist_decision(claim)):
                     return 90
-                if not (yield from _retried(lambda: broker.produce(S, claim, (decision, *others)))):
+                if not (yield from self._produce(S, claim, (decision, *others), verified)):
                     return 90
                 code = yield lambda: broker.end(S, claim, True)
                 while code is LOST:
@@ -184,25 +198,25 @@ class World:
                     return None
                 place.worker.ids.begun(transactional_id, use)
                 return pair
-            case plan_steps.WriteRows(transactional_id, pair):
+            case plan_steps.WriteRows(transactional_id, pair, verified):
                 row = (task[0], task[1], task[3])
                 yield from self._enlist(transactional_id, pair)
-                if not (yield from _retried(lambda: broker.produce(transactional_id, pair, row))):
+                if not (yield from self._produce(transactional_id, pair, row, verified)):
                     raise KafkaError("the task's producer was fenced")
                 if self.settings.breaking_rows and self.faults > 0 and self.choose(6) == 5:
                     self.faults -= 1
                     raise KafkaError("a row's own code raised")
                 return content(row)
-            case plan_steps.GiveUp(transactional_id, pair):
-                return (yield partial(self._end, plan_steps.End(transactional_id, pair, commit=False)))
+            case plan_steps.GiveUp(transactional_id, pair, fence):
+                return (yield partial(self._end, plan_steps.End(transactional_id, pair, commit=False, fence=fence)))
             case plan_steps.EndTransactions(ends):
                 return (yield from self._each([partial(self._end, end) for end in ends]))
             case plan_steps.KeepWinners(winners):
                 return (
                     yield from self._each([partial(broker.keep, one.transactional_id, one.pair) for one in winners])
                 )
-            case plan_steps.AskOwner(sink, claim) if self.old is not None:
-                ask = self.rules.ask_owner if self.unverified is None else self.rules.ask_unverified
+            case plan_steps.AskOwner(sink, claim, fence) if self.old is not None:
+                ask = self.rules.ask_unverified if self._fences(fence) else self.rules.ask_owner
                 return (yield from self._calls(place, ask(sink, claim), task))
             case plan_steps.Claim() | plan_steps.AskOwner() | plan_steps.UseUp():
                 return (yield from _retried(partial(broker.answer, step)))
@@ -222,6 +236,22 @@ class World:
         if not answer:
             raise KafkaError("the task's producer was fenced")
 
+    def _produce(self, transactional_id: str, pair: Pair, row: Any, verified: bool) -> Generator[Call, Any, bool]:
+        rolling = self.rolling
+        if rolling is None:
+            return bool((yield from _retried(partial(self.broker.produce, transactional_id, pair, row))))
+        while True:
+            connection = rolling.reach(transactional_id, verified and not self.rules.sends_to_all)
+            answer = yield partial(rolling.send, connection, transactional_id, pair, row)
+            if answer is not None and answer is not LOST:
+                return bool(answer)
+
+    def _fences(self, fence: bool) -> bool:
+        """Whether to abort by fencing; `fence`: what the plan says."""
+        if self.rolling is not None and self.rules.by_release:
+            return not self.rolling.verifies["coordinator"]
+        return fence
+
     def _each(self, calls: Iterable[Call]) -> Generator[Call, Any, Any]:
         """What a step does to several transactions, which may end between any two."""
         answers: list[Any] = []
@@ -230,9 +260,9 @@ class World:
         return tuple(answers)
 
     def _end(self, end: plan_steps.End) -> int:
-        if self.unverified is None or end.commit or not self.rules.fences:
+        if self.old is None or end.commit or not self._fences(end.fence) or not self.rules.fences:
             return self.broker.end(end.transactional_id, end.pair, end.commit)
-        self.unverified.init(end.transactional_id, two_phase=False)
+        self.old.init(end.transactional_id, two_phase=False)
         return 0
 
     def _take(self, ids: TaskIds, opened: plan_steps.Opened) -> Generator[Call, Any, str]:
@@ -274,6 +304,8 @@ class World:
 
     def _start(self) -> None:
         self.trace.append("start")
+        if self.level() is not self.settings.level:
+            self._stop_query()  # there are no two drivers of one sink at two levels: docs/upgrading.md
         self.runs.append(Run(self))
 
     def _go(self, process: Process) -> None:
@@ -313,6 +345,10 @@ class World:
         options: list[tuple[str, Call]] = []
         if self.old is not None:
             options.append(("the coordinator moves", partial(self._faulty, self.old.move)))
+        if self.rolling is not None:
+            down = self.settings.level is plan_steps.Level.RESUME_V1
+            for part in [one for one, verifies in self.rolling.verifies.items() if verifies or not down]:
+                options.append((f"{part} go to the other release", partial(self._faulty, self._rolled(part))))
         if self.settings.strangers:
             for name in self.broker.ongoing():
                 keep = partial(self.broker.keep_as_stranger, name)
@@ -321,6 +357,14 @@ class World:
             for name in self.broker.timeouts() if self._may_time_out_now() else ():
                 options.append((f"{name} times out", partial(self._faulty, partial(self.broker.time_out, name))))
         return options
+
+    def _rolled(self, part: str) -> Call:
+        def roll() -> None:
+            if self.rolling is not None:
+                self.rolling.roll(part)
+                self.swept = None
+
+        return roll
 
     def _may_time_out_now(self) -> bool:
         """Where a decided transaction must never be lost, none times out under a commit that has asked for it."""
@@ -457,7 +501,7 @@ class World:
 
     def _resolve(self) -> None:
         """An Open with nothing after it, as a person does who cleans up."""
-        steps = self.rules.open_sink(SINK, self.settings.level)
+        steps = self.rules.open_sink(SINK, self.level())
         process = Process("resolver", self._calls(Place(), steps, (0, 0, 0, 0)), self._resolved)
         while process.call is not None:
             process.send(process.call())

@@ -12,6 +12,7 @@ from fencepost.errors import (
     KafkaTimeoutError,
     PreparedTransactionLostError,
     TransactionalIdAuthorizationError,
+    UnsupportedVersionError,
 )
 from fencepost.spark.errors import (
     BatchChangedError,
@@ -23,7 +24,7 @@ from fencepost.spark.errors import (
     SinkContradictionError,
     SupersededError,
 )
-from fencepost.spark.sink import names, plan, plan_steps
+from fencepost.spark.sink import names, plan, plan_level, plan_steps
 from fencepost.spark.sink.decision import Content, Decision, Pair, SourceOffsets, Winner
 from fencepost.spark.sink.plan_steps import AbortOutcome, End, Level, SameBatch
 
@@ -126,7 +127,8 @@ def test_after_a_loss_what_was_only_kept_is_committed_too() -> None:
     complete = plan_steps.Listed(task(1), Pair(101, 2), "CompleteCommit")
     first = [CLAIM, (both,), (90, 48), (kept, gone), 0, (0,)]
     asked, settled = play(
-        plan.settle_lost(SINK, "q", again=False), [*first, Pair(1, 6), (both,), (90, 48), (complete, gone), 0]
+        plan.settle_lost(SINK, "q", Level.RESUME, again=False),
+        [*first, Pair(1, 6), (both,), (90, 48), (complete, gone), 0],
     )
     assert asked[-1] == plan_steps.WriteDecision(Pair(1, 6), Decision(SINK, "q", 7, ()))
     assert (settled.committed, settled.lost) == ((task(1),), (task(2),))
@@ -152,7 +154,10 @@ def test_what_somebody_keeps_again_and_again_is_given_up_and_neither_lost_nor_se
     with pytest.raises(KafkaTimeoutError, match="somebody else changes"):
         play(plan.open_sink(SINK, Level.KEEP_PREPARED), [(), CLAIM, (DECIDED,), *[(90,), kept, 0] * plan.ROUNDS])
     with pytest.raises(KafkaTimeoutError, match="somebody else changes"):
-        play(plan.settle_lost(SINK, "q", again=False), [CLAIM, (DECIDED,), (90,), kept, 0, (0,)] * plan.ROUNDS)
+        play(
+            plan.settle_lost(SINK, "q", Level.RESUME, again=False),
+            [CLAIM, (DECIDED,), (90,), kept, 0, (0,)] * plan.ROUNDS,
+        )
 
 
 def test_a_query_without_a_decision_is_told_which_have_one() -> None:
@@ -240,9 +245,35 @@ def test_a_task_takes_an_id_begins_and_writes(level: Level) -> None:
         plan_steps.HasRows(),
         plan_steps.TakeId(opened),
         plan_steps.BeginTask(task(9), plan_steps.Use(SINK, CLAIM, "q", 3), two_phase=level is Level.TWO_PHASE),
-        plan_steps.WriteRows(task(9), Pair(5, 0)),
+        plan_steps.WriteRows(task(9), Pair(5, 0), verified=level is Level.RESUME_V1),
     ]
     assert message == plan_steps.Prepared(level, CLAIM, "q", 3, task(9), Pair(5, 0), CAME)
+
+
+@pytest.mark.parametrize("level", [Level.RESUME, Level.RESUME_V1, Level.RESUME_UNVERIFIED])
+def test_what_is_aborted_is_fenced_at_the_weakest_level_alone(level: Level) -> None:
+    fence = level is Level.RESUME_UNVERIFIED
+    listed = (plan_steps.Listed(task(2), Pair(102, 3), "Ongoing"),)
+    asked, _ = play(plan.open_sink(SINK, level), [listed, CLAIM, (), (0,)])
+    assert asked[-1] == plan_steps.EndTransactions((End(task(2), Pair(102, 3), commit=False, fence=fence),))
+    asked, _ = play(plan.abort_batch(SINK, [None], (CLAIM, level)), [listed, 0, (0,)])
+    assert asked[1:] == [
+        plan_steps.AskOwner(SINK, CLAIM, fence),
+        plan_steps.EndTransactions((End(task(2), Pair(102, 3), commit=False, fence=fence),)),
+    ]
+    steps = plan.write_task(plan_steps.Opened(SINK, level, CLAIM, ()), "q", 3)
+    for answer in (None, True, task(9), Pair(5, 0)):
+        steps.send(answer)
+    assert steps.throw(ZeroDivisionError("a row")) == plan_steps.GiveUp(task(9), Pair(5, 0), fence)
+
+
+def test_a_broker_that_was_taken_back_is_told_of_by_name() -> None:
+    steps = plan.write_task(plan_steps.Opened(SINK, Level.RESUME_V1, CLAIM, ()), "q", 3)
+    for answer in (None, True, task(9), Pair(5, 0)):
+        steps.send(answer)
+    assert steps.throw(UnsupportedVersionError("b1 is old")) == plan_steps.GiveUp(task(9), Pair(5, 0))
+    with pytest.raises(LevelUnavailableError, match=r"sink 's' writes at level 'resume-v1'.*b1 is old"):
+        steps.send(None)
 
 
 def test_a_task_that_fails_ends_its_own_transaction() -> None:
@@ -462,27 +493,27 @@ def test_what_moves_on_while_it_is_aborted_is_aborted_if_it_is_no_newer_run_s() 
 def test_the_level_is_the_strongest_that_is_offered(
     offer: plan_steps.BrokerOffer, answers: list[int], level: Level
 ) -> None:
-    assert play(plan.choose_level(SINK, None), [offer, *answers])[1] is level
-    assert play(plan.choose_level(SINK, level), [offer, *answers])[1] is level
+    assert play(plan_level.choose_level(SINK, None), [offer, *answers])[1] is level
+    assert play(plan_level.choose_level(SINK, level), [offer, *answers])[1] is level
     if level is not Level.KEEP_PREPARED:
         with pytest.raises(LevelUnavailableError):
-            play(plan.choose_level(SINK, Level.KEEP_PREPARED), [offer, *answers])
+            play(plan_level.choose_level(SINK, Level.KEEP_PREPARED), [offer, *answers])
 
 
 @pytest.mark.parametrize("offer", [plan_steps.BrokerOffer(6, 5, 0, 5), plan_steps.BrokerOffer(4, 4, 0, 4)])
 def test_before_transaction_version_1_the_level_is_the_weakest(offer: plan_steps.BrokerOffer) -> None:
-    assert play(plan.choose_level(SINK, None), [offer])[1] is Level.RESUME_V1
+    assert play(plan_level.choose_level(SINK, None), [offer])[1] is Level.RESUME_V1
     with pytest.raises(LevelUnavailableError, match=r"transaction\.version 0; the stronger levels need"):
-        play(plan.choose_level(SINK, Level.RESUME), [offer])
+        play(plan_level.choose_level(SINK, Level.RESUME), [offer])
 
 
 @pytest.mark.parametrize("offer", [plan_steps.BrokerOffer(6, 5, 0, 3), plan_steps.BrokerOffer(4, 3, 0, 3)])
 def test_where_late_batches_are_taken_the_level_has_a_name_of_its_own(offer: plan_steps.BrokerOffer) -> None:
-    assert play(plan.choose_level(SINK, None), [offer])[1] is Level.RESUME_UNVERIFIED
+    assert play(plan_level.choose_level(SINK, None), [offer])[1] is Level.RESUME_UNVERIFIED
     with pytest.raises(LevelUnavailableError, match="a batch that comes after its transaction"):
-        play(plan.choose_level(SINK, Level.RESUME_V1), [offer])
+        play(plan_level.choose_level(SINK, Level.RESUME_V1), [offer])
 
 
 def test_brokers_that_do_not_show_transactions_are_refused() -> None:
     with pytest.raises(LevelUnavailableError, match=r"Kafka 3\.0 or newer"):
-        play(plan.choose_level(SINK, None), [plan_steps.BrokerOffer(4, 3, 0, 3, -1)])
+        play(plan_level.choose_level(SINK, None), [plan_steps.BrokerOffer(4, 3, 0, 3, -1)])

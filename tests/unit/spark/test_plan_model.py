@@ -52,6 +52,10 @@ def settings(level: Level, seed: int = 0) -> Settings:
     )
 
 
+def rolling(level: Level, seed: int) -> Settings:
+    return replace(settings(level, seed), rolls=True)
+
+
 def told(problem: str | None, world: World) -> str:
     return f"{problem}:\n" + "\n".join(world.trace)
 
@@ -74,6 +78,16 @@ def test_random_walks_end_exactly_once(level: Level) -> None:
     assert swept["Empty" if raises else "CompleteAbort"] > WALKS // 100  # it is the question that leaves "Empty"
     assert raises or not swept["Empty"]  # nothing was left to be timed out
     assert reused > WALKS // 2 or not (level.uses_ids_again or reused)
+
+
+@pytest.mark.parametrize("level", [Level.RESUME_V1, Level.RESUME_UNVERIFIED])
+def test_brokers_go_to_the_other_side_of_kafka_3_6_under_a_query(level: Level) -> None:
+    left = 0
+    for seed in range(WALKS):
+        problem, world = walk(rolling(level, seed), Rules(), wild(seed, (0.3, 0.6, 0.9)[seed % 3]))
+        assert problem is None, told(problem, world)
+        left += any(run.level is not level for run in world.runs)
+    assert left > WALKS // 4 or level is Level.RESUME_UNVERIFIED
 
 
 def searched(setting: Settings, rules: Rules, disturbances: int) -> Iterator[tuple[str | None, World]]:
@@ -511,6 +525,8 @@ MISTAKES = {
     "unverified: tasks are ended": Rules(fences=False),
     "unverified: the claim is ended": Rules(ask_unverified=plan_owner.ask_owner),
     "unverified: an id is used again": Rules(ids=UsedAgain),
+    "unverified: a roll: the broker that is asked says how to abort": Rules(by_release=True),
+    "v1: a roll: any broker is sent to": Rules(sends_to_all=True),
 }
 
 
@@ -543,6 +559,8 @@ FIRST_SEED = {
 def unlike(mistake: str, seed: int) -> tuple[Settings, float]:
     """The worlds in which mistakes are looked for: every other one without what most do not need."""
     level = SHOWS_AT.get(mistake, Level.TWO_PHASE)
+    if " a roll: " in mistake:
+        return rolling(level, seed), (0.3, 0.6, 0.9)[seed % 3]
     if mistake in RARE:
         world, calm = RARE[mistake]
         return world, calm[seed % 3]

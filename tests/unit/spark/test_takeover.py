@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fencepost.spark.sink.takeover import FlinkId, judge, parse_flink
+from fencepost.spark.takeover import FlinkId, judge, parse_flink
 
 
 @pytest.mark.parametrize(

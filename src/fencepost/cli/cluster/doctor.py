@@ -16,7 +16,7 @@ from fencepost.cli.transaction_view import Session
 from fencepost.client.blocking import Admin
 from fencepost.errors import KafkaError
 from fencepost.spark.errors import LevelUnavailableError
-from fencepost.spark.sink import plan
+from fencepost.spark.sink import plan_level
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC
 from fencepost.spark.sink.plan_steps import Level
 from fencepost.spark.sink.runner import PROMISES
@@ -161,12 +161,12 @@ def _rights(admin: Admin) -> Finding:
 
 def _level(session: Session) -> Finding:
     try:
-        level = session.sink_link.run(plan.choose_level(PROBE, None))
+        level = session.sink_link.run(plan_level.choose_level(PROBE, None))
     except LevelUnavailableError as error:
         return Finding("none", f"Spark sinks cannot write exactly once: {error}")
     words = f"{level.value}: {PROMISES[level]}"
     try:
-        session.sink_link.run(plan.choose_level(PROBE, Level.KEEP_PREPARED))
+        session.sink_link.run(plan_level.choose_level(PROBE, Level.KEEP_PREPARED))
     except LevelUnavailableError as error:
         why = str(error).partition(f"offer {level.value!r}: ")[2]
         return Finding(f"{words} (not {Level.KEEP_PREPARED.value}: {why or error})")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from fencepost.client.net.cluster import Cluster
+from fencepost.client.net.connection import Connection
 from fencepost.client.net.runtime import TaskHandle
 from fencepost.client.net.transaction_calls import ADD_VERSIONS, add_code, must_enlist, once, to_enlist
 from fencepost.client.producer.accumulator import Accumulator
@@ -117,14 +118,18 @@ class AdoptedProducer:
         producer_id: int,
         epoch: int,
         limits: BatchLimits | None = None,
+        *,
+        admit: Callable[[Connection], None] | None = None,
     ) -> None:
         """`config.transactional_id`: of the open transaction; None: idempotent only.
 
-        `limits`: what earlier producers of the cluster have learned, and what this producer learns.
+        `limits`: what earlier producers of the cluster have learned, and what this producer learns. `admit` raises
+        UnsupportedVersionError for a broker to which nothing may go; then everything fails with it.
         """
         self._accumulator = Accumulator.of(config, cluster.runtime, lock=nullcontext(), wake=self._wake)
         self._accumulator.unhandled.enabled = config.transactional_id is None
         self._sender = Sender(cluster, config, self._accumulator, limits)
+        self._sender.admit = admit
         self._transaction: _OpenTransaction | None = None
         if config.transactional_id is not None:
             self._transaction = self._sender.transactions = _OpenTransaction(self._wake, cluster, self._sender, config)

@@ -91,6 +91,7 @@ class Sender:
         self._quiet_until_ms: float = 0  # a throttled broker may be sent more then
         self._attempt = 0
         self._task: TaskHandle | None = None
+        self.admit: Callable[[Connection], None] | None = None  # see AdoptedProducer
 
     # --- what the producer calls ---
 
@@ -449,6 +450,8 @@ class Sender:
 
     def _versions(self, connection: Connection, topics: set[str]) -> int:
         highest = 12 if any(self._cluster.topics[name].topic_id is None for name in topics) else 13
+        if self.admit is not None:
+            self.admit(connection)
         if self.transactions is not None and not self.transactions.implicit:
             highest = IMPLICIT_ENLIST_VERSION - 1
         return connection.version(retry.PRODUCE, 3, highest)

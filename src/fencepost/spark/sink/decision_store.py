@@ -206,11 +206,19 @@ class DecisionStore:
     async def _beginning(self, place: TopicPartition, timeout_ms: int) -> int:
         return (await self._admin.list_offsets({place: EARLIEST}, api_timeout_ms=timeout_ms))[place].offset
 
-    async def write(self, claim: Pair, decision: Decision, deadline_ms: int, others: Sequence[Decision] = ()) -> int:
+    async def write(
+        self,
+        claim: Pair,
+        decision: Decision,
+        deadline_ms: int,
+        others: Sequence[Decision] = (),
+        *,
+        verified: bool = False,
+    ) -> int:
         """Produce the record in a transaction on S with the claim: 0, or the wire code that refused it.
 
         As many of `others` (the sink's, too) as fit go with it. The claim's first batch: sequence 0.
-        Raises KafkaTimeoutError.
+        `verified`: as of `produce_batch`. Raises KafkaTimeoutError, UnsupportedVersionError.
         """
         records: list[_Record] = [_record(decision)]
         size = len(records[0][1] or b"")
@@ -219,17 +227,19 @@ class DecisionStore:
             if size > BATCH_BYTES_MOST:
                 break  # the next decision comes with more of them
             records.append(record)
-        return await self._produce(claim, decision.sink, records, deadline_ms)
+        return await self._produce(claim, decision.sink, records, deadline_ms, verified)
 
-    async def forget(self, claim: Pair, sink: str, query_id: str, deadline_ms: int) -> int:
+    async def forget(self, claim: Pair, sink: str, query_id: str, deadline_ms: int, *, verified: bool = False) -> int:
         """As `write`, the tombstone of the query's decision."""
-        return await self._produce(claim, sink, [(encode_key(sink, query_id), None)], deadline_ms)
+        return await self._produce(claim, sink, [(encode_key(sink, query_id), None)], deadline_ms, verified)
 
-    async def _produce(self, claim: Pair, sink: str, records: list[_Record], deadline_ms: int) -> int:
+    async def _produce(self, claim: Pair, sink: str, records: list[_Record], deadline_ms: int, verified: bool) -> int:
         batch = encode_pairs(records, self._cluster.runtime.wall_ms())
         set_producer(batch, claim.producer_id, claim.epoch, 0, transactional=True)
-        owner = names.sink_id(sink)
-        return await wire.produce_batch(self._cluster, owner, self._topic, partition_of(sink), batch, deadline_ms)
+        owner, partition = names.sink_id(sink), partition_of(sink)
+        return await wire.produce_batch(
+            self._cluster, owner, self._topic, partition, batch, deadline_ms, verified=verified
+        )
 
 
 def _record(decision: Decision) -> _Record:

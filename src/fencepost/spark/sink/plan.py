@@ -11,9 +11,9 @@ was model-checked and each has its reason; tests/unit/spark/test_plan_model.py p
     commit_batch  in Spark's commit worker, which may be a zombie                 steps 8-10
     abort_batch   in Spark's commit worker, after a failed commit or failed tasks step 11
     settle_lost   by a person, after a loss
-    choose_level  which guarantee the brokers allow
 
-plan_owner.py has how AskOwner is carried out where EndTxn does not raise the epoch.
+plan_level.py has which guarantee the brokers allow, plan_owner.py how AskOwner is carried out where EndTxn does not
+raise the epoch.
 
 The wire codes are EndTxn v5's as Apache Kafka 4.3.1 gives them: 0 done or done before, 48 INVALID_TXN_STATE (ended the
 other way), 49 INVALID_PRODUCER_ID_MAPPING (expired after completion), 90 PRODUCER_FENCED. Our broker answers the commit
@@ -26,7 +26,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from fencepost.errors import ConfigurationError, KafkaTimeoutError, PreparedTransactionLostError, error_for
+from fencepost.errors import (
+    ConfigurationError,
+    KafkaTimeoutError,
+    PreparedTransactionLostError,
+    UnsupportedVersionError,
+    error_for,
+)
 from fencepost.protocol.codes import ErrorCode, describe
 from fencepost.spark.errors import (
     BatchChangedError,
@@ -34,20 +40,18 @@ from fencepost.spark.errors import (
     CheckpointRolledBackError,
     DecisionRefusedError,
     DecisionUnknownError,
-    LevelUnavailableError,
     SinkContradictionError,
     SupersededError,
 )
 from fencepost.spark.sink import names
 from fencepost.spark.sink.decision import NO_ROWS, Content, Decision, Pair, SourceOffsets, Winner
+from fencepost.spark.sink.plan_level import no_longer
 from fencepost.spark.sink.plan_steps import (
     AbortOutcome,
     AskOwner,
     BeginTask,
-    BrokerOffer,
     Claim,
     Decided,
-    DescribeBroker,
     DescribeTasks,
     DescribeWinners,
     Drain,
@@ -65,7 +69,6 @@ from fencepost.spark.sink.plan_steps import (
     Opened,
     Plan,
     Prepared,
-    ProbeTwoPhase,
     ReadDecisions,
     SameBatch,
     SaveOffsets,
@@ -81,7 +84,6 @@ from fencepost.spark.sink.plan_steps import (
 __all__ = [
     "Plan",
     "abort_batch",
-    "choose_level",
     "commit_batch",
     "decision_of",
     "open_sink",
@@ -124,11 +126,12 @@ def open_sink(sink: str, level: Level) -> Plan[Opened]:
             if decision.sink != sink:
                 raise SinkContradictionError(f"a decision of sink {decision.sink!r} was read for sink {sink!r}")
         winners = tuple(winner for decision in decisions for winner in decision.winners)
-        is_used_up = yield from _complete(sink, claim, winners)
-        moved = yield from _abort(_open_tasks(sink, listed, {winner.transactional_id for winner in winners}))
+        is_used_up = yield from _complete(sink, claim, winners, level)
+        decided = {winner.transactional_id for winner in winners}
+        moved = yield from _abort(_open_tasks(sink, listed, decided, level))
         if moved and not is_used_up:
             # A zombie's keep, or a newer run that uses the id again: whose it is now must not be guessed.
-            is_used_up = yield from _still_owned(sink, claim)
+            is_used_up = yield from _still_owned(sink, claim, level)
         if not is_used_up:
             break
     else:
@@ -138,10 +141,10 @@ def open_sink(sink: str, level: Level) -> Plan[Opened]:
     return Opened(sink, level, claim, tuple(sorted(last, key=lambda decided: decided.query_id)), naming)
 
 
-def _open_tasks(sink: str, listed: tuple[Listed, ...], decided_ids: set[str]) -> tuple[End, ...]:
+def _open_tasks(sink: str, listed: tuple[Listed, ...], decided_ids: set[str], level: Level) -> tuple[End, ...]:
     """Aborts of the sink's listed transactions that are open and not decided."""
     return tuple(
-        End(txn.transactional_id, txn.pair, commit=False)
+        End(txn.transactional_id, txn.pair, commit=False, fence=level.fences)
         for txn in listed
         if txn.state == "Ongoing" and _is_task_of(sink, txn) and txn.transactional_id not in decided_ids
     )
@@ -185,10 +188,12 @@ def write_task(opened: Opened, query_id: str, batch_id: int) -> Plan[Message]:
     else:
         raise KafkaTimeoutError(f"no transaction could be begun in {BEGIN_ATTEMPTS} attempts")
     try:
-        content = yield WriteRows(transactional_id, pair)
-    except Exception:
+        content = yield WriteRows(transactional_id, pair, opened.level.must_verify)
+    except Exception as error:
         # What a failed attempt leaves open would hide everybody's later records from read_committed readers.
-        yield GiveUp(transactional_id, pair)
+        yield GiveUp(transactional_id, pair, opened.level.fences)
+        if isinstance(error, UnsupportedVersionError) and opened.level.must_verify:
+            raise no_longer(opened.sink, opened.level, error) from error
         raise
     others = any(name != query_id for name in opened.naming)
     return Prepared(opened.level, opened.claim, query_id, batch_id, transactional_id, pair, content, others)
@@ -225,10 +230,16 @@ def commit_batch(
     winners: tuple[Winner, ...] = yield from _secure(sink, prepared)
     decision = Decision(sink, first.query_id, batch_id, winners, content, offsets)
     complete = (yield from _complete_ones(sink, first.query_id)) if first.others_named else ()
-    code: int | None = yield WriteDecision(first.claim, decision, complete)
+    level = first.level
+    try:
+        code: int | None = yield WriteDecision(first.claim, decision, complete, level.must_verify)
+    except UnsupportedVersionError as error:
+        if not level.must_verify:
+            raise
+        raise no_longer(sink, level, error) from error
     _must_be_decided(sink, batch_id, code)
-    yield from _complete(sink, first.claim, winners)
-    yield from _end_strays(sink, first.claim, winners)
+    yield from _complete(sink, first.claim, winners, level)
+    yield from _end_strays(sink, first.claim, winners, level)
     return True
 
 
@@ -272,13 +283,14 @@ def _secure(sink: str, prepared: tuple[Prepared, ...]) -> Plan[tuple[Winner, ...
         ]
         if not bad:
             return winners
-    answer: int = yield AskOwner(sink, first.claim)
+    fence = first.level.fences
+    answer: int = yield AskOwner(sink, first.claim, fence)
     if answer in _SUPERSEDED or answer == _OTHER_WAY:  # the latter: the claim has decided before
         raise _superseded(sink, first.batch_id, answer)
     if answer != _NONE:
         raise error_for(answer, f"asking whether sink {sink!r} is still owned")
     # The claim is used up: the batch can never be decided. What somebody else has kept is left to abort_batch.
-    yield from _abort(tuple(End(name, pair, commit=False) for name, pair in zip(ids, pairs, strict=True)))
+    yield from _abort(tuple(End(name, pair, False, fence) for name, pair in zip(ids, pairs, strict=True)))
     raise BatchTimedOutError(first.query_id, first.batch_id, [f"{name} ({what})" for name, what in bad], len(winners))
 
 
@@ -291,7 +303,7 @@ def decision_of(sink: str, query_id: str, decisions: Sequence[Decision]) -> Deci
     raise ConfigurationError(f"sink {sink!r} has no decision of query {query_id!r}; it has: {known}")
 
 
-def settle_lost(sink: str, query_id: str, *, again: bool) -> Plan[Settled]:
+def settle_lost(sink: str, query_id: str, level: Level, *, again: bool) -> Plan[Settled]:
     """Let a query go on whose last decided batch is lost in part: behind the batch, or (`again`) with the whole of it.
 
     For a person; it claims the sink. Raises ConfigurationError without a decision, what commit_batch raises.
@@ -306,13 +318,14 @@ def settle_lost(sink: str, query_id: str, *, again: bool) -> Plan[Settled]:
         gone, kept = _judged(contradicted, (yield from _shown(contradicted)))
         if not kept:
             break
-        yield from _still_owned(sink, claim)  # which uses the claim up
+        yield from _still_owned(sink, claim, level)  # which uses the claim up
         yield from _commit(kept)
     else:
         raise KafkaTimeoutError(f"somebody else changes the transactions of sink {sink!r} again and again")
     # Only what Open asks for again and again goes: the number and the content of the batch stay.
-    step = ForgetQuery(claim, sink, query_id) if again else WriteDecision(claim, replace(decision, winners=()))
-    written: int | None = yield step
+    verified = level.must_verify
+    forget, note = ForgetQuery(claim, sink, query_id, verified), replace(decision, winners=())
+    written: int | None = yield forget if again else WriteDecision(claim, note, verified=verified)
     _must_be_decided(sink, decision.batch_id, written)
     lost = {end.transactional_id for end, _ in gone}
     ids = [winner.transactional_id for winner in decision.winners]
@@ -338,15 +351,15 @@ def _superseded(sink: str, batch_id: int, code: int) -> SupersededError:
     )
 
 
-def _end_strays(sink: str, claim: Pair, winners: tuple[Winner, ...]) -> Plan[None]:
+def _end_strays(sink: str, claim: Pair, winners: tuple[Winner, ...], level: Level) -> Plan[None]:
     """Abort what failed and losing attempts of the batch left open. The batch is decided and complete."""
     for _ in range(ROUNDS):
         listed: tuple[Listed, ...] = yield ListTransactions(sink)
-        strays = _open_tasks(sink, listed, {winner.transactional_id for winner in winners})
+        strays = _open_tasks(sink, listed, {winner.transactional_id for winner in winners}, level)
         if not strays:
             return
         # Listed before this question: were a newer run's among them, it would own the sink.
-        answer: int = yield AskOwner(sink, claim)
+        answer: int = yield AskOwner(sink, claim, level.fences)
         if answer != _OTHER_WAY:  # the claim's own decision is not the last that happened to S
             return
         if not (yield from _abort(strays)):
@@ -377,31 +390,36 @@ def _compare(sink: str, batch_id: int, skipped: list[Skipped], same: SameBatch) 
 # --- abort ---
 
 
-def abort_batch(sink: str, messages: Sequence[Message | None], claim: Pair | None = None) -> Plan[AbortOutcome]:
-    """Abort the batch if it can never be decided, finish it if it is decided, leave it if a newer run owns the sink."""
+def abort_batch(
+    sink: str, messages: Sequence[Message | None], opened: tuple[Pair, Level] | None = None
+) -> Plan[AbortOutcome]:
+    """Abort the batch if it can never be decided, finish it if it is decided, leave it if a newer run owns the sink.
+
+    `opened`: the batch's claim and level, where they are known without messages.
+    """
     prepared = _prepared(messages)
     if not prepared:
         # Attempts that were killed have left transactions, and no message. A claim that is not the newest does no harm.
-        return AbortOutcome.NOTHING if claim is None else (yield from abort_claim(sink, claim))
-    claim, query_id, batch_id = prepared[0].claim, prepared[0].query_id, prepared[0].batch_id
-    outcome: AbortOutcome = yield from abort_claim(sink, claim)
+        return AbortOutcome.NOTHING if opened is None else (yield from abort_claim(sink, *opened))
+    claim, query_id, batch_id, level = prepared[0].claim, prepared[0].query_id, prepared[0].batch_id, prepared[0].level
+    outcome: AbortOutcome = yield from abort_claim(sink, claim, level)
     if outcome is AbortOutcome.COMMITTED:
         # Now it is settled that there is a decision. It has the pairs; those of the messages may have moved on.
         decisions: tuple[Decision, ...] = yield ReadDecisions(sink)
         for decision in decisions:
             if (decision.query_id, decision.batch_id) == (query_id, batch_id):
-                yield from _complete(sink, claim, decision.winners)
+                yield from _complete(sink, claim, decision.winners, level)
     return outcome
 
 
-def abort_claim(sink: str, claim: Pair) -> Plan[AbortOutcome]:
+def abort_claim(sink: str, claim: Pair, level: Level) -> Plan[AbortOutcome]:
     """Abort what was begun under this claim. COMMITTED: nothing was, for a batch is decided with it."""
     for _ in range(ROUNDS):
         # With the losers among them, and before the question who owns the sink: a newer run's are not among them.
         listed: tuple[Listed, ...] = yield ListTransactions(sink)
         # The topic would not tell: a decision whose answer was lost can still take effect. This request settles it.
-        code: int = yield AskOwner(sink, claim)
-        if code != _NONE or not (yield from _abort(_open_tasks(sink, listed, set()))):
+        code: int = yield AskOwner(sink, claim, level.fences)
+        if code != _NONE or not (yield from _abort(_open_tasks(sink, listed, set(), level))):
             break
     if code == _NONE:
         return AbortOutcome.ABORTED
@@ -410,44 +428,6 @@ def abort_claim(sink: str, claim: Pair) -> Plan[AbortOutcome]:
     if code in _SUPERSEDED:
         return AbortOutcome.LEFT
     raise error_for(code, f"asking whether sink {sink!r} is still owned")
-
-
-# --- level ---
-
-
-def choose_level(sink: str, required: Level | None) -> Plan[Level]:
-    """The strongest level the brokers offer. LevelUnavailableError when it is below `required`, or none is safe."""
-    offer: BrokerOffer = yield DescribeBroker()
-    level = Level.RESUME
-    why = f"InitProducerId goes up to v{offer.init_producer_id_max}, two-phase commit needs v6"
-    if not offer.bumps_epochs:
-        why = (
-            f"they have EndTxn v{offer.end_txn_max} and transaction.version {offer.transaction_version}; the stronger "
-            "levels need v5 and 1 (Kafka 4.0 or newer, finalized)"
-        )
-        if not offer.shows_transactions:
-            raise LevelUnavailableError("the sink needs brokers that list transactions (KIP-664: Kafka 3.0 or newer)")
-        level = Level.RESUME_V1
-        if not offer.verifies:
-            level = Level.RESUME_UNVERIFIED
-            why += (
-                "; and they take a batch that comes after its transaction, which Kafka 3.6 or newer refuses (KIP-890, "
-                f"with AddPartitionsToTxn v4; they have v{offer.add_partitions_max})"
-            )
-    elif offer.init_producer_id_max >= 6:
-        # 53 before 35: where two-phase commit is not allowed, the question whether it can be kept is not reached.
-        code: int = yield ProbeTwoPhase(sink, keep_prepared=True)
-        if code == _NONE:
-            return Level.KEEP_PREPARED
-        why = f"keeping a prepared transaction was answered {describe(code)}"
-        code = yield ProbeTwoPhase(sink, keep_prepared=False)
-        if code == _NONE:
-            level = Level.TWO_PHASE
-        else:
-            why += f", two-phase commit {describe(code)}"
-    if required is not None and level.rank < required.rank:
-        raise LevelUnavailableError(f"level {required.value!r} is required, the brokers offer {level.value!r}: {why}")
-    return level
 
 
 # --- shared ---
@@ -460,7 +440,7 @@ def _prepared(messages: Sequence[Message | None]) -> tuple[Prepared, ...]:
     return prepared
 
 
-def _complete(sink: str, claim: Pair, winners: tuple[Winner, ...]) -> Plan[bool]:
+def _complete(sink: str, claim: Pair, winners: tuple[Winner, ...], level: Level) -> Plan[bool]:
     """EndTxn(commit) for each winner of an owner's decisions. Returns whether that has used the claim up.
 
     Raises SupersededError, PreparedTransactionLostError when all that can be committed is.
@@ -476,7 +456,7 @@ def _complete(sink: str, claim: Pair, winners: tuple[Winner, ...]) -> Plan[bool]
         lost += gone
         if gone or ends:
             # After the look: what was shown is not a newer run's, which may use ids of complete transactions again.
-            is_used_up = yield from _still_owned(sink, claim)
+            is_used_up = yield from _still_owned(sink, claim, level)
         if not ends:
             break
     else:
@@ -523,9 +503,9 @@ def _judged(contradicted: dict[End, int], shown: dict[str, Listed]) -> tuple[lis
     return lost, tuple(again)
 
 
-def _still_owned(sink: str, claim: Pair) -> Plan[bool]:
+def _still_owned(sink: str, claim: Pair, level: Level) -> Plan[bool]:
     """Returns True: the claim is used up by the question. Raises SupersededError when a newer claim is there."""
-    answer: int = yield AskOwner(sink, claim)
+    answer: int = yield AskOwner(sink, claim, level.fences)
     if answer in _SUPERSEDED:
         raise SupersededError(f"a newer run of sink {sink!r} took over; it finishes what is decided", code=answer)
     # 0 after a claim; 48 after the claim's own decision, which an abort contradicts. Both say: still the owner.

@@ -42,7 +42,7 @@ def ask_owner(sink: str, claim: Pair) -> Plan[int]:
 
 
 def ask_by_fencing(sink: str, claim: Pair) -> Plan[int]:
-    """As ask_owner, where a partition takes a batch whose transaction is over.
+    """As ask_owner, where a partition may take a batch whose transaction is over; with any release (Level.fences).
 
     There EndTxn would let a late decision in behind it. InitProducerId leaves a marker of the next epoch where a
     transaction is open, and is then refused: 90 also where nobody else has claimed.

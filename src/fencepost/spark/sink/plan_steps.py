@@ -77,7 +77,17 @@ class Level(Enum):
     @property
     def uses_ids_again(self) -> bool:
         """Whether a task id may have a second use: not where what ends the first use names no pair."""
-        return self is not Level.RESUME_UNVERIFIED
+        return not self.fences
+
+    @property
+    def fences(self) -> bool:
+        """Whether what is aborted is fenced, so that no partition takes a late batch of it, of whatever release."""
+        return self is Level.RESUME_UNVERIFIED
+
+    @property
+    def must_verify(self) -> bool:
+        """Whether a batch may only go to a broker that asks whether its transaction is open."""
+        return self is Level.RESUME_V1
 
 
 # --- values ---
@@ -196,7 +206,7 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class BrokerOffer:
-    """ApiVersions: the highest version of each API (-1: none), finalized transaction.version (0: absent)."""
+    """ApiVersions: the highest version of each API that all brokers have (-1: none), and transaction.version."""
 
     init_producer_id_max: int
     end_txn_max: int
@@ -266,13 +276,14 @@ class ReadDecisions:
 class End:
     """One EndTxn: v5, or the highest where the epoch does not rise.
 
-    An abort where partitions take a batch whose transaction is over: plain InitProducerId, which leaves a marker of the
-    next epoch in every partition that was enlisted, so that nothing late gets in; 0 then.
+    An abort with `fence` (Level.fences): plain InitProducerId, which leaves a marker of the next epoch in every
+    partition that was enlisted, so that nothing late gets in; 0 then.
     """
 
     transactional_id: str
     pair: Pair
     commit: bool
+    fence: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,10 +295,14 @@ class EndTransactions:
 
 @dataclass(frozen=True, slots=True)
 class AskOwner:
-    """-> int: the definite wire code of EndTxn v5(abort) on S with the claim; plan_owner.py where there is none."""
+    """-> int: the definite wire code of EndTxn v5(abort) on S with the claim; plan_owner.py where there is none.
+
+    `fence`: asked as Level.fences needs it.
+    """
 
     sink: str
     claim: Pair
+    fence: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,11 +327,13 @@ class WriteDecision:
 
     `complete`: decisions of other queries, which from then on name no transactions; as many of them as fit.
     0 when it is durable; the wire code of what refused it; None when no answer could be had.
+    `verified`: only by a broker that verifies (Level.must_verify); UnsupportedVersionError where it does not.
     """
 
     claim: Pair
     decision: Decision
     complete: tuple[Decision, ...] = ()
+    verified: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,6 +343,7 @@ class ForgetQuery:
     claim: Pair
     sink: str
     query_id: str
+    verified: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,18 +385,26 @@ class BeginTask:
 
 @dataclass(frozen=True, slots=True)
 class WriteRows:
-    """-> Content: produce all rows in a transaction of the id, and flush: every row is acknowledged."""
+    """-> Content: produce all rows in a transaction of the id, and flush: every row is acknowledged.
+
+    `verified`: as of WriteDecision.
+    """
 
     transactional_id: str
     pair: Pair
+    verified: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """-> KafkaError | None: EndTxn v5(abort) of the task's own transaction, with little patience: what hindered it."""
+    """-> KafkaError | None: EndTxn v5(abort) of the task's own transaction, with little patience: what hindered it.
+
+    `fence`: as of End.
+    """
 
     transactional_id: str
     pair: Pair
+    fence: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,14 +97,15 @@ def settle_lost_batch(
     `lost`: "accept": behind the batch, without the rows of its lost transactions; or "again": the query writes the
     whole batch again, and the rows of its committed transactions are there twice. Also for queries that are gone:
     Open asks for their transactions no more. A run that is alive is superseded. `options` as for `resolve_sink`.
-    Raises ConfigurationError, KafkaTimeoutError, DecisionUnknownError (do it again then), SupersededError.
+    Raises ConfigurationError, KafkaTimeoutError, DecisionUnknownError (do it again then), SupersededError,
+    LevelUnavailableError.
     """
     if lost not in ("accept", "again"):
         raise ConfigurationError(f"lost={lost!r}: accept or again")
     link = link_for(bootstrap_servers, options)
     # Before the plan claims the sink: a claim on a name that nobody has would leave an id behind.
     plan.decision_of(sink_id, query_id, link.decisions(sink_id))
-    return link.run(plan.settle_lost(sink_id, query_id, again=lost == "again"))
+    return link.run(plan.settle_lost(sink_id, query_id, link.level(sink_id, None), again=lost == "again"))
 
 
 def repair_of(link: SinkLink, sink_id: str, checkpoint_folder: str) -> Repair:

@@ -15,6 +15,7 @@ from fencepost.client.producer.adopted import AdoptedProducer
 from fencepost.client.producer.batching import BatchLimits
 from fencepost.config import ProducerConfig
 from fencepost.errors import ConfigurationError
+from fencepost.spark.sink import wire
 from fencepost.spark.sink.decision import Pair
 
 if TYPE_CHECKING:
@@ -105,6 +106,7 @@ class Identity(NamedTuple):
 
     transactional_id: str | None
     pair: Pair
+    verified: bool = False  # see plan_steps.WriteRows
 
 
 def producer_for(
@@ -122,7 +124,8 @@ def producer_for(
         retries=ProducerConfig.retries,
         max_in_flight_requests_per_connection=ProducerConfig.max_in_flight_requests_per_connection,
     )
-    return AdoptedProducer(cluster, own, identity.pair.producer_id, identity.pair.epoch, limits)
+    admit = wire.check_verifies if identity.verified else None
+    return AdoptedProducer(cluster, own, identity.pair.producer_id, identity.pair.epoch, limits, admit=admit)
 
 
 async def send_rows(producer: AdoptedProducer, topic: str | None, rows: pa.RecordBatch) -> None:

@@ -28,8 +28,8 @@ from fencepost.errors import (
 from fencepost.protocol.codes import ErrorCode
 from fencepost.spark import worker_garbage
 from fencepost.spark.cluster_calls import ClusterCalls
-from fencepost.spark.errors import UnfinishedSinkError
-from fencepost.spark.sink import names, plan, plan_steps, unfinished
+from fencepost.spark.errors import LevelUnavailableError, UnfinishedSinkError
+from fencepost.spark.sink import names, plan, plan_level, plan_steps, unfinished
 from fencepost.spark.sink.decision import Decision, Pair
 from fencepost.spark.sink.local.id_folder import IdFolder
 from fencepost.spark.sink.names import UNIQUE_BYTES
@@ -181,7 +181,7 @@ class SinkLink:
         """The guarantee level, asked for once per process. Raises LevelUnavailableError."""
         key = (sink, required)
         if key not in self._link.levels:
-            level = self._link.levels[key] = self.run(plan.choose_level(sink, required))
+            level = self._link.levels[key] = self.run(plan_level.choose_level(sink, required))
             severity = logging.WARNING if level.may_lose else logging.INFO
             words = f"sink {sink!r} writes exactly once at guarantee level {level.value!r}: {PROMISES[level]}"
             log.log(severity, words)
@@ -248,9 +248,19 @@ class SinkLink:
                 raise UnfinishedSinkError(why)
 
     def open(self, sink: str, required: plan_steps.Level | None = None) -> plan_steps.Opened:
-        """Steps 1-5 of the protocol."""
+        """Steps 1-5 of the protocol. Raises LevelUnavailableError where brokers were taken back below the level."""
         self._link.looked_for.discard(("open", sink))
-        return self.run(plan.open_sink(sink, self.level(sink, required)))
+        level = self.level(sink, required)
+        if level.must_verify:
+            self._check_verifies(sink, required)
+        return self.run(plan.open_sink(sink, level))
+
+    def _check_verifies(self, sink: str, required: plan_steps.Level | None) -> None:
+        try:
+            self.run(plan_level.check_level(sink, plan_steps.Level.RESUME_V1))
+        except LevelUnavailableError:
+            del self._link.levels[sink, required]  # who starts the query again in this process gets what there is
+            raise
 
 
 PROMISES: Final = {

@@ -33,7 +33,6 @@ from fencepost.spark.errors import SinkContradictionError
 from fencepost.spark.sink import names, plan, plan_owner, plan_steps, wire
 from fencepost.spark.sink.decision import Decision, Pair, Winner
 from fencepost.spark.sink.decision_store import DEFAULT_TOPIC, DecisionStore
-from fencepost.spark.sink.plan_steps import VERIFYING_VERSION
 from fencepost.spark.sink.task_ids import IdPool, TaskIds
 
 __all__ = ["SinkConfig", "StepRunner"]
@@ -46,6 +45,7 @@ DEFAULT_TIMEOUT_MS: Final = 900_000  # Kafka's default transaction.max.timeout.m
 MAX_TIMEOUT: Final = "transaction.max.timeout.ms"
 AT_ONCE: Final = 256
 FENCE_MS: Final = 1  # the timeout of an id that nobody begins again: any that brokers allow
+ALL_BROKERS_MS: Final = 10_000  # a broker that does not answer is not waited for to be asked what it can
 GIVE_UP_MS: Final = 10_000  # a failing task does not wait longer to end its transaction
 COMPLETION_MS: Final = 60_000  # what has to be left of a timeout for a decision and its completion
 FOR_EVER_MS: Final = 2**31 - 1
@@ -119,11 +119,12 @@ class StepRunner:
                 return await self._look_at(sink, transactional_ids)
             case plan_steps.DescribeTasks(transactional_ids):
                 return await self._describe(transactional_ids)
-            case plan_steps.WriteDecision(claim, decision, complete):
-                writing = self._store.write(claim, decision, deadline_ms, complete)
+            case plan_steps.WriteDecision(claim, decision, complete, verified):
+                writing = self._store.write(claim, decision, deadline_ms, complete, verified=verified)
                 return await self._decide(decision.sink, claim, writing)
-            case plan_steps.ForgetQuery(claim, sink, query_id):
-                return await self._decide(sink, claim, self._store.forget(claim, sink, query_id, deadline_ms))
+            case plan_steps.ForgetQuery(claim, sink, query_id, verified):
+                forgetting = self._store.forget(claim, sink, query_id, deadline_ms, verified=verified)
+                return await self._decide(sink, claim, forgetting)
             case plan_steps.AskOwner() | plan_steps.UseUp() | plan_steps.HasDecided():
                 return await self._ask(step, deadline_ms)
             case _:
@@ -135,10 +136,10 @@ class StepRunner:
                 return await self._use_up(sink, claim, deadline_ms)
             case plan_steps.HasDecided(sink, claim):
                 return await self._store.has_decided(sink, claim, deadline_ms)
+            case plan_steps.AskOwner(sink, claim, fence=True):
+                return await self.run(plan_owner.ask_by_fencing(sink, claim))
             case plan_steps.AskOwner(sink, claim) if await self._must_enlist(deadline_ms):
-                verifies = await self._verifies(deadline_ms)
-                ask = plan_owner.ask_owner if verifies else plan_owner.ask_by_fencing
-                return await self.run(ask(sink, claim))
+                return await self.run(plan_owner.ask_owner(sink, claim))
             case plan_steps.AskOwner(sink, claim):
                 return await self._end(plan_steps.End(names.sink_id(sink), claim, commit=False))
 
@@ -151,8 +152,8 @@ class StepRunner:
                 if pair is not None:
                     self._ids.begun(transactional_id, use)
                 return pair
-            case plan_steps.GiveUp(transactional_id, pair):
-                return await self._give_up(plan_steps.End(transactional_id, pair, commit=False))
+            case plan_steps.GiveUp(transactional_id, pair, fence):
+                return await self._give_up(plan_steps.End(transactional_id, pair, commit=False, fence=fence))
             case plan_steps.DescribeBroker():
                 return await self._describe_broker(deadline_ms)
             case plan_steps.ProbeTwoPhase(sink, keep_prepared):
@@ -219,7 +220,7 @@ class StepRunner:
     async def _end(self, end: plan_steps.End, patience_ms: int | None = None) -> int:
         timeout_ms = patience_ms or self._config.step_timeout_ms
         deadline_ms = self._cluster.runtime.now_ms() + timeout_ms
-        if not end.commit and not await self._verifies(deadline_ms):
+        if end.fence:
             await self._admin.init_producer_id(end.transactional_id, timeout_ms=FENCE_MS, api_timeout_ms=timeout_ms)
             return 0
         is_v1 = await self._must_enlist(deadline_ms)
@@ -238,11 +239,6 @@ class StepRunner:
         """Whether the brokers are of before transaction version 1. Asked again and again: they may be upgraded."""
         await self._any_broker(deadline_ms)
         return must_enlist(self._cluster)
-
-    async def _verifies(self, deadline_ms: int) -> bool:
-        """Whether a partition refuses a batch whose transaction is over; see BrokerOffer."""
-        broker = await self._any_broker(deadline_ms)
-        return broker.offers(AddPartitionsToTxnRequest.API_KEY, VERIFYING_VERSION)
 
     async def _any_broker(self, deadline_ms: int) -> Connection:
         ask = partial(self._cluster.any_connection, deadline_ms)
@@ -383,14 +379,24 @@ class StepRunner:
     # --- what the brokers can ---
 
     async def _describe_broker(self, deadline_ms: int) -> plan_steps.BrokerOffer:
-        connection = await self._any_broker(deadline_ms)
-        newest = {key: versions[1] for key, versions in connection.versions.items()}
+        """The least of what all say that can be reached: in the middle of an upgrade they are of two releases."""
+        await self._any_broker(deadline_ms)
+        cluster = self._cluster
+        await cluster.refresh_quietly((), deadline_ms)
+        patience_ms = min(deadline_ms, cluster.runtime.now_ms() + ALL_BROKERS_MS)
+        asked = [cluster.connection(node, patience_ms) for node in sorted(cluster.nodes)]
+        found = [one for one in await gather(cluster.runtime, asked) if isinstance(one, Connection)]
+        connections = found or [await self._any_broker(deadline_ms)]
+
+        def least(api_key: int) -> int:
+            return min(connection.versions.get(api_key, (0, -1))[1] for connection in connections)
+
         return plan_steps.BrokerOffer(
-            newest.get(InitProducerIdRequest.API_KEY, -1),
-            newest.get(EndTxnRequest.API_KEY, -1),
-            connection.features.get(TRANSACTION_VERSION, 0),
-            newest.get(AddPartitionsToTxnRequest.API_KEY, -1),
-            newest.get(DescribeTransactionsRequest.API_KEY, -1),
+            least(InitProducerIdRequest.API_KEY),
+            least(EndTxnRequest.API_KEY),
+            min(connection.features.get(TRANSACTION_VERSION, 0) for connection in connections),
+            least(AddPartitionsToTxnRequest.API_KEY),
+            least(DescribeTransactionsRequest.API_KEY),
         )
 
     async def _probe(self, sink: str, keep_prepared: bool, deadline_ms: int) -> int:

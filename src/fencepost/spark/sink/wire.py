@@ -14,8 +14,15 @@ from typing import Final, TypeVar
 
 from fencepost.client.net import retry
 from fencepost.client.net.cluster import Cluster, Leader
+from fencepost.client.net.connection import Connection
 from fencepost.client.net.retry import RETRIABLE, Action
-from fencepost.client.net.transaction_calls import IMPLICIT_ENLIST_VERSION, enlist, must_enlist, once, to_enlist
+from fencepost.client.net.transaction_calls import (
+    IMPLICIT_ENLIST_VERSION,
+    enlist,
+    must_enlist,
+    once,
+    to_enlist,
+)
 from fencepost.errors import (
     CorruptRecordError,
     ProtocolError,
@@ -26,12 +33,14 @@ from fencepost.protocol.cursor import Buffer
 from fencepost.protocol.errors import CorruptBatch
 from fencepost.protocol.errors import ProtocolError as WireError
 from fencepost.protocol.fetch_wire import FetchPartition, FetchPartitionResult, FetchRequest, FetchTopic
+from fencepost.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from fencepost.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from fencepost.protocol.produce_wire import ProducePartition, ProduceRequest
 from fencepost.protocol.records.aborted import AbortedFilter
 from fencepost.protocol.records.batch import BatchHeader, iter_batches, parse_header, verify_crc
+from fencepost.spark.sink.plan_steps import VERIFYING_VERSION
 
-__all__ = ["committed_batches", "init_once", "produce_batch"]
+__all__ = ["check_verifies", "committed_batches", "init_once", "produce_batch"]
 
 FETCH_MAX_BYTES: Final = 16 * 1024 * 1024
 FETCH_WAIT_MS: Final = 250  # how long a broker may hold a fetch while the last stable offset does not move
@@ -56,13 +65,29 @@ async def init_once(
     return reply
 
 
+def check_verifies(connection: Connection) -> None:
+    """Raise UnsupportedVersionError if this broker takes a batch whose transaction is over (before KIP-890, part 1).
+
+    The connection ends with the broker's process: what is sent over it never comes to another release of the node.
+    """
+    connection.version(AddPartitionsToTxnRequest.API_KEY, VERIFYING_VERSION, VERIFYING_VERSION)
+
+
 async def produce_batch(
-    cluster: Cluster, transactional_id: str | None, topic: str, partition: int, batch: Buffer, deadline_ms: int
+    cluster: Cluster,
+    transactional_id: str | None,
+    topic: str,
+    partition: int,
+    batch: Buffer,
+    deadline_ms: int,
+    *,
+    verified: bool = False,
 ) -> int:
     """Produce (acks=all), repeated as it is until it is answered: 0, or the definite wire code that refused it.
 
     46 (a duplicate that is too old to have an offset) counts as 0. A transactional batch enlists its partition itself
-    (v12, KIP-890), where brokers can do that. Raises KafkaTimeoutError, ProtocolError, UnsupportedVersionError.
+    (v12, KIP-890), where brokers can do that. `verified`: only by a broker that refuses it when its transaction is
+    over. Raises KafkaTimeoutError, ProtocolError, UnsupportedVersionError.
     """
     what = f"produce to {topic}-{partition}"
     leader = Leader(topic, partition)
@@ -71,6 +96,8 @@ async def produce_batch(
     async def ask() -> int:
         nonlocal is_enlisted
         connection = await cluster.reach(leader, deadline_ms)
+        if verified:
+            check_verifies(connection)
         topic_id = cluster.topics[topic].topic_id
         lowest, highest = (12 if transactional_id is not None else 3), (12 if topic_id is None else 13)
         if transactional_id is not None and must_enlist(cluster):

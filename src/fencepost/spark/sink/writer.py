@@ -157,7 +157,7 @@ class SinkWriter:
     def _write_in_time(self, rows: RowSource, step: Any) -> Content:
         began_s = time.monotonic()
         try:
-            return self._write_rows(rows, Identity(step.transactional_id, step.pair))
+            return self._write_rows(rows, Identity(step.transactional_id, step.pair, step.verified))
         except KafkaError as error:
             if error.code not in _ENDED:
                 raise
@@ -226,8 +226,9 @@ class SinkWriter:
         if not self._parsed.exactly_once:
             return
         plain, sink = _messages(messages), self._sink()
-        claim = self._claim_file(sink).read() if self._opened is None else self._opened.claim
-        outcome = self._link().run(plan.abort_batch(sink, plain, claim))
+        opened = self._opened
+        known = self._claim_file(sink).read() if opened is None else (opened.claim, opened.level)
+        outcome = self._link().run(plan.abort_batch(sink, plain, known))
         if outcome is plan_steps.AbortOutcome.NOTHING and None in plain:
             words = (
                 "sink %r: no task of a failed batch has sent a message, and its claim is not known here: what they may "
@@ -276,7 +277,7 @@ class StreamWriter(SinkWriter, DataSourceStreamArrowWriter):
 
     def _tell_commit_worker(self, opened: plan_steps.Opened) -> None:
         try:
-            self._claim_file(opened.sink).write(opened.claim)
+            self._claim_file(opened.sink).write(opened.claim, opened.level)
         except OSError as error:
             log.warning("sink %r: its commit worker will not know the claim of the batch: %s", opened.sink, error)
 

@@ -1,4 +1,4 @@
-"""A batch's claim, from the process that plans it to Spark's commit worker, in a file of the same driver.
+"""A batch's claim and level, from the process that plans it to Spark's commit worker, in a file of the same driver.
 
 The commit worker knows nothing but the tasks' messages, and attempts that were killed send none; then the claim says
 what they have left open. The folder (place.py) is the driver's, which no other driver has.
@@ -17,6 +17,7 @@ from fencepost.client.prepared import PreparedTransaction
 from fencepost.errors import ConfigurationError
 from fencepost.spark.sink.decision import Pair
 from fencepost.spark.sink.local.place import local_place
+from fencepost.spark.sink.plan_steps import Level
 
 __all__ = ["ClaimFile"]
 
@@ -29,21 +30,22 @@ class ClaimFile:
     def __init__(self, environment: Mapping[str, str], servers: str, sink: str) -> None:
         self._path = local_place(environment, "claim", servers, sink)
 
-    def write(self, claim: Pair) -> None:
+    def write(self, claim: Pair, level: Level) -> None:
         """From now on the newest. Without a folder of Spark's, nothing. Raises OSError."""
         if self._path is None:
             return
         new = self._path.with_name(f"{self._path.name}.{os.getpid()}")
-        new.write_text(str(claim))
+        new.write_text(f"{claim} {level.value}")
         new.replace(self._path)
 
-    def read(self) -> Pair | None:
+    def read(self) -> tuple[Pair, Level] | None:
         """The newest; None when there is none that can be read."""
         if self._path is None:
             return None
         try:
             with self._path.open("rb") as file:
-                found = PreparedTransaction.parse(file.read(MOST_BYTES).decode())
-        except (OSError, UnicodeDecodeError, ConfigurationError):
+                pair, _, level = file.read(MOST_BYTES).decode().partition(" ")
+            found = PreparedTransaction.parse(pair)
+            return Pair(found.producer_id, found.epoch), Level(level)
+        except (OSError, ValueError, ConfigurationError):
             return None
-        return Pair(found.producer_id, found.epoch)
