@@ -11,13 +11,14 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from fencepost.broker.disk.place import DirectoryInUse
 from fencepost.broker.disk.two_copies import UnusableDirectory
 from fencepost.broker.embedded import Broker
-from fencepost.broker.server import DirectoryInUse
 from fencepost.broker.settings.table import InvalidSetting
 from tests.support.raw_client import Closed, RawClient
 
@@ -114,6 +115,15 @@ def test_nonsense_closes_only_its_own_connection_and_is_not_told_each_time(
     assert caplog.text.count("closing connection") == 1
 
 
+@pytest.fixture
+def hang_ups_count() -> Iterator[None]:
+    """Under nohup, what is started here would ignore them, too."""
+    before = signal.signal(signal.SIGHUP, lambda number, frame: None)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("hang_ups_count")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_the_command_prints_where_it_listens_and_ends_cleanly(tmp_path: Path, number: signal.Signals) -> None:
     run = [sys.executable, "-m", "fencepost.cli.main", "broker", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path)]
