@@ -26,15 +26,17 @@ MOST_SECOND_TRIES = 5
 # every run; franz-go's are those of a machine that has not compiled it yet). What is not named here comes after these.
 LONGEST = (
     "tests/spark/test_killed.py",
-    "tests/spark/test_versions.py",
-    "tests/spark/test_exactly_once.py",
     "tests/test_readme.py",
+    "tests/spark/test_exactly_once.py",
+    "tests/unit/spark/test_plan_model.py",
+    "tests/sim/test_plants.py",
+    "tests/sim/test_sink_world.py",
+    "tests/spark/test_versions.py",
     "tests/conformance/test_client_consumer_groups.py",
     "tests/compat/test_kafka_versions.py",
     "tests/compat/test_franz_go.py",
     "tests/test_snippets.py",
     "tests/unit/client/producer/test_transaction_block.py",
-    "tests/sim/test_sink_world.py",
     "tests/spark/test_checkpoint_loss.py",
     "tests/spark/test_runner.py",
     "tests/conformance/test_broker_loss.py",
@@ -47,12 +49,10 @@ LONGEST = (
     "tests/conformance/test_recipes.py",
     "tests/spark/test_cluster.py",
     "tests/spark/test_stateful.py",
-    "tests/unit/spark/test_plan_model.py",
     "tests/spark/test_several_brokers.py",
     "tests/spark/test_workers_killed.py",
     "tests/spark/test_pipeline.py",
     "tests/spark/test_doors.py",
-    "tests/sim/test_plants.py",
     "tests/fuzz/test_broker_under_attack.py",
 )
 NEEDS_MORE = ("java", "spark", "kafka", "go", "postgresql", "browser", "kerberos")

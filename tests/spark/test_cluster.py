@@ -11,6 +11,7 @@ import pytest
 
 from fencepost.broker.embedded import Broker
 from tests.spark.copying import Copy, SharedDriver, with_killer
+from tests.spark.session import JVM_OPTIONS, class_archive
 from tests.spark.standalone import SPECULATION, Standalone
 from tests.support.forked_python import forked_python
 
@@ -35,10 +36,11 @@ def test_copies_and_lost_executors_change_nothing(copy: Copy) -> None:
         {"step": "BeginTask", "when": "after", "nth": 9, "mode": "executor", "name": "ex", "folder": str(copy.folder)},
     ]
     surroundings = with_killer(orders)
+    settings = SPECULATION | {"spark.executor.extraJavaOptions": " ".join([JVM_OPTIONS, *class_archive()])}
     with forked_python(surroundings) as python, Standalone(copy.folder, surroundings) as cluster:
         copy.python = python.path
         began = time.monotonic()
-        copy.run_alone_to_the_end(master=cluster.url, settings=json.dumps(SPECULATION))
+        copy.run_alone_to_the_end(master=cluster.url, settings=json.dumps(settings))
         print(f"{time.monotonic() - began:.0f} s")
     assert (copy.folder / "slow.began").exists()
     assert (copy.folder / "executor.killed").exists()
