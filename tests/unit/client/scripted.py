@@ -171,7 +171,8 @@ Script = Callable[[int, Any], Any]  # (version, request) -> response, None (no a
 class ScriptedBroker:
     """Answers everything with success; `scripts[api_key]` holds answers for the next requests, in order."""
 
-    def __init__(self, *, transaction_version: int = 2, partitions: int = 1) -> None:
+    def __init__(self, *, transaction_version: int = 2, partitions: int = 1, node_id: int = 1) -> None:
+        self.node_id = node_id
         self.features = {"transaction.version": transaction_version} if transaction_version else {}
         self.offered = dict(OFFERED)
         self.partitions = partitions
@@ -242,18 +243,20 @@ class ScriptedBroker:
         return self.produced(request)
 
     def answer_3(self, version: int, request: Any) -> Any:
-        partitions = [MetadataResponsePartition(partition_index=n, leader_id=1) for n in range(self.partitions)]
+        partitions = [
+            MetadataResponsePartition(partition_index=n, leader_id=self.node_id) for n in range(self.partitions)
+        ]
         topics = [
             MetadataResponseTopic(name=one.name, topic_id=topic_id(one.name), partitions=partitions)
             for one in request.topics or ()
         ]
-        broker = MetadataResponseBroker(node_id=1, host="broker", port=9092)
-        return MetadataResponse(brokers=[broker], controller_id=1, topics=topics)
+        broker = MetadataResponseBroker(node_id=self.node_id, host="broker", port=9092)
+        return MetadataResponse(brokers=[broker], controller_id=self.node_id, topics=topics)
 
     def answer_10(self, version: int, request: Any) -> Any:
         keys = request.coordinator_keys or [request.key]
-        found = [Coordinator(key=key, node_id=1, host="broker", port=9092) for key in keys]
-        return FindCoordinatorResponse(coordinators=found, node_id=1, host="broker", port=9092)
+        found = [Coordinator(key=key, node_id=self.node_id, host="broker", port=9092) for key in keys]
+        return FindCoordinatorResponse(coordinators=found, node_id=self.node_id, host="broker", port=9092)
 
     def answer_18(self, version: int, request: Any) -> Any:
         keys = [ApiVersion(api_key=key, min_version=low, max_version=high) for key, (low, high) in self.offered.items()]

@@ -11,6 +11,7 @@ from fencepost.errors import (
     DataLossError,
     FailureType,
     FatalError,
+    KafkaError,
     KafkaTimeoutError,
     ProduceFailedError,
     RecordRejectedError,
@@ -52,6 +53,48 @@ def test_a_lost_answer_sends_the_same_sequence_again() -> None:
     broker = run(body)
     assert broker.batches == [(71, 0, 0, 1), (71, 0, 0, 1)]
     assert broker.connections >= 2
+
+
+def test_the_first_broker_of_a_cluster_may_be_number_0() -> None:
+    """As in Kafka's own documentation: ids count from 0."""
+
+    async def body(world: World) -> None:
+        producer = world.producer()
+        assert (await world.fate(producer.append("t", b"v"))).offset == 0
+        await producer.close()
+
+    run(body, ScriptedBroker(node_id=0))
+
+
+@pytest.mark.parametrize("code", [31, 35])
+def test_who_may_not_produce_at_all_is_not_asked_for_more(code: int) -> None:
+    """As in Java, a ClusterAuthorizationException or UnsupportedVersionException ends the producer."""
+
+    async def body(world: World) -> None:
+        producer = world.producer()
+        world.broker.refuse_produce(code)
+        failed = await world.fate(producer.append("t", b"v"))
+        with pytest.raises(KafkaError) as raised:
+            producer.append("t", b"w")
+        assert raised.value.code == failed.__cause__.code == code
+        await producer.close()
+
+    run(body)
+
+
+def test_what_is_refused_again_and_again_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """While it lasts, and when it is over: nobody looks at futures that do not end."""
+
+    async def body(world: World) -> None:
+        world.broker.refuse_produce(19, times=4)
+        producer = world.producer(retry_backoff_ms=600)
+        with caplog.at_level("INFO", logger="fencepost.client"):
+            assert (await world.fate(producer.append("t", b"v"))).offset == 0
+        await producer.close()
+
+    run(body)
+    told = [record.getMessage() for record in caplog.records if "(19)" in record.getMessage()]
+    assert told and "times in" in told[0]
 
 
 def test_keys_decide_also_beside_records_without_one() -> None:
