@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -377,8 +378,10 @@ def test_what_cannot_be_kept_is_never_decided() -> None:
     assert steps.send(0) == plan_steps.EndTransactions(
         (End(task(1), Pair(101, 1), False), End(task(2), Pair(102, 0), False))
     )
-    with pytest.raises(BatchTimedOutError, match=r"transaction\.timeout\.ms is 20000"):
+    with pytest.raises(BatchTimedOutError, match=r"CompleteAbort, transaction\.timeout\.ms is 20000"):
         steps.send((0, 0))
+    # A keep of a transaction that the timeout has ended leaves its id empty.
+    assert str(dataclasses.replace(GONE[0], state="Empty")) == "aborted before, transaction.timeout.ms is 20000"
 
 
 def test_a_decision_settles_what_other_queries_have_decided() -> None:

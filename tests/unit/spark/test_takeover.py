@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fencepost.spark.takeover import FlinkId, judge, parse_flink
+from fencepost.spark.takeover import FlinkId, doubt, judge, parse_flink
 
 
 @pytest.mark.parametrize(
@@ -32,3 +32,24 @@ def test_the_checkpoint_divides_and_numbers_are_numbers() -> None:
     assert [one.transactional_id for one in commit] == ["a-0-2", "a-0-9", "a-1-9", "a-10-9"]
     assert [one.transactional_id for one in abort] == ["a-0-10"]
     assert judge("a", ids, 1)[0] == []
+
+
+@pytest.mark.parametrize(
+    ("number", "checkpoint", "why"),
+    [
+        (0, 25, "counts its checkpoints from 1"),
+        (89, 100, "would be over"),
+        (90, 100, ""),
+        (110, 100, ""),
+        (111, 100, "begun long after"),
+        (19, 25, "a checkpoint's or a pool's"),
+        (20, 25, ""),
+    ],
+)
+def test_numbers_that_may_be_of_a_pool_or_of_another_job_are_not_trusted(
+    number: int, checkpoint: int, why: str
+) -> None:
+    """Flink counts checkpoints from 1; its pooled ids (FLIP-511) end with small numbers that are no checkpoints."""
+    told = doubt([FlinkId("a-0-100", 0, checkpoint), FlinkId(f"a-1-{number}", 1, number)], checkpoint)
+    assert why in told and bool(told) == bool(why)
+    assert not told or f"a-1-{number}" in told

@@ -256,6 +256,26 @@ def test_a_new_epoch_of_an_id_needs_no_introduction(same_id: bool, introduced: b
     assert queue.introduced is introduced
 
 
+@pytest.mark.parametrize("most", [1, 2])
+def test_no_more_requests_are_under_way_than_allowed(most: int) -> None:
+    """max.in.flight.requests.per.connection; the answers to these never come."""
+
+    async def body(world: World) -> None:
+        producer = world.producer(max_in_flight_requests_per_connection=most)
+        for partition in range(4):  # introduces the producer id everywhere
+            await world.fate(producer.append("t", b"v", partition=partition))
+        before = len(world.broker.asked(0))
+        world.broker.scripts[0] += [lambda version, request: None] * 4
+        for partition in range(4):
+            producer.append("t", b"w", partition=partition)
+            await world.runtime.sleep_ms(10)
+        assert len(world.broker.asked(0)) - before == most
+        with pytest.raises(ProduceFailedError, match="records not delivered: 4"):
+            await producer.close(timeout_ms=0)
+
+    run(body, ScriptedBroker(partitions=4))
+
+
 def test_46_is_success_without_an_offset() -> None:
     async def body(world: World) -> None:
         world.broker.refuse_produce(46)
