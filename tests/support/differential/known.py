@@ -17,7 +17,7 @@ FENCED_LEADER_EPOCH = 74
 DELETE_SHARE_OFFSETS = 92
 UNKNOWN_TOPIC = 3
 SHARES = frozenset({76, 77, 90, DELETE_SHARE_OFFSETS})
-DESCRIBE_SHARE_OFFSETS = 90
+SHARE_FETCH, DESCRIBE_SHARE_OFFSETS = 78, 90
 
 
 def kafka_stumbles(difference: Difference) -> bool:
@@ -92,6 +92,38 @@ def a_share_group_that_assigns_at_once(difference: Difference) -> bool:
     )
 
 
+def a_share_group_that_begins_with_a_fetch(difference: Difference) -> bool:
+    """Kafka answers -1 to a fetch of a partition that no subscription has made known to its coordinator, and does not
+    list it."""
+    if difference.question.api_key == SHARE_FETCH:
+        return all(
+            where == ".responses" and ours == [] and all(part["error_code"] == -1 for part in _partitions(kafka))
+            for where, ours, kafka in difference.places()
+        )
+    if difference.question.api_key != DESCRIBE_SHARE_OFFSETS:
+        return False
+    pairs = zip(difference.ours["groups"], difference.kafka["groups"], strict=True)
+    return all(_begun_apart(ours["topics"], kafka["topics"]) for ours, kafka in pairs if ours != kafka)
+
+
+def _begun_apart(ours: list[Any], kafka: list[Any]) -> bool:
+    """What only this broker lists has begun, what only Kafka lists has not, and the rest is the same."""
+    has_begun = all(part["start_offset"] >= 0 for part in _partitions([topic for topic in ours if topic not in kafka]))
+    return has_begun and all(_not_begun(topic) for topic in kafka if topic not in ours)
+
+
+def _partitions(topics: list[Any]) -> list[Any]:
+    return [partition for topic in topics for partition in topic["partitions"]]
+
+
+def a_partition_named_twice(difference: Difference) -> bool:
+    """DescribeShareGroupOffsets tells of each partition once; Kafka as often as it was named."""
+    return difference.question.api_key == DESCRIBE_SHARE_OFFSETS and all(
+        where.endswith(".partitions") and len(ours) < len(kafka) and all(part in ours for part in kafka)
+        for where, ours, kafka in difference.places()
+    )
+
+
 def a_topic_without_partitions(difference: Difference) -> bool:
     """DescribeShareGroupOffsets of a topic without partitions: Kafka answers -1 for the whole group."""
     return difference.question.api_key == DESCRIBE_SHARE_OFFSETS and all(
@@ -142,6 +174,8 @@ KNOWN: Mapping[str, Callable[[Difference], bool]] = {
     "**OffsetFetch v1-6 is 14 (COORDINATOR_LOAD_IN_PROGRESS)": who_cannot_ask_for_stable_offsets,
     "**A group exists from its first commit on.**": a_group_of_pending_offsets,
     "**Share groups (KIP-932) keep states by record, not by batch.**": a_share_group_that_assigns_at_once,
+    "**A share group begins in a partition with its first fetch of it,**": a_share_group_that_begins_with_a_fetch,
+    "**DescribeShareGroupOffsets tells of each partition once,**": a_partition_named_twice,
     "**DescribeShareGroupOffsets of a topic without partitions**": a_topic_without_partitions,
     "**CreateTopics that only validates gives no topic id;**": a_topic_that_is_not_made,
     "**The leader epoch of a partition is always 0.**": an_old_leader_epoch,
