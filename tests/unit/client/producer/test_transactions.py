@@ -9,7 +9,6 @@ import pytest
 
 from fencepost.client.prepared import PreparedTransaction
 from fencepost.client.producer.core import ProducerCore
-from fencepost.client.producer.transaction_answers import abortable
 from fencepost.client.producer.transaction_states import TxnState
 from fencepost.client.types import GroupMetadata, TopicPartition
 from fencepost.errors import (
@@ -19,7 +18,6 @@ from fencepost.errors import (
     DataLossError,
     FailureType,
     GroupFencedError,
-    InvalidProducerEpochError,
     InvalidProducerIdMappingError,
     KafkaError,
     KafkaTimeoutError,
@@ -404,31 +402,6 @@ def test_two_phases() -> None:
     assert (asked.enable2_pc, asked.keep_prepared_txn) == (True, False)
     assert broker.versions(INIT) == {6}
     assert [(one.producer_epoch, one.committed) for one in broker.asked(END)] == [(0, True), (1, False)]
-
-
-@pytest.mark.parametrize("complete", [False, True])
-def test_what_failed_is_told_when_it_is_to_be_prepared_or_completed(complete: bool) -> None:
-    """KIP-939: both raise what `commit` would."""
-
-    async def body(world: World) -> None:
-        producer = await started(world, two_phase_commit=True)
-        producer.begin_transaction()
-        world.broker.refuse_produce(120)
-        await world.fate(producer.append("t", b"v"))
-        with pytest.raises(CommitFailedError):
-            await (producer.complete_transaction("70:0") if complete else producer.prepare_transaction())
-        await producer.abort_transaction()
-        producer.begin_transaction()
-        await producer.close()
-
-    assert not any(one.committed for one in run(body).asked(END))
-
-
-def test_what_a_transaction_failed_of_keeps_its_kind() -> None:
-    """Only what may be fencing is told as such until it is known."""
-    for code in (47, 90):
-        assert type(abortable(KafkaError("x", code=code))) is InvalidProducerEpochError
-    assert type(abortable(KafkaError("x", code=29))) is TransactionAbortableError
 
 
 def test_close_leaves_a_prepared_transaction_alone() -> None:
