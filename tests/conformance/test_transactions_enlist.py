@@ -134,6 +134,15 @@ def test_a_first_batch_that_does_not_begin_at_zero(broker: BrokerUnderTest, clie
     assert client.produce(topic, [b"x"], transactional_id=name, producer=me, sequence=0).error_code == 0
 
 
+def test_a_first_batch_behind_one_of_an_older_request(broker: BrokerUnderTest, client: RawClient) -> None:
+    """Kafka remembers of a refused batch that its request could not enlist, and then takes any sequence (K72)."""
+    topic, name, me = begun(broker, client)
+    older = client.produce(topic, [b"x"], transactional_id=name, producer=me, sequence=4, version=11)
+    assert older.error_code == ErrorCode.TRANSACTION_ABORTABLE
+    newer = client.produce(topic, [b"x"], transactional_id=name, producer=me, sequence=4)
+    assert newer.error_code == (ErrorCode.UNKNOWN_PRODUCER_ID if broker.is_ours else ErrorCode.NONE)
+
+
 def test_a_transactional_batch_without_a_transactional_id(broker: BrokerUnderTest, client: RawClient) -> None:
     topic, _name, me = begun(broker, client)
     batch = encode_batch(

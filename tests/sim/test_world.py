@@ -121,7 +121,7 @@ def test_operators_change_topics_during_the_storm() -> None:
 
 
 def test_calls_are_cancelled_at_each_of_their_suspensions() -> None:
-    report = run_world(3, Options(storm_ms=3_000, copiers=1, cancel_chance=0.4))
+    report = run_world(6, Options(storm_ms=3_000, copiers=1, cancel_chance=0.4))
     assert report.anomalies == []
     places = {line.rsplit(maxsplit=1)[1] for line in report.trace if "at its suspension" in line}
     assert {"1", "2", "3"} <= places

@@ -166,7 +166,7 @@ class Side:
             shown = [self.masked(element, field) for element in answer if not self._is_of_others(element)]
             return sorted(shown, key=lambda element: (_called(element), repr(element)))
         if isinstance(answer, UUID):
-            return self._names.get(("topic", answer), str(answer))
+            return self._names.get(("topic", answer), "a topic id" if answer.int else "no topic id")
         if field in NODES and isinstance(answer, int):
             return "this node" if answer >= 0 else answer
         if "producer_id" in field and isinstance(answer, int) and answer >= 0:
