@@ -34,9 +34,9 @@ lint: venv
 
 TYPED = src tests tools $(foreach folder,bench examples,$(if $(wildcard $(folder)/*.py),$(folder)))
 
-# Much of a test run is waiting, for Java to start and for timeouts: with four processes two processors had nothing to do
-# for a third of it. A file stays in one process, which shares its brokers and sessions.
-WORKERS ?= 6
+# Much of a test run is waiting, for Java to start and for timeouts: four processes, also on two cores. Six took 1,720 s
+# there where four took 1,569 s. A file stays in one process, which shares its brokers and sessions.
+WORKERS ?= 4
 PARALLEL = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # All three always run, so that one red line does not hide the others. mypy is one process: it runs beside pytest, rather
