@@ -100,6 +100,8 @@ def a_share_group_that_assigns_at_once(difference: Difference) -> bool:
     """Share groups: an assignment, and with it an epoch, that Kafka makes later; offsets begin with the first fetch."""
     return difference.question.api_key in SHARES and all(
         where.endswith(("_epoch", ".assignment", "topic_partitions", "group_state"))
+        or ".assignment." in where
+        or (where.endswith(".partitions") and _more(ours, kafka, lambda partition: partition["start_offset"] == -1))
         or (where.endswith(".topics") and _more(ours, kafka, _not_begun))
         or (difference.question.api_key == DELETE_SHARE_OFFSETS and _had_nothing(where, ours, kafka))
         for where, ours, kafka in difference.places()
