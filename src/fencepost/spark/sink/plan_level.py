@@ -50,13 +50,12 @@ def choose_level(sink: str, required: Level | None) -> Plan[Level]:
 
 def check_level(sink: str, level: Level) -> Plan[None]:
     """LevelUnavailableError when brokers were taken back below the level that a running query has."""
+    if not level.must_verify:
+        return
     offer: BrokerOffer = yield DescribeBroker()
-    if level.must_verify and not offer.verifies:
-        raise no_longer(
-            sink,
-            level,
-            f"one has AddPartitionsToTxn v{offer.add_partitions_max}, needed is v4 (Kafka 3.6 or newer)",
-        )
+    if not offer.verifies:
+        has = offer.add_partitions_max
+        raise no_longer(sink, level, f"one has AddPartitionsToTxn v{has}, needed is v4 (Kafka 3.6 or newer)")
 
 
 def no_longer(sink: str, level: Level, why: object) -> LevelUnavailableError:

@@ -251,16 +251,12 @@ class SinkLink:
         """Steps 1-5 of the protocol. Raises LevelUnavailableError where brokers were taken back below the level."""
         self._link.looked_for.discard(("open", sink))
         level = self.level(sink, required)
-        if level.must_verify:
-            self._check_verifies(sink, required)
-        return self.run(plan.open_sink(sink, level))
-
-    def _check_verifies(self, sink: str, required: plan_steps.Level | None) -> None:
         try:
-            self.run(plan_level.check_level(sink, plan_steps.Level.RESUME_V1))
+            self.run(plan_level.check_level(sink, level))
         except LevelUnavailableError:
             del self._link.levels[sink, required]  # who starts the query again in this process gets what there is
             raise
+        return self.run(plan.open_sink(sink, level))
 
 
 PROMISES: Final = {

@@ -16,13 +16,7 @@ from fencepost.client.net import retry
 from fencepost.client.net.cluster import Cluster, Leader
 from fencepost.client.net.connection import Connection
 from fencepost.client.net.retry import RETRIABLE, Action
-from fencepost.client.net.transaction_calls import (
-    IMPLICIT_ENLIST_VERSION,
-    enlist,
-    must_enlist,
-    once,
-    to_enlist,
-)
+from fencepost.client.net.transaction_calls import IMPLICIT_ENLIST_VERSION, enlist, must_enlist, once, to_enlist
 from fencepost.errors import (
     CorruptRecordError,
     ProtocolError,
