@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import product
 from typing import Any
 from uuid import uuid4
 
@@ -169,6 +171,33 @@ def test_who_may_not_send_offsets(broker: BrokerUnderTest, client: RawClient) ->
     client.wait_for_state(name, "CompleteAbort")
     assert send_offset(client, name, me, group, topic, 5) == ErrorCode.INVALID_PRODUCER_EPOCH
     assert fetch(client, group, topic, stable=True) == (0, -1)
+
+
+def test_whose_offsets_are_asked_in_order(broker: BrokerUnderTest, client: RawClient) -> None:
+    """Group, id, producer, epoch, and what comes first is told: v0-5 answer alike. In a transaction that has begun, an
+    old epoch under no id, or nobody's, is refused as well; under which name is in docs/differences-from-kafka.md."""
+    topic, group, name = client.create_topic(broker.name("t")), broker.name("g"), broker.name("txn")
+    client.start_producer(name)
+    me = client.start_producer(name)
+    ids = ("", broker.name("nobody"), name)
+    mine, others = (me.producer_id,), (-1, me.producer_id + 100_000)
+    fenced, future = (-1, me.epoch - 1), (me.epoch + 1,)
+
+    def answers(producer_ids: Iterable[int], epochs: Iterable[int]) -> set[tuple[int, ...]]:
+        asked = product(range(6), producer_ids, epochs)
+        return {tuple(answer(one, Producer(*pair), version) for one in ids) for version, *pair in asked}
+
+    def answer(transactional_id: str, producer: Producer, version: int) -> int:
+        return send_offset(client, transactional_id, producer, group, topic, 5, version=version)
+
+    assert {send_offset(client, one, Producer(-1, -1), "", topic, 5, version=0) for one in ids} == {24}
+    assert answers(mine, (*fenced, *future)) == {(42, 49, 47)}
+    assert answers(others, (*fenced, me.epoch, *future)) == {(42, 49, 49)}
+    assert answer(name, me, 5) == 0
+    assert answers(mine, future) == {(42, 49, 47)}
+    assert answers(others, (*fenced, me.epoch, *future)) == {(42, 49, 49)}
+    assert answers(mine, fenced) <= {(42, 49, 47), (47, 47, 47)}
+    assert client.end_transaction(name, me, commit=False).error_code == 0
 
 
 # Edges

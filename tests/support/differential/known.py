@@ -8,7 +8,7 @@ from typing import Any
 from tests.support.differential.comparing import PRODUCE, Difference
 from tests.support.differential.side import CLOSED, SILENT, codes_in
 
-CREATE_TOPICS, INIT_PRODUCER_ID, END_TXN = 19, 22, 26
+CREATE_TOPICS, INIT_PRODUCER_ID, END_TXN, TXN_OFFSET_COMMIT = 19, 22, 26, 28
 GROUPS = frozenset({15, 42, 47, 69})
 ALTER_SHARE_OFFSETS, GROUP_NOT_FOUND = 91, 69
 DESCRIBE_PRODUCERS = 61
@@ -44,6 +44,16 @@ def an_end_in_no_epoch(difference: Difference) -> bool:
     asked = difference.question
     named = getattr(asked.request, "producer_epoch", None)
     return asked.api_key == END_TXN and named == -1 and _code(difference.ours) == 90 and _code(difference.kafka) == 48
+
+
+def offsets_under_another_id(difference: Difference) -> bool:
+    """TxnOffsetCommit under no id, or nobody's: once the transaction has begun, Kafka asks the epoch only."""
+    asked = difference.question
+    refused = 49 if getattr(asked.request, "transactional_id", None) else 42
+    return asked.api_key == TXN_OFFSET_COMMIT and all(
+        where.endswith("error_code") and ours == refused and kafka in (0, 47)
+        for where, ours, kafka in difference.places()
+    )
 
 
 def a_gap_in_a_transaction(difference: Difference) -> bool:
@@ -185,6 +195,7 @@ KNOWN: Mapping[str, Callable[[Difference], bool]] = {
     "**A refusal has a name.**": kafka_stumbles,
     "**EndTxn v0-4 with an epoch that v5 handed out is 48.**": an_old_end_after_a_new_one,
     "**EndTxn with epoch -1 is fenced (90).**": an_end_in_no_epoch,
+    "**TxnOffsetCommit looks at the transactional id each time**": offsets_under_another_id,
     "**A gap inside a transaction (45) comes without a log start offset**": a_gap_in_a_transaction,
     "**A stale pair aborts nothing.**": a_stale_pair_aborts_nothing,
     "**OffsetFetch v1-6 is 14 (COORDINATOR_LOAD_IN_PROGRESS)": who_cannot_ask_for_stable_offsets,
