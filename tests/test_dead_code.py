@@ -35,7 +35,7 @@ FOR_USERS = {
     "values to look at": "is_future DEFAULT_BROKER STATIC_BROKER CLIENT_METRICS CLASS run_id *_offsets_behind_latest",
     "configuration given by its text": "ssl_keystore_type ssl_truststore_type",
     "counters, which are read by their fields": "*_total",
-    "what a simulated run tells": "syncs repairs",
+    "what a simulated run tells": "repairs",
     "keys of typed dictionaries": "log_append_time",
     "messages, whose fields the codecs read": "topic_config_error_code synonyms",
 }

@@ -23,6 +23,7 @@ def take_snapshot(core: BrokerParts, now_ms: int, **gauges: int) -> Snapshot:
         },
         requests={SERVED[key].name: count for key, count in sorted(core.metrics.requests.items())},
         latencies={SERVED[key].name: latency.copy() for key, latency in sorted(core.metrics.latencies.by_api.items())},
+        syncs=core.metrics.syncs.copy(),
         stable_lag=_stable_lag(core),
     )
 

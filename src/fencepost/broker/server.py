@@ -475,8 +475,10 @@ class BrokerServer:
         return True
 
     async def _sync(self, effect: Sync) -> None:
+        began_ms = _steady_ms()
         try:
             failed = await self._sync_until_told(effect.files)
+            self.core.metrics.syncs.add(_steady_ms() - began_ms)
             if not self._is_in_place():  # before anybody is told that it is safe
                 return
             self.core.synced(self.now_ms(), effect.token, failed)

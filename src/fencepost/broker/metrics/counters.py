@@ -87,15 +87,16 @@ GAUGES: Final[Mapping[str, str]] = {
 class Snapshot:
     """All of it at one moment. `counters` and `gauges` by the names in COUNTERS and GAUGES.
 
-    `requests`: how many of each API; `latencies`: how long those took that were answered. `stable_lag`:
-    (topic, partition) -> how many offsets readers of committed records do not see yet because a transaction before them
-    is open; only partitions where there are some.
+    `requests`: how many of each API; `latencies`: how long those took that were answered; `syncs`: how long the disk
+    took for what was synced together. `stable_lag`: (topic, partition) -> how many offsets readers of committed records
+    do not see yet because a transaction before them is open; only partitions where there are some.
     """
 
     counters: Mapping[str, int]
     gauges: Mapping[str, int]
     requests: Mapping[str, int]
     latencies: Mapping[str, Latency]
+    syncs: Latency
     stable_lag: Mapping[tuple[str, int], int]
 
 
@@ -107,6 +108,7 @@ class Metrics:
         self.requests: Counter[int] = Counter()
         """By API key."""
         self.latencies = Latencies()
+        self.syncs = Latency()
 
     def count(self, name: str, by: int = 1) -> None:
         """Add to a counter."""

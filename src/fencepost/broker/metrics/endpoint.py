@@ -7,7 +7,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from fencepost.broker.metrics.counters import COUNTERS, GAUGES, Snapshot
-from fencepost.broker.metrics.latencies import BUCKETS_MS
+from fencepost.broker.metrics.latencies import BUCKETS_MS, Latency
 
 if TYPE_CHECKING:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -16,6 +16,11 @@ __all__ = ["serve_metrics"]
 
 _PREFIX = "fencepost_broker_"
 _BOUNDS = (*map(str, BUCKETS_MS), "+Inf")
+
+
+def _up_to(latency: Latency) -> list[tuple[str, int]]:
+    """By bound, those within it, as Prometheus counts."""
+    return list(zip(_BOUNDS, accumulate(latency.counts), strict=True))
 
 
 class _Collector:
@@ -41,9 +46,10 @@ class _Collector:
         text = "From a request to its answer, in ms, what it waited for on purpose included."
         latencies = HistogramMetricFamily(_PREFIX + "request_ms", text, labels=["api"])
         for api, latency in seen.latencies.items():
-            up_to = zip(_BOUNDS, accumulate(latency.counts), strict=True)
-            latencies.add_metric([api], list(up_to), latency.sum_ms)
+            latencies.add_metric([api], _up_to(latency), latency.sum_ms)
         yield latencies
+        text = "From the beginning of a sync to its end, in ms: of all logs that had something to sync then."
+        yield HistogramMetricFamily(_PREFIX + "sync_ms", text, _up_to(seen.syncs), seen.syncs.sum_ms)
         text = "Offsets that readers of committed records do not see yet, because a transaction before them is open."
         lags = GaugeMetricFamily(_PREFIX + "stable_lag", text, labels=["topic", "partition"])
         for (topic, partition), lag in seen.stable_lag.items():

@@ -1,4 +1,4 @@
-"""How long requests took, by API: from the whole request to its answer, what it waited for on purpose included."""
+"""How long things took: requests, by API, and syncs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,16 @@ BUCKETS_MS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10
 
 @dataclass(slots=True)
 class Latency:
-    """Requests of one API. `counts[n]`: those that took up to `BUCKETS_MS[n]`, and more than the bucket before; the
-    last: those that took longer than all."""
+    """What happened so often. `counts[n]`: what took up to `BUCKETS_MS[n]`, and more than the bucket before; the last:
+    what took longer than all."""
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS_MS) + 1))
     sum_ms: int = 0
+
+    def add(self, took_ms: int) -> None:
+        """It happened once more."""
+        self.counts[bisect_left(BUCKETS_MS, took_ms)] += 1
+        self.sum_ms += took_ms
 
     def copy(self) -> Latency:
         """As it is now."""
@@ -25,7 +30,7 @@ class Latency:
 
 
 class Latencies:
-    """By API key."""
+    """Of requests, by API key: from the whole request to its answer, what it waited for on purpose included."""
 
     def __init__(self) -> None:
         self.by_api: dict[int, Latency] = {}
@@ -35,5 +40,4 @@ class Latencies:
         latency = self.by_api.get(api_key)
         if latency is None:
             latency = self.by_api[api_key] = Latency()
-        latency.counts[bisect_left(BUCKETS_MS, took_ms)] += 1
-        latency.sum_ms += took_ms
+        latency.add(took_ms)

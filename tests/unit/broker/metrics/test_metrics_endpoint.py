@@ -17,7 +17,7 @@ from tests.support.tidy import ROOT
 SERVED = {
     *(f"fencepost_broker_{name}_total" for name in (*COUNTERS, "requests")),
     *(f"fencepost_broker_{name}" for name in (*GAUGES, "stable_lag")),
-    *(f"fencepost_broker_request_ms_{part}" for part in ("bucket", "count", "sum")),
+    *(f"fencepost_broker_{name}_ms_{part}" for name in ("request", "sync") for part in ("bucket", "count", "sum")),
 }
 
 
@@ -45,7 +45,9 @@ def test_everything_is_served_with_its_value() -> None:
     for took_ms in (0, 1, 2, 3, 90_000):
         metrics.latencies.add(0, took_ms)
     latencies = {"produce": metrics.latencies.by_api[0]}
-    seen = Snapshot(metrics.values, gauges, {"fetch": 7, "produce": 9}, latencies, {("orders", 2): 5})
+    metrics.syncs.add(7)
+    requests = {"fetch": 7, "produce": 9}
+    seen = Snapshot(metrics.values, gauges, requests, latencies, metrics.syncs, {("orders", 2): 5})
     port, end = serve_metrics(lambda: seen, "127.0.0.1", 0)
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=300) as answer:
@@ -53,7 +55,7 @@ def test_everything_is_served_with_its_value() -> None:
     finally:
         end()
     assert {sample.name for family in families.values() for sample in family.samples} == SERVED
-    names = {*COUNTERS, *GAUGES, "requests", "request_ms", "stable_lag"}
+    names = {*COUNTERS, *GAUGES, "requests", "request_ms", "sync_ms", "stable_lag"}
     assert set(families) == {f"fencepost_broker_{name}" for name in names}
     values = {
         name.removeprefix("fencepost_broker_"): [(sample.labels, sample.value) for sample in family.samples]
@@ -68,6 +70,8 @@ def test_everything_is_served_with_its_value() -> None:
     assert list(up_to) == [*map(str, BUCKETS_MS), "+Inf"]
     assert [up_to[bound] for bound in ("1", "2", "5", "60000", "+Inf")] == [2, 3, 4, 4, 5]
     assert [sample.value for sample in took if "le" not in sample.labels] == [5, 90_006]
+    syncs = {sample.labels.get("le", ""): sample.value for sample in families["fencepost_broker_sync_ms"].samples}
+    assert (syncs["5"], syncs["10"], syncs["+Inf"]) == (0, 1, 1)
     assert values["stable_lag"] == [({"topic": "orders", "partition": "2"}, 5)]
 
 
@@ -91,3 +95,17 @@ def test_a_broker_tells_how_long_its_requests_take() -> None:
         seen = broker.metrics()
     assert sum(seen.latencies["produce"].counts) == seen.requests["produce"] == 3
     assert seen.latencies["fetch"].sum_ms >= 400  # a fetch waits at the end of a log
+
+
+def test_a_broker_tells_how_long_its_disk_takes() -> None:
+    """Once for what waited together, and not where nothing waits for the disk."""
+    for fsync, least in (("commit", 3), ("never", 0)):
+        with fencepost.Broker(fsync=fsync) as broker:
+            with fencepost.Producer(broker.bootstrap_servers) as producer:
+                producer.send("orders", b"book").result(10)
+                before = sum(broker.metrics().syncs.counts)
+                for _ in range(3):
+                    producer.send("orders", b"book").result(10)
+            synced = sum(broker.metrics().syncs.counts) - before
+        assert synced >= least
+        assert fsync == "commit" or not synced
