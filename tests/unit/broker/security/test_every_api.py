@@ -6,6 +6,7 @@ is refused with the code that Apache Kafka has for the right that is missing fir
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 from fencepost.broker.api.apis import SERVED
 from fencepost.broker.security.acls import CLUSTER_NAME, Operation, Pattern, Permission, ResourceType
 from fencepost.broker.security.listeners import jaas_line
-from fencepost.client.sasl import Conversation, plain, scram
+from fencepost.client.sasl import Conversation, OAuthToken, oauthbearer, plain, scram
 from fencepost.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
@@ -30,6 +31,7 @@ from fencepost.protocol.messages.sasl_authenticate import SaslAuthenticateReques
 from fencepost.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from fencepost.protocol.scram import ScramMechanism
 from tests.support.broker_driver import BrokerDriver
+from tests.support.tokens import AUDIENCE, ISSUER, Key, key_set
 from tests.support.typical_requests import (
     FOR_EVERYBODY,
     GROUP,
@@ -42,14 +44,20 @@ from tests.support.typical_requests import (
 )
 
 ADMIN, ALICE, CAROL = 1, 2, "carol"  # of the first two also the connection; carol's password is stored, by SCRAM
-SHA_256 = "SCRAM-SHA-256"
+SHA_256, SHA_512, BEARER = "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"
 LIFETIME_MS = 1000
+KEY = Key("first")
 LISTENER = "listener.name.sasl_plaintext"
 SETTINGS = {
     "listeners": "SASL_PLAINTEXT://broker:9092",
-    f"{LISTENER}.sasl.enabled.mechanisms": f"PLAIN,{SHA_256}",
+    f"{LISTENER}.sasl.enabled.mechanisms": f"PLAIN,{SHA_256},{SHA_512},{BEARER}",
     f"{LISTENER}.plain.sasl.jaas.config": jaas_line({"admin": "a", "alice": "b"}),
     f"{LISTENER}.scram-sha-256.sasl.jaas.config": jaas_line({}, SHA_256),
+    f"{LISTENER}.scram-sha-512.sasl.jaas.config": jaas_line({}, SHA_512),
+    "sasl.oauthbearer.jwks.endpoint.url": "file:///handed/in",
+    "sasl.oauthbearer.expected.issuer": ISSUER,
+    "sasl.oauthbearer.expected.audience": AUDIENCE,
+    "sasl.oauthbearer.clock.skew.seconds": 0,
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:admin",
     "connections.max.reauth.ms": LIFETIME_MS,
@@ -58,11 +66,17 @@ SETTINGS = {
 HANDSHAKE, API_VERSIONS, AUTHENTICATE, DESCRIBE_ACLS, DESCRIBE_CLUSTER = 17, 18, 36, 29, 60
 
 
+@functools.cache
+def salted_password(algorithm: str) -> bytes:
+    return hashlib.pbkdf2_hmac(algorithm, b"c", b"salt", 4096)
+
+
 class World:
     """A broker with an administrator, a topic, a group, a transactional id and carol."""
 
     def __init__(self) -> None:
         self.driver = BrokerDriver(SETTINGS)
+        self.driver.core.credentials.keys.replace(key_set(KEY))
         self._connections = 2
         self.administer()
         topic = CreatableTopic(name=TOPIC, num_partitions=1, replication_factor=1)
@@ -76,14 +90,14 @@ class World:
         assert self.driver.ask(begun, 4, ADMIN).error_code == 0
         self.add_carol()
 
-    def add_carol(self) -> None:
-        salted = hashlib.pbkdf2_hmac("sha256", b"c", b"salt", 4096)
+    def add_carol(self, mechanism: str = SHA_256) -> None:
+        which = ScramMechanism[mechanism.replace("-", "_")]
+        salted = salted_password(mechanism.removeprefix("SCRAM-"))
         carol = ScramCredentialUpsertion(
-            name=CAROL, mechanism=ScramMechanism.SCRAM_SHA_256, iterations=4096, salt=b"salt", salted_password=salted
+            name=CAROL, mechanism=which, iterations=4096, salt=b"salt", salted_password=salted
         )
-        assert (
-            self.driver.ask(AlterUserScramCredentialsRequest(upsertions=[carol]), 0, ADMIN).results[0].error_code == 0
-        )
+        answer = self.driver.ask(AlterUserScramCredentialsRequest(upsertions=[carol]), 0, ADMIN)
+        assert answer.results[0].error_code == 0
 
     def connect(self) -> int:
         """A new connection, of somebody who has said nothing."""
@@ -118,10 +132,15 @@ class World:
         """Let the administrator in, or stay in."""
         assert self.converse(ADMIN, "PLAIN", plain("admin", "a")) == 0
 
-    def remove_carol(self) -> None:
-        gone = ScramCredentialDeletion(name=CAROL, mechanism=ScramMechanism.SCRAM_SHA_256)
+    def remove_carol(self, mechanism: str = SHA_256) -> None:
+        gone = ScramCredentialDeletion(name=CAROL, mechanism=ScramMechanism[mechanism.replace("-", "_")])
         answer = self.driver.ask(AlterUserScramCredentialsRequest(deletions=[gone]), 0, ADMIN)
         assert answer.results[0].error_code == 0
+
+    def token(self, key: Key = KEY, lives_ms: int = 600_000) -> Conversation:
+        """OAUTHBEARER, by the broker's clock."""
+        now_s = self.driver.now_ms / 1000
+        return oauthbearer(OAuthToken(key.token("alice", iat=now_s, exp=now_s + lives_ms / 1000)))
 
     def allow(self, user: str) -> None:
         """All operations on everything."""
@@ -178,12 +197,29 @@ def has_a_wrong_proof(world: World, connection: int) -> None:
     assert world.converse(connection, SHA_256, scram(SHA_256, CAROL, "wrong", "nonce")) == 58
 
 
+def has_a_wrong_proof_of_512(world: World, connection: int) -> None:
+    world.add_carol(SHA_512)
+    assert world.converse(connection, SHA_512, scram(SHA_512, CAROL, "wrong", "nonce")) == 58
+
+
+def has_a_password_for_another_mechanism(world: World, connection: int) -> None:
+    assert world.converse(connection, SHA_512, scram(SHA_512, CAROL, "c", "nonce")) == 58
+
+
+def has_a_forged_token(world: World, connection: int) -> None:
+    assert world.converse(connection, BEARER, world.token(Key("first"))) == 58
+
+
+def has_a_token_of_yesterday(world: World, connection: int) -> None:
+    assert world.converse(connection, BEARER, world.token(lives_ms=0)) == 58
+
+
 def is_nobody(world: World, connection: int) -> None:
     assert world.converse(connection, SHA_256, scram(SHA_256, "nobody", "c", "nonce")) == 58
 
 
 def wants_another_mechanism(world: World, connection: int) -> None:
-    assert world.converse(connection, "SCRAM-SHA-512", scram("SCRAM-SHA-512", CAROL, "c", "nonce")) == 33
+    assert world.converse(connection, "GSSAPI", plain("alice", "b")) == 33
 
 
 def has_stayed_too_long(world: World, connection: int) -> None:
@@ -196,13 +232,33 @@ def begins_again_too_late(world: World, connection: int) -> None:
     chooses_a_mechanism(world, connection)
 
 
-def was_removed(world: World, connection: int) -> None:
-    """A login lasts as it was given; who was removed is not let in again (KIP-554, KIP-368)."""
-    world.add_carol()
-    assert world.converse(connection, SHA_256, scram(SHA_256, CAROL, "c", "nonce")) == 0
-    world.remove_carol()
+def outlives_his_token(world: World, connection: int) -> None:
+    lives_ms = LIFETIME_MS // 2
+    assert world.converse(connection, BEARER, world.token(lives_ms=lives_ms)) == 0
     assert world.usual(DESCRIBE_CLUSTER, connection).error_code == 0
-    assert world.converse(connection, SHA_256, scram(SHA_256, CAROL, "c", "again")) == 58
+    world.driver.pass_time(lives_ms + 1)
+
+
+def renews_with_a_withdrawn_key(world: World, connection: int) -> None:
+    """As with a password: a login lasts as it was given."""
+    world.driver.core.credentials.keys.replace(key_set(KEY))
+    assert world.converse(connection, BEARER, world.token()) == 0
+    world.driver.core.credentials.keys.replace(key_set(Key("second")))
+    assert world.usual(DESCRIBE_CLUSTER, connection).error_code == 0
+    assert world.converse(connection, BEARER, world.token()) == 58
+
+
+def was_removed(world: World, connection: int, mechanism: str = SHA_256) -> None:
+    """A login lasts as it was given; who was removed is not let in again (KIP-554, KIP-368)."""
+    world.add_carol(mechanism)
+    assert world.converse(connection, mechanism, scram(mechanism, CAROL, "c", "nonce")) == 0
+    world.remove_carol(mechanism)
+    assert world.usual(DESCRIBE_CLUSTER, connection).error_code == 0
+    assert world.converse(connection, mechanism, scram(mechanism, CAROL, "c", "again")) == 58
+
+
+def was_removed_from_512(world: World, connection: int) -> None:
+    was_removed(world, connection, SHA_512)
 
 
 SITUATIONS: tuple[tuple[Callable[[World, int], None], set[int]], ...] = (
@@ -211,17 +267,25 @@ SITUATIONS: tuple[tuple[Callable[[World, int], None], set[int]], ...] = (
     (says_half, {API_VERSIONS, AUTHENTICATE}),
     (has_a_wrong_password, set()),
     (has_a_wrong_proof, set()),
+    (has_a_wrong_proof_of_512, set()),
+    (has_a_password_for_another_mechanism, set()),
+    (has_a_forged_token, set()),
+    (has_a_token_of_yesterday, set()),
     (is_nobody, set()),
     (wants_another_mechanism, set()),
     (has_stayed_too_long, {HANDSHAKE, API_VERSIONS}),
     (begins_again_too_late, {API_VERSIONS, AUTHENTICATE}),
+    (outlives_his_token, {HANDSHAKE, API_VERSIONS}),
+    (renews_with_a_withdrawn_key, set()),
     (was_removed, set()),
+    (was_removed_from_512, set()),
 )
 
 
 @pytest.mark.parametrize(("who", "answered"), SITUATIONS, ids=lambda value: getattr(value, "__name__", None))
 def test_only_a_login_is_answered(who: Callable[[World, int], None], answered: set[int]) -> None:
     world = World()
+    assert len(SERVED) > 60
     for key, api in SERVED.items():
         connection = world.connect()
         who(world, connection)
