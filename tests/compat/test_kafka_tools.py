@@ -284,11 +284,19 @@ def test_users_of_scram(desk: Desk) -> None:
 
 
 def test_quotas_of_clients(desk: Desk) -> None:
-    client = ("--entity-type", "clients", "--entity-name", "shop")
+    client = ("--entity-type", "clients", "--entity-name", "perf-producer-client")  # ProducerPerformance's name
     desk.ask(CONFIGS, "--alter", *client, "--add-config", "producer_byte_rate=1024,consumer_byte_rate=2048")
     told = desk.ask(CONFIGS, "--describe", *client)
     assert "producer_byte_rate=1024.0" in told
     assert "consumer_byte_rate=2048.0" in told
+    topic = desk.create("throttled")  # what is more than ten seconds of its rate has to wait
+    written = desk.ask(
+        "ProducerPerformance",
+        *("--topic", topic, "--num-records", "12", "--record-size", "1024", "--throughput", "-1", "--print-metrics"),
+        *("--command-property", "batch.size=0"),
+    )
+    (waited,) = re.findall(r"produce-throttle-time-max\S* +: ([0-9.]+)", written)
+    assert 100 < float(waited) < 20_000
     desk.ask(CONFIGS, "--alter", *client, "--delete-config", "producer_byte_rate")
     assert "producer_byte_rate" not in desk.ask(CONFIGS, "--describe", *client)
 

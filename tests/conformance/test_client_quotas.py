@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka import Consumer, Producer, ThrottleEvent, TopicPartition
 
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
@@ -88,3 +89,48 @@ def test_who_takes_too_much_is_told_to_wait(broker: BrokerUnderTest, client: Raw
     # 6,000 bytes and what is around them, twice, in a window of ten seconds at 1,000 bytes a second.
     assert waits[0] == 0
     assert 1_000 < waits[1] < 6_000
+
+
+def test_what_was_sent_before_a_client_was_told_to_wait_is_answered_after_that(
+    broker: BrokerUnderTest, client: RawClient
+) -> None:
+    """As Java's clients and librdkafka send: several requests before the first answer."""
+    name = broker.name("hasty")
+    topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+    assert client.call(CreateTopicsRequest(topics=[topic]), 7).topics[0].error_code == 0
+    rate = 20_000.0
+    assert alter(client, [("client-id", name)], ("producer_byte_rate", rate))[0] == 0
+    until(lambda: described(client, "client-id", name) == [{"producer_byte_rate": rate}])
+    request = ProduceRequest(None, -1, 30_000, [ProducePartition(name, None, 0, batch(bytes(30_000)))])
+    bodies = [b"".join(encode_request(request, 9))] * 8
+    with RawClient(broker.bootstrap_servers, client_id=name) as hasty:
+        answers = [decode_response(answer, 9) for answer in hasty.exchange_many(0, 9, bodies)]
+    assert {answer.partitions[0].error_code for answer in answers} == {ErrorCode.NONE}
+    # The seventh is more than ten seconds of its rate.
+    assert [answer.throttle_ms > 0 for answer in answers] == [False] * 6 + [True] * 2
+
+
+def test_librdkafka_hears_of_it(broker: BrokerUnderTest, client: RawClient) -> None:
+    """KIP-219: of what it wrote, and of what it read."""
+    name = broker.name("greedy-librdkafka")
+    topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+    assert client.call(CreateTopicsRequest(topics=[topic]), 7).topics[0].error_code == 0
+    rates = {"producer_byte_rate": 2000.0, "consumer_byte_rate": 2000.0}
+    assert alter(client, [("client-id", name)], *rates.items())[0] == 0
+    until(lambda: described(client, "client-id", name) == [rates])
+    told: list[ThrottleEvent] = []
+    shared = {"bootstrap.servers": broker.bootstrap_servers, "client.id": name, "throttle_cb": told.append}
+    producer = Producer({**shared, "linger.ms": 0})
+    for _ in range(2):
+        producer.produce(name, bytes(12_000))
+        assert producer.flush(60) == 0
+    assert 0 < max(event.throttle_time for event in told) < 20
+    told.clear()
+    consumer = Consumer({**shared, "group.id": name, "fetch.message.max.bytes": 13_000})
+    consumer.assign([TopicPartition(name, 0, 0)])
+    for _ in range(600):
+        consumer.poll(0.1)
+        if told:
+            break
+    consumer.close()
+    assert 0 < told[0].throttle_time < 20

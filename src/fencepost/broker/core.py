@@ -250,8 +250,14 @@ class BrokerCore(Core):
         if wait_ms > 0:
             self.metrics.count("throttled_requests")
             connection.hold()
-            self.after(wait_ms, lambda: None if connection.closed else self.release(connection))
+            self.after(wait_ms, lambda: self._waited(connection))
         return wait_ms
+
+    def _waited(self, connection: Connection) -> None:
+        """A client has waited for its quota. What it had under way may be waiting in front of the core."""
+        if not connection.closed:
+            self.release(connection)
+            self._effects.append(GoOn(connection.connection_id))
 
     def flush(self, connection: Connection) -> None:
         """Send the answers whose turn has come."""
