@@ -136,6 +136,10 @@ def test_what_an_unanswered_restart_found_out_is_not_forgotten(two_phase_broker:
         assert lost.hits > 0
         assert second.init_transactions(keep_prepared=True) is None
         assert second.complete_transaction(stored) is True
+        with second.transaction():
+            second.send("t", b"w")
+        with pytest.raises(PreparedTransactionLostError, match=f"{stored}.*was not asked"):
+            second.complete_transaction(stored)  # another one has followed it
     first.close(0)
 
 

@@ -5,10 +5,17 @@ from __future__ import annotations
 import pytest
 
 from fencepost.client.producer.transaction_answers import abortable
-from fencepost.errors import CommitFailedError, InvalidProducerEpochError, KafkaError, TransactionAbortableError
-from tests.unit.client.scripted import World, run
+from fencepost.errors import (
+    CommitFailedError,
+    FatalError,
+    InvalidProducerEpochError,
+    KafkaError,
+    TransactionAbortableError,
+)
+from fencepost.protocol.messages.end_txn import EndTxnResponse
+from tests.unit.client.scripted import ScriptedBroker, World, run
 
-END = 26
+INIT, END, DESCRIBE = 22, 26, 65
 
 
 @pytest.mark.parametrize("complete", [False, True])
@@ -35,3 +42,41 @@ def test_what_a_transaction_failed_of_keeps_its_kind() -> None:
     for code in (47, 90):
         assert type(abortable(KafkaError("x", code=code))) is InvalidProducerEpochError
     assert type(abortable(KafkaError("x", code=29))) is TransactionAbortableError
+
+
+def test_a_defect_of_the_sender_before_init_transactions_ends_the_producer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing would ever be sent: the transactional id is not taken from who has it."""
+
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    async def body(world: World) -> None:
+        producer = world.producer(transactional_id="x")
+        monkeypatch.setattr("fencepost.client.producer.ready_batches.ReadyBatches.expire", broken)
+        producer.sender.wake()
+        await world.runtime.sleep_ms(1)
+        with pytest.raises(FatalError, match="the sender failed"):
+            await producer.init_transactions()
+        await producer.close(0)
+
+    assert run(body).asked(INIT) == []
+
+
+def test_a_coordinator_that_cannot_tell_how_a_transaction_ended_proves_no_timeout() -> None:
+    """DescribeTransactions comes with Kafka 3.0 (KIP-664); what was met with first stands."""
+    broker = ScriptedBroker()
+    del broker.offered[DESCRIBE]
+
+    async def body(world: World) -> None:
+        producer = world.producer(transactional_id="x")
+        await producer.init_transactions()
+        producer.begin_transaction()
+        await world.fate(producer.append("t", b"v"))
+        world.broker.scripts[END].append(lambda *_: EndTxnResponse(error_code=47))
+        with pytest.raises(CommitFailedError) as raised:
+            await producer.commit_transaction()
+        assert type(raised.value.__cause__) is InvalidProducerEpochError
+        assert producer.metrics()["transaction_timed_out_total"] == 0
+        await producer.close(0)
+
+    run(body, broker)

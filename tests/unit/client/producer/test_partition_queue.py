@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from fencepost.client.producer.chunks import Batch
 from fencepost.client.producer.partition_queue import PartitionQueue
+from fencepost.errors import KafkaError
 
 
 class OneRecord:
@@ -109,3 +111,16 @@ def test_what_was_in_doubt_stands_in_its_place_under_a_new_epoch() -> None:
     assert queue.sendable(0, only_retries=True) is doubtful
     queue.restart(same_id=True)
     assert list(queue.pending) == [refused, doubtful]
+
+
+def test_of_a_topic_that_was_made_anew_no_offset_is_known() -> None:
+    """A loss behind a duplicate, which is acknowledged without an offset, does not name one."""
+    first, second = batch("first"), batch("second")
+    queue = queue_of(first, second)
+    queue.belongs_to(UUID(int=1))
+    queue.acknowledged(first, 7)
+    queue.belongs_to(UUID(int=2))
+    queue.acknowledged(second, -1)
+    loss = queue.loss(KafkaError("refused", code=45), -1)
+    assert loss is not None
+    assert loss.last_acked_offset == -1

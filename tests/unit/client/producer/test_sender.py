@@ -20,6 +20,8 @@ from fencepost.errors import (
 from fencepost.protocol.records.batch import add_sequence
 from tests.unit.client.scripted import CutConnection, ScriptedBroker, World, run
 
+METADATA = 3
+
 
 def test_batches_go_out_in_order_and_numbered() -> None:
     async def body(world: World) -> None:
@@ -453,3 +455,55 @@ def test_flush_gives_up_in_time() -> None:
             await producer.close(0)
 
     run(body)
+
+
+def test_the_end_of_a_partition_that_cannot_be_asked_for_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """ListOffsets is not offered; the record itself is delivered."""
+
+    async def body(world: World) -> None:
+        world.broker.refuse_produce(46)
+        producer = world.producer()
+        assert (await world.fate(producer.append("t", b"v"))).offset == -1
+        await world.runtime.sleep_ms(10)
+        assert isinstance(producer.cluster.lasting_errors.latest(), UnsupportedVersionError)
+        await producer.close()
+
+    run(body)
+
+
+def test_a_topic_without_a_leader_is_asked_for_with_pauses() -> None:
+    """20 ms, then twice as long each time, up to 640."""
+    broker = ScriptedBroker(node_id=-1)
+
+    async def body(world: World) -> None:
+        producer = world.producer(delivery_timeout_ms=60_000)
+        sent = producer.append("t", b"v")
+        await world.runtime.sleep_ms(20_000)
+        asked = len(world.broker.asked(METADATA))
+        assert 20_000 / 640 <= asked <= 20_000 / 640 + 10
+        assert sent[0].fate(sent[1]) is None
+        with pytest.raises(ProduceFailedError):
+            await producer.close(0)
+
+    run(body, broker)
+
+
+def test_an_answer_that_comes_after_the_end_of_the_sender_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """The record was told to be of unknown fate, and is told so once."""
+
+    async def body(world: World) -> None:
+        producer = world.producer()
+
+        def answered_too_late(version: int, request: Any) -> Any:
+            producer.sender._task.cancel()  # type: ignore[union-attr]
+            return world.broker.produced(request)
+
+        world.broker.scripts[0].append(answered_too_late)
+        failed = await world.fate(producer.append("t", b"v"))
+        assert "cancelled" in str(failed)
+        await world.runtime.sleep_ms(100)
+        counted = producer.metrics()
+        assert (counted["record_send_total"], counted["record_error_total"]) == (0, 1)
+
+    run(body)
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []

@@ -205,6 +205,7 @@ def test_a_fenced_producer_is_done(code: int, level: int) -> None:
                 await call()
         with pytest.raises(ProducerFencedError):
             producer.append("t", b"w")
+        assert producer.metrics()["producer_fenced_total"] == 1
         await producer.close()
 
     run(body, ScriptedBroker(transaction_version=level))
