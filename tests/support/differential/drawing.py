@@ -292,6 +292,8 @@ SPECIAL: Mapping[tuple[str, str], Callable[[Drawing], Any]] = {
     ("", "resource_name"): lambda draw: draw._topic(),
     ("", "configuration_keys"): lambda draw: draw.one_of(None, [], ["cleanup.policy"], ["no.such", "retention.ms"]),
     # Of what a node can be: its number is 1 on both sides, and it stays registered.
+    # Kafka's coordinators count their starts: a number between would be old for one that was restarted more often.
+    ("WritableTxnMarker", "coordinator_epoch"): lambda draw: draw.one_of(-1, -1, 1_000, 1_000, -1),
     ("UnregisterBrokerRequest", "broker_id"): lambda draw: draw.one_of(99, -1, 2**31 - 1),
     ("ReassignablePartition", "replicas"): lambda draw: draw.one_of([1], [1], None, [2], [1, 1], []),
     ("TopicData", "topic_name"): lambda draw: draw.one_of("__cluster_metadata", "__cluster_metadata", draw._topic()),

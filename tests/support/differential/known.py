@@ -13,6 +13,7 @@ GROUPS = frozenset({15, 42, 47, 69})
 ALTER_SHARE_OFFSETS, GROUP_NOT_FOUND = 91, 69
 DESCRIBE_PRODUCERS = 61
 LIST_GROUPS = 16
+METADATA = 3
 OFFSET_FETCH, LAST_WITHOUT_STABLE, LOADING = 9, 6, 14
 READERS = frozenset({1, 2, 23})
 FENCED_LEADER_EPOCH = 74
@@ -28,6 +29,9 @@ def kafka_stumbles(difference: Difference) -> bool:
         return not isinstance(difference.ours, str)
     if _code(difference.kafka) == -1:
         return max(codes_in(difference.ours), default=0) > 0
+    if difference.question.api_key == METADATA and difference.kafka["brokers"] == []:  # nor of anything else
+        stumbled = {topic["error_code"] for topic in difference.kafka["topics"]} == {-1}
+        return stumbled and max(codes_in(difference.ours), default=0) > 0
     # Who may do what is not told of what was not found.
     places = [place for place in difference.places() if not place[0].endswith("authorized_operations")]
     return bool(places) and all(kafka == -1 and isinstance(ours, int) and ours > 0 for _, ours, kafka in places)
