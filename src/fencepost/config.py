@@ -10,6 +10,7 @@ milliseconds, sizes bytes. The fields below are the documentation of each settin
 from __future__ import annotations
 
 import difflib
+import functools
 import logging
 import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -123,9 +124,14 @@ class CommonConfig:
     ssl_cipher_suites: str = ""  # IANA's names with commas, or OpenSSL's with colons
 
     @classmethod
+    @functools.cache  # evaluating the annotations takes ten times as long as all the rest of make()
+    def _hints(cls) -> Mapping[str, Any]:
+        return get_type_hints(cls)
+
+    @classmethod
     def make(cls, settings: Mapping[str, Any], *, spell: Callable[[str], str] = str) -> Self:
         """From snake_case settings. Raises ConfigurationError; `spell` is how it writes a setting's name."""
-        hints = get_type_hints(cls)
+        hints = cls._hints()
         known = {setting.name for setting in fields(cls)}
         values: dict[str, Any] = {}
         chosen = settings.get("compression_type", settings.get("compression"))

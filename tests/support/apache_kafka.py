@@ -69,7 +69,9 @@ DEFAULT_PROPERTIES: Mapping[str, Setting] = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 500,
     # After kill9() the restarted node waits for its own old session to expire; the default of 9 s is most of a restart.
     "broker.session.timeout.ms": 4000,
-    "broker.heartbeat.interval.ms": 500,
+    "broker.heartbeat.interval.ms": 1000,
+    # By default the controller writes something every half second, which is a quarter of what an idle node costs.
+    "metadata.max.idle.interval.ms": 0,
 }
 
 AUTHORIZER_PROPERTIES: Mapping[str, Setting] = {
