@@ -13,10 +13,9 @@ import difflib
 import functools
 import logging
 import ssl
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from types import NoneType, UnionType
-from typing import Any, ClassVar, Self, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Self, get_type_hints
 
 from fencepost.config_providers import resolved
 from fencepost.errors import ConfigurationError
@@ -31,6 +30,7 @@ from fencepost.sasl_settings import (
     identity_of_jaas,
     jaas_options,
 )
+from fencepost.typed_values import typed
 
 log = logging.getLogger("fencepost.client")
 
@@ -480,7 +480,7 @@ def _convert(name: str, value: Any, hint: Any) -> Any:
     if name == "bootstrap_servers":
         return _servers(value)
     try:
-        converted = _typed(value, hint)
+        converted = typed(value, hint)
     except ValueError as error:
         is_secret = any(word in name for word in ("password", "secret", "key", "jaas"))
         shown = "..." if is_secret else repr(value)
@@ -508,49 +508,3 @@ def _servers(value: Any) -> str | tuple[str, ...]:
     if isinstance(value, bytes) or not servers or not all(isinstance(server, str) for server in servers):
         raise ConfigurationError(f'bootstrap_servers={value!r:.80}: "host:port,host:port", or a list of "host:port"')
     return servers
-
-
-_MUST_BE: dict[Any, str] = {
-    bool: "True or False",
-    int: "a whole number",
-    float: "a number",
-    str: "text",
-    Sequence: "a list",
-    Callable: "a function",
-    ssl.SSLContext: "an ssl.SSLContext",
-}
-
-
-def _typed(value: Any, hint: Any) -> Any:
-    """The value in the first type of the hint that takes it. Raises ValueError."""
-    arms = get_args(hint) if isinstance(hint, UnionType) else (hint,)
-    if value is None and NoneType in arms:
-        return None
-    for arm in arms:
-        try:
-            return _as(arm, value)
-        except (OverflowError, ValueError):
-            continue
-    raise ValueError(f"must be {' or '.join(_must_be(arm) for arm in arms if arm is not NoneType)}")
-
-
-def _must_be(arm: Any) -> str:
-    return f"{_MUST_BE[get_origin(arm) or arm]}{' of text' if arm == Sequence[str] else ''}"
-
-
-def _as(arm: Any, value: Any) -> Any:
-    """The value as a type of a hint; text is read as in properties files. Raises OverflowError or ValueError."""
-    kind = get_origin(arm) or arm
-    if kind is bool and isinstance(value, (bool, str)) and str(value).lower() in {"true", "false"}:
-        return str(value).lower() == "true"
-    if kind in {int, float} and isinstance(value, (int, float, str)) and not isinstance(value, bool):
-        number = kind(value)
-        if isinstance(value, str) or number == value:
-            return number
-    if kind is Sequence and isinstance(value, Iterable) and not isinstance(value, (bytes, bytearray, Mapping)):
-        items = tuple(map(str.strip, value.split(","))) if isinstance(value, str) else tuple(value)
-        if arm != Sequence[str] or all(isinstance(item, str) for item in items):
-            return items
-    if callable(value) if kind is Callable else kind in {str, ssl.SSLContext} and isinstance(value, kind):
-        return value
-    raise ValueError(f"no {kind}: {value!r}")

@@ -36,12 +36,15 @@ BELOW: dict[str, frozenset[str]] = {
     "foreign_settings": frozenset(),
     "tls": frozenset(),
     "properties": frozenset(),
+    "typed_values": frozenset(),
     "errors": frozenset({"protocol"}),
     "arguments": frozenset({"errors"}),
     "extras": frozenset({"errors"}),
     "sasl_settings": frozenset({"errors"}),
     "config_providers": frozenset({"errors", "properties"}),
-    "config": frozenset({"config_providers", "errors", "foreign_settings", "sasl_settings", "protocol"}),
+    "config": frozenset(
+        {"config_providers", "errors", "foreign_settings", "sasl_settings", "protocol", "typed_values"}
+    ),
     "broker": frozenset({"arguments", "at_exit", "config", "errors", "protocol", "states", "tls", "values"}),
     "client": frozenset(
         {
