@@ -55,6 +55,7 @@ SHELLS = (
     "fencepost.spark.worker_python",
     "fencepost.spark.sink.decision_store",
     "fencepost.testing.",
+    "fencepost.small_files",
     "fencepost.tls",
     "fencepost.cli.",
     "fencepost.demo.",

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fencepost.errors import ConfigurationError
+from fencepost.small_files import read_small
 
 __all__ = ["PROVIDERS", "resolved"]
 
@@ -91,8 +92,8 @@ def _of_directory(path: str, key: str) -> str:
     if not path or Path(key).name != key:
         raise ValueError(f"{path}:{key}: a folder, and the name of a file in it")
     try:
-        return (Path(path) / key).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        return read_small(Path(path) / key)
+    except (OSError, ValueError) as error:
         raise ValueError(f"{Path(path) / key}: {error}") from error
 
 

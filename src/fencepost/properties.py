@@ -6,6 +6,8 @@ import configparser
 import re
 from pathlib import Path
 
+from fencepost.small_files import read_small
+
 __all__ = ["read_properties"]
 
 _CONTINUED = re.compile(r"\\\r?\n[ \t]*")
@@ -20,11 +22,11 @@ def read_properties(file: Path) -> dict[str, str]:
     """Names and values. Raises ValueError, whose words quote no line of the file: it may hold a password."""
     parser = _Properties(delimiters=("=", ":"), comment_prefixes=("#", "!"), strict=False, empty_lines_in_values=False)
     try:
-        text = file.read_text(encoding="utf-8-sig")
+        text = read_small(file, "utf-8-sig")
         lines = _CONTINUED.sub("", text).splitlines()
         parser.read_string("\n".join(["[all]", *map(str.strip, lines)]))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{file}: {error}") from error
     except configparser.Error:
         raise ValueError(f"{file}: a line is not NAME=VALUE") from None
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{file}: {error}") from error
     return dict(parser["all"])

@@ -81,6 +81,9 @@ def test_a_search_goes_on_where_the_last_one_ended(tmp_path: Path, capsys: pytes
     path.write_text("none\n")
     assert status(*SMALL, "--resume", str(path)) == 2
     assert "holds no seed" in capsys.readouterr().err
+    path.write_bytes(b"\xff\n")
+    assert status(*SMALL, "--resume", str(path)) == 2
+    assert "can't decode" in capsys.readouterr().err
 
 
 def test_plants_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,13 +35,14 @@ BELOW: dict[str, frozenset[str]] = {
     "garbage": frozenset(),
     "foreign_settings": frozenset(),
     "tls": frozenset(),
-    "properties": frozenset(),
+    "properties": frozenset({"small_files"}),
+    "small_files": frozenset(),
     "typed_values": frozenset(),
     "errors": frozenset({"protocol"}),
     "arguments": frozenset({"errors"}),
     "extras": frozenset({"errors"}),
     "sasl_settings": frozenset({"errors"}),
-    "config_providers": frozenset({"errors", "properties"}),
+    "config_providers": frozenset({"errors", "properties", "small_files"}),
     "config": frozenset(
         {"config_providers", "errors", "foreign_settings", "sasl_settings", "protocol", "typed_values"}
     ),
@@ -96,6 +97,7 @@ BELOW: dict[str, frozenset[str]] = {
             "foreign_settings",
             "properties",
             "protocol",
+            "small_files",
         }
     ),
 }

@@ -13,20 +13,28 @@ import typer
 
 from fencepost.config import MOST_NAME_BYTES
 
-__all__ = ["in_utf8", "named", "topic_named"]
+__all__ = ["in_utf8", "is_utf8", "named", "topic_named"]
 
 Given = TypeVar("Given", bound=str | Sequence[str] | None)
 
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")  # org.apache.kafka.common.internals.Topic
 
 
+def is_utf8(text: str) -> bool:
+    """Whether it can be written so: what Python makes of other bytes cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def in_utf8(given: Given) -> Given:
     """As it is; it may be empty. Raises BadParameter when no request of Kafka can hold it."""
     for text in _texts(given):
-        try:
-            size = len(text.encode())
-        except UnicodeEncodeError:
-            raise typer.BadParameter(f"{text!r:.80} cannot be written in UTF-8") from None
+        if not is_utf8(text):
+            raise typer.BadParameter(f"{text!r:.80} cannot be written in UTF-8")
+        size = len(text.encode())
         if size > MOST_NAME_BYTES:
             raise typer.BadParameter(f"{text[:20]!r}... has {size} bytes; {MOST_NAME_BYTES} are possible")
     return given

@@ -18,6 +18,7 @@ import typer
 
 from fencepost.cli.output import Json, failures_told, print_json, print_table
 from fencepost.extras import require
+from fencepost.small_files import read_small
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -120,7 +121,10 @@ def _resumed(resume: Path | None, seed: int | None) -> int | None:
     """The seed to begin with: the given one, unless a search has come further."""
     if resume is None or not resume.exists():
         return seed if resume is None else seed or 1
-    text = resume.read_text().strip()
+    try:
+        text = read_small(resume).strip()
+    except ValueError as error:
+        raise typer.BadParameter(f"{resume}: {error}", param_hint="--resume") from error
     if not text.isdecimal():
         raise typer.BadParameter(f"{resume} holds no seed, but {text[:40]!r}", param_hint="--resume")
     return int(text)

@@ -10,6 +10,7 @@ import pytest
 from fencepost.config import AdminConfig, ConsumerConfig, ProducerConfig
 from fencepost.config_providers import resolved
 from fencepost.errors import ConfigurationError
+from fencepost.small_files import MOST_BYTES
 from fencepost.spark.options import SinkOptions, client_settings
 from fencepost.torture.access import Access
 
@@ -87,6 +88,16 @@ def test_what_was_looked_up_is_not_looked_at_again(monkeypatch: pytest.MonkeyPat
 )
 def test_what_cannot_be_looked_up_is_told(settings: dict[str, str], words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
+        resolved(settings)
+
+
+@pytest.mark.parametrize("reference", ["${file:%s/secrets:a}", "${directory:%s:secrets}"])
+def test_a_file_that_never_ends_is_not_read_for_ever(tmp_path: Path, reference: str) -> None:
+    """As /dev/zero is none."""
+    with open(tmp_path / "secrets", "wb") as file:
+        file.truncate(MOST_BYTES + 1)
+    settings = {"x": reference % tmp_path, "config.providers": "file, directory"}
+    with pytest.raises(ConfigurationError, match=f"x: {tmp_path}/secrets: it has more than {MOST_BYTES} bytes"):
         resolved(settings)
 
 

@@ -10,10 +10,11 @@ from typing import Annotated, Final
 import typer
 
 from fencepost.cli.cluster_settings import CommandConfig, Servers, connected
-from fencepost.cli.names import named
+from fencepost.cli.names import is_utf8, named
 from fencepost.cli.output import Json, Yes, command_group, confirmed, print_json, print_table, refuse, tell_done
 from fencepost.client.admin.scram import ScramDeletion, ScramMechanism, ScramUpsertion
 from fencepost.protocol.scram import FEWEST_ITERATIONS
+from fencepost.small_files import MOST_BYTES, read_small
 
 __all__ = ["users"]
 
@@ -91,11 +92,28 @@ def _password(user: str, file: Path | None) -> str:
     if file is None:
         password = str(typer.prompt(f"Password for {user}", hide_input=True, confirmation_prompt=True, err=True))
     else:
-        text = sys.stdin.readline() if str(file) == "-" else file.read_text(encoding="utf-8")
-        password = text.split("\n", 1)[0].rstrip("\r")
+        password = _first_line(file)
     if not password:
         refuse("the password is empty")
+    if not is_utf8(password):
+        refuse("the password is not UTF-8")
     return password
+
+
+def _first_line(file: Path) -> str:
+    """Exits with status 1 where there is no text, or no end of it. Raises OSError."""
+    try:
+        if str(file) != "-":
+            text = read_small(file)
+        elif sys.stdin is None:
+            refuse("standard input is closed")
+        else:
+            text = sys.stdin.readline(MOST_BYTES)
+            if len(text) == MOST_BYTES:
+                refuse(f"standard input: its first line has more than {MOST_BYTES} characters")
+    except ValueError as error:
+        refuse(f"{file}: {error}")
+    return text.split("\n", 1)[0].rstrip("\r")
 
 
 @users.command()

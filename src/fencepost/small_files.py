@@ -1,0 +1,19 @@
+"""Files of a few lines that somebody names, as of settings and secrets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+__all__ = ["MOST_BYTES", "read_small"]
+
+MOST_BYTES: Final = 4 * 1024 * 1024
+
+
+def read_small(file: Path, encoding: str = "utf-8") -> str:
+    """All of it. Raises OSError, UnicodeDecodeError; ValueError when there is more: a device may never end."""
+    with open(file, "rb") as opened:
+        data = opened.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise ValueError(f"it has more than {MOST_BYTES} bytes")
+    return data.decode(encoding)
