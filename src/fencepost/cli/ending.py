@@ -67,7 +67,8 @@ class Ending(NamedTuple):
     def question(self) -> str:
         """To be asked before it is done."""
         found = self.transaction
-        where = f"{age_words(found)} old, on {partition_words(found.partitions, MOST_NAMED) or 'no partition'}"
+        age = age_words(found)
+        where = f"{age and f'{age} old, '}on {partition_words(found.partitions, MOST_NAMED) or 'no partition'}"
         first = " Stop its producer first: this cluster cannot tell its next transaction from this one."
         what = f"{'Commit' if self.commit else 'Abort'} {found.transactional_id} ({where})? {self.consequence}"
         return what + (first if self.shares_epoch else "")

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 from fencepost.cli.cluster_settings import PATIENCE, sink_options
 from fencepost.cli.ending import Consent, Ending, end_open, ending_of
+from fencepost.cli.printable import printable
 from fencepost.cli.transaction_view import Session
 from fencepost.cli.ui import documents
 from fencepost.cli.ui.look import AWAY, Calls, Looker
@@ -214,7 +215,7 @@ class ClusterDesk:
             objection = ending.standing([each for each in Consent if isinstance(given, list) and each.value in given])
             if objection is not None:
                 raise Refusal(409, objection.reason)
-            log.warning("asked on the page: %s", ending.question)
+            log.warning("asked on the page: %s", printable(ending.question))
             refusal = end_open(session, ending)
         finally:
             session.link.close()
@@ -225,7 +226,7 @@ class ClusterDesk:
 
     def _resolve(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
         sink = _text(wanted, "sink")
-        log.warning("asked on the page: resolve sink %s", sink)
+        log.warning("asked on the page: resolve sink %s", printable(sink))
         servers, options = sink_options(self._settings, self._topic)
         # A batch that another sink has written, too, is refused here: that takes the command.
         done = resolve_sink(servers, sink, even_if_written_again=False, **options)

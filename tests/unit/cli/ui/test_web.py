@@ -17,10 +17,15 @@ import pytest
 
 import fencepost
 from fencepost.broker.embedded import Broker
+from fencepost.broker.security.listeners import jaas_line
 from fencepost.cli.main import main
 from fencepost.cli.ui import desk, server
+from fencepost.cli.ui.documents import VIEWS
 from fencepost.cli.ui.server import Page
 from fencepost.cli.ui.web import is_own_host
+from fencepost.errors import ConfigurationError
+from tests.support.certificates import Authority
+from tests.support.secure_kafka import SCRAM_MODULE
 
 
 @pytest.fixture(scope="module")
@@ -255,20 +260,100 @@ def test_a_cluster_that_is_not_there_is_no_reason_to_stop(monkeypatch: pytest.Mo
             page.close()
 
 
-def test_no_secret_is_on_the_page(broker: Broker) -> None:
-    secret = "hunter2-of-the-admin"  # noqa: S105 - not one
-    settings = {
-        "bootstrap.servers": broker.bootstrap_servers,
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": "PLAIN",
-        "sasl.username": "admin",
-        "sasl.password": secret,
+def test_what_was_asked_for_does_nothing_to_a_terminal(
+    page: Page, broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    name, shown = "a\n\x1b[31mb\u202e", "a\\n\\x1b[31mb\\u202e"
+    with fencepost.Producer(broker.bootstrap_servers, transactional_id=name) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send("asked", b"x").result()
+        right = {"X_Fencepost_Token": ask(page, "/api/about")[1]["token"], "Content_Type": "application/json"}
+        wanted = {"id": name, "commit": False, "given": []}
+        wanted["pair"] = ask(page, "/do/look-before-end", "POST", wanted, **right)[1]["pair"]
+        assert ask(page, "/do/end", "POST", wanted, **right)[1] == {"done": f"aborted {name}"}
+    ask(page, "/do/resolve", "POST", {"sink": name}, **right)
+    first, second = (record.message for record in caplog.records if record.message.startswith("asked on the page: "))
+    assert first.startswith(f"asked on the page: Abort {shown} (")
+    assert second == f"asked on the page: resolve sink {shown}"
+
+
+PASSWORD, WRONG_PASSWORD, KEY_PASSWORD = SECRETS = "hunter2-of-the-admin", "mistyped-by-the-admin", "opens-the-key"
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Settings for a cluster with TLS, certificates of clients, and SCRAM."""
+    folder = tmp_path_factory.mktemp("secured")
+    authority = Authority(folder)
+    client = authority.issue("client", locked_with=KEY_PASSWORD)
+    trust = {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(authority.path)}
+    config = {
+        **trust,
+        "listeners": "SASL_SSL://127.0.0.1:0",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(authority.issue("broker").keystore),
+        "listener.name.sasl_ssl.ssl.client.auth": "required",
+        "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+        "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": jaas_line({"admin": PASSWORD}, "SCRAM-SHA-512"),
     }
-    page = Page(settings, every_s=0.1)
+    with Broker(config) as broker:
+        yield {
+            **trust,
+            "bootstrap.servers": broker.bootstrap_servers,
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.jaas.config": f'{SCRAM_MODULE} required username="admin" password="{PASSWORD}";',
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(client.keystore),
+            "ssl.key.password": KEY_PASSWORD,
+        }
+
+
+def told_by(page: Page) -> dict[str, str]:
+    """All that the page says to anybody, by what it was asked."""
+    token = ask(page, "/api/about")[1]["token"]
+    gets = ["/", "/app.js", "/dom.js", "/views.js", "/style.css", "/icon.svg", "/nothing", "/api/about", "//["]
+    gets += [f"/api/{view}" for view in (*VIEWS, "nothing")]
+    gets += [f"/api/{kind}?name={name}" for kind in ("topic", "group", "transaction", "sink") for name in ("a", "b")]
+    told = {path: str(ask(page, path)) for path in gets}
+    for other in ({"Host": "evil.example"}, {"Sec_Fetch_Site": "cross-site"}):
+        told[str(other)] = str(ask(page, "/api/about", **other))
+    right = {"X_Fencepost_Token": token, "Content_Type": "application/json"}
+    pair = {"id": "a", "pair": "0:0", "commit": False}
+    for action, wanted in (("look-before-end", {"id": "a"}), ("end", pair), ("resolve", {"sink": "a"}), ("end", {})):
+        told[f"{action} {wanted}"] = str(ask(page, f"/do/{action}", "POST", wanted, **right))
+        told[f"{action} {wanted}, refused"] = str(ask(page, f"/do/{action}", "POST", wanted))
+    assert [path for path, text in told.items() if token in text] == ["/api/about"]
+    return told
+
+
+def with_secrets(told: Mapping[str, str]) -> list[str]:
+    return [asked for asked, text in told.items() if any(secret in text for secret in (*SECRETS, SCRAM_MODULE))]
+
+
+@pytest.mark.parametrize("password", [PASSWORD, WRONG_PASSWORD])
+def test_no_secret_is_on_the_page(secured: dict[str, str], password: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Neither where the page may see all, nor where it is not let in, nor in its log."""
+    line = secured["sasl.jaas.config"].replace(PASSWORD, password)
+    page = Page({**secured, "sasl.jaas.config": line}, every_s=0.1, allow_actions=True)
     try:
-        until(lambda: ask(page, "/api/overview")[1]["away"] is not None)
-        for path in ("/", "/api/about", "/api/overview", "/api/group?name=x"):
-            assert secret not in str(ask(page, path))
+        until(lambda: ask(page, "/api/overview")[1]["away" if password != PASSWORD else "view"] not in (None, {}))
+        told = told_by(page)
+    finally:
+        page.close()
+    assert with_secrets(told) == []
+    assert with_secrets({"the log": caplog.text}) == []
+
+
+def test_a_secret_on_the_page_would_be_found(secured: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def careless(of: desk.ClusterDesk, *_: object) -> dict[str, object]:
+        raise ConfigurationError(f"cannot log in with {of._settings}")
+
+    monkeypatch.setattr(desk.ClusterDesk, "_resolve", careless)
+    page = Page(secured, every_s=0.1, allow_actions=True)
+    try:
+        assert with_secrets(told_by(page)) == ["resolve {'sink': 'a'}"]
     finally:
         page.close()
 
