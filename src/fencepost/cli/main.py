@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from importlib import import_module
 
@@ -16,13 +17,20 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command that the arguments name; exits with its status."""
     _occupy_standard_descriptors()
     given = sys.argv[1:] if arguments is None else arguments
-    with output_guarded():
-        if given[:1] == ["broker"]:  # which is to start fast: typer takes a fifth of that time
-            with without_collections():
-                command = import_module("fencepost.cli.broker.command")
-            command.broker(given[1:])
-        else:
-            import_module("fencepost.cli.commands").app(given, prog_name="fencepost")
+    try:
+        with output_guarded():
+            _run(given)
+    except KeyboardInterrupt:  # of which typer knows nothing: while modules are loaded, which takes a while
+        raise SystemExit(128 + signal.SIGINT) from None
+
+
+def _run(given: list[str]) -> None:
+    if given[:1] == ["broker"]:  # which is to start fast: typer takes a fifth of that time
+        with without_collections():
+            command = import_module("fencepost.cli.broker.command")
+        command.broker(given[1:])
+    else:
+        import_module("fencepost.cli.commands").app(given, prog_name="fencepost")
 
 
 def _occupy_standard_descriptors() -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
 import typer
 
-from fencepost.cli.cluster.record_files import KINDS, TABLES, kind_of, tables_of
+from fencepost.cli.cluster.record_files import KINDS, TABLES, named_by_kind, tables_of
 from fencepost.cli.cluster.record_lines import Parser, UnusableLine, json_parser, text_parser
 from fencepost.cli.cluster.topics import described
 from fencepost.cli.cluster_settings import PATIENCE, CommandConfig, Servers, client_settings, connected, pairs_of
@@ -26,7 +26,13 @@ __all__ = ["produce"]
 def produce(
     topic: Annotated[str, typer.Argument(callback=topic_named, help="The topic to write to.")],
     source: Annotated[
-        Path | None, typer.Option("--input", metavar="FILE", help=f"Instead of standard input: {KINDS}, by its name.")
+        Path | None,
+        typer.Option(
+            "--input",
+            metavar="FILE",
+            callback=named_by_kind,
+            help=f"Instead of standard input: {KINDS}, by its name.",
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Lines of JSON, as `consume --json` writes them.")] = False,
     key_separator: Annotated[
@@ -68,19 +74,20 @@ def produce(
             "allow.auto.create.topics": "false",
             **client_settings(bootstrap_servers, command_config, kind=ProducerConfig, more=more),
         }
-        if source is not None:
-            kind_of(source)
         described(admin, topic)
         is_lines_of_json = as_json or source is not None
         parser = json_parser(keep_partitions=keep_partitions) if is_lines_of_json else text_parser(key_separator)
         with Producer.from_config(settings) as producer, stopped_by_signals() as stopped:
             writing = _Writing(producer, topic, keep_partitions=keep_partitions)
-            with _all_or_what_came(producer, writing, is_transaction="transactional.id" in settings):
+
+            def write() -> None:
                 if source is not None and is_table:
                     writing.tables(source)
                 else:
                     with _opened(source) as lines:
                         writing.lines(lines, parser)
+
+            _all_or_what_came(producer, writing, write, is_transaction="transactional.id" in settings)
     if stopped.by is not None:
         raise typer.Exit(128 + stopped.by)
 
@@ -97,9 +104,10 @@ def _opened(source: Path | None) -> Iterator[BinaryIO]:
         yield sys.stdin.buffer
 
 
-@contextmanager
-def _all_or_what_came(producer: Producer, writing: _Writing, *, is_transaction: bool) -> Iterator[None]:
-    """However the block ends: what it has sent is written or, in a transaction, nothing; and which it is, is told.
+def _all_or_what_came(
+    producer: Producer, writing: _Writing, write: Callable[[], None], *, is_transaction: bool
+) -> None:
+    """However `write` ends: what it has sent is written or, in a transaction, nothing; and which it is, is told.
 
     Ends with status 1 after an error. A signal's KeyboardInterrupt goes no further.
     """
@@ -107,7 +115,7 @@ def _all_or_what_came(producer: Producer, writing: _Writing, *, is_transaction: 
     is_done = False
     try:
         with _transaction(producer) if is_transaction else nullcontext():
-            yield
+            write()
         is_done = True
     except KeyboardInterrupt:
         sys.stderr.write("stopped\n")
