@@ -104,5 +104,17 @@ def test_a_program_needs_no_pytest() -> None:
     assert (done.returncode, done.stdout) == (0, "[b'book']\n"), done.stderr
 
 
+def test_a_program_that_runs_pytest_on_itself_is_not_warned(tmp_path: Path) -> None:
+    """As the documentation's tests do: it has imported the package before pytest wants to rewrite its assertions."""
+    program = tmp_path / "test_it.py"
+    program.write_text(
+        "import pytest\n\nfrom fencepost.testing import read_all\n\n\ndef test_it():\n    assert read_all\n\n\n"
+        "pytest.main([__file__, '-q', '-p', 'no:cacheprovider'])\n"
+    )
+    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=120, check=False)
+    assert "1 passed" in done.stdout, done.stderr
+    assert "rewritten" not in done.stdout, "PytestAssertRewriteWarning"
+
+
 def test_who_asks_for_no_broker_gets_none(tmp_path: Path) -> None:
     assert "1 passed" in run(tmp_path, NOTHING)
