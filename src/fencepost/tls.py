@@ -70,10 +70,12 @@ def openssl_name(suite: str) -> str:
 def trust(context: ssl.SSLContext, certificates: str | None, location: str | None) -> None:
     """Trust these certificates: PEM text, a PEM file, or OpenSSL's folder of them. Raises OSError, ValueError."""
     if certificates is not None:
-        context.load_verify_locations(cadata=certificates)
+        with _named(None):
+            context.load_verify_locations(cadata=certificates)
     if location is not None:
         folder = os.path.isdir(location)
-        context.load_verify_locations(cafile=None if folder else location, capath=location if folder else None)
+        with _named(location):
+            context.load_verify_locations(cafile=None if folder else location, capath=location if folder else None)
 
 
 def identify(context: ssl.SSLContext, identity: Identity) -> None:
@@ -85,10 +87,23 @@ def identify(context: ssl.SSLContext, identity: Identity) -> None:
         if identity.key is not None:
             key = files.enter_context(_as_file(identity.key))
         if chain is not None:
-            # With a password OpenSSL never asks for one at the terminal.
-            context.load_cert_chain(chain, key, password=identity.password or "")
+            with _named(identity.chain_path, identity.key_path):
+                # With a password OpenSSL never asks for one at the terminal.
+                context.load_cert_chain(chain, key, password=identity.password or "")
         elif key is not None:
             raise ValueError("a key needs its certificate")
+
+
+@contextlib.contextmanager
+def _named(*paths: str | None) -> Iterator[None]:
+    """OpenSSL's errors do not name the file, and hardly the reason. Raises ValueError."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        why = str(error)
+        if isinstance(error, ssl.SSLError) and not error.reason:
+            why = "it cannot be read as PEM, or its key needs another ssl.key.password"
+        raise ValueError(f"{', '.join(filter(None, paths)) or 'the given text'}: {why}") from error
 
 
 @contextlib.contextmanager

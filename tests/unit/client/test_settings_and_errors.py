@@ -9,6 +9,7 @@ import sys
 import typing
 from collections.abc import Callable
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,10 +18,12 @@ import fencepost
 from fencepost import errors
 from fencepost.client.net import retry
 from fencepost.client.net.retry import Action
+from fencepost.client.net.tls import context_for
 from fencepost.client.prepared import PreparedTransaction
 from fencepost.config import AdminConfig, ConsumerConfig, ProducerConfig, ShareConsumerConfig
 from fencepost.errors import ConfigurationError
 from fencepost.protocol.codes import ErrorCode, retriable
+from tests.support.certificates import Authority
 
 SERVERS = {"bootstrap_servers": "a:1"}
 
@@ -360,3 +363,18 @@ def test_errors_come_with_the_package() -> None:
     code = "import fencepost; print(fencepost.errors.KafkaError.__name__, 'errors' in dir(fencepost))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "KafkaError True\n"
+
+
+def test_a_file_that_tls_cannot_use_is_named(tmp_path: Path) -> None:
+    keystore = Authority(tmp_path).issue("ours", locked_with="one").keystore
+    for given, words in (
+        ({"ssl.truststore.location": "/not/there.pem"}, "/not/there.pem: .*No such file"),
+        ({"ssl.keystore.location": "/not/there.pem"}, "/not/there.pem: .*No such file"),
+        (
+            {"ssl.keystore.location": str(keystore), "ssl.key.password": "another"},
+            f"{keystore}: it cannot be read as PEM, or its key needs another ssl.key.password",
+        ),
+    ):
+        config = AdminConfig.from_dotted({"bootstrap.servers": "a:1", "security.protocol": "SSL", **given})
+        with pytest.raises(ConfigurationError, match=words):
+            context_for(config)

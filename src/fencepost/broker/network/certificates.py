@@ -70,14 +70,9 @@ def _context(settings: TlsSettings) -> ssl.SSLContext:
     try:
         trust(context, settings.trusted, settings.trusted_path)
     except (OSError, ValueError) as error:
-        raise ValueError(f"ssl.truststore: {_said(error, settings.trusted_path)}") from error
+        raise ValueError(f"ssl.truststore: {error}") from error
     try:
         identify(context, settings.identity)
     except (OSError, ValueError) as error:
-        raise ValueError(f"ssl.keystore: {_said(error, settings.identity.chain_path)}") from error
+        raise ValueError(f"ssl.keystore: {error}") from error
     return context
-
-
-def _said(error: Exception, path: str | None) -> str:
-    why = "it cannot be read as PEM, or its key needs another ssl.key.password" if str(error) == "[SSL] PEM lib" else ""
-    return f"{path or 'the given text'}: {why or error}"
