@@ -71,6 +71,8 @@ NUMBERS = {
     "produce t -X fetch.max.bytes=1": "fetch.max.bytes",
     "consume t -X fetch.max.bytes=many": "'many'",
     "topics list --command-config /no/such/file": "/no/such/file",
+    "consume t --output t.csv": "its name is to end as one of",
+    "produce t --input t.csv": "its name is to end as one of",
 }
 # In a properties file, or in the environment, they are arguments, too.
 SETTINGS = {

@@ -103,7 +103,7 @@ def test_records_go_through_files(
     run("consume", topic, "--output", file)
     assert run.error == "3 records\n"
     run("consume", topic, "--output", file, status=1)
-    assert "exists" in run.error, "nothing is written over"
+    assert run.error == f"fencepost: {file}: File exists\n", "nothing is written over"
     run("produce", topic, "--input", file, "--keep-partitions")
     again = records_of(broker, topic, 1)[3:]
     assert [row[1:] for row in rows_of(again)] == [row[1:] for row in rows]

@@ -11,6 +11,7 @@ import pytest
 import fencepost
 from fencepost.client.admin.acls import Acl, AclOperation, AclPermission, PatternType, ResourceType
 from fencepost.client.admin.scram import ScramCredential, ScramMechanism
+from fencepost.small_files import MOST_BYTES
 from tests.conformance.conftest import ARMS
 from tests.support.commands import Commands
 from tests.support.secured import ADMIN, PASSWORD, USERS, Secured, secured
@@ -94,6 +95,13 @@ def test_users(world: Secured, run: Commands, tmp_path: Path, monkeypatch: pytes
     (tmp_path / "secret").write_text("\n")
     run("users", "set-password", user, "--password-file", str(tmp_path / "secret"), status=1)
     run("users", "set-password", user, "--password-file", str(tmp_path / "none"), status=1)
+    (tmp_path / "secret").write_bytes(b"\xff\n")
+    run("users", "set-password", user, "--password-file", str(tmp_path / "secret"), status=1)
+    assert "can't decode" in run.error
+    for text in ("x" * (MOST_BYTES + 1), "\udcff\n"):
+        monkeypatch.setattr("sys.stdin", io.StringIO(text))
+        run("users", "set-password", user, "--password-file", "-", status=1)
+        assert "has more than" in run.error or "is not UTF-8" in run.error
     assert secret not in run.error
 
 
@@ -107,6 +115,22 @@ def test_doctor_tells_the_rights_that_one_has(world: Secured, run: Commands, mon
     level = found["level of Spark sinks"]["value"]
     assert level.startswith("not known: ")
     assert "TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53)" in level
+
+
+def test_a_group_that_one_may_not_see_is_not_said_to_be_missing(
+    world: Secured, run: Commands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, group = world.name("t"), world.name("g")
+    with fencepost.Admin(world.open_address) as admin:
+        admin.create_topic(topic, 1)
+        admin.alter_group_offsets(group, {fencepost.TopicPartition(topic, 0): 0})
+    assert f"{topic}  0" in run("groups", "describe", group)
+    user = world.user()
+    monkeypatch.setenv("FENCEPOST_SASL_USERNAME", user)
+    monkeypatch.setenv("FENCEPOST_SASL_PASSWORD", USERS[user])
+    for words in (["describe", group], ["delete", group, "--yes"], ["reset-offsets", group, "--to", "end", "--yes"]):
+        run("groups", *words, status=1)
+        assert "GROUP_AUTHORIZATION_FAILED" in run.error
 
 
 def test_who_is_not_let_in_is_told_at_once(run: Commands, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,7 +85,7 @@ def test_what_hangs_is_aborted_when_asked(
     assert client.end_offset(topic, 1, committed=True) == 2
     assert client.fetch(topic, partition=1, committed=True).values == []
     assert run(*look) == ""
-    assert run.error == "fencepost: no transaction hangs that was last written more than 0 s ago\n"
+    assert run.error == "fencepost: in 2 partitions no transaction hangs that was last written more than 0 s ago\n"
 
 
 def test_what_may_be_prepared_is_not_aborted(

@@ -117,7 +117,7 @@ class Stranger:
 
 
 def test_what_a_flink_sink_left_is_finished_by_its_checkpoint(
-    broker: Broker, capsys: pytest.CaptureFixture[str]
+    broker: Broker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stranger = Stranger(broker)
     flink = stranger.bench.topic
@@ -126,12 +126,19 @@ def test_what_a_flink_sink_left_is_finished_by_its_checkpoint(
         stranger.leave(f"{flink}-{name}", number)
     command_line = ["finish-flink", flink, "--checkpoint", "4711", *stranger.at]
     before = stranger.open_ids()
-    assert command(*command_line) == 0
+    assert command(*command_line, "--dry-run") == 0
     told = capsys.readouterr().out.splitlines()
     assert told[-1] == "3 to commit, 1 to abort"
     assert told[:-1] == [*(f"would commit {flink}-{one}" for one in numbers[:3]), f"would abort {flink}-0-4713"]
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    assert command(*command_line) == 1
+    out, err = capsys.readouterr()
+    asked = [*(f"commit {flink}-{one}" for one in numbers[:3]), f"abort {flink}-0-4713"]
+    assert (out, err.splitlines()[:-1]) == ("", asked)
+    assert err.splitlines()[-1] == "Commit 3 and abort 1? [y/N]: Aborted!"
     assert stranger.open_ids() == before
-    assert command(*command_line, "--apply") == 0
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    assert command(*command_line) == 0
     assert capsys.readouterr().out.endswith("3 committed, 1 aborted\n")
     assert before - stranger.open_ids() == {f"{flink}-{one}" for one in numbers[:4]}
     assert command("list", "--prefix", f"{flink}-eu", *stranger.at) == 0
@@ -153,13 +160,13 @@ def test_pooled_names_of_a_flink_sink_are_not_taken_for_checkpoints(
     for number, one in enumerate(sorted(ids)):
         stranger.leave(one, number)
     command_line = ["finish-flink", stranger.bench.topic, "--checkpoint", checkpoint, *stranger.at]
-    for more in ((), ("--apply",)):
-        assert command(*command_line, *more) == 1
+    for more in ("--dry-run", "--yes"):
+        assert command(*command_line, more) == 1
         out, err = capsys.readouterr()
         assert "TransactionNamingStrategy.POOLING" in err and "commit" not in out
         assert "start the job from the savepoint, stop it with a new one" in err
     assert ids <= stranger.open_ids()
-    assert command(*command_line, "--named-by-checkpoint") == 0
+    assert command(*command_line, "--named-by-checkpoint", "--dry-run") == 0
     to_commit = sum(int(one.rpartition("-")[2]) <= int(checkpoint) for one in numbers)
     assert f"{to_commit} to commit, {len(numbers) - to_commit} to abort" in capsys.readouterr().out
 

@@ -115,7 +115,9 @@ def find_hanging(
     elif abort:
         sys.stdout.writelines(f"aborted {_facts(each)['partition']}\n" for each in aborted)
     if not found:
-        sys.stderr.write(f"fencepost: no transaction hangs that was last written more than {older_than:g} s ago\n")
+        count = sum(len(described.partitions) for described in there.values())
+        what = f"no transaction hangs that was last written more than {older_than:g} s ago"
+        sys.stderr.write(f"fencepost: in {count} partitions {what}\n")
     if len(aborted) < len(found):
         refuse(f"transactions that hang{' still' if aborted else ''}: {len(found) - len(aborted)}")
 

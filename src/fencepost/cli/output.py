@@ -66,7 +66,9 @@ def failures_told() -> Iterator[None]:
     """An error is a line and status 1."""
     try:
         yield
-    except (KafkaError, OSError) as error:
+    except OSError as error:
+        refuse(str(error) if error.filename is None else f"{error.filename}: {error.strerror}")
+    except KafkaError as error:
         refuse(str(error))
 
 

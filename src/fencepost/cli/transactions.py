@@ -24,7 +24,8 @@ from fencepost.cli.output import (
     refuse,
     tell_done,
 )
-from fencepost.cli.spark import Sink, sinks
+from fencepost.cli.printable import printable
+from fencepost.cli.spark import Sink, forget, sinks
 from fencepost.cli.transaction_view import OPEN_STATES, Session, is_two_phase, open_session, state_of
 from fencepost.client.admin.transactions import TransactionDescription
 from fencepost.client.types import TopicPartition
@@ -37,6 +38,7 @@ __all__ = ["transactions"]
 
 transactions = command_group("List, describe and resolve transactions.")
 transactions.command()(sinks)
+transactions.command()(forget)
 transactions.command("find-hanging")(find_hanging)
 
 EvenIfPrepared = Annotated[
@@ -232,10 +234,11 @@ def finish_flink(
     checkpoint: Annotated[int, typer.Option(min=0, help="The last completed checkpoint (or savepoint) of the job.")],
     bootstrap_servers: Servers = None,
     command_config: CommandConfig = None,
-    apply: Annotated[bool, typer.Option("--apply", help="Do it; without this, only say what would be done.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
     named_by_checkpoint: Annotated[
         bool, typer.Option("--named-by-checkpoint", help="The job does not use TransactionNamingStrategy.POOLING.")
     ] = False,
+    yes: Yes = False,
     as_json: Json = False,
 ) -> None:
     """Finish what a stopped Flink KafkaSink left open: commit up to a checkpoint, abort what is later.
@@ -244,7 +247,7 @@ def finish_flink(
     refused: let Flink finish them, by starting the job from its savepoint and stopping it with a new one.
     Stop the job first: a running one would be fenced.
 
-    Example: fencepost transactions finish-flink orders --checkpoint 4711 --apply
+    Example: fencepost transactions finish-flink orders --checkpoint 4711
     """
     with failures_told():
         session = open_session(bootstrap_servers, command_config, DEFAULT_TOPIC)
@@ -256,16 +259,20 @@ def finish_flink(
                 f"{why}. {takeover.POOLED}. If the job names its transactions by checkpoint (INCREMENTING, the "
                 "default), say --named-by-checkpoint: up to the checkpoint they are committed, later ones aborted"
             )
-        for ids, is_commit in ((to_commit, True), (to_abort, False)):
-            for flink_id in ids:
-                name = flink_id.transactional_id
-                if apply:
-                    _end(session, name, list(Consent), commit=is_commit, yes=True, as_json=as_json)
-                else:
-                    words = f"would {'commit' if is_commit else 'abort'}"
-                    tell_done(f"{words} {name}", words, as_json=as_json, transactional_id=name)
+        wanted = [(each.transactional_id, True) for each in to_commit]
+        wanted += [(each.transactional_id, False) for each in to_abort]
+        if wanted and not (dry_run or yes):
+            for name, is_commit in wanted:
+                sys.stderr.write(f"{'commit' if is_commit else 'abort'} {printable(name)}\n")
+            confirmed(f"Commit {len(to_commit)} and abort {len(to_abort)}?", yes=False)
+        for name, is_commit in wanted:
+            if dry_run:
+                words = f"would {'commit' if is_commit else 'abort'}"
+                tell_done(f"{words} {name}", words, as_json=as_json, transactional_id=name)
+            else:
+                _end(session, name, list(Consent), commit=is_commit, yes=True, as_json=as_json)
     if not as_json:
-        done = "committed" if apply else "to commit", "aborted" if apply else "to abort"
+        done = ("to commit", "to abort") if dry_run else ("committed", "aborted")
         sys.stdout.write(f"{len(to_commit)} {done[0]}, {len(to_abort)} {done[1]}\n")
 
 

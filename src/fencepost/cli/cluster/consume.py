@@ -12,7 +12,7 @@ import typer
 
 from fencepost.cli.cluster.group_reading import POLL_MS, Member
 from fencepost.cli.cluster.positions import POSITIONS, Offset, Point, Position, position_of
-from fencepost.cli.cluster.record_files import KINDS, Write, written_to
+from fencepost.cli.cluster.record_files import KINDS, Write, named_by_kind, written_to
 from fencepost.cli.cluster.record_lines import json_line, text_line
 from fencepost.cli.cluster.topics import described
 from fencepost.cli.cluster_settings import PATIENCE, CommandConfig, Servers, client_settings, connected, pairs_of
@@ -68,7 +68,9 @@ def consume(
     key_separator: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Print the key and this before each value.")
     ] = None,
-    output: Annotated[Path | None, typer.Option(metavar="FILE", help=f"A new file, by its name: {KINDS}.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", callback=named_by_kind, help=f"A new file, by its name: {KINDS}.")
+    ] = None,
     setting: Annotated[
         list[str] | None, typer.Option("-X", metavar="NAME=VALUE", help="A setting of the consumer; may be repeated.")
     ] = None,

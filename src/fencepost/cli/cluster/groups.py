@@ -121,11 +121,18 @@ def _known(admin: Admin, group: str) -> tuple[GroupDescription, str]:
     """The group and its type. Exits with status 1 for one that does not exist, or has no committed offsets by kind."""
     listed = [listing for listing in admin.list_groups() if listing.group_id == group]
     if not listed:
+        _ask(admin, [group])
         refuse(f"there is no group {group!r}")
     kind = listed[0].group_type.lower()
     if kind == "share":
         refuse(f"{group!r} is a share group: it has no committed offsets and no lag")
     return admin.describe_group(group), kind
+
+
+def _ask(admin: Admin, missing: Sequence[str]) -> None:
+    """Raises KafkaError for groups that this principal may not see: the list leaves them out without a word."""
+    for group in missing:
+        admin.describe_group(group)
 
 
 def _facts(admin: Admin, described: GroupDescription, kind: str) -> dict[str, Any]:
@@ -282,6 +289,7 @@ def delete(
         known = {listing.group_id for listing in admin.list_groups()}
         missing = [name for name in group if name not in known]
         if missing:
+            _ask(admin, missing)
             refuse(f"there is no group {', '.join(map(repr, missing))}; nothing was deleted")
         confirmed(f"Delete {', '.join(group)}?", yes=yes)
         for name in dict.fromkeys(group):

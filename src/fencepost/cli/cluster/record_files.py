@@ -7,6 +7,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import typer
+
 from fencepost.cli.cluster.record_lines import json_line
 from fencepost.client.records import Fetched, arrow_schema, to_arrow, to_records
 from fencepost.errors import ConfigurationError
@@ -15,7 +17,7 @@ from fencepost.extras import require
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["KINDS", "TABLES", "Write", "kind_of", "tables_of", "written_to"]
+__all__ = ["KINDS", "TABLES", "Write", "named_by_kind", "tables_of", "written_to"]
 
 LINES: Final = (".jsonl", ".ndjson")
 PARQUET: Final = (".parquet",)
@@ -27,19 +29,18 @@ ROW_GROUP_ROWS: Final = 65_536  # of a Parquet file that is written, or a batch 
 Write = Callable[[Fetched], None]
 
 
-def kind_of(file: Path) -> str:
-    """The end of its name. Raises ConfigurationError."""
-    kind = file.suffix.lower()
-    if kind not in (*LINES, *TABLES):
-        raise ConfigurationError(f"{file}: its name is to end as one of {KINDS}")
-    return kind
+def named_by_kind(file: Path | None) -> Path | None:
+    """Of an option. Raises BadParameter when the end of its name is none of KINDS."""
+    if file is not None and file.suffix.lower() not in (*LINES, *TABLES):
+        raise typer.BadParameter(f"{file}: its name is to end as one of {KINDS}")
+    return file
 
 
 @contextmanager
 def written_to(file: Path) -> Iterator[Write]:
-    """Records become rows of a new file, complete when the block ends, however it ends. Raises ConfigurationError,
-    OSError: FileExistsError too, as nothing is written over."""
-    kind = kind_of(file)
+    """Records become rows of a new file, complete when the block ends, however it ends. Raises OSError: FileExistsError
+    too, as nothing is written over."""
+    kind = file.suffix.lower()
     if kind in TABLES:
         require("arrow", f"to write {file}")
     with ExitStack() as closing:
@@ -89,7 +90,7 @@ def tables_of(file: Path) -> Iterable[pa.RecordBatch]:
     from pyarrow import parquet
 
     try:
-        if kind_of(file) in PARQUET:
+        if file.suffix.lower() in PARQUET:
             with parquet.ParquetFile(file) as opened:
                 yield from opened.iter_batches(ROW_GROUP_ROWS)
         else:
