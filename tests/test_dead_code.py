@@ -26,6 +26,7 @@ CALLED_BY_OTHERS = {
     "http.server": (
         "daemon_threads block_on_close address_family handle_error version_string do_GET do_POST log_message"
     ),
+    "PySpark's listeners": "onQueryStarted onQueryProgress onQueryIdle onQueryTerminated",
     "PySpark's data sources": (
         "streamReader streamWriter initialOffset latestOffset getDefaultReadLimit prepareForTriggerAvailableNow "
         "reportLatestOffset"

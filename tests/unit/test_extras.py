@@ -49,6 +49,12 @@ def test_nothing_large_comes_with_the_package_itself() -> None:
             "opentelemetry",
             "opentelemetry",
         ),
+        (
+            "import fencepost.spark.opentelemetry",
+            "fencepost.spark.opentelemetry",
+            "opentelemetry",
+            "opentelemetry",
+        ),
         ("from fencepost.spark import arrow_pipeline", "fencepost.spark.pipeline", "pyarrow", "spark"),
         ("from fencepost.spark import exactly_once", "fencepost.spark.sink.foreach", "pyspark", "spark"),
     ],

