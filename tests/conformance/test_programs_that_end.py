@@ -19,8 +19,9 @@ TP = fencepost.TopicPartition
 
 
 def run(program: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """From Python 3.12 on fork() warns of the threads that a broker or client has."""
     return subprocess.run(
-        [sys.executable, "-c", program, *arguments],
+        [sys.executable, "-W", "ignore:This process:DeprecationWarning", "-c", program, *arguments],
         capture_output=True,
         text=True,
         timeout=300,

@@ -82,7 +82,7 @@ def _in_a_thread(work: Callable[[], None]) -> None:
 
 def system_clock() -> Clock:
     """The system's time, forward."""
-    system = SystemTime(lambda: int(time.time() * 1000), _steady_ms)
+    system = SystemTime(_wall_ms, _steady_ms)
     return Clock(system.now_ms, system)
 
 
@@ -529,6 +529,10 @@ class BrokerServer:
             self._servers.append(await self._loop.create_server(serve, sock=sock))
         host, port = listener.advertised
         listener.advertised = (host, port or listener.port)
+
+
+def _wall_ms() -> int:
+    return int(time.time() * 1000)
 
 
 def _steady_ms() -> int:

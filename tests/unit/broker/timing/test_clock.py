@@ -100,12 +100,11 @@ def test_what_was_skipped_since() -> None:
 
 
 class Shifted:
-    """A running broker whose system clock is set."""
+    """The system clock, set, of brokers that are made from now on: one that serves other tests meanwhile keeps its."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.by_s = 0.0
-        real = time.time
-        monkeypatch.setattr("fencepost.broker.server.time.time", lambda: real() + self.by_s)
+        monkeypatch.setattr("fencepost.broker.server._wall_ms", lambda: int((time.time() + self.by_s) * 1000))
 
 
 @pytest.fixture
