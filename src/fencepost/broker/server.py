@@ -82,7 +82,8 @@ def _in_a_thread(work: Callable[[], None]) -> None:
 
 def system_clock() -> Clock:
     """The system's time, forward."""
-    system = SystemTime(_wall_ms, _steady_ms)
+    wall_s = time.time  # as it is now: a test that sets the clock sets that of brokers made from then on
+    system = SystemTime(lambda: int(wall_s() * 1000), _steady_ms)
     return Clock(system.now_ms, system)
 
 
@@ -529,10 +530,6 @@ class BrokerServer:
             self._servers.append(await self._loop.create_server(serve, sock=sock))
         host, port = listener.advertised
         listener.advertised = (host, port or listener.port)
-
-
-def _wall_ms() -> int:
-    return int(time.time() * 1000)
 
 
 def _steady_ms() -> int:

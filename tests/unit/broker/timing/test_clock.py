@@ -104,7 +104,8 @@ class Shifted:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.by_s = 0.0
-        monkeypatch.setattr("fencepost.broker.server._wall_ms", lambda: int((time.time() + self.by_s) * 1000))
+        real = time.time
+        monkeypatch.setattr("fencepost.broker.server.time.time", lambda: real() + self.by_s)
 
 
 @pytest.fixture
