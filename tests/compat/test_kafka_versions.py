@@ -432,7 +432,7 @@ def spark_sink(cluster: Cluster) -> str:
     try:
         level = SinkLink(link, SinkConfig()).level(cluster.name("sink"), None)
     except LevelUnavailableError as error:
-        assert "Kafka 3.0 or newer" in str(error)  # noqa: PT017
+        assert "Kafka 2.5 or newer" in str(error)  # noqa: PT017
         return NO
     finally:
         link.close()

@@ -53,6 +53,13 @@ def kafka_3_3() -> Iterator[ApacheKafka]:
         yield kafka
 
 
+@pytest.fixture(scope="module")
+def kafka_2_8() -> Iterator[ApacheKafka]:
+    """Before 3.0: nobody lists or describes transactions."""
+    with OlderKafka("2.8.2", {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 200}) as kafka:
+        yield kafka
+
+
 @pytest.fixture(params=["fencepost", pytest.param("kafka", marks=pytest.mark.kafka)])
 def copy(request: pytest.FixtureRequest, shared_driver: SharedDriver, tmp_path: Path) -> Copy:
     return make_copy(request, request.param, tmp_path, shared_driver)

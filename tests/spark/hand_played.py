@@ -39,6 +39,7 @@ class Bench:
         self.query = f"{uuid.uuid4().hex[:8]}-query"
         self.topic = f"out-{uuid.uuid4().hex[:8]}"
         self.link = Link({"bootstrap.servers": servers, **self.settings})
+        self._names: dict[int, str] = {}  # transactional ids by their producers' ids
         self._make_topic()
         self.runner = self.another_process(timeout_ms)
 
@@ -58,6 +59,7 @@ class Bench:
     def task(self, opened: plan_steps.Opened, batch_id: int) -> plan_steps.Message:
         def write(step: plan_steps.Step) -> Content:
             assert isinstance(step, plan_steps.WriteRows)
+            self._names[step.pair.producer_id] = step.transactional_id
             batch = encode_pairs([(b"k", b"%d" % batch_id)], int(time.time() * 1000))
             set_producer(batch, step.pair.producer_id, step.pair.epoch, 0, True)
             cluster = self.link.admin.cluster
@@ -72,6 +74,8 @@ class Bench:
             plan_steps.HasRows: lambda _: True,
             plan_steps.WriteRows: write,
         }
+        timeout_ms, opened_ms = self.runner.transaction_timeout_ms, opened.opened_ms or 0
+        own[plan_steps.FindTrace] = lambda _: plan_steps.Trace(self.topic, 0, timeout_ms, opened_ms)
         own[plan_steps.Drain] = lambda _: Content(1, batch_id)
         return self.runner.run_task(plan.write_task(opened, self.query, batch_id), own)
 
@@ -89,7 +93,7 @@ class Bench:
         async def read() -> list[int]:
             deadline_ms = cluster.runtime.now_ms() + 20_000
             found = []
-            async for header, batch in wire.committed_batches(cluster, self.topic, 0, 0, end, deadline_ms):
+            async for header, batch in wire.batches(cluster, self.topic, 0, 0, end, deadline_ms):
                 found += [int(value or b"-1") for _, _, value in pairs_of(header, batch)]
             return found
 
@@ -107,9 +111,17 @@ class Bench:
         raise TimeoutError(f"the markers of {self.sink}'s decision are not written")
 
     def open_ids(self) -> list[str]:
+        if not self.level.lists:
+            return self._open_on_topic()
         listed = self.link.io.run(self.link.admin.list_transactions(states=("Ongoing",)))
         return [
             one.transactional_id
             for one in listed
             if (name := names.parse(one.transactional_id)) is not None and name.sink == self.sink
         ]
+
+    def _open_on_topic(self) -> list[str]:
+        """Where no coordinator tells, the partition does."""
+        place = TopicPartition(self.topic, 0)
+        producers = self.link.io.run(self.link.admin.describe_producers([place]))[place]
+        return [self._names[one.producer_id] for one in producers if one.transaction_start_offset >= 0]

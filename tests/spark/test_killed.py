@@ -69,6 +69,14 @@ OF_AN_ARM = {
         Kill("EndTransactions", "before", 3),
         Kill("WriteDecision", "before", 2, zombie=True),
     ],
+    "kafka 2.8": [
+        Kill("RegisterTask", "after", 5),
+        Kill("AskWinners", "after", 2),
+        Kill("WriteDecision", "after", 2),
+        Kill("EndTransactions", "before", 3),
+        Kill("AskWinners", "before", 2, zombie=True),
+        Kill("WriteDecision", "before", 2, zombie=True),
+    ],
 }
 
 

@@ -1,7 +1,8 @@
-"""The protocol's steps with the real client, without Spark: our broker at levels A and C, Apache Kafka at level B."""
+"""The protocol's steps with the real client, without Spark: our broker and Apache Kafka, each at its levels."""
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -17,7 +18,7 @@ from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from fencepost.spark.errors import BatchTimedOutError, LevelUnavailableError, SupersededError
 from fencepost.spark.sink import plan, plan_steps
-from fencepost.spark.sink.decision import Content, Pair
+from fencepost.spark.sink.decision import Content, Decision, Pair, Winner
 from fencepost.spark.sink.plan_steps import AbortOutcome, Level
 from fencepost.spark.sink.repair import settle_lost_batch
 from fencepost.spark.sink.runner import resolve_sink
@@ -70,6 +71,7 @@ ARMS = [
     _kafka(Level.TWO_PHASE, "kafka_of_version_1", pytest.mark.slow),
     _kafka(Level.RESUME_V1, "kafka_3", pytest.mark.slow),
     _kafka(Level.RESUME_UNVERIFIED, "kafka_3_3", pytest.mark.slow),
+    _kafka(Level.RESUME_UNLISTED, "kafka_2_8", pytest.mark.slow),
 ]
 
 
@@ -227,7 +229,7 @@ def test_a_claim_is_over_when_it_was_used_or_taken(bench: Bench) -> None:
             bench.another_process().run(plan.abort_batch(bench.sink, messages))
         else:
             bench.open()
-        assert bench.runner.is_over(bench.sink, claim), end
+        assert bench.runner.is_over(bench.sink, claim) is bench.level.lists, end
 
 
 def test_a_decision_can_be_made_only_once_with_a_claim(bench: Bench) -> None:
@@ -272,27 +274,93 @@ def test_without_two_phase_commit_the_level_is_resume_and_a_loss_is_loud(
 @pytest.mark.parametrize("broker", [Broker, pytest.param(ApacheKafka, marks=pytest.mark.kafka)])
 def test_a_batch_that_is_lost_in_part_is_settled_by_a_person(broker: type[Broker | ApacheKafka], lost: str) -> None:
     with broker(WITHOUT_TWO_PHASE) as running:
-        bench = Bench(running.bootstrap_servers, Level.RESUME, timeout_ms=8000)
-        opened = bench.open()
-        there, gone = bench.task(opened, 0), bench.task(opened, 0)
-        bench.decide(0, [there, gone])
-        assert isinstance(there, plan_steps.Prepared)
-        assert isinstance(gone, plan_steps.Prepared)
-        bench.runner.run(ending(plan_steps.End(there.transactional_id, there.pair, commit=True)))
-        wait_until_none_is_open(bench)
-        with pytest.raises(PreparedTransactionLostError, match="1 of 2"):
-            bench.open()
-        with pytest.raises(ConfigurationError, match=f"no decision of query 'q'; it has: {bench.query}"):
-            settle_lost_batch(bench.servers, bench.sink, "q", lost=lost)
-        settled = settle_lost_batch(bench.servers, bench.sink, bench.query, lost=lost)
-        assert (settled.committed, settled.lost) == ((there.transactional_id,), (gone.transactional_id,))
-        opened = bench.open()
-        bench.runner = bench.another_process(timeout_ms=900_000)
-        replayed = [bench.task(opened, 0), bench.task(opened, 0)]
-        assert bench.runner.run(plan.commit_batch(bench.sink, 0, replayed)) is (lost == "again")
-        assert bench.committed() == ([0] if lost == "accept" else [0, 0, 0])
-        bench.runner.run(plan.commit_batch(bench.sink, 1, [bench.task(bench.open(), 1)]))
-        assert bench.committed()[-1] == 1
+        loses_and_settles(Bench(running.bootstrap_servers, Level.RESUME, timeout_ms=8000), lost)
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+@pytest.mark.parametrize("lost", ["accept", "again"])
+def test_where_nobody_lists_transactions_a_loss_is_loud_and_settled_by_a_person(
+    kafka_2_8: ApacheKafka, lost: str
+) -> None:
+    loses_and_settles(Bench(kafka_2_8.bootstrap_servers, Level.RESUME_UNLISTED, timeout_ms=8000), lost)
+
+
+def loses_and_settles(bench: Bench, lost: str) -> None:
+    opened = bench.open()
+    there, gone = bench.task(opened, 0), bench.task(opened, 0)
+    bench.decide(0, [there, gone])
+    assert isinstance(there, plan_steps.Prepared)
+    assert isinstance(gone, plan_steps.Prepared)
+    bench.runner.run(ending(plan_steps.End(there.transactional_id, there.pair, commit=True)))
+    wait_until_none_is_open(bench)
+    with pytest.raises(PreparedTransactionLostError, match="1 of 2"):
+        bench.open()
+    with pytest.raises(ConfigurationError, match=f"no decision of query 'q'; it has: {bench.query}"):
+        settle_lost_batch(bench.servers, bench.sink, "q", lost=lost)
+    settled = settle_lost_batch(bench.servers, bench.sink, bench.query, lost=lost)
+    assert (settled.committed, settled.lost) == ((there.transactional_id,), (gone.transactional_id,))
+    opened = bench.open()
+    bench.runner = bench.another_process(timeout_ms=900_000)
+    replayed = [bench.task(opened, 0), bench.task(opened, 0)]
+    assert bench.runner.run(plan.commit_batch(bench.sink, 0, replayed)) is (lost == "again")
+    assert bench.committed() == ([0] if lost == "accept" else [0, 0, 0])
+    bench.runner.run(plan.commit_batch(bench.sink, 1, [bench.task(bench.open(), 1)]))
+    assert bench.committed()[-1] == 1
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+def test_where_nobody_lists_transactions_a_batch_that_timed_out_or_is_about_to_is_not_decided(
+    kafka_2_8: ApacheKafka,
+) -> None:
+    bench = Bench(kafka_2_8.bootstrap_servers, Level.RESUME_UNLISTED, timeout_ms=2000)
+    messages = [bench.task(bench.open(), 0)]
+    wait_until_none_is_open(bench)
+    with pytest.raises(BatchTimedOutError, match=r"PRODUCER_FENCED.*transaction\.timeout\.ms is 2000"):
+        bench.runner.run(plan.commit_batch(bench.sink, 0, messages))
+    bench.runner = bench.another_process(timeout_ms=900_000)
+    opened = dataclasses.replace(bench.open(), opened_ms=int(time.time() * 1000) - 900_000 + 59_000)
+    with pytest.raises(BatchTimedOutError, match="Ongoing, begun 84"):
+        bench.runner.run(plan.commit_batch(bench.sink, 0, [bench.task(opened, 0)]))
+    assert bench.open_ids() == []
+    assert bench.committed() == []
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+def test_where_nobody_lists_transactions_an_open_decision_does_not_hide_what_tasks_register(
+    kafka_2_8: ApacheKafka,
+) -> None:
+    """Its process may be dead; the claim ends it, and that comes after the list."""
+    bench = Bench(kafka_2_8.bootstrap_servers, Level.RESUME_UNLISTED)
+    opened = bench.open()
+    message = bench.task(opened, 0)
+    assert isinstance(message, plan_steps.Prepared)
+    winner = Winner(message.transactional_id, message.pair)
+    store = bench.runner._steps._store
+    deadline_ms = bench.link.admin.cluster.runtime.now_ms() + 20_000
+    decision = Decision(bench.sink, bench.query, 0, (winner,), message.content)
+    assert bench.link.io.run(store.write(opened.claim, decision, deadline_ms)) == 0  # and never ended
+    behind = bench.task(opened, 0)
+    assert isinstance(behind, plan_steps.Prepared)
+    listed = bench.link.io.run(store.registered(bench.sink, deadline_ms))
+    assert listed == (message.transactional_id, behind.transactional_id)
+    assert bench.open().decided == ()
+    assert bench.open_ids() == []
+
+
+def test_a_process_that_fenced_a_registered_task_lists_it_no_more(broker_of_version_0: Broker) -> None:
+    bench = Bench(broker_of_version_0.bootstrap_servers, Level.RESUME_UNLISTED)
+    opened = bench.runner.run(plan.open_sink(bench.sink, Level.RESUME_UNLISTED))
+    winner, loser = bench.task(opened, 0), bench.task(opened, 0)
+    assert isinstance(loser, plan_steps.Prepared)
+    assert bench.runner.run(plan.commit_batch(bench.sink, 0, [winner]))
+    lists = plan_steps.ListTransactions(bench.sink, registered=True)
+    assert bench.runner._perform(lists) == ()  # the winner is decided, the loser fenced
+    (again,) = bench.another_process()._perform(lists)
+    assert again.transactional_id == loser.transactional_id
+    assert bench.committed() == [0]
 
 
 def ending(end: plan_steps.End) -> plan.Plan[None]:

@@ -416,7 +416,7 @@ class SinkWorld:
         place = TopicPartition(DEFAULT_TOPIC, partition)
         end = (await process.admin.list_offsets({place: -1}))[place].offset
         deadline_ms = process.runtime.now_ms() + 60_000
-        async for header, batch in wire.committed_batches(cluster, DEFAULT_TOPIC, partition, 0, end, deadline_ms):
+        async for header, batch in wire.batches(cluster, DEFAULT_TOPIC, partition, 0, end, deadline_ms):
             for _, _, value in pairs_of(header, batch):
                 if value is not None:
                     self.report.history.decisions.append(_as_read("end", decode_value(value)))

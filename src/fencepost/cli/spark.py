@@ -219,7 +219,7 @@ def _asked() -> Lost:
 
 
 def _check(decision: Decision, states: States, chosen: Lost) -> None:
-    if chosen is Lost.AGAIN and WinnerState.LOST not in states.values():
+    if chosen is Lost.AGAIN and not {WinnerState.LOST, WinnerState.UNKNOWN} & set(states.values()):
         refuse(
             f"nothing of batch {decision.batch_id} is known to be lost: written again, all of it would be twice there"
         )

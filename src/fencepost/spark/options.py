@@ -165,7 +165,7 @@ def _check_names(options: Mapping[str, str]) -> None:
 
 
 def level_of(text: str) -> plan_steps.Level:
-    """From "keep-prepared", "two-phase", "resume", "resume-v1" or "resume-unverified". Raises ConfigurationError."""
+    """By its name, like "two-phase" or "resume-v1". Raises ConfigurationError that names all."""
     try:
         return plan_steps.Level(text.strip().lower())
     except ValueError as error:

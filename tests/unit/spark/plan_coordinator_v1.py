@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from fencepost.errors import UnsupportedVersionError
+from fencepost.protocol.codes import ErrorCode
 from fencepost.spark.sink import plan_steps
 from fencepost.spark.sink.decision import Pair
 from tests.unit.spark.plan_coordinator import Coordinator, S, Txn
@@ -207,3 +208,40 @@ class RollingCoordinator(UnverifyingCoordinator):
         if self.verifies["coordinator"]:
             return CoordinatorV1.use_up(self, transactional_id, pair)
         return super().use_up(transactional_id, pair)
+
+
+class UnlistedCoordinator(RollingCoordinator):
+    """Before Kafka 3.0: nobody lists or describes; what a winner's own pair is answered is all there is (K110 to K113).
+
+    `remembers`: what was fenced is listed no more, as for who has fenced it; else it is, as for a new process.
+    """
+
+    def __init__(self, *, remembers: bool) -> None:
+        super().__init__(verifies=False)
+        self._remembers = remembers
+        self._registered: list[str] = []
+
+    def register(self, transactional_id: str) -> None:
+        self._registered.append(transactional_id)
+
+    def fence(self, transactional_id: str) -> None:
+        """Plain InitProducerId, of an id that may have never begun."""
+        self.init(transactional_id, two_phase=False)
+        if self._remembers and transactional_id in self._registered:
+            self._registered.remove(transactional_id)
+
+    def ask(self, transactional_id: str, pair: Pair) -> plan_steps.Seen:
+        """AddPartitionsToTxn of a partition that the transaction has. What has ended with this epoch begins again."""
+        if self.enlist(transactional_id, pair):
+            return plan_steps.Seen(pair, "Ongoing", 0, 1, is_late=False)
+        return plan_steps.Seen(pair, ErrorCode.PRODUCER_FENCED.name, 0, 1, is_late=False)
+
+    def answer(self, step: plan_steps.Step) -> Any:
+        match step:
+            case plan_steps.ListTransactions(registered=True):
+                found = dict.fromkeys(self._registered)
+                return tuple(plan_steps.Listed(one, plan_steps.NO_PAIR, plan_steps.REGISTERED) for one in found)
+            case plan_steps.ListTransactions() | plan_steps.DescribeTasks() | plan_steps.DescribeWinners():
+                raise NotImplementedError(f"no broker answers {type(step).__name__}")
+            case _:
+                return super().answer(step)

@@ -4,60 +4,27 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from fencepost.errors import KafkaError, PreparedTransactionLostError
 from fencepost.spark.errors import CheckpointRolledBackError
-from fencepost.spark.sink import names, plan, plan_owner, plan_steps
+from fencepost.spark.sink import names, plan, plan_steps
 from fencepost.spark.sink.decision import NO_ROWS, Decision, Pair, SourceOffsets, Winner
-from fencepost.spark.sink.task_ids import IdPool, OwnPool, TaskIds
+from fencepost.spark.sink.task_ids import TaskIds
 from tests.unit.spark.plan_coordinator import SINK, Coordinator, Row, S, content
-from tests.unit.spark.plan_coordinator_v1 import CoordinatorV1, RollingCoordinator, UnverifyingCoordinator
+from tests.unit.spark.plan_coordinator_v1 import (
+    CoordinatorV1,
+    RollingCoordinator,
+    UnlistedCoordinator,
+    UnverifyingCoordinator,
+)
 from tests.unit.spark.plan_driver import LOST, QUERY, Call, Place, Process, Read, Run, View, Worker
+from tests.unit.spark.plan_settings import LOSING, Rules, Settings
 
-LOSING = tuple(level for level in plan_steps.Level if level.may_lose)  # what is decided may time out
 GONE = "gone"
 GONE_ROW: Row = (-1, 0, 0)
 Task = tuple[int, int, int, int]  # (batch, partition, attempt, input)
-
-
-@dataclass(frozen=True)
-class Rules:
-    """The protocol under test; a planted bug replaces one of these."""
-
-    open_sink: Callable[[str, plan_steps.Level], plan.Plan[plan_steps.Opened]] = plan.open_sink
-    write_task: Callable[[plan_steps.Opened, str, int], plan.Plan[plan_steps.Message]] = plan.write_task
-    commit_batch: Callable[..., plan.Plan[Any]] = plan.commit_batch
-    abort_batch: Callable[..., plan.Plan[Any]] = plan.abort_batch
-    ids: Callable[[Callable[[], bytes], IdPool], TaskIds] = TaskIds
-    pool: Callable[[], IdPool] = OwnPool
-    names_by_attempt: bool = False
-    ask_owner: Callable[[str, Pair], plan.Plan[int]] = plan_owner.ask_owner  # at level resume-v1
-    ask_unverified: Callable[[str, Pair], plan.Plan[int]] = plan_owner.ask_by_fencing  # at level resume-unverified
-    fences: bool = True  # at that level: what is to be aborted
-    by_release: bool = False  # a coordinator's release says how to abort and to ask, not the level of the run
-    sends_to_all: bool = False  # also what only a broker that verifies may have
-
-
-@dataclass
-class Settings:
-    level: plan_steps.Level = plan_steps.Level.TWO_PHASE
-    batches: int = 2
-    partitions: int = 2
-    attempts: int = 3  # of a task
-    faults: int = 4
-    may_time_out: bool = False
-    may_lose: bool = False  # what is decided may time out
-    breaking_rows: bool = False
-    timed_out_code: int = 48
-    checkpoint_faults: bool = False
-    strangers: bool = False  # somebody keeps transactions that are not his
-    gone: bool = False  # another query has decided with this sink, and does not run any more
-    epochs: int = 2**15  # of a producer id of S
-    rolls: bool = False  # brokers go to the other side of Kafka 3.6, and back where that is not level resume-v1
-    one_host: bool = False  # workers end with their task, and inherit each other's ids; else each keeps its own
 
 
 class World:
@@ -71,9 +38,11 @@ class World:
         may_depart: Callable[[], bool] = lambda: True,
     ) -> None:
         self.settings, self.rules, self.choose, self.may_depart = settings, rules, choose, may_depart
-        self.rolling = RollingCoordinator(settings.level is plan_steps.Level.RESUME_V1) if settings.rolls else None
-        is_unverified = settings.level is plan_steps.Level.RESUME_UNVERIFIED
-        self.unverified = self.rolling or (UnverifyingCoordinator() if is_unverified else None)
+        self.unlisted = None if settings.level.lists else UnlistedCoordinator(remembers=settings.remembers)
+        self.rolling: RollingCoordinator | None = None
+        if settings.rolls:
+            self.rolling = self.unlisted or RollingCoordinator(settings.level is plan_steps.Level.RESUME_V1)
+        self.unverified = self.rolling or self.unlisted or (UnverifyingCoordinator() if settings.level.fences else None)
         is_v1 = settings.level is plan_steps.Level.RESUME_V1 and self.rolling is None
         self.old = CoordinatorV1() if is_v1 else self.unverified
         self.broker = self.old or Coordinator()
@@ -102,6 +71,7 @@ class World:
         self.healing = False
         self.runs: list[Run] = []
         self.trace: list[str] = []
+        self.offered: list[str] = []  # what `choose` is asked for, where it is an action
         if settings.gone:
             self._decide_for_the_gone()
 
@@ -120,7 +90,7 @@ class World:
 
     def level(self) -> plan_steps.Level:
         """That a run begins with."""
-        if self.rolling is None or self.settings.level is plan_steps.Level.RESUME_UNVERIFIED:
+        if self.rolling is None or self.settings.level.fences:
             return self.settings.level
         return self.settings.level if all(self.rolling.verifies.values()) else plan_steps.Level.RESUME_UNVERIFIED
 
@@ -198,6 +168,14 @@ class World:
                     return None
                 place.worker.ids.begun(transactional_id, use)
                 return pair
+            case plan_steps.RegisterTask(_, transactional_id) if self.unlisted is not None:
+                return (yield from _retried(partial(self.unlisted.register, transactional_id)))
+            case plan_steps.FindTrace():
+                return plan_steps.Trace("out", 0, 1, 0)
+            case plan_steps.ReadClock():
+                return 0
+            case plan_steps.AskWinners(prepared) if self.unlisted is not None:
+                return (yield from self._ask_winners(self.unlisted, prepared))
             case plan_steps.WriteRows(transactional_id, pair, verified):
                 row = (task[0], task[1], task[3])
                 yield from self._enlist(transactional_id, pair)
@@ -246,6 +224,16 @@ class World:
             if answer is not None and answer is not LOST:
                 return bool(answer)
 
+    def _ask_winners(
+        self, unlisted: UnlistedCoordinator, prepared: tuple[plan_steps.Prepared, ...]
+    ) -> Generator[Call, Any, tuple[plan_steps.Seen, ...]]:
+        seen: list[plan_steps.Seen] = []
+        for message in prepared:
+            ask = partial(unlisted.ask, message.transactional_id, message.pair)
+            answer = yield from _retried(ask) if self.rules.asks_again else _once(ask)
+            seen.append(plan_steps.Seen(message.pair, "not answered", 0, 1, False) if answer is LOST else answer)
+        return tuple(seen)
+
     def _fences(self, fence: bool) -> bool:
         """Whether to abort by fencing; `fence`: what the plan says."""
         if self.rolling is not None and self.rules.by_release:
@@ -261,8 +249,13 @@ class World:
 
     def _end(self, end: plan_steps.End) -> int:
         if self.old is None or end.commit or not self._fences(end.fence) or not self.rules.fences:
-            return self.broker.end(end.transactional_id, end.pair, end.commit)
-        self.old.init(end.transactional_id, two_phase=False)
+            txn = self.broker.txns[end.transactional_id]
+            pair = Pair(txn.producer_id, txn.epoch) if end.pair == plan_steps.NO_PAIR else end.pair
+            return self.broker.end(end.transactional_id, pair, end.commit)
+        if self.unlisted is not None:
+            self.unlisted.fence(end.transactional_id)
+        else:
+            self.old.init(end.transactional_id, two_phase=False)
         return 0
 
     def _take(self, ids: TaskIds, opened: plan_steps.Opened) -> Generator[Call, Any, str]:
@@ -297,6 +290,7 @@ class World:
                 options.append((f"{process.name} wakes up", partial(self._go, process)))
         if self.faults > 0:
             options += self._fault_options()
+        self.offered = [name for name, _ in options]
         name, action = options[self.choose(len(options))]
         self.trace.append(name)
         action()
@@ -560,6 +554,10 @@ class World:
 
 def _read(call: Call) -> Generator[Call, Any, Any]:
     return (yield Read(call))
+
+
+def _once(call: Call) -> Generator[Call, Any, Any]:
+    return (yield call)
 
 
 def _retried(call: Call) -> Generator[Call, Any, Any]:

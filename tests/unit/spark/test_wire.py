@@ -88,7 +88,7 @@ WHOLE = bytes(encode_pairs([(b"key", b"value")], 1))
 
 def read(cluster: Any) -> list[bytes]:
     async def all_of_it() -> list[bytes]:
-        return [bytes(batch) async for _, batch in wire.committed_batches(cluster, "t", 0, 0, 1, 1000)]
+        return [bytes(batch) async for _, batch in wire.batches(cluster, "t", 0, 0, 1, 1000)]
 
     return asyncio.run(all_of_it())
 

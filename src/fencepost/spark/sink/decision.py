@@ -15,6 +15,11 @@ Version 2 goes on with what the batch was::
 The sink's name is in every winner's transactional id, so a winner is 26 bytes and 30,000 fit in Kafka's default 1 MiB.
 Key: magic "FPK" | 1 | sink | query id. The key never changes form: compaction compares its bytes.
 A new version adds its reader to `_READERS` and keeps the older readers.
+
+Where brokers do not list transactions, a task writes its transactional id down before it writes rows, in a record of no
+transaction beside the sink's decisions: its *registration*. Releases that do not know it pass it over. Key: magic "FPT"
+| 1 | sink | slot u8. Value: the id's 16 unique bytes. The slot is only there so that compaction leaves no more than
+SLOTS of them; who reads the log sees every one that is not compacted yet.
 """
 
 from __future__ import annotations
@@ -39,25 +44,31 @@ __all__ = [
     "MAX_QUERY_ID_BYTES",
     "MAX_WINNERS",
     "NO_ROWS",
+    "SLOTS",
     "Content",
     "Decision",
     "Pair",
     "SourceOffsets",
     "Winner",
     "decode_key",
+    "decode_registration",
     "decode_value",
     "encode_key",
+    "encode_registration",
     "encode_value",
 ]
 
 MAX_WINNERS: Final = 30_000
 MAX_QUERY_ID_BYTES: Final = 1000
 VERSION: Final = 2
+SLOTS: Final = 16  # of a sink's registrations
 MAX_OFFSETS_BYTES: Final = 128 * 1024  # compressed; with all winners a decision stays below 1 MiB
 MAX_OFFSETS_TEXT_BYTES: Final = 64 * 1024 * 1024
 
 _VALUE_MAGIC: Final = b"FPD"
 _KEY_MAGIC: Final = b"FPK\x01"
+_TASK_MAGIC: Final = b"FPT\x01"
+_SLOT: Final = struct.Struct(">B")
 _HEAD: Final = struct.Struct(">3sBI")
 _BATCH: Final = struct.Struct(">q")
 _LENGTH: Final = struct.Struct(">H")
@@ -248,6 +259,29 @@ def _read_winners(reader: Reader) -> Decision:
 
 
 _READERS: Final[dict[int, Callable[[bytes], Decision]]] = {1: _read_v1, 2: _read_v2}
+
+
+def encode_registration(transactional_id: str) -> tuple[bytes, bytes]:
+    """Key and value of the record. SinkContradictionError when it is not a task's id."""
+    name = names.parse(transactional_id)
+    if not isinstance(name, names.TaskId):
+        raise SinkContradictionError(f"{transactional_id!r} is not a task id")
+    slot = _SLOT.pack(name.unique[-1] % SLOTS)
+    return _TASK_MAGIC + _text(name.sink, names.MAX_SINK_BYTES) + slot, name.unique
+
+
+def decode_registration(key: bytes, value: bytes | None) -> tuple[str, str] | None:
+    """(sink, task id), or None for a key of another kind. CorruptDecisionError for what is damaged."""
+    if not key.startswith(_TASK_MAGIC):
+        return None
+    with _corrupt():
+        reader = Reader(key, position=len(_TASK_MAGIC))
+        sink = _read_text(reader)
+        reader.unpack(_SLOT)
+        reader.end()
+    if value is None or len(value) != names.UNIQUE_BYTES:
+        raise CorruptDecisionError(f"a task's registration names {value!r}")
+    return sink, names.task_id(sink, value)
 
 
 def _check_pair(pair: Pair) -> None:

@@ -9,14 +9,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 import crc32c
 
 from fencepost.client.net.list_offsets import EARLIEST, LATEST
-from fencepost.client.types import TopicPartition
-from fencepost.errors import AuthorizationError, ConfigurationError
+from fencepost.client.types import Isolation, TopicPartition
+from fencepost.errors import AuthorizationError, ConfigurationError, error_for
 from fencepost.protocol.errors import ProtocolError as WireError
 from fencepost.protocol.records.batch import set_producer
 from fencepost.protocol.records.plain import encode_pairs
@@ -24,7 +25,16 @@ from fencepost.protocol.records.walk import pairs_of
 from fencepost.spark.cluster_calls import ClusterCalls
 from fencepost.spark.errors import CorruptDecisionError
 from fencepost.spark.sink import names, wire
-from fencepost.spark.sink.decision import Decision, Pair, decode_key, decode_value, encode_key, encode_value
+from fencepost.spark.sink.decision import (
+    Decision,
+    Pair,
+    decode_key,
+    decode_registration,
+    decode_value,
+    encode_key,
+    encode_registration,
+    encode_value,
+)
 
 __all__ = ["DEFAULT_TOPIC", "PARTITIONS", "DecisionStore", "partition_of"]
 
@@ -64,6 +74,8 @@ class _Seen:
     position: int = 0
     last: dict[tuple[str, str], bytes] = field(default_factory=dict)
     decided_with: dict[str, Pair] = field(default_factory=dict)  # of each sink: with what it last wrote anything
+    # Of each sink, where tasks register: ids that no decision has named so far.
+    registered: dict[str, dict[str, None]] = field(default_factory=dict)
 
 
 class DecisionStore:
@@ -77,6 +89,7 @@ class DecisionStore:
         self._output = output
         self._is_checked = False
         self._seen: dict[int, _Seen] = {}
+        self._settled: set[str] = set()  # of registered ids
 
     async def ensure_topic(self, deadline_ms: int) -> None:
         """Create the topic if it is not there, replicated like the output; look at it once.
@@ -161,6 +174,42 @@ class DecisionStore:
         await self.ensure_topic(deadline_ms)
         return (await self._catch_up(partition_of(sink), deadline_ms)).decided_with.get(sink) == claim
 
+    async def register(self, transactional_id: str, deadline_ms: int) -> None:
+        """Write a task's id down: `registered` has it from now on. Raises KafkaError."""
+        await self.ensure_topic(deadline_ms)
+        record = encode_registration(transactional_id)
+        name = names.parse(transactional_id)
+        partition = partition_of(name.sink if name is not None else "")
+        batch = encode_pairs([record], self._cluster.runtime.wall_ms())
+        code = await wire.produce_batch(self._cluster, None, self._topic, partition, batch, deadline_ms)
+        if code != 0:
+            raise error_for(code, f"register {transactional_id!r} in {self._topic}-{partition}")
+
+    async def registered(self, sink: str, deadline_ms: int) -> tuple[str, ...]:
+        """The task ids that were registered, but for those that decisions name and those that are settled.
+
+        It does not wait for an open decision, whose process may be dead: behind it only registrations are looked at.
+        """
+        if not await self.is_there(deadline_ms):
+            return ()
+        partition = partition_of(sink)
+        place = TopicPartition(self._topic, partition)
+        left = max(deadline_ms - self._cluster.runtime.now_ms(), 1)
+        ask = partial(self._admin.list_offsets, {place: LATEST}, api_timeout_ms=left)
+        stable = (await ask(isolation=Isolation.READ_COMMITTED))[place].offset
+        end = (await ask())[place].offset
+        seen = await self._catch_up(partition, deadline_ms, stable)
+        found = {sink: dict(seen.registered.get(sink, {}))}
+        behind = wire.batches(self._cluster, self._topic, partition, stable, end, deadline_ms, committed=False)
+        async for header, batch in behind:
+            for _, key, value in pairs_of(header, batch) if not header.is_transactional else ():
+                _take_task(found, key, value)
+        return tuple(one for one in found[sink] if one not in self._settled)
+
+    def settle(self, transactional_id: str) -> None:
+        """It was fenced: whoever has registered it opens nothing any more."""
+        self._settled.add(transactional_id)
+
     async def read_query(self, query_id: str, deadline_ms: int) -> tuple[Decision, ...]:
         """The last decision of this query in every sink. Reads the whole topic; raises what `read` raises."""
         await self.ensure_topic(deadline_ms)
@@ -177,17 +226,19 @@ class DecisionStore:
             found.update(sink for sink, _ in (await self._catch_up(partition, deadline_ms)).last)
         return sorted(found)
 
-    async def _catch_up(self, partition: int, deadline_ms: int) -> _Seen:
-        """What a partition says up to its end as it is now."""
+    async def _catch_up(self, partition: int, deadline_ms: int, up_to: int | None = None) -> _Seen:
+        """What a partition says up to its end as it is now, or up to an offset."""
         place = TopicPartition(self._topic, partition)
         left = max(deadline_ms - self._cluster.runtime.now_ms(), 1)
         # The end of the log, not the last stable offset: a decision whose marker is on its way has to be waited for.
-        end = (await self._admin.list_offsets({place: LATEST}, api_timeout_ms=left))[place].offset
+        end = up_to
+        if end is None:
+            end = (await self._admin.list_offsets({place: LATEST}, api_timeout_ms=left))[place].offset
         topic_id = (await self._cluster.topic(self._topic, deadline_ms)).topic_id
         seen = self._seen.get(partition)
         if seen is None or seen.topic_id != topic_id or seen.position > end:
             seen = _Seen(topic_id, await self._beginning(place, left))
-        batches = wire.committed_batches(self._cluster, self._topic, partition, seen.position, end, deadline_ms)
+        batches = wire.batches(self._cluster, self._topic, partition, seen.position, end, deadline_ms)
         async for header, batch in batches:
             try:
                 records = list(pairs_of(header, batch))
@@ -196,8 +247,13 @@ class DecisionStore:
                 raise CorruptDecisionError(f"{where}: the records cannot be read: {error}") from error
             for _, key, value in records:
                 owner = _take(seen.last, key, value)
-                if owner is not None:
-                    seen.decided_with[owner] = Pair(header.producer_id, header.producer_epoch)
+                if owner is None:
+                    _take_task(seen.registered, key, value)
+                    continue
+                seen.decided_with[owner] = Pair(header.producer_id, header.producer_epoch)
+                if value is not None and (registered := seen.registered.get(owner)):
+                    for winner in decode_value(value).winners:
+                        registered.pop(winner.transactional_id, None)
             seen.position = header.last_offset + 1
         seen.position = max(seen.position, end)
         self._seen[partition] = seen
@@ -244,6 +300,12 @@ class DecisionStore:
 
 def _record(decision: Decision) -> _Record:
     return encode_key(decision.sink, decision.query_id), encode_value(decision)
+
+
+def _take_task(registered: dict[str, dict[str, None]], key: bytes, value: bytes | None) -> None:
+    found = decode_registration(key, value)
+    if found is not None:
+        registered.setdefault(found[0], {})[found[1]] = None
 
 
 def _take(last: dict[tuple[str, str], bytes], key: bytes, value: bytes | None) -> str | None:

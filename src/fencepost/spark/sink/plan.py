@@ -47,8 +47,10 @@ from fencepost.spark.sink import names
 from fencepost.spark.sink.decision import NO_ROWS, Content, Decision, Pair, SourceOffsets, Winner
 from fencepost.spark.sink.plan_level import no_longer
 from fencepost.spark.sink.plan_steps import (
+    REGISTERED,
     AbortOutcome,
     AskOwner,
+    AskWinners,
     BeginTask,
     Claim,
     Decided,
@@ -57,6 +59,7 @@ from fencepost.spark.sink.plan_steps import (
     Drain,
     End,
     EndTransactions,
+    FindTrace,
     ForgetQuery,
     GiveUp,
     HasRows,
@@ -69,13 +72,16 @@ from fencepost.spark.sink.plan_steps import (
     Opened,
     Plan,
     Prepared,
+    ReadClock,
     ReadDecisions,
+    RegisterTask,
     SameBatch,
     SaveOffsets,
     Seen,
     Settled,
     Skipped,
     TakeId,
+    Trace,
     Use,
     WriteDecision,
     WriteRows,
@@ -105,6 +111,7 @@ _CONTRADICTS: Final = frozenset({_OTHER_WAY, _FENCED, _OLD_EPOCH, _TIMED_OUT})
 _ABORT_IS_FINE: Final = frozenset({_NONE, _OTHER_WAY, _EXPIRED, _FENCED, _OLD_EPOCH})
 _MOVED_ON: Final = frozenset({_FENCED, _OLD_EPOCH})
 _SUPERSEDED: Final = frozenset({_FENCED, _EXPIRED, _OLD_EPOCH})
+_MAY_BE_OPEN: Final = frozenset({"Ongoing", REGISTERED})
 _IS_COMMITTED: Final = frozenset({"PrepareCommit", "CompleteCommit"})  # Kafka's names of states
 
 
@@ -116,9 +123,10 @@ def open_sink(sink: str, level: Level) -> Plan[Opened]:
 
     Raises SupersededError, PreparedTransactionLostError, or what the broker's refusal maps to.
     """
+    opened_ms: int | None = None if level.lists else (yield ReadClock())
     for _ in range(ROUNDS):
         # Listed before the claim: what is listed then belongs to drivers that the claim shuts out.
-        listed: tuple[Listed, ...] = yield ListTransactions(sink)
+        listed: tuple[Listed, ...] = yield ListTransactions(sink, not level.lists)
         claim: Pair = yield Claim(sink)
         # Read after the claim: no older driver can add a decision any more.
         decisions: tuple[Decision, ...] = yield ReadDecisions(sink)
@@ -138,15 +146,15 @@ def open_sink(sink: str, level: Level) -> Plan[Opened]:
         raise KafkaTimeoutError(f"somebody else changes the transactions of sink {sink!r} again and again")
     last = [Decided(decision.query_id, decision.batch_id, decision.content) for decision in decisions]
     naming = tuple(sorted(decision.query_id for decision in decisions if decision.winners))
-    return Opened(sink, level, claim, tuple(sorted(last, key=lambda decided: decided.query_id)), naming)
+    return Opened(sink, level, claim, tuple(sorted(last, key=lambda decided: decided.query_id)), naming, opened_ms)
 
 
 def _open_tasks(sink: str, listed: tuple[Listed, ...], decided_ids: set[str], level: Level) -> tuple[End, ...]:
-    """Aborts of the sink's listed transactions that are open and not decided."""
+    """Aborts of the sink's listed transactions that may be open and are not decided."""
     return tuple(
         End(txn.transactional_id, txn.pair, commit=False, fence=level.fences)
         for txn in listed
-        if txn.state == "Ongoing" and _is_task_of(sink, txn) and txn.transactional_id not in decided_ids
+        if txn.state in _MAY_BE_OPEN and _is_task_of(sink, txn) and txn.transactional_id not in decided_ids
     )
 
 
@@ -187,6 +195,9 @@ def write_task(opened: Opened, query_id: str, batch_id: int) -> Plan[Message]:
             break
     else:
         raise KafkaTimeoutError(f"no transaction could be begun in {BEGIN_ATTEMPTS} attempts")
+    if not opened.level.lists:
+        # Before anything is open: from here on, who fences what the list has leaves nothing.
+        yield RegisterTask(opened.sink, transactional_id)
     try:
         content = yield WriteRows(transactional_id, pair, opened.level.must_verify)
     except Exception as error:
@@ -195,8 +206,9 @@ def write_task(opened: Opened, query_id: str, batch_id: int) -> Plan[Message]:
         if isinstance(error, UnsupportedVersionError) and opened.level.must_verify:
             raise no_longer(opened.sink, opened.level, error) from error
         raise
+    trace: Trace | None = None if opened.level.lists else (yield FindTrace(opened, transactional_id))
     others = any(name != query_id for name in opened.naming)
-    return Prepared(opened.level, opened.claim, query_id, batch_id, transactional_id, pair, content, others)
+    return Prepared(opened.level, opened.claim, query_id, batch_id, transactional_id, pair, content, others, trace)
 
 
 # --- commit ---
@@ -275,7 +287,7 @@ def _secure(sink: str, prepared: tuple[Prepared, ...]) -> Plan[tuple[Winner, ...
         pairs = tuple(pair or winner.pair for winner, pair in zip(winners, kept, strict=True))
     else:
         pairs = tuple(winner.pair for winner in winners)
-        seen = yield DescribeWinners(sink, ids)
+        seen = yield DescribeWinners(sink, ids) if first.level.lists else AskWinners(prepared)
         bad = [
             (winner.transactional_id, what)
             for winner, what in zip(winners, seen, strict=True)
@@ -315,7 +327,7 @@ def settle_lost(sink: str, query_id: str, level: Level, *, again: bool) -> Plan[
         contradicted: dict[End, int] = yield from _commit(
             tuple(End(winner.transactional_id, winner.pair, commit=True) for winner in decision.winners)
         )
-        gone, kept = _judged(contradicted, (yield from _shown(contradicted)))
+        gone, kept = _judged(contradicted, (yield from _shown(contradicted, level)))
         if not kept:
             break
         yield from _still_owned(sink, claim, level)  # which uses the claim up
@@ -353,9 +365,10 @@ def _superseded(sink: str, batch_id: int, code: int) -> SupersededError:
 
 def _end_strays(sink: str, claim: Pair, winners: tuple[Winner, ...], level: Level) -> Plan[None]:
     """Abort what failed and losing attempts of the batch left open. The batch is decided and complete."""
+    named = {winner.transactional_id for winner in winners} | (yield from _named(sink, level))
     for _ in range(ROUNDS):
-        listed: tuple[Listed, ...] = yield ListTransactions(sink)
-        strays = _open_tasks(sink, listed, {winner.transactional_id for winner in winners}, level)
+        listed: tuple[Listed, ...] = yield ListTransactions(sink, not level.lists)
+        strays = _open_tasks(sink, listed, named, level)
         if not strays:
             return
         # Listed before this question: were a newer run's among them, it would own the sink.
@@ -416,10 +429,10 @@ def abort_claim(sink: str, claim: Pair, level: Level) -> Plan[AbortOutcome]:
     """Abort what was begun under this claim. COMMITTED: nothing was, for a batch is decided with it."""
     for _ in range(ROUNDS):
         # With the losers among them, and before the question who owns the sink: a newer run's are not among them.
-        listed: tuple[Listed, ...] = yield ListTransactions(sink)
+        listed: tuple[Listed, ...] = yield ListTransactions(sink, not level.lists)
         # The topic would not tell: a decision whose answer was lost can still take effect. This request settles it.
         code: int = yield AskOwner(sink, claim, level.fences)
-        if code != _NONE or not (yield from _abort(_open_tasks(sink, listed, set(), level))):
+        if code != _NONE or not (yield from _abort(_open_tasks(sink, listed, (yield from _named(sink, level)), level))):
             break
     if code == _NONE:
         return AbortOutcome.ABORTED
@@ -440,6 +453,14 @@ def _prepared(messages: Sequence[Message | None]) -> tuple[Prepared, ...]:
     return prepared
 
 
+def _named(sink: str, level: Level) -> Plan[set[str]]:
+    """What decisions name, where the list does not say what has ended: fenced, it would look like lost ever after."""
+    if level.lists:
+        return set()
+    decisions: tuple[Decision, ...] = yield ReadDecisions(sink)
+    return {winner.transactional_id for decision in decisions for winner in decision.winners}
+
+
 def _complete(sink: str, claim: Pair, winners: tuple[Winner, ...], level: Level) -> Plan[bool]:
     """EndTxn(commit) for each winner of an owner's decisions. Returns whether that has used the claim up.
 
@@ -452,7 +473,7 @@ def _complete(sink: str, claim: Pair, winners: tuple[Winner, ...], level: Level)
         contradicted: dict[End, int] = yield from _commit(ends)
         if not contradicted:
             break
-        gone, ends = _judged(contradicted, (yield from _shown(contradicted)))
+        gone, ends = _judged(contradicted, (yield from _shown(contradicted, level)))
         lost += gone
         if gone or ends:
             # After the look: what was shown is not a newer run's, which may use ids of complete transactions again.
@@ -480,9 +501,9 @@ def _commit(ends: tuple[End, ...]) -> Plan[dict[End, int]]:
     return {end: code for end, code in zip(ends, codes, strict=True) if code in _CONTRADICTS}
 
 
-def _shown(contradicted: dict[End, int]) -> Plan[dict[str, Listed]]:
-    """What the brokers say of them."""
-    if not contradicted:
+def _shown(contradicted: dict[End, int], level: Level) -> Plan[dict[str, Listed]]:
+    """What the brokers say of them. Nothing where they do not list: there nobody can have kept a transaction."""
+    if not contradicted or not level.lists:
         return {}
     shown: tuple[Listed, ...] = yield DescribeTasks(tuple(end.transactional_id for end in contradicted))
     return {task.transactional_id: task for task in shown}

@@ -10,6 +10,8 @@ from fencepost.spark.sink.plan_steps import BrokerOffer, DescribeBroker, Level, 
 
 __all__ = ["check_level", "choose_level", "no_longer"]
 
+OLDEST_INIT_PRODUCER_ID: Final = 3  # with a pair: KIP-360
+
 _NONE: Final = int(ErrorCode.NONE)
 
 
@@ -23,8 +25,11 @@ def choose_level(sink: str, required: Level | None) -> Plan[Level]:
             f"they have EndTxn v{offer.end_txn_max} and transaction.version {offer.transaction_version}; the stronger "
             "levels need v5 and 1 (Kafka 4.0 or newer, finalized)"
         )
-        if not offer.shows_transactions:
-            raise LevelUnavailableError("the sink needs brokers that list transactions (KIP-664: Kafka 3.0 or newer)")
+        if offer.init_producer_id_max < OLDEST_INIT_PRODUCER_ID:
+            raise LevelUnavailableError(
+                f"the sink needs InitProducerId v{OLDEST_INIT_PRODUCER_ID} (KIP-360, Kafka 2.5 or newer), they have "
+                f"v{offer.init_producer_id_max}"
+            )
         level = Level.RESUME_V1
         if not offer.verifies:
             level = Level.RESUME_UNVERIFIED
@@ -32,6 +37,9 @@ def choose_level(sink: str, required: Level | None) -> Plan[Level]:
                 "; and they take a batch that comes after its transaction, which Kafka 3.6 or newer refuses (KIP-890, "
                 f"with AddPartitionsToTxn v4; they have v{offer.add_partitions_max})"
             )
+        if not offer.shows_transactions:
+            level = Level.RESUME_UNLISTED
+            why += "; and they do not list transactions (KIP-664, Kafka 3.0)"
     elif offer.init_producer_id_max >= 6:
         # 53 before 35: where two-phase commit is not allowed, the question whether it can be kept is not reached.
         code: int = yield ProbeTwoPhase(sink, keep_prepared=True)

@@ -10,9 +10,12 @@ from typing import Any, Final, TypeAlias, TypeVar
 from fencepost.spark.sink.decision import Content, Decision, Pair, Winner
 
 __all__ = [
+    "NO_PAIR",
+    "REGISTERED",
     "VERIFYING_VERSION",
     "AbortOutcome",
     "AskOwner",
+    "AskWinners",
     "BeginTask",
     "BrokerOffer",
     "Claim",
@@ -23,6 +26,7 @@ __all__ = [
     "Drain",
     "End",
     "EndTransactions",
+    "FindTrace",
     "ForgetQuery",
     "GiveUp",
     "HasDecided",
@@ -37,7 +41,9 @@ __all__ = [
     "Plan",
     "Prepared",
     "ProbeTwoPhase",
+    "ReadClock",
     "ReadDecisions",
+    "RegisterTask",
     "SameBatch",
     "SaveOffsets",
     "Seen",
@@ -45,6 +51,7 @@ __all__ = [
     "Skipped",
     "Step",
     "TakeId",
+    "Trace",
     "Use",
     "UseUp",
     "WriteDecision",
@@ -53,6 +60,8 @@ __all__ = [
 
 
 VERIFYING_VERSION: Final = 4  # of AddPartitionsToTxn, with which a partition asks the coordinator
+REGISTERED: Final = "registered"  # in place of a state of Kafka's: it may be open, or have ended, or have not begun
+NO_PAIR: Final = Pair(-1, -1)
 
 
 class Level(Enum):
@@ -63,6 +72,7 @@ class Level(Enum):
     RESUME = "resume"  # it waits for transaction.timeout.ms; a decided transaction can be lost, loudly
     RESUME_V1 = "resume-v1"  # as `resume`, before transaction version 2; who owns the sink is not always told
     RESUME_UNVERIFIED = "resume-unverified"  # as `resume-v1`, where partitions take a batch whose transaction is over
+    RESUME_UNLISTED = "resume-unlisted"  # as `resume-unverified`, where nobody lists or describes transactions
 
     @property
     def rank(self) -> int:
@@ -72,7 +82,7 @@ class Level(Enum):
     @property
     def may_lose(self) -> bool:
         """Whether a timeout can end what is decided."""
-        return self in (Level.RESUME, Level.RESUME_V1, Level.RESUME_UNVERIFIED)
+        return self.rank <= Level.RESUME.rank
 
     @property
     def uses_ids_again(self) -> bool:
@@ -82,7 +92,12 @@ class Level(Enum):
     @property
     def fences(self) -> bool:
         """Whether what is aborted is fenced, so that no partition takes a late batch of it, of whatever release."""
-        return self is Level.RESUME_UNVERIFIED
+        return self in (Level.RESUME_UNVERIFIED, Level.RESUME_UNLISTED)
+
+    @property
+    def lists(self) -> bool:
+        """Whether the brokers tell of transactions; else tasks register their ids, and a winner's own pair is asked."""
+        return self is not Level.RESUME_UNLISTED
 
     @property
     def must_verify(self) -> bool:
@@ -95,7 +110,10 @@ class Level(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A transaction that ListTransactions and DescribeTransactions showed; `state` is Kafka's name for it."""
+    """A transaction that ListTransactions and DescribeTransactions showed; `state` is Kafka's name for it.
+
+    REGISTERED: a task's id of which nothing else is known; `pair` is NO_PAIR.
+    """
 
     transactional_id: str
     pair: Pair
@@ -134,6 +152,7 @@ class Opened:
     """What Open found, for the tasks of one batch: `decided` has the last decision of each query.
 
     `naming`: the queries whose decisions still name transactions. All of these are complete.
+    `opened_ms`: by the driver's clock, before anything of the batch began; None where brokers tell what began when.
     """
 
     sink: str
@@ -141,6 +160,7 @@ class Opened:
     claim: Pair
     decided: tuple[Decided, ...]
     naming: tuple[str, ...] = ()
+    opened_ms: int | None = None
 
     def last(self, query_id: str) -> Decided | None:
         """The query's last decided batch."""
@@ -176,10 +196,24 @@ class Nothing:
 
 
 @dataclass(frozen=True, slots=True)
+class Trace:
+    """By what a task's transaction can be asked for where nobody describes it: a partition that it has (K110).
+
+    `opened_ms`: as of Opened; nothing of the batch is older.
+    """
+
+    topic: str
+    partition: int
+    timeout_ms: int
+    opened_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Prepared:
     """The rows are in a flushed, open transaction, begun with `pair`.
 
     `others_named`: Open found other queries' decisions that name transactions, and has completed these.
+    `trace`: where Level.lists is not.
     """
 
     level: Level
@@ -190,6 +224,7 @@ class Prepared:
     pair: Pair
     content: Content
     others_named: bool = False
+    trace: Trace | None = None
 
 
 Message: TypeAlias = Skipped | Nothing | Prepared
@@ -253,9 +288,13 @@ class AbortOutcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ListTransactions:
-    """-> tuple[Listed, ...]: at least the ongoing transactions of the sink's task ids."""
+    """-> tuple[Listed, ...]: at least the ongoing transactions of the sink's task ids.
+
+    `registered`: by RegisterTask instead of by the brokers.
+    """
 
     sink: str
+    registered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,6 +423,14 @@ class BeginTask:
 
 
 @dataclass(frozen=True, slots=True)
+class RegisterTask:
+    """-> None: who lists from now on finds the id, until its transaction is decided or fenced."""
+
+    sink: str
+    transactional_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class WriteRows:
     """-> Content: produce all rows in a transaction of the id, and flush: every row is acknowledged.
 
@@ -393,6 +440,14 @@ class WriteRows:
     transactional_id: str
     pair: Pair
     verified: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FindTrace:
+    """-> Trace: of the rows that WriteRows has written."""
+
+    opened: Opened
+    transactional_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,6 +478,21 @@ class DescribeWinners:
 
     sink: str
     transactional_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AskWinners:
+    """-> tuple[Seen, ...]: as DescribeWinners, by what AddPartitionsToTxn of the trace's partition is answered (K110).
+
+    Sent once to each: what is not answered may come late, so it is not known to be open.
+    """
+
+    prepared: tuple[Prepared, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadClock:
+    """-> int: this host's clock, in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -460,10 +530,14 @@ Step: TypeAlias = (
     | HasRows
     | TakeId
     | BeginTask
+    | RegisterTask
     | WriteRows
+    | FindTrace
     | GiveUp
     | KeepWinners
     | DescribeWinners
+    | AskWinners
+    | ReadClock
     | DescribeTasks
     | DescribeBroker
     | ProbeTwoPhase

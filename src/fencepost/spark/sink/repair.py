@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from fencepost.errors import ConfigurationError
+from fencepost.errors import ConfigurationError, UnsupportedVersionError
 from fencepost.spark.sink import checkpoint, plan, plan_steps
 from fencepost.spark.sink.decision import Decision, Winner
 from fencepost.spark.sink.runner import SinkLink, link_for
@@ -30,6 +30,7 @@ class WinnerState(Enum):
     OPEN = "open"  # the next open of the sink commits it
     LOST = "lost"  # its rows are not in the topic
     EXPIRED = "expired"  # it ended so long ago that the brokers do not know how
+    UNKNOWN = "unknown"  # the brokers do not tell (Kafka before 3.0)
 
 
 # By Kafka's names. While a decision is its query's last, no other transaction uses the ids that it names.
@@ -73,7 +74,10 @@ def winner_state(state: str | None) -> WinnerState:
 
 def states_of(link: SinkLink, decision: Decision) -> dict[Winner, WinnerState]:
     """What became of each of its transactions. Claims nothing: a run that is alive goes on. Raises KafkaError."""
-    known = {described.transactional_id: described.state for described in link.run(_described(decision))}
+    try:
+        known = {described.transactional_id: described.state for described in link.run(_described(decision))}
+    except UnsupportedVersionError:
+        return dict.fromkeys(decision.winners, WinnerState.UNKNOWN)
     last = {other.query_id: other.batch_id for other in link.decisions(decision.sink)}
     if last.get(decision.query_id, -1) > decision.batch_id:
         # A run that is alive has decided more: before that it has completed this, and may use the ids again.

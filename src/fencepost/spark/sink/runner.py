@@ -5,6 +5,7 @@ Spark reuses its Python workers, so the client is kept; a forked worker makes it
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
@@ -171,11 +172,24 @@ class SinkLink:
     def check_known(self, sink: str) -> None:
         """Raises ConfigurationError when neither the brokers nor the decision topic know the sink."""
         io, admin = self._link.io, self._link.admin
-        (own,) = io.run(admin.describe_transactions([names.sink_id(sink)]))
-        if own.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND and not (
-            io.run(self._steps.perform(plan_steps.ListTransactions(sink))) or self.decisions(sink)
-        ):
+        try:
+            (own,) = io.run(admin.describe_transactions([names.sink_id(sink)]))
+            is_known = own.error_code != ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        except UnsupportedVersionError:
+            is_known = False
+        if not (is_known or self._listed(sink) or self.decisions(sink)):
             raise ConfigurationError(f"there is no sink {sink!r}; `fencepost spark sinks` lists those there are")
+
+    def _listed(self, sink: str) -> tuple[plan_steps.Listed, ...]:
+        """The sink's tasks that are open; where brokers do not list, those that may be. Raises KafkaError."""
+        try:
+            listed: tuple[plan_steps.Listed, ...] = self._perform(plan_steps.ListTransactions(sink))
+        except UnsupportedVersionError:
+            listed = self._perform(plan_steps.ListTransactions(sink, registered=True))
+        return listed
+
+    def _perform(self, step: plan_steps.Step) -> Any:
+        return self._link.io.run(self._steps.perform(step))
 
     def level(self, sink: str, required: plan_steps.Level | None) -> plan_steps.Level:
         """The guarantee level, asked for once per process. Raises LevelUnavailableError."""
@@ -209,7 +223,11 @@ class SinkLink:
         """`former` where only that has ever been claimed: what it has decided has to be found again."""
         if (sink, former) not in self._link.names:
             asked = [names.sink_id(sink), names.sink_id(former)]
-            known = [txn.error_code == 0 for txn in self._link.io.run(self._link.admin.describe_transactions(asked))]
+            try:
+                described = self._link.io.run(self._link.admin.describe_transactions(asked))
+                known = [txn.error_code == 0 for txn in described]
+            except UnsupportedVersionError:
+                known = [bool(self.decisions(name)) for name in (sink, former)]
             self._link.names[sink, former] = former if known == [False, True] else sink
         return self._link.names[sink, former]
 
@@ -217,11 +235,7 @@ class SinkLink:
         """Before rows are written without transactions. Raises UnfinishedSinkError when the sink has some open."""
         if ("open", sink) in self._link.looked_for:
             return
-        try:
-            listed = self._link.io.run(self._steps.perform(plan_steps.ListTransactions(sink)))
-        except UnsupportedVersionError:
-            listed = ()  # brokers that cannot list them are too old for the sink's transactions as well
-        if listed:
+        if listed := self._listed(sink):
             raise UnfinishedSinkError(unfinished.begun_exactly_once(sink, len(listed)))
         self._link.looked_for.add(("open", sink))
 
@@ -237,10 +251,13 @@ class SinkLink:
 
     def check_not_written_again(self, sink: str) -> None:
         """Raises UnfinishedSinkError when another sink has decided what this sink would still commit."""
-        listed = self._link.io.run(self._steps.perform(plan_steps.ListTransactions(sink)))
-        still_open = {txn.transactional_id for txn in listed}
-        for decision in self._link.io.run(self._steps.perform(plan_steps.ReadDecisions(sink))) if still_open else ():
-            if not any(winner.transactional_id in still_open for winner in decision.winners):
+        still_open: set[str] | None = None  # not told: any may be
+        with contextlib.suppress(UnsupportedVersionError):
+            listed = self._perform(plan_steps.ListTransactions(sink))
+            still_open = {txn.transactional_id for txn in listed}
+        for decision in self._perform(plan_steps.ReadDecisions(sink)) if still_open is None or still_open else ():
+            winners = {winner.transactional_id for winner in decision.winners}
+            if not (winners if still_open is None else winners & still_open):
                 continue
             others = self._link.io.run(self._steps.decided_by_others(sink, decision.query_id))
             why = unfinished.written_again(decision, others)
@@ -272,6 +289,10 @@ PROMISES: Final = {
     "its own out by fencing; a decided transaction can be lost if it is not completed within transaction.timeout.ms, "
     "which would stop the query with PreparedTransactionLostError; and when its coordinator moves, or a decision is "
     "cut short, a run may take itself for superseded, stop, and leave transactions open until their timeout",
+    plan_steps.Level.RESUME_UNLISTED: "as 'resume-unverified', and the brokers do not list transactions: tasks "
+    "register theirs in the decision topic; a winner that does not answer whether it is open gives its batch up; a "
+    "decided transaction that is not completed within transaction.timeout.ms is lost, which would stop the query with "
+    "PreparedTransactionLostError; and a driver whose clock is set back may decide too late",
 }
 
 
@@ -294,7 +315,10 @@ def link_for(bootstrap_servers: str, options: Mapping[str, str]) -> SinkLink:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """What `resolve_sink` did: transactional ids whose commit was decided, those aborted, and the guarantee level."""
+    """What `resolve_sink` did: transactional ids whose commit was decided, those aborted, and the guarantee level.
+
+    Where brokers do not list transactions, some may have been committed, or ended, before.
+    """
 
     committed: list[str]
     aborted: list[str]
@@ -327,6 +351,7 @@ def _noting(steps: plan.Plan[T], committed: list[str], aborted: list[str]) -> pl
     """The same plan; what it found open and ended is noted (ending again what was complete before is not news)."""
     observation: Any = None
     found: set[str] = set()
+    is_told = True
     while True:
         try:
             step = steps.send(observation)
@@ -335,8 +360,8 @@ def _noting(steps: plan.Plan[T], committed: list[str], aborted: list[str]) -> pl
             return result
         observation = yield step
         if isinstance(step, plan_steps.ListTransactions):
-            found = {txn.transactional_id for txn in observation}
+            found, is_told = {txn.transactional_id for txn in observation}, not step.registered
         if isinstance(step, plan_steps.EndTransactions):
             for end, code in zip(step.ends, observation, strict=True):
-                if code == 0 and end.transactional_id in found:
+                if code == 0 and (end.transactional_id in found or (end.commit and not is_told)):
                     (committed if end.commit else aborted).append(end.transactional_id)

@@ -14,7 +14,16 @@ from fencepost.client.admin.configs import BROKER_RESOURCE
 from fencepost.client.admin.transactions import TransactionDescription
 from fencepost.client.net.connection import Connection
 from fencepost.client.net.tasks import gather
-from fencepost.client.net.transaction_calls import END_TXN_OF_ONE, TRANSACTION_VERSION, init_producer_id, must_enlist
+from fencepost.client.net.transaction_calls import (
+    ADD_VERSIONS,
+    END_TXN_OF_ONE,
+    TRANSACTION_VERSION,
+    add_code,
+    init_producer_id,
+    must_enlist,
+    once,
+    to_enlist,
+)
 from fencepost.errors import (
     ConfigurationError,
     KafkaError,
@@ -23,7 +32,7 @@ from fencepost.errors import (
     UnsupportedVersionError,
     error_for,
 )
-from fencepost.protocol.codes import ErrorCode
+from fencepost.protocol.codes import ErrorCode, describe
 from fencepost.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from fencepost.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from fencepost.protocol.messages.end_txn import EndTxnRequest
@@ -103,8 +112,8 @@ class StepRunner:
         """What the step's docstring promises. Raises KafkaError when the step's time runs out."""
         deadline_ms = self._cluster.runtime.now_ms() + self._config.step_timeout_ms
         match step:
-            case plan_steps.ListTransactions(sink):
-                return await self._list(sink)
+            case plan_steps.ListTransactions(sink, registered):
+                return await self._list(sink, registered=registered)
             case plan_steps.Claim(sink):
                 return await self._claim(sink)
             case plan_steps.ReadDecisions(sink):
@@ -152,6 +161,12 @@ class StepRunner:
                 if pair is not None:
                     self._ids.begun(transactional_id, use)
                 return pair
+            case plan_steps.RegisterTask(_, transactional_id):
+                return await self._store.register(transactional_id, deadline_ms)
+            case plan_steps.AskWinners(prepared):
+                return await self._ask_winners(prepared)
+            case plan_steps.ReadClock():
+                return self._cluster.runtime.wall_ms()
             case plan_steps.GiveUp(transactional_id, pair, fence):
                 return await self._give_up(plan_steps.End(transactional_id, pair, commit=False, fence=fence))
             case plan_steps.DescribeBroker():
@@ -174,8 +189,11 @@ class StepRunner:
 
     # --- open ---
 
-    async def _list(self, sink: str) -> tuple[plan_steps.Listed, ...]:
+    async def _list(self, sink: str, *, registered: bool) -> tuple[plan_steps.Listed, ...]:
         timeout_ms = self._config.step_timeout_ms
+        if registered:
+            found = await self._store.registered(sink, self._cluster.runtime.now_ms() + timeout_ms)
+            return tuple(plan_steps.Listed(one, plan_steps.NO_PAIR, plan_steps.REGISTERED) for one in found)
         shown = await self._admin.list_transactions(
             names.listing_pattern(sink), states=("Ongoing",), api_timeout_ms=timeout_ms
         )
@@ -222,6 +240,7 @@ class StepRunner:
         deadline_ms = self._cluster.runtime.now_ms() + timeout_ms
         if end.fence:
             await self._admin.init_producer_id(end.transactional_id, timeout_ms=FENCE_MS, api_timeout_ms=timeout_ms)
+            self._store.settle(end.transactional_id)
             return 0
         is_v1 = await self._must_enlist(deadline_ms)
         result = await self._admin.end_transaction(
@@ -349,7 +368,7 @@ class StepRunner:
         late: set[str] = set()
         if finite:
             shortest = min(finite)
-            late = await self._older_than(sink, described, shortest - min(COMPLETION_MS, shortest // 4))
+            late = await self._older_than(sink, described, _latest_age(shortest))
         now_ms = self._cluster.runtime.wall_ms()
         return tuple(
             plan_steps.Seen(
@@ -361,6 +380,27 @@ class StepRunner:
             )
             for txn in described
         )
+
+    async def _ask_winners(self, prepared: tuple[plan_steps.Prepared, ...]) -> tuple[plan_steps.Seen, ...]:
+        return await self._chunked(
+            [message.transactional_id for message in prepared], [partial(self._ask_winner, one) for one in prepared]
+        )
+
+    async def _ask_winner(self, message: plan_steps.Prepared) -> plan_steps.Seen:
+        name, pair, trace = message.transactional_id, message.pair, message.trace
+        if trace is None:
+            raise SinkContradictionError(f"the task of {name!r} has not said where it wrote")
+        request = to_enlist(name, pair.producer_id, pair.epoch, [(trace.topic, trace.partition)])
+        deadline_ms = self._cluster.runtime.now_ms() + self._config.step_timeout_ms
+        reply = await once(self._cluster, request, name, ADD_VERSIONS, add_code, deadline_ms)
+        if reply is None:
+            state = "not answered whether it is open"
+        else:
+            state = f"refused: {describe(code)}" if (code := add_code(reply)) else "Ongoing"
+        # What began when nobody tells: nothing of the batch before its opening, by this host's clock.
+        age_ms = max(self._cluster.runtime.wall_ms() - trace.opened_ms, 0)
+        is_late = age_ms > _latest_age(trace.timeout_ms)
+        return plan_steps.Seen(pair, state, age_ms, trace.timeout_ms, is_late)
 
     async def _older_than(self, sink: str, described: list[TransactionDescription], age_ms: int) -> set[str]:
         # How old a transaction is only its coordinator can tell: this host's clock may be another.
@@ -411,6 +451,11 @@ class StepRunner:
             if reply is not None:
                 return reply.error_code
         raise ProtocolError("the brokers offer InitProducerId v6 and do not answer it")
+
+
+def _latest_age(timeout_ms: int) -> int:
+    """Of a winner that may still be decided."""
+    return timeout_ms - min(COMPLETION_MS, timeout_ms // 4)
 
 
 def _belongs(sink: str, transactional_id: str) -> bool:

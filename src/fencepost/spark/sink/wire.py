@@ -2,7 +2,7 @@
 
 `init_once`: InitProducerId that is never repeated after its answer was lost. `produce_batch`: the sealed batch of a
 decision, with the identity and sequence it was sealed with; its refusal is a step's answer, not an error.
-`committed_batches`: what is committed in a partition up to an offset, as it is: the client's own fetching decodes into
+`batches`: what is committed in a partition up to an offset, as it is: the client's own fetching decodes into
 columns, for which every planning process would have to load numba.
 """
 
@@ -34,7 +34,7 @@ from fencepost.protocol.records.aborted import AbortedFilter
 from fencepost.protocol.records.batch import BatchHeader, iter_batches, parse_header, verify_crc
 from fencepost.spark.sink.plan_steps import VERIFYING_VERSION
 
-__all__ = ["check_verifies", "committed_batches", "init_once", "produce_batch"]
+__all__ = ["batches", "check_verifies", "init_once", "produce_batch"]
 
 FETCH_MAX_BYTES: Final = 16 * 1024 * 1024
 FETCH_WAIT_MS: Final = 250  # how long a broker may hold a fetch while the last stable offset does not move
@@ -121,12 +121,12 @@ async def produce_batch(
 
 
 async def _fetch_some(
-    cluster: Cluster, topic: str, partition: int, position: int, deadline_ms: int
+    cluster: Cluster, topic: str, partition: int, position: int, deadline_ms: int, isolation: int
 ) -> FetchPartitionResult:
-    """Fetch until a committed record is there from `position` on. Raises OffsetOutOfRangeError, KafkaTimeoutError."""
+    """Fetch until a record is there from `position` on. Raises OffsetOutOfRangeError, KafkaTimeoutError."""
     what = f"read {topic}-{partition} at {position}"
     leader = Leader(topic, partition)
-    ask = partial(_fetch, cluster, leader, position, deadline_ms)
+    ask = partial(_fetch, cluster, leader, position, deadline_ms, isolation)
     attempt = 0
     while True:
         result = await cluster.until_answered(what, ask, deadline_ms, target=leader, api_key=retry.FETCH)
@@ -136,17 +136,18 @@ async def _fetch_some(
         attempt += 1
 
 
-async def committed_batches(
-    cluster: Cluster, topic: str, partition: int, start: int, end: int, deadline_ms: int
+async def batches(
+    cluster: Cluster, topic: str, partition: int, start: int, end: int, deadline_ms: int, *, committed: bool = True
 ) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
     """Every committed data batch that has a record in [start, end), waiting for the last stable offset to pass `end`.
 
-    A batch that begins before `start` is given whole. Raises OffsetOutOfRangeError, KafkaTimeoutError, and
-    CorruptRecordError for what is damaged or cut off.
+    Not `committed`: every data batch, without waiting. A batch that begins before `start` is given whole. Raises
+    OffsetOutOfRangeError, KafkaTimeoutError, and CorruptRecordError for what is damaged or cut off.
     """
     position = start
+    isolation = fetch_wire.READ_COMMITTED if committed else fetch_wire.READ_UNCOMMITTED
     while position < end:
-        result = await _fetch_some(cluster, topic, partition, position, deadline_ms)
+        result = await _fetch_some(cluster, topic, partition, position, deadline_ms, isolation)
         is_aborted = AbortedFilter(result.aborted or ())
         before = position
         try:
@@ -168,7 +169,9 @@ async def committed_batches(
             ) from error
 
 
-async def _fetch(cluster: Cluster, leader: Leader, position: int, deadline_ms: int) -> FetchPartitionResult:
+async def _fetch(
+    cluster: Cluster, leader: Leader, position: int, deadline_ms: int, isolation: int
+) -> FetchPartitionResult:
     """One Fetch of one partition. Raises KafkaError."""
     topic, partition = leader
     connection = await cluster.reach(leader, deadline_ms)
@@ -178,7 +181,7 @@ async def _fetch(cluster: Cluster, leader: Leader, position: int, deadline_ms: i
     request = FetchRequest(
         max_wait_ms=FETCH_WAIT_MS,
         max_bytes=FETCH_MAX_BYTES,
-        isolation_level=fetch_wire.READ_COMMITTED,
+        isolation_level=isolation,
         topics=[wanted],
     )
     left = max(deadline_ms - cluster.runtime.now_ms(), 0)

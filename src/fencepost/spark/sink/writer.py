@@ -129,18 +129,26 @@ class SinkWriter:
             raise UsageError("the writer was not opened before its tasks: it did not come through pickling")
         opened = self._opened
         steps = plan.write_task(opened, query_id, batch_id)
+        place: tuple[str, int] | None = None
 
         def write_rows(step: Any) -> Content:
+            nonlocal place
             # A copy that is late: what it leaves open when Spark kills it, nobody would end before the timeout.
             self._check_is_wanted(opened, batch_id)
-            content = self._write_in_time(rows, step)
+            content, place = self._write_in_time(rows, step)
             self._check_is_wanted(opened, batch_id)  # from here on, who decides the batch finds the transaction open
             return content
+
+        def find_trace(step: Any) -> plan_steps.Trace:
+            if place is None or opened.opened_ms is None:
+                raise UsageError("the task does not know where it wrote, or when its batch was opened")
+            return plan_steps.Trace(*place, self._link().transaction_timeout_ms, opened.opened_ms)
 
         own = {
             plan_steps.HasRows: lambda _: rows.has_rows(),
             plan_steps.Drain: lambda _: self._drain(rows),
             plan_steps.WriteRows: write_rows,
+            plan_steps.FindTrace: find_trace,
         }
         return TaskMessage(self._link().run_task(steps, own), self._planned)
 
@@ -154,7 +162,7 @@ class SinkWriter:
                 "aborted, or a newer run took over"
             )
 
-    def _write_in_time(self, rows: RowSource, step: Any) -> Content:
+    def _write_in_time(self, rows: RowSource, step: Any) -> tuple[Content, tuple[str, int] | None]:
         began_s = time.monotonic()
         try:
             return self._write_rows(rows, Identity(step.transactional_id, step.pair, step.verified))
@@ -172,7 +180,8 @@ class SinkWriter:
     def _drain(self, rows: RowSource) -> Content:
         return sum((content_of(batch, self._parsed.topic) for batch in rows), NO_ROWS)
 
-    def _write_rows(self, rows: RowSource, identity: Identity) -> Content:
+    def _write_rows(self, rows: RowSource, identity: Identity) -> tuple[Content, tuple[str, int] | None]:
+        """What the rows were, and a partition that got some."""
         parsed = self._parsed
         link = link_to(dict(parsed.client.common))
         cluster = link.admin.cluster
@@ -197,7 +206,7 @@ class SinkWriter:
             link.io.run(producer.flush())
         finally:
             link.io.run(end(producer))
-        return content
+        return content, producer.place
 
     def commit_messages(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
         """Steps 8-10."""
