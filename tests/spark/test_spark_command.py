@@ -23,6 +23,7 @@ from fencepost.spark.sink.plan_steps import Level
 from fencepost.spark.sink.writer import StreamWriter
 from tests.spark.hand_played import Bench
 from tests.spark.test_sink_writer import COLUMNS, rows
+from tests.support.apache_kafka import ApacheKafka
 from tests.support.readme import ROOT
 
 
@@ -56,6 +57,29 @@ class LostInPart(Bench):
         """Of the sink's own id: every claim moves it."""
         (found,) = self.link.io.run(self.link.admin.describe_transactions([names.sink_id(self.sink)]))
         return found.producer_epoch
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+def test_where_nobody_lists_transactions_a_sink_is_shown_and_finished_by_the_decision_topic(
+    kafka_2_8: ApacheKafka, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench = Bench(kafka_2_8.bootstrap_servers, Level.RESUME_UNLISTED)
+    at = ["-b", bench.servers]
+    opened = bench.open()
+    decided, open_one = bench.task(opened, 0), bench.task(opened, 0)
+    assert isinstance(decided, plan_steps.Prepared) and isinstance(open_one, plan_steps.Prepared)
+    bench.decide(0, [decided])
+    capsys.readouterr()
+    assert command("spark", "decisions", bench.sink, *at) == 0
+    assert "transactions: 1 unknown\n" in capsys.readouterr().out
+    assert command("transactions", "resolve", bench.sink, *at) == 0
+    told = f"committed {decided.transactional_id}\naborted {open_one.transactional_id}\n1 committed, 1 aborted\n"
+    assert capsys.readouterr().out == told
+    assert (bench.open_ids(), bench.committed()) == ([], [0])
+    assert command("transactions", "resolve", "nobody", *at) == 1
+    assert command("doctor", *at) == 0
+    assert "resume-unlisted: " in capsys.readouterr().out
 
 
 def test_decisions_are_shown_with_what_became_of_their_transactions(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -12,7 +13,7 @@ from fencepost.client.admin.topics import TopicDescription
 from fencepost.client.admin.transactions import TransactionDescription, TransactionListing
 from fencepost.client.net.list_offsets import LATEST
 from fencepost.client.types import Isolation, TopicPartition
-from fencepost.errors import ConfigurationError, KafkaError
+from fencepost.errors import ConfigurationError, KafkaError, UnsupportedVersionError
 from fencepost.protocol.codes import describe as describe_code
 from fencepost.spark.sink import names
 from fencepost.spark.sink.decision import Decision, Pair
@@ -135,10 +136,11 @@ class Session:
     def sinks(self) -> list[str]:
         """Every Spark sink that the brokers or the decision topic know."""
         found: set[str] = set()
-        for transaction in self.link.io.run(self.link.admin.list_transactions(ANY_SINK)):
-            name = names.parse(transaction.transactional_id)
-            if name is not None:
-                found.add(name.sink)
+        with suppress(UnsupportedVersionError):  # before Kafka 3.0 only the topic tells
+            for transaction in self.link.io.run(self.link.admin.list_transactions(ANY_SINK)):
+                name = names.parse(transaction.transactional_id)
+                if name is not None:
+                    found.add(name.sink)
         store = DecisionStore(self.link.admin, self._topic)
         deadline_ms = self.link.admin.cluster.runtime.now_ms() + int(PATIENCE_MS)
         if self.link.io.run(store.is_there(deadline_ms)):  # it is not created by looking

@@ -220,10 +220,14 @@ class DecisionStore:
         return tuple(map(decode_value, found))
 
     async def sinks(self, deadline_ms: int) -> list[str]:
-        """The sinks that have decided something. Reads the whole topic, which has to be there."""
+        """The sinks that have decided something, or whose tasks have registered.
+
+        Reads the whole topic, which has to be there.
+        """
         found: set[str] = set()
         for partition in range(PARTITIONS):
-            found.update(sink for sink, _ in (await self._catch_up(partition, deadline_ms)).last)
+            seen = await self._catch_up(partition, deadline_ms)
+            found.update(seen.registered, (sink for sink, _ in seen.last))
         return sorted(found)
 
     async def _catch_up(self, partition: int, deadline_ms: int, up_to: int | None = None) -> _Seen:
