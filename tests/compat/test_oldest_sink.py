@@ -1,4 +1,4 @@
-"""The Spark sink on Apache Kafka 2.5.1, the oldest that it takes: level `resume-unlisted`, its steps without Spark.
+"""The Spark sink on Apache Kafka 2.5.1, the oldest that it takes (K114): level `resume-unlisted`, without Spark.
 
 Its answers differ from Kafka 2.8's (tests/spark/test_runner.py) only in 47 for 90.
 """
