@@ -17,7 +17,7 @@ from fencepost.errors import ConfigurationError, PreparedTransactionLostError
 from fencepost.protocol.codes import ErrorCode
 from fencepost.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from fencepost.spark.errors import BatchTimedOutError, LevelUnavailableError, SupersededError
-from fencepost.spark.sink import plan, plan_steps
+from fencepost.spark.sink import decision_store, plan, plan_steps
 from fencepost.spark.sink.decision import Content, Decision, Pair, Winner
 from fencepost.spark.sink.plan_steps import AbortOutcome, Level
 from fencepost.spark.sink.repair import settle_lost_batch
@@ -350,7 +350,9 @@ def test_where_nobody_lists_transactions_an_open_decision_does_not_hide_what_tas
     assert bench.open_ids() == []
 
 
-def test_a_process_that_fenced_a_registered_task_lists_it_no_more(broker_of_version_0: Broker) -> None:
+def test_a_process_that_fenced_a_registered_task_lists_it_no_more_and_nobody_what_has_timed_out(
+    broker_of_version_0: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bench = Bench(broker_of_version_0.bootstrap_servers, Level.RESUME_UNLISTED)
     opened = bench.runner.run(plan.open_sink(bench.sink, Level.RESUME_UNLISTED))
     winner, loser = bench.task(opened, 0), bench.task(opened, 0)
@@ -360,6 +362,8 @@ def test_a_process_that_fenced_a_registered_task_lists_it_no_more(broker_of_vers
     assert bench.runner._perform(lists) == ()  # the winner is decided, the loser fenced
     (again,) = bench.another_process()._perform(lists)
     assert again.transactional_id == loser.transactional_id
+    monkeypatch.setattr(decision_store, "GRACE_MS", -900_001)  # as if its timeout were over
+    assert bench.another_process()._perform(lists) == ()
     assert bench.committed() == [0]
 
 

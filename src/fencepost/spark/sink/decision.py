@@ -18,8 +18,8 @@ A new version adds its reader to `_READERS` and keeps the older readers.
 
 Where brokers do not list transactions, a task writes its transactional id down before it writes rows, in a record of no
 transaction beside the sink's decisions: its *registration*. Releases that do not know it pass it over. Key: magic "FPT"
-| 1 | sink | slot u8. Value: the id's 16 unique bytes. The slot is only there so that compaction leaves no more than
-SLOTS of them; who reads the log sees every one that is not compacted yet.
+| 1 | sink | slot u8. Value: the id's 16 unique bytes, its transaction's timeout in ms u32. The slot is only there so
+that compaction leaves no more than SLOTS of them; who reads the log sees every one that is not compacted yet.
 """
 
 from __future__ import annotations
@@ -261,17 +261,17 @@ def _read_winners(reader: Reader) -> Decision:
 _READERS: Final[dict[int, Callable[[bytes], Decision]]] = {1: _read_v1, 2: _read_v2}
 
 
-def encode_registration(transactional_id: str) -> tuple[bytes, bytes]:
+def encode_registration(transactional_id: str, timeout_ms: int) -> tuple[bytes, bytes]:
     """Key and value of the record. SinkContradictionError when it is not a task's id."""
     name = names.parse(transactional_id)
     if not isinstance(name, names.TaskId):
         raise SinkContradictionError(f"{transactional_id!r} is not a task id")
     slot = _SLOT.pack(name.unique[-1] % SLOTS)
-    return _TASK_MAGIC + _text(name.sink, names.MAX_SINK_BYTES) + slot, name.unique
+    return _TASK_MAGIC + _text(name.sink, names.MAX_SINK_BYTES) + slot, name.unique + _COUNT.pack(timeout_ms)
 
 
-def decode_registration(key: bytes, value: bytes | None) -> tuple[str, str] | None:
-    """(sink, task id), or None for a key of another kind. CorruptDecisionError for what is damaged."""
+def decode_registration(key: bytes, value: bytes | None) -> tuple[str, str, int] | None:
+    """(sink, task id, timeout in ms), or None for a key of another kind. CorruptDecisionError for what is damaged."""
     if not key.startswith(_TASK_MAGIC):
         return None
     with _corrupt():
@@ -279,9 +279,10 @@ def decode_registration(key: bytes, value: bytes | None) -> tuple[str, str] | No
         sink = _read_text(reader)
         reader.unpack(_SLOT)
         reader.end()
-    if value is None or len(value) != names.UNIQUE_BYTES:
+    if value is None or len(value) != names.UNIQUE_BYTES + _COUNT.size:
         raise CorruptDecisionError(f"a task's registration names {value!r}")
-    return sink, names.task_id(sink, value)
+    (timeout_ms,) = _COUNT.unpack_from(value, names.UNIQUE_BYTES)
+    return sink, names.task_id(sink, value[: names.UNIQUE_BYTES]), timeout_ms
 
 
 def _check_pair(pair: Pair) -> None:

@@ -43,6 +43,7 @@ PARTITIONS: Final = 16
 TOPIC_CONFIGS: Final = {"cleanup.policy": "compact", "segment.bytes": "16777216", "min.cleanable.dirty.ratio": "0.1"}
 
 
+GRACE_MS: Final = 60_000  # for clocks that differ, and for coordinators that look for timeouts now and then
 BATCH_BYTES_MOST: Final = 1_000_000  # Kafka's default max.message.bytes is 1,048,588
 RECORD_OVERHEAD: Final = 100
 MIN_IN_SYNC: Final = "min.insync.replicas"
@@ -74,8 +75,8 @@ class _Seen:
     position: int = 0
     last: dict[tuple[str, str], bytes] = field(default_factory=dict)
     decided_with: dict[str, Pair] = field(default_factory=dict)  # of each sink: with what it last wrote anything
-    # Of each sink, where tasks register: ids that no decision has named so far.
-    registered: dict[str, dict[str, None]] = field(default_factory=dict)
+    # Of each sink, where tasks register: ids that no decision has named so far, and when they have timed out.
+    registered: dict[str, dict[str, int]] = field(default_factory=dict)
 
 
 class DecisionStore:
@@ -174,10 +175,10 @@ class DecisionStore:
         await self.ensure_topic(deadline_ms)
         return (await self._catch_up(partition_of(sink), deadline_ms)).decided_with.get(sink) == claim
 
-    async def register(self, transactional_id: str, deadline_ms: int) -> None:
+    async def register(self, transactional_id: str, timeout_ms: int, deadline_ms: int) -> None:
         """Write a task's id down: `registered` has it from now on. Raises KafkaError."""
         await self.ensure_topic(deadline_ms)
-        record = encode_registration(transactional_id)
+        record = encode_registration(transactional_id, timeout_ms)
         name = names.parse(transactional_id)
         partition = partition_of(name.sink if name is not None else "")
         batch = encode_pairs([record], self._cluster.runtime.wall_ms())
@@ -186,7 +187,7 @@ class DecisionStore:
             raise error_for(code, f"register {transactional_id!r} in {self._topic}-{partition}")
 
     async def registered(self, sink: str, deadline_ms: int) -> tuple[str, ...]:
-        """The task ids that were registered, but for those that decisions name and those that are settled.
+        """The task ids that were registered, but for those that decisions name, are settled, or have timed out.
 
         It does not wait for an open decision, whose process may be dead: behind it only registrations are looked at.
         """
@@ -203,8 +204,9 @@ class DecisionStore:
         behind = wire.batches(self._cluster, self._topic, partition, stable, end, deadline_ms, committed=False)
         async for header, batch in behind:
             for _, key, value in pairs_of(header, batch) if not header.is_transactional else ():
-                _take_task(found, key, value)
-        return tuple(one for one in found[sink] if one not in self._settled)
+                _take_task(found, key, value, header.max_timestamp)
+        now_ms = self._cluster.runtime.wall_ms()
+        return tuple(one for one, until in found[sink].items() if until > now_ms and one not in self._settled)
 
     def settle(self, transactional_id: str) -> None:
         """It was fenced: whoever has registered it opens nothing any more."""
@@ -252,7 +254,7 @@ class DecisionStore:
             for _, key, value in records:
                 owner = _take(seen.last, key, value)
                 if owner is None:
-                    _take_task(seen.registered, key, value)
+                    _take_task(seen.registered, key, value, header.max_timestamp)
                     continue
                 seen.decided_with[owner] = Pair(header.producer_id, header.producer_epoch)
                 if value is not None and (registered := seen.registered.get(owner)):
@@ -306,10 +308,11 @@ def _record(decision: Decision) -> _Record:
     return encode_key(decision.sink, decision.query_id), encode_value(decision)
 
 
-def _take_task(registered: dict[str, dict[str, None]], key: bytes, value: bytes | None) -> None:
+def _take_task(registered: dict[str, dict[str, int]], key: bytes, value: bytes | None, time_ms: int) -> None:
     found = decode_registration(key, value)
     if found is not None:
-        registered.setdefault(found[0], {})[found[1]] = None
+        sink, transactional_id, timeout_ms = found
+        registered.setdefault(sink, {})[transactional_id] = time_ms + timeout_ms + GRACE_MS
 
 
 def _take(last: dict[tuple[str, str], bytes], key: bytes, value: bytes | None) -> str | None:

@@ -162,7 +162,7 @@ class StepRunner:
                     self._ids.begun(transactional_id, use)
                 return pair
             case plan_steps.RegisterTask(_, transactional_id):
-                return await self._store.register(transactional_id, deadline_ms)
+                return await self._store.register(transactional_id, self._timeout_ms, deadline_ms)
             case plan_steps.AskWinners(prepared):
                 return await self._ask_winners(prepared)
             case plan_steps.ReadClock():
