@@ -10,7 +10,7 @@ from fencepost.spark.sink.plan_steps import BrokerOffer, DescribeBroker, Level, 
 
 __all__ = ["check_level", "choose_level", "no_longer"]
 
-OLDEST_INIT_PRODUCER_ID: Final = 3  # with a pair: KIP-360
+_OLDEST_INIT_PRODUCER_ID: Final = 3  # with a pair: KIP-360
 
 _NONE: Final = int(ErrorCode.NONE)
 
@@ -25,9 +25,9 @@ def choose_level(sink: str, required: Level | None) -> Plan[Level]:
             f"they have EndTxn v{offer.end_txn_max} and transaction.version {offer.transaction_version}; the stronger "
             "levels need v5 and 1 (Kafka 4.0 or newer, finalized)"
         )
-        if offer.init_producer_id_max < OLDEST_INIT_PRODUCER_ID:
+        if offer.init_producer_id_max < _OLDEST_INIT_PRODUCER_ID:
             raise LevelUnavailableError(
-                f"the sink needs InitProducerId v{OLDEST_INIT_PRODUCER_ID} (KIP-360, Kafka 2.5 or newer), they have "
+                f"the sink needs InitProducerId v{_OLDEST_INIT_PRODUCER_ID} (KIP-360, Kafka 2.5 or newer), they have "
                 f"v{offer.init_producer_id_max}"
             )
         level = Level.RESUME_V1
