@@ -79,7 +79,7 @@ class AdminTopics(AdminBase):
         await self._wait_for_leaders(name, deadline_ms)
 
     async def _wait_for_leaders(self, name: str, deadline_ms: int) -> None:
-        attempt = 0
+        attempt, what = 0, f"leaders of topic {name!r}"
         while True:
             await self.cluster.refresh_quietly([name], deadline_ms)
             known = self.cluster.topics.get(name)
@@ -89,8 +89,10 @@ class AdminTopics(AdminBase):
                 and known.partitions
                 and all(partition.leader in self.cluster.nodes for partition in known.partitions.values())
             ):
+                self.cluster.lasting_errors.over(what)
                 return
-            await self.cluster.pause(attempt, deadline_ms, f"leaders of topic {name!r}", None)
+            code = E.UNKNOWN_TOPIC_OR_PARTITION if known is None else known.error_code or E.LEADER_NOT_AVAILABLE
+            await self.cluster.pause_after(error_for(code, what), attempt, deadline_ms, what)
             attempt += 1
 
     async def delete_topic(self, name: str, *, missing_ok: bool = False, api_timeout_ms: int | None = None) -> None:

@@ -25,6 +25,7 @@ from fencepost.errors import (
     KafkaError,
     PreparedTransactionLostError,
     ProducerFencedError,
+    ProtocolError,
     TransactionCommittedError,
     error_for,
 )
@@ -261,13 +262,15 @@ class AdminTransactions(AdminBase):
         deadline_ms = self._deadline(api_timeout_ms)
         missing = list(dict.fromkeys(transactional_ids))
         found: dict[str, TransactionDescription] = {}
-        attempt = 0
+        attempt, what = 0, "DescribeTransactions"
         while missing:
             error = await self._describe_some(missing, found, deadline_ms)
             missing = [transactional_id for transactional_id in missing if transactional_id not in found]
             if missing:
-                await self.cluster.pause(attempt, deadline_ms, "DescribeTransactions", error)
+                left_out = ProtocolError(f"{what} of {missing[0]!r}: the coordinator left it out of its answer")
+                await self.cluster.pause_after(error or left_out, attempt, deadline_ms, what)
                 attempt += 1
+        self.cluster.lasting_errors.over(what)
         return [found[transactional_id] for transactional_id in transactional_ids]
 
     async def _describe_some(

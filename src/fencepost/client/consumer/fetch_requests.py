@@ -102,9 +102,14 @@ class Reply(NamedTuple):
     session_error: int = 0  # 70, 71 or 106: nothing was answered, ask again
 
 
+def what_of(partition: TopicPartition) -> str:
+    """What is tried, in words."""
+    return f"fetch of {partition.topic}-{partition.partition}"
+
+
 def fetch_error(code: int, partition: TopicPartition, offset: int) -> KafkaError:
     """The exception for a partition's code (not 0)."""
-    what = f"fetch of {partition.topic}-{partition.partition} at offset {offset}"
+    what = f"{what_of(partition)} at offset {offset}"
     if code == E.CORRUPT_MESSAGE:
         return CorruptRecordError(
             f"{what}: the broker's data is damaged there (CORRUPT_MESSAGE); seek() behind the damage steps over it",
@@ -288,7 +293,9 @@ async def fetch_range(
             await _pause_without_progress(cluster, partition, attempt, deadline_ms, error)
             attempt += 1 if error is not None else 0
             continue
-        attempt = 0
+        if attempt:
+            attempt = 0
+            cluster.lasting_errors.over(what_of(partition))
         offset = got.next_offset
         deadline_ms = cluster.runtime.now_ms() + patience_ms
         inside = got if offset <= end else _before(got, end)
@@ -330,7 +337,7 @@ async def _pause_without_progress(
     cluster: Cluster, partition: TopicPartition, attempt: int, deadline_ms: int, error: KafkaError | None
 ) -> None:
     if error is not None:
-        await cluster.pause(attempt, deadline_ms, f"fetch of {partition.topic}-{partition.partition}", error)
+        await cluster.pause_after(error, attempt, deadline_ms, what_of(partition))
         await cluster.refresh_quietly([partition.topic], deadline_ms)
     elif cluster.runtime.now_ms() >= deadline_ms:
         raise KafkaTimeoutError(

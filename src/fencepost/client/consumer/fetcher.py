@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 
-from fencepost.client.consumer.fetch_requests import Answer, FetchSettings, close_session, fetch, fetch_error
+from fencepost.client.consumer.fetch_requests import Answer, FetchSettings, close_session, fetch, fetch_error, what_of
 from fencepost.client.consumer.fetch_sessions import FetchSession, Wanted
 from fencepost.client.consumer.subscription import FETCH_GROWTH, Place, Reading
 from fencepost.client.metrics import ConsumerMetrics
@@ -138,6 +138,7 @@ class Fetcher:
             reply = await fetch(self._cluster, node, wanted, self._settings, session, self._room_bytes())
             answered = True
             self._failures = 0
+            self._cluster.lasting_errors.over(f"fetch from broker {node}")
             self._metrics.fetch_total += 1
             self._metrics.fetch_follower_total += any(
                 place.replica == node for partition in wanted if (place := self._reading.places.get(partition))
@@ -152,7 +153,7 @@ class Fetcher:
             await self._take(session, reply.answers, versions)
         except (DisconnectedError, KafkaTimeoutError) as error:
             self._metrics.fetch_failed_total += 1
-            log.debug("fetch from broker %d failed: %s", node, error)
+            self._cluster.lasting_errors.failed(f"fetch from broker {node}", error)
             self._leave_node(node, wanted)
         except ClosedError:
             return  # nobody is there to be told
@@ -197,8 +198,9 @@ class Fetcher:
                 # Told when all before it was handed out. Then it is fetched again: the broker may have been mended.
                 place.error = answer.error
                 self._back_off(place)
-            elif answer.fetched is not None:
+            elif answer.fetched is not None and place.tries:
                 place.tries = 0
+                self._cluster.lasting_errors.over(what_of(partition))
             if answer.error is not None or answer.fetched is not None:
                 continue
             session.forget(partition)
@@ -209,6 +211,8 @@ class Fetcher:
             elif retry.action(retry.FETCH, answer.error_code) in retry.RETRIABLE:
                 # Only this partition waits: the others of its broker are read on.
                 self._back_off(place)
+                refused = fetch_error(answer.error_code, partition, place.fetch_offset)
+                self._cluster.lasting_errors.met(what_of(partition), refused)
                 self._stale.add(partition.topic)
             else:
                 place.error = fetch_error(answer.error_code, partition, place.fetch_offset)

@@ -43,6 +43,8 @@ log = logging.getLogger("fencepost.client.consumer")
 
 FIND_PATIENCE_MS: Final = 10_000  # one look for positions; the next poll looks again
 
+CHECK: Final = "leader epochs of positions"
+
 
 class Positions:
     """Finds and checks the positions of a `Reading`; `failure` is what a look in the background met with."""
@@ -72,12 +74,13 @@ class Positions:
             topic = self._cluster.topics.get(at.topic)
             if topic is not None and not self._reading.is_of(at, topic.topic_id):
                 log.warning("%s-%d: the topic was deleted and made anew; it is read from its first record on", *at)
+        to_check = not self._checking and self._to_check()  # also while backing off: what is not checked is not read
         if self._runtime.now_ms() < self._not_before_ms:
             return
         if not self._finding and self._reading.missing():
             self._finding = True
             self._runtime.spawn(self._find())
-        if not self._checking and self._to_check():
+        if to_check:
             self._checking = True
             self._runtime.spawn(self._check())
 
@@ -247,6 +250,7 @@ class Positions:
         """Positions that a leader of a newer epoch has not seen. Marks them, so that they are not fetched from."""
         found = []
         for partition, place in self._reading.places.items():
+            place.checking = False
             if place.position is None or place.revoking:
                 continue
             known = self._partition(partition)
@@ -267,11 +271,12 @@ class Positions:
                 by_leader[self._cluster.leader(*partition)].append(partition)
             for leader, asked in by_leader.items():
                 await self._ask_leader(leader, asked)
+            self._cluster.lasting_errors.over(CHECK)
         except UnsupportedVersionError:
             for partition in wanted:
                 self._passed(partition)  # a broker that cannot be asked
         except RetriableError as error:
-            log.debug("positions are not checked yet: %s", error)
+            self._cluster.lasting_errors.failed(CHECK, error)
             self._back_off()
             await self._cluster.refresh_quietly(
                 {partition.topic for partition in wanted}, self._runtime.now_ms() + FIND_PATIENCE_MS
@@ -282,15 +287,13 @@ class Positions:
             self.failure = error
             self._back_off()
         finally:
-            for place in self._reading.places.values():
-                place.checking = False
             self._checking = False
             self._arrived.set()
 
     def _passed(self, partition: TopicPartition) -> None:
         place, known = self._reading.places.get(partition), self._partition(partition)
         if place is not None and known is not None:
-            place.checked_epoch = known.leader_epoch
+            place.checked_epoch, place.checking = known.leader_epoch, False
 
     async def _ask_leader(self, leader: int, asked: Sequence[TopicPartition]) -> None:
         deadline_ms = self._runtime.now_ms() + FIND_PATIENCE_MS

@@ -95,6 +95,7 @@ class Place:
         self.fetch_offset = -1 if offset is None else offset
         self.fetch_bytes = FIRST_FETCH_BYTES
         self.checked_epoch = -1
+        self.checking = False
         self.ready.clear()
         self.version = next(self.versions)
         self.error = None

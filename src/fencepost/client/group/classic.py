@@ -108,7 +108,7 @@ class ClassicMember(Member):
         return not self.cooperative or self.generation_id < 0
 
     async def settle(self, deadline_ms: int) -> bool:
-        attempt = 0
+        attempt, what = 0, f"group {self._group_id!r}"
         while not self.settled:
             if self.state is not MemberState.STABLE:
                 error = await self._rejoin(deadline_ms)
@@ -117,9 +117,10 @@ class ClassicMember(Member):
                         return False
                     if error is not None:
                         self._awaiting = f"another try after: {error}"
-                        await self._cluster.pause(attempt, deadline_ms, f"group {self._group_id!r}", error)
+                        await self._cluster.pause_after(error, attempt, deadline_ms, what)
                         attempt += 1
                     continue
+                self._cluster.lasting_errors.over(what)
             await self._take_over()
         return True
 

@@ -266,6 +266,7 @@ class ConsumerProtocolMember(Member):
     def _take(self, reply: ConsumerGroupHeartbeatResponse, *, acknowledging: bool) -> None:
         """Be the member that the answer tells of. `acknowledging`: the heartbeat said what this member owns now."""
         self._unreleased_since_ms = None
+        self._cluster.lasting_errors.over(f"group {self._group_id!r}")
         self._interval_ms = reply.heartbeat_interval_ms or self._interval_ms
         self.generation_id = reply.member_epoch
         self.member_id = reply.member_id or self.member_id
@@ -346,6 +347,7 @@ class ConsumerProtocolMember(Member):
             self._unreleased_since_ms = self._unreleased_since_ms or now_ms
             if now_ms - self._unreleased_since_ms < self._config.session_timeout_ms + self._interval_ms:
                 self._awaiting = f"the end of another member's session: {error}"
+                self._cluster.lasting_errors.met(f"group {self._group_id!r}", error)
                 return min(self._interval_ms, WAIT_STEP_MS)
         if code in (E.FENCED_INSTANCE_ID, E.UNRELEASED_INSTANCE_ID):
             raise GroupFencedError(str(error), code=code)

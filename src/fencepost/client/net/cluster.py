@@ -260,11 +260,7 @@ class Cluster:
                 topic.error_code != 0
                 and not partitions
                 and known is not None
-                and retry.action(0, topic.error_code)
-                in (
-                    Action.RETRY,
-                    Action.REFRESH_LEADER,
-                )
+                and retry.action(0, topic.error_code) in (Action.RETRY, Action.REFRESH_LEADER)
             ):
                 partitions = known.partitions  # a broker that restarts may not know its topics for a moment
                 topic_id = known.topic_id
@@ -346,6 +342,11 @@ class Cluster:
         reason = f"; the last answer was: {error}" if error is not None else ""
         unknown = error is not None and error.may_have_taken_effect
         raise KafkaTimeoutError(f"{what}: time is up{reason}", outcome_unknown=unknown) from error
+
+    async def pause_after(self, error: KafkaError, attempt: int, deadline_ms: int, what: str) -> None:
+        """`pause`, with `error` told while it lasts: who succeeds says `lasting_errors.over(what)`."""
+        self.lasting_errors.failed(what, error)
+        await self.pause(attempt, deadline_ms, what, error)
 
     @staticmethod
     def worth_retrying(error: KafkaError) -> bool:
@@ -514,8 +515,7 @@ class Cluster:
         self, attempt: int, deadline_ms: int, what: str, error: KafkaError, told: KafkaError | None, target: Target
     ) -> None:
         """Raises KafkaTimeoutError when there is no time for a next attempt."""
-        if not isinstance(error, DisconnectedError) or error.sent:  # no connection is told by who connects
-            self.lasting_errors.met(what, error)
+        self.lasting_errors.failed(what, error)
         if isinstance(target, Leader) and self.runtime.now_ms() < deadline_ms:
             await self.refresh_quietly([target.topic], deadline_ms)
         await self.pause(attempt, deadline_ms, what, told or error)

@@ -53,6 +53,11 @@ class LastingErrors:
             again = f" ({trouble.times} times in {lasted_ms / 1000:.0f} s)" if trouble.times > 1 else ""
             log.warning("%s%s", told, again)
 
+    def failed(self, what: str, error: KafkaError) -> None:
+        """`what` failed again; that there is no connection is told by who connects."""
+        if not isinstance(error, DisconnectedError) or error.sent:
+            self.met(what, error)
+
     def lacks(self, what: str, words: str) -> None:
         """A broker cannot do `what`, which would be better: told once, of the first that is met."""
         if what not in self._lacking:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Final, NamedTuple, Self
 
 from fencepost.arguments import AtLeast
 from fencepost.client.net import retry
 from fencepost.client.net.cluster import Cluster
-from fencepost.client.net.retry import Action
+from fencepost.client.net.lasting_errors import LastingErrors
 from fencepost.client.net.tasks import gather
 from fencepost.client.types import Isolation, OffsetAt, OffsetSpec, TopicPartition
-from fencepost.errors import ConfigurationError, KafkaError, RetriableError, error_for
+from fencepost.errors import ConfigurationError, KafkaError, ProtocolError, RetriableError, error_for
 from fencepost.protocol.codes import ErrorCode as E
 from fencepost.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -64,7 +64,7 @@ class OffsetReset(NamedTuple):
         return EARLIEST if self.policy == "earliest" else LATEST
 
 
-_RETRY = (Action.RETRY, Action.REFRESH_LEADER, Action.REFRESH_COORDINATOR)
+_Trouble = tuple[str, KafkaError]  # what failed, and why
 
 
 async def list_offsets(
@@ -78,26 +78,36 @@ async def list_offsets(
     missing = dict(wanted)
     attempt = 0
     while missing:
-        by_leader, error = await _by_leader(cluster, missing, deadline_ms)
+        by_leader, trouble = await _by_leader(cluster, missing, deadline_ms)
         calls = [_ask(cluster, leader, asked, isolation, deadline_ms) for leader, asked in by_leader.items()]
-        for result in await gather(cluster.runtime, calls):
+        for asked, result in zip(by_leader.values(), await gather(cluster.runtime, calls), strict=True):
             if isinstance(result, RetriableError):
-                error = result
+                trouble = _what(next(iter(asked))), result
             elif isinstance(result, Exception):
                 raise result
             else:
-                error = _take(result, found, missing) or error
+                trouble = _take(cluster.lasting_errors, result, found, missing) or trouble
         if missing:
-            await cluster.pause(attempt, deadline_ms, "list offsets", error)
+            what, error = trouble or _left_out(missing)
+            await cluster.pause_after(error, attempt, deadline_ms, what)
             attempt += 1
             await cluster.refresh_quietly({partition.topic for partition in missing}, deadline_ms)
     return found
 
 
+def _what(partition: TopicPartition) -> str:
+    return f"list offsets of {partition.topic}-{partition.partition}"
+
+
+def _left_out(missing: Iterable[TopicPartition]) -> _Trouble:
+    what = _what(next(iter(missing)))
+    return what, ProtocolError(f"{what}: the broker left it out of its answer")
+
+
 async def _by_leader(
     cluster: Cluster, missing: Mapping[TopicPartition, int], deadline_ms: int
-) -> tuple[dict[int, dict[TopicPartition, int]], KafkaError | None]:
-    error: KafkaError | None = None
+) -> tuple[dict[int, dict[TopicPartition, int]], _Trouble | None]:
+    trouble: _Trouble | None = None
     by_leader: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
     for partition, timestamp in missing.items():
         known = await cluster.topic(partition.topic, deadline_ms)
@@ -107,28 +117,31 @@ async def _by_leader(
         if leader >= 0:
             by_leader[leader][partition] = timestamp
         else:
-            error = error_for(E.LEADER_NOT_AVAILABLE, f"{partition.topic}-{partition.partition}")
-    return by_leader, error
+            trouble = _what(partition), error_for(E.LEADER_NOT_AVAILABLE, _what(partition))
+    return by_leader, trouble
 
 
 def _take(
+    lasting_errors: LastingErrors,
     answers: Mapping[TopicPartition, tuple[int, OffsetAt]],
     found: dict[TopicPartition, OffsetAt],
     missing: dict[TopicPartition, int],
-) -> KafkaError | None:
+) -> _Trouble | None:
     """Move what was answered from `missing` to `found`; the last retriable error. Raises the others."""
-    error: KafkaError | None = None
+    trouble: _Trouble | None = None
     for partition, (code, at) in answers.items():
         if partition not in missing:
             continue  # nobody asked for it
         if code == 0:
             found[partition] = at
             del missing[partition]
+            lasting_errors.over(_what(partition))
             continue
-        error = error_for(code, f"list offsets of {partition.topic}-{partition.partition}")
-        if retry.action(retry.LIST_OFFSETS, code) not in _RETRY:
+        error = error_for(code, _what(partition))
+        if retry.action(retry.LIST_OFFSETS, code) not in retry.RETRIABLE:
             raise error
-    return error
+        trouble = _what(partition), error
+    return trouble
 
 
 async def _ask(

@@ -219,6 +219,7 @@ class Exchange:
                 self._refused(broker, reply.error_code, reply.error_message)
                 return
             session.answered()
+            self._cluster.lasting_errors.over(_session_with(session))
             self.lock_ms = reply.acquisition_lock_timeout_ms or self.lock_ms
             refused = False
             for topic in reply.responses:
@@ -317,6 +318,7 @@ class Exchange:
         if data.error_code != 0:
             self._partition_refused(name, data)
             return
+        self._cluster.lasting_errors.over(f"share fetch of {name.topic}-{name.partition}")
         if not data.acquired_records:
             return
         taken = take(
@@ -368,6 +370,8 @@ class Exchange:
         if session.begun:
             self._metrics.share_sessions_lost_total += 1
             log.warning("share group %r: session with broker %d lost: %s", self._group_id, session.node, error)
+        else:
+            self._cluster.lasting_errors.failed(_session_with(session), error)
         self.tell_over(session)
         broker.session = ShareSession(session.node)
         self._pause(broker)
@@ -394,6 +398,10 @@ class Exchange:
                 await self._acknowledge(broker, member_id, said, last=True)
         self._brokers.clear()
         self._failures.clear()
+
+
+def _session_with(session: ShareSession) -> str:
+    return f"share session with broker {session.node}"
 
 
 def _over(cause: KafkaError) -> InvalidRecordStateError:
