@@ -33,6 +33,7 @@ class LastingErrors:
         self._now_ms = now_ms
         self._lasting: dict[str, _Trouble] = {}
         self._lacking: set[str] = set()
+        self._ended = False
 
     def met(self, what: str, error: KafkaError) -> None:
         """`what` failed again."""
@@ -55,8 +56,12 @@ class LastingErrors:
 
     def failed(self, what: str, error: KafkaError) -> None:
         """`what` failed again; that there is no connection is told by who connects."""
-        if not isinstance(error, DisconnectedError) or error.sent:
+        if not self._ended and (not isinstance(error, DisconnectedError) or error.sent):
             self.met(what, error)
+
+    def end(self) -> None:
+        """The client closes: what that cuts short has not failed."""
+        self._ended = True
 
     def lacks(self, what: str, words: str) -> None:
         """A broker cannot do `what`, which would be better: told once, of the first that is met."""

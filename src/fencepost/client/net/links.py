@@ -57,6 +57,7 @@ class Links:
 
     def close(self) -> None:
         """For good: requests in flight fail with DisconnectedError, further requests with ClosedError."""
+        self._lasting_errors.end()
         self._closed = True
         for link in self._links.values():
             if link.connection is not None:

@@ -159,6 +159,19 @@ def test_a_broker_that_does_not_answer_fetches(caplog: pytest.LogCaptureFixture)
     expect(caplog, "fetch from broker 1", "Fetch")
 
 
+def test_a_fetch_that_the_consumer_itself_cuts_short_is_no_trouble(caplog: pytest.LogCaptureFixture) -> None:
+    async def body(world: World) -> None:
+        consumer = consumer_of(world)
+        await consumer.assign([PLACE])
+        await values_of(consumer, 2)
+        assert await consumer.poll(0) == []  # the next fetch is on its way
+        await consumer.close()
+        await world.runtime.sleep_ms(1_000)
+
+    run(body, with_records())
+    assert told(caplog) == []
+
+
 class SilentOnce(ScriptedConsumerBroker):
     """Does not answer the fetches that are scripted with None."""
 
