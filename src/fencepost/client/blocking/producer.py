@@ -15,6 +15,7 @@ from fencepost.client.configured import configured_by
 from fencepost.client.net.asyncio_runtime import runtime_for
 from fencepost.client.net.cluster import Cluster
 from fencepost.client.net.io_thread import io_thread, refuse_to_wait_for_itself
+from fencepost.client.producer.accumulator import RECORD_OVERHEAD
 from fencepost.client.producer.arrow_results import Appended, bulk_result, release_undone
 from fencepost.client.producer.chunks import EVERY_ROW, Chunk, Headers, OnDelivery
 from fencepost.client.producer.core import ProducerCore
@@ -120,7 +121,10 @@ class Producer(BlockingClient[ProducerCore]):
         lock, wake = threading.Lock(), io_thread().call_soon
         super().__init__(lambda: ProducerCore(Cluster(runtime_for(config), config), config, lock=lock, wake=wake))
         self._accumulator = self._core.accumulator
-        self._append = self._core.append if config.interceptors else self._accumulator.append
+        self._open = self._accumulator.open
+        self._append = self._accumulator.append
+        if config.interceptors:
+            self._open, self._append = {}, self._core.append
 
     def _forked(self) -> None:
         """In a forked child: nothing may be taken without looking."""
@@ -146,6 +150,24 @@ class Producer(BlockingClient[ProducerCore]):
         """
         if self._accumulator.slow:
             self._before_send()
+        # A plain record needs neither the lock nor one more call, where its topic has an open chunk with room: half of
+        # the time of all this. How it stays whole without a lock is told at Chunk.
+        if partition is None and headers is None and timestamp_ms is None and on_delivery is None:
+            chunk = self._open.get(topic) if topic.__class__ is str else None
+            if chunk is not None and value.__class__ is bytes and (key is None or key.__class__ is bytes):
+                size = len(value) + RECORD_OVERHEAD if key is None else len(value) + len(key) + RECORD_OVERHEAD
+                if size < chunk.room:
+                    index = next(chunk.indexes)
+                    chunk.room -= size
+                    try:
+                        if key is not None:
+                            chunk.keys[index] = key
+                        chunk.values[index] = value
+                        there = not chunk.closed
+                    except IndexError:
+                        there = False
+                    if there or self._accumulator.settle(chunk, index, value, key):
+                        return Delivery((chunk, index))
         try:
             return Delivery(self._append(topic, value, key, partition, headers, timestamp_ms, on_delivery))
         except RecordRejectedError as error:

@@ -1,8 +1,9 @@
 """Where records wait between `send` and the wire.
 
-`Accumulator.append` is the per-record path and may run in any thread: it appends to the open chunk of the topic, keeps
-no object per record, and tells the sender only when a chunk is opened or full. Partitions are chosen later, for a whole
-chunk at once. A chunk becomes one batch per partition; a record's fate is found again through (chunk, index in chunk).
+`Accumulator.append` takes a record into the open chunk of its topic, in any thread, keeps no object per record, and
+tells the sender only when a chunk is opened or full. `blocking.Producer.send` writes plain records into open chunks by
+itself, without the lock. Partitions are chosen later, for a whole chunk at once. A chunk becomes one batch per
+partition; a record's fate is found again through (chunk, index in chunk).
 """
 
 from __future__ import annotations
@@ -10,18 +11,19 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from fencepost.arguments import FUNCTION, TEXT, WHOLE_NUMBER, kind_of
 from fencepost.client.net.runtime import Runtime
-from fencepost.client.producer.chunks import Chunk, Headers, OnDelivery
+from fencepost.client.producer.chunks import HOLE, Chunk, Headers, OnDelivery
 from fencepost.client.producer.unhandled_failures import UnhandledFailures
 from fencepost.config import ProducerConfig
 from fencepost.errors import RecordRejectedError
 from fencepost.protocol.records.headers import Header
 
 _HEADERS = kind_of(Sequence[object])
-RECORD_OVERHEAD = 21  # the most that lengths, deltas and attributes of a record take, without headers
+RECORD_OVERHEAD: Final = 21  # the most that lengths, deltas and attributes of a record take, without headers
+_MOST_PLACES: Final = 1024  # to begin with
 
 
 class Accumulator:
@@ -93,34 +95,34 @@ class Accumulator:
         if partition is not None or timestamp_ms is not None or on_delivery is not None:
             partition, timestamp_ms = _checked_extras(partition, timestamp_ms, on_delivery)
         with self._lock:
-            chunk = self.open.get(topic if topic.__class__ is str else TEXT.of("topic", topic)) or self._opened(topic)
-            values = chunk.values
-            index = len(values)
-            try:
-                values.append(value)
-                keys = chunk.keys
-                if keys is not None:
-                    keys.append(key)
-                elif key is not None:
-                    chunk.keys = [*([None] * index), key]
-                if partition is not None or pairs or timestamp_ms is not None or on_delivery is not None:
-                    _put_extras(chunk, index, partition, pairs, timestamp_ms, on_delivery)
-            except BaseException:
-                # Ctrl-C between two columns: without this, every later key would stand beside the wrong value.
-                chunk.truncate(index)
-                raise
-            chunk.bytes += size
-            full = chunk.bytes >= chunk.limit
+            found = self.open.get(topic if topic.__class__ is str else TEXT.of("topic", topic))
+            chunk = self._new(topic, size) if found is None else found
+            index = next(chunk.indexes)
+            if partition is not None or pairs or timestamp_ms is not None or on_delivery is not None:
+                _put_extras(chunk, index, partition, pairs, timestamp_ms, on_delivery)
+            chunk.room -= size
+            chunk.put(index, value, key)
+            self.open[topic] = chunk  # a new one only with its first record, which Ctrl-C may have kept out
+            full = chunk.room <= 0
             if full:
                 self._close(topic)
-        if full or not index:
+        if full or found is None:
             self._wake()
         return chunk, index
 
-    def _opened(self, topic: object) -> Chunk:
+    def settle(self, chunk: Chunk, index: int, value: bytes, key: bytes | None) -> bool:
+        """For who took an index and then found the chunk closed, or without that place: whether the record is in."""
+        with self._lock:
+            if chunk.closed:
+                return chunk.has(index)
+            chunk.put(index, value, key)
+            return True
+
+    def _new(self, topic: object, size: int) -> Chunk:
         name = _checked_topic(topic)
-        chunk = self.open[name] = Chunk(name, self._now_ms(), self._wall_ms(), self.unhandled)
-        chunk.limit = self._limits.get(name, self._chunk_bytes)
+        chunk = Chunk(name, self._now_ms(), self._wall_ms(), self.unhandled)
+        chunk.limit = chunk.room = self._limits.get(name, self._chunk_bytes)
+        chunk.values = [HOLE] * min(chunk.room // size + 2, _MOST_PLACES)  # as if all were like the first
         return chunk
 
     def append_table(self, topic: str, table: Any, size: int) -> Chunk:
@@ -137,8 +139,8 @@ class Accumulator:
 
     def _close(self, topic: str) -> None:
         chunk = self.open.pop(topic)
-        if chunk.values:  # its first record may have been interrupted
-            self._queue(chunk)
+        chunk.close()
+        self._queue(chunk)
 
     def _queue(self, chunk: Chunk) -> None:
         self.waiting_bytes += chunk.bytes

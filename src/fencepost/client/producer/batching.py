@@ -95,12 +95,12 @@ class Router:
     def _choose(
         self, chunk: Chunk, partitions: int, available: Sequence[int], refused: dict[int, KafkaError]
     ) -> int | list[int]:
-        """One partition for all, or each record's: REFUSED for those that are put into `refused`."""
+        """One partition for all, or each record's: REFUSED for those that are put into `refused`, and for holes."""
         asked = chunk.partitions
         if callable(self._config.partitioner):
             asked = self._ask(self._config.partitioner, chunk, partitions, refused)
-        keys = None if self._config.partitioner_ignore_keys else chunk.keys
-        if not refused and asked is None:
+        keys = None if self._config.partitioner_ignore_keys else chunk.keys or None
+        if not refused and asked is None and not chunk.holes:
             if keys is None:
                 return self._sticky.choose(chunk.topic, chunk.bytes, available)
             if partitions == 1:
@@ -113,7 +113,7 @@ class Router:
                 chosen[row] = partition
             else:
                 refused[row] = RecordRejectedError(f"partition {partition} of {chunk.topic!r}, which has {partitions}")
-        for row in refused:
+        for row in (*refused, *chunk.holes):
             chosen[row] = REFUSED
         if keys is not None:
             rows = [row for row, key in enumerate(keys) if key is not None and chosen[row] == UNDECIDED]
@@ -140,10 +140,10 @@ class Router:
         """Let the application's function choose for the records that were given no partition."""
         chosen = dict(chunk.partitions or {})
         for row, value in enumerate(chunk.values):
-            if row in chosen:
+            if row in chosen or row in chunk.holes:
                 continue
             try:
-                key = chunk.keys[row] if chunk.keys is not None else None
+                key = chunk.keys[row] if chunk.keys else None
                 partition = partitioner(chunk.topic, key, value, partitions)
                 if partition is not None:
                     chosen[row] = index(partition)
@@ -155,7 +155,7 @@ class Router:
 
     def _encode(self, chunk: Chunk, rows: list[int] | None) -> bytearray:
         """A batch of these rows (None: all), without producer id: the sender seals it with its own."""
-        keys: Sequence[bytes | None] | None = chunk.keys
+        keys: Sequence[bytes | None] | None = chunk.keys or None
         values: Sequence[bytes | None] = chunk.values
         if rows is not None:
             values = [values[row] for row in rows]

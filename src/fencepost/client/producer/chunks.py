@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 from typing import Any, Final, Protocol
 
 from fencepost.client.types import RecordMetadata
@@ -13,6 +14,7 @@ Headers = Sequence[Header] | Mapping[str, bytes | None]
 OnDelivery = Callable[[KafkaError | None, RecordMetadata | None], object]
 
 EVERY_ROW: Final = -1  # as a row: all of the chunk's (Arrow data has a single delivery for all)
+HOLE: Final = bytes(bytearray(b"no record"))  # an object of its own in place of a value; only `is` tells it
 UNACKNOWLEDGED: Final = "; sent without an acknowledgement: may be in the log"
 
 
@@ -105,20 +107,30 @@ class Batch:
 
 
 class Chunk:
-    """Consecutive records of one topic, as columns."""
+    """Consecutive records of one topic, as columns.
+
+    While it is open, several threads may write into it, without the accumulator's lock: an index is taken, the key is
+    put into its place, and then the value, from which on the record is there. A writer who finds the chunk `closed`
+    after that asks whether its record was. An index whose writer came too late, or was interrupted, is a hole: a row
+    without a record, which no batch has.
+    """
 
     __slots__ = (
         "batches",
         "bytes",
         "callbacks",
         "claimed",
+        "closed",
         "created_ms",
         "error",
         "headers",
+        "holes",
+        "indexes",
         "keys",
         "left",
         "limit",
         "partitions",
+        "room",
         "slots",
         "table",
         "tally",
@@ -135,14 +147,18 @@ class Chunk:
         self.unhandled = unhandled
         self.created_ms = created_ms
         self.timestamp_ms = timestamp_ms  # of every record that was given none
-        self.keys: list[bytes | None] | None = None  # None: no record has a key
-        self.values: list[bytes | None] = []
+        self.keys: list[bytes | None] = []  # empty: no record has a key
+        self.values: list[bytes | None] = []  # while it is open, with HOLE in the places that are free
+        self.indexes = count()  # the places to write to
+        self.closed = False
+        self.holes: Sequence[int] = ()
         self.partitions: dict[int, int] | None = None  # index -> partition asked for
         self.timestamps: dict[int, int] | None = None
         self.headers: dict[int, Sequence[Header]] | None = None
         self.callbacks: dict[int, OnDelivery] | None = None
-        self.bytes = 0
-        self.limit = 0  # bytes at which it is closed
+        self.limit = 0  # bytes at which it is full
+        self.room = 0  # how many of them are left
+        self.bytes = 0  # of all records, once it is closed
         self.table: Any = None  # Arrow data instead of the lists
         self.batches: list[Batch] = []
         self.slots: list[tuple[Batch, int]] | None = None  # index -> where it is, when there are several batches
@@ -155,7 +171,14 @@ class Chunk:
     @property
     def rows(self) -> int:
         """How many records it has."""
-        return len(self.table if self.table is not None else self.values)
+        return len(self.table) if self.table is not None else len(self.row_numbers)
+
+    @property
+    def row_numbers(self) -> Sequence[int]:
+        """The rows that are records. Not for Arrow data."""
+        if self.closed and not self.holes:
+            return range(len(self.values))
+        return [row for row, value in enumerate(self.values) if value is not HOLE and row not in self.holes]
 
     @property
     def rows_left(self) -> int:
@@ -171,7 +194,7 @@ class Chunk:
             return batches[0], index
         slots = self.slots
         if slots is None:
-            slots = self.slots = _slots(batches)
+            slots = self.slots = _slots(batches, len(self.values))
         return slots[index]
 
     @property
@@ -184,14 +207,36 @@ class Chunk:
         self.left = sum(not batch.done for batch in self.batches)
         self.slots = None
 
-    def truncate(self, rows: int) -> None:
-        """Forget the record at index `rows`, which was not taken as a whole."""
-        del self.values[rows:]
-        if self.keys is not None:
-            del self.keys[rows:]
+    def put(self, index: int, value: bytes | None, key: bytes | None) -> None:
+        """Write a record, growing where that is necessary. Under the accumulator's lock, for the lists may change."""
+        if index >= len(self.values):
+            self.values.extend([HOLE] * max(len(self.values), index + 1 - len(self.values)))
+        if key is not None:
+            if index >= len(self.keys):
+                self.keys.extend([None] * (len(self.values) - len(self.keys)))
+            self.keys[index] = key
+        self.values[index] = value
+
+    def close(self) -> None:
+        """Nothing more is taken. Under the accumulator's lock, once."""
+        self.closed = True  # first: whoever writes a value behind our back looks afterwards
+        self.bytes = self.limit - self.room
+        taken = next(self.indexes)
+        del self.values[taken:]
+        if self.keys:
+            del self.keys[taken:]
+            self.keys.extend([None] * (len(self.values) - len(self.keys)))
+        if HOLE not in self.values:
+            return
+        self.holes = [row for row, value in enumerate(self.values) if value is HOLE]
         for extras in (self.partitions, self.headers, self.timestamps, self.callbacks):
             if extras is not None:
-                extras.pop(rows, None)
+                for row in self.holes:
+                    extras.pop(row, None)
+
+    def has(self, index: int) -> bool:
+        """Whether it was closed with this record. Under the accumulator's lock."""
+        return index < len(self.values) and index not in self.holes
 
     def watch(self, watcher: Callable[[], object]) -> None:
         """Call `watcher` whenever some of the records get their fate."""
@@ -216,11 +261,10 @@ class Chunk:
         return RecordMetadata(batch.topic, batch.partition, offset, timestamp_ms)
 
 
-def _slots(batches: Sequence[Batch]) -> list[tuple[Batch, int]]:
+def _slots(batches: Sequence[Batch], rows: int) -> list[tuple[Batch, int]]:
     """For each record of a chunk, its batch and its position there."""
-    slots: list[Any] = [None] * sum(batch.count for batch in batches)
+    slots: list[Any] = [None] * rows
     for batch in batches:
-        rows = range(batch.count) if batch.rows is None else batch.rows
-        for position, row in enumerate(rows):
+        for position, row in enumerate(range(batch.count) if batch.rows is None else batch.rows):
             slots[row] = (batch, position)
     return slots

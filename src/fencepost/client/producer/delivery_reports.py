@@ -90,7 +90,7 @@ class DeliveryReports:
         self._metrics.record_error_total += chunk.rows
         if self.transactions is not None:
             self.transactions.batch_failed(cause, False)
-        rows = range(chunk.rows)
+        rows = range(chunk.rows) if chunk.table is not None else chunk.row_numbers
         self._call_back(chunk, rows)
         chunk.unhandled.failed(chunk, chunk, rows, chunk.error)
         self._tell(chunk)

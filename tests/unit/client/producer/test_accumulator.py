@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fencepost.client.producer.accumulator import Accumulator
+from fencepost.client.producer.chunks import HOLE
 from fencepost.errors import ConfigurationError, RecordRejectedError
 
 
@@ -33,24 +34,56 @@ def test_keys_that_begin_late_stand_beside_their_values() -> None:
     target = accumulator()
     for value, key in ((b"0", None), (b"1", b"k1"), (b"2", None), (b"3", b"k3")):
         chunk, _ = add(target, value, key)
+    target.close_all()
     assert (chunk.values, chunk.keys) == ([b"0", b"1", b"2", b"3"], [None, b"k1", None, b"k3"])
+
+
+def test_a_chunk_without_keys_has_none() -> None:
+    target = accumulator()
+    chunk, _ = add(target, b"0")
+    target.close_all()
+    assert (chunk.values, chunk.keys) == ([b"0"], [])
+
+
+def test_a_chunk_grows_when_records_are_smaller_than_its_first() -> None:
+    target = accumulator(chunk_bytes=400)
+    chunk, _ = add(target, b"x" * 200)
+    places = len(chunk.values)
+    rows = [add(target, b"", None if number else b"k") for number in range(8)]
+    assert [index for _, index in rows] == list(range(1, 9))
+    assert places < chunk.rows == 9
+    target.close_all()
+    assert (chunk.values, chunk.keys) == ([b"x" * 200, *[b""] * 8], [None, b"k", *[None] * 7])
+    assert chunk.bytes == 200 + 9 * 21 + 1
 
 
 def test_an_interrupted_record_leaves_nothing_behind() -> None:
     """Ctrl-C may come between any two steps; the columns must stay in step."""
 
     class Interrupting(list[Any]):
-        def append(self, item: Any) -> None:
+        def __setitem__(self, index: Any, item: Any) -> None:
             raise KeyboardInterrupt
 
     target = accumulator()
     chunk, _ = add(target, b"0", b"k0")
-    sound, chunk.keys = chunk.keys, Interrupting(chunk.keys or [])
+    sound, chunk.keys = chunk.keys, Interrupting(chunk.keys)
     with pytest.raises(KeyboardInterrupt):
-        add(target, b"1", b"k1", partition=3)
+        add(target, b"1", b"k1", partition=3, headers={"h": b""}, timestamp_ms=1, on_delivery=print)
     chunk.keys = sound
-    add(target, b"2", b"k2")
-    assert (chunk.values, chunk.keys, chunk.partitions) == ([b"0", b"2"], [b"k0", b"k2"], None)
+    add(target, b"2", b"k2", partition=4)
+    assert chunk.rows == 2
+    target.close_all()
+    assert (chunk.values[0], chunk.values[2], chunk.keys) == (b"0", b"2", [b"k0", None, b"k2"])
+    assert (chunk.holes, list(chunk.row_numbers), chunk.rows) == ([1], [0, 2], 2)
+    assert (chunk.partitions, chunk.headers, chunk.timestamps, chunk.callbacks) == ({2: 4}, {}, {}, {})
+
+
+def test_a_value_that_reads_like_a_hole_is_none() -> None:
+    target = accumulator()
+    chunk, _ = add(target, bytes(bytearray(HOLE)))
+    add(target, b"1")
+    target.close_all()
+    assert (chunk.holes, chunk.rows) == ([], 2)
 
 
 def test_the_sender_is_told_when_a_chunk_opens_and_when_it_is_full() -> None:
@@ -104,6 +137,7 @@ def test_a_topic_is_text_and_a_partition_a_number() -> None:
     with pytest.raises(TypeError, match=r"timestamp_ms is 1\.5 .* a whole number is meant"):
         add(target, b"v", timestamp_ms=1.5)
     chunk, index = add(target, b"v", headers={"a": b"b", "c": None})
+    target.close_all()
     assert chunk.headers == {index: [("a", b"b"), ("c", None)]}
     assert chunk.values == [b"v"]
 
@@ -156,6 +190,7 @@ def test_other_byte_strings_are_copied() -> None:
     mutable = bytearray(b"abc")
     chunk, _ = add(target, mutable, memoryview(b"k"))
     mutable[0] = 0
+    target.close_all()
     assert (chunk.values, chunk.keys) == ([b"abc"], [b"k"])
 
 
