@@ -7,7 +7,7 @@ length, value, headers. Here each becomes an object, in plain Python; `check.py`
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from fencepost.protocol.cursor import Buffer
@@ -18,7 +18,7 @@ from fencepost.protocol.records.plain import time_delta
 from fencepost.protocol.records.spans import timestamp_of
 from fencepost.protocol.varint import encode_varint, read_varint, read_varlong
 
-__all__ = ["Record", "pairs_of", "rebuild", "records_of", "section_of", "walk"]
+__all__ = ["Record", "pairs_of", "rebuild", "rebuilding", "records_of", "section_of", "walk"]
 
 _PLAIN: Final = frozenset(range(0, 0x80, 2))  # bytes that are a whole varint of a number that is not negative
 
@@ -110,6 +110,18 @@ def rebuild(header: BatchHeader, records: Sequence[Record], *, horizon_ms: int =
 
     `horizon_ms`: the delete horizon (KIP-534), which takes the place of the base timestamp; -1: the batch has none.
     """
+    work = rebuilding(header, records, horizon_ms=horizon_ms, at_once=max(len(records), 1))
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            return bytes(done.value)
+
+
+def rebuilding(
+    header: BatchHeader, records: Sequence[Record], *, horizon_ms: int, at_once: int
+) -> Generator[tuple[()], None, bytes]:
+    """`rebuild` in pieces of so many records."""
     if not records:
         # An empty batch says who wrote up to which offset and sequence, and nothing else.
         bare = header.attributes & ~(DELETE_HORIZON | CODEC_MASK)
@@ -117,17 +129,21 @@ def rebuild(header: BatchHeader, records: Sequence[Record], *, horizon_ms: int =
     append_time = header.timestamp_type == "log_append_time"
     base = horizon_ms if horizon_ms >= 0 else header.base_timestamp
     section = bytearray()
-    for record in records:
+    latest = records[0].timestamp
+    for number, record in enumerate(records, 1):
         body = bytes((record.attributes,)) + encode_varint(time_delta(record.timestamp, base))
         section += encode_varint(len(body) + len(record.rest))
         section += body
         section += record.rest
+        latest = max(latest, record.timestamp)
+        if number % at_once == 0:
+            yield ()
     packed = compress(header.compression, section) if header.codec else section
     attributes = header.attributes & ~DELETE_HORIZON
     changed = header._replace(
         attributes=attributes | DELETE_HORIZON if horizon_ms >= 0 else attributes,
         base_timestamp=base,
-        max_timestamp=header.max_timestamp if append_time else max(record.timestamp for record in records),
+        max_timestamp=header.max_timestamp if append_time else latest,
         record_count=len(records),
     )
     return pack_header(changed, packed) + bytes(packed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from fencepost.broker.log.cleaning import compaction
 from fencepost.broker.log.cleaning.compaction import Abandoned, Compaction, plan
 from fencepost.broker.log.results import CorruptSegment
 from fencepost.check.disk import MemoryDisk, PowerCut
+from fencepost.protocol.records import walk
 from fencepost.protocol.records.batch import BatchHeader, iter_batches
 from fencepost.protocol.records.decoding import decode_batches
 from tests.support.batches import keyed
@@ -411,18 +413,50 @@ def test_a_batch_of_very_many_records_is_compacted_in_pieces(monkeypatch: pytest
     wanted = plan(log, NOW)
     assert wanted is not None
     round_ = Compaction(log, wanted, NOW)
-    looked_at = [0]
-    short = compaction._short
+    looked_at = counted_by_step(round_, monkeypatch, compaction, "_short")
+    assert sum(looked_at) > 2 * 10_000
+    assert max(looked_at) <= 250
+    assert rows(log) == latest(before, round_.clean_offset)
 
-    def counted(key: bytes) -> bytes:
-        looked_at[-1] += 1
-        return short(key)
 
-    monkeypatch.setattr(compaction, "_short", counted)
+def test_a_batch_of_very_many_records_is_written_anew_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = opened()
+    add(log, keyed(*((b"k%d" % (n % 4_000), b"v%d" % n) for n in range(5_000)), timestamp=1))
+    for n in range(20):
+        add(log, keyed((b"other", b"%d" % n * 50), timestamp=1))
+    wanted = plan(log, NOW)
+    assert wanted is not None
+    written = counted_by_step(Compaction(log, wanted, NOW), monkeypatch, walk, "time_delta")
+    assert sum(written) >= 4_000
+    assert max(written) <= 250
+
+
+def test_very_many_small_batches_are_compacted_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of an internal topic are: looking at one is more work than looking at the record in it."""
+    log = opened(config=dataclasses.replace(CONFIG, segment_bytes=100_000))
+    for n in range(2_000):
+        add(log, keyed((b"k%d" % (n % 500), b"v%d" % n), timestamp=1))
+    before = rows(log)
+    wanted = plan(log, NOW)
+    assert wanted is not None
+    round_ = Compaction(log, wanted, NOW)
+    looked_at = counted_by_step(round_, monkeypatch, compaction, "_short")
+    assert sum(looked_at) > 2 * 1_000
+    assert max(looked_at) <= 50
+    assert rows(log) == latest(before, round_.clean_offset)
+
+
+def counted_by_step(round_: Compaction, monkeypatch: pytest.MonkeyPatch, module: object, name: str) -> list[int]:
+    """Run the round; how often each of its steps called that function."""
+    calls, real = [0], getattr(module, name)
+
+    def counted(*arguments: Any) -> Any:
+        calls[-1] += 1
+        return real(*arguments)
+
+    monkeypatch.setattr(module, name, counted)
     for files in round_.steps():
-        looked_at.append(0)
+        calls.append(0)
         for file in files:
             file.sync()
-    assert sum(looked_at) > 2 * 10_000
-    assert max(looked_at) <= 2_100
-    assert rows(log) == latest(before, round_.clean_offset)
+    return calls

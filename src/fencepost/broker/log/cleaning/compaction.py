@@ -7,15 +7,15 @@ remembered stays, without its records if need be, so that a scan of the log stil
 Records without a key go too: a compacted topic takes none.
 
 One round reads the dirty part into a map of keys, then writes every segment below it anew. It runs in small steps
-between requests, because one task owns the log: no locks, and nothing of the log can change within a step. What may
-change between two steps (retention takes a segment, the topic is deleted) ends the round with `Abandoned`. A thread
-would be no faster: the work is Python's.
+between requests, because one task owns the log: no locks, and nothing of the log can change within a step. What ends a
+step is counted work and no clock, so that a simulated run can be repeated. What may change between two steps (retention
+takes a segment, the topic is deleted) ends the round with `Abandoned`. A thread is no faster: the work is Python's.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from fencepost.broker.disk.files import File
@@ -28,7 +28,7 @@ from fencepost.broker.log.segment import ANYWHERE, Segment, scan
 from fencepost.protocol.cursor import Buffer
 from fencepost.protocol.errors import CorruptBatch
 from fencepost.protocol.records.batch import BatchHeader, parse_header
-from fencepost.protocol.records.walk import Record, rebuild, records_of
+from fencepost.protocol.records.walk import Record, rebuild, rebuilding, records_of
 from fencepost.values import Value
 
 if TYPE_CHECKING:
@@ -36,9 +36,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Abandoned", "Compaction", "Plan", "plan"]
 
-_STEP_BYTES: Final = 64 << 10
-_STEP_RECORDS: Final = 2_000  # a batch of few bytes may hold very many
-_WRITE_BYTES: Final = 1 << 20
+# A step is the work of so many records, about half a millisecond. A batch is as much work as four, and each KiB as one.
+_STEP_RECORDS: Final = 200
+_BATCH_RECORDS: Final = 4
+_WRITE_BYTES: Final = 1 << 17
 _LONG_KEY_BYTES: Final = 24
 _RELATIVE_MAX: Final = 2**31 - 1
 
@@ -158,7 +159,7 @@ class Compaction:
                         if number % _STEP_RECORDS == 0:
                             yield ()
                             self._check([segment])
-                if self._is_enough(len(batch)):
+                if self._is_enough(header, len(batch)):
                     yield ()
                     self._check([segment])
 
@@ -194,13 +195,16 @@ class Compaction:
                     kept = self._filtered_marker(header, batch, segment, at, target, is_end)
                 else:
                     records: list[Record] = []
+                    all_valued = True
                     for number, record in enumerate(self._records_of(header, batch, segment, at), 1):
                         if self._stays(header, record):
                             records.append(record)
+                            all_valued = all_valued and record.has_value
                         if number % _STEP_RECORDS == 0:
                             yield ()
                             self._check(group)
-                    kept = self._rebuilt(header, batch, records, is_end)
+                    kept = yield from self._rebuilt(header, batch, records, is_end, all_valued=all_valued)
+                    self._check(group)
                 if kept is not None:
                     target.index_batch(parse_header(kept), target.size, len(kept), log.config.index_interval_bytes)
                     target.size += len(kept)
@@ -209,7 +213,7 @@ class Compaction:
                 if waiting >= _WRITE_BYTES:
                     target.log.append(*pending)
                     pending, waiting = [], 0
-                if self._is_enough(len(batch)):
+                if self._is_enough(header, len(batch)):
                     yield ()
                     self._check(group)
         if pending:
@@ -245,18 +249,20 @@ class Compaction:
         """The records of a batch that is not of an aborted transaction."""
         return iter(()) if self._transactions.is_aborted(header) else _records(header, batch, segment, at)
 
-    def _rebuilt(self, header: BatchHeader, batch: memoryview, kept: list[Record], is_end: bool) -> Buffer | None:
+    def _rebuilt(
+        self, header: BatchHeader, batch: memoryview, kept: list[Record], is_end: bool, *, all_valued: bool
+    ) -> Generator[Sequence[File], None, Buffer | None]:
         """What is to stand in the place of the batch."""
         self.records_read += header.record_count
         self.records_kept += len(kept)
         if not kept:
             return rebuild(header, ()) if is_end or self._is_last_of_producer(header) else None
         horizon = header.base_timestamp if header.has_delete_horizon else -1
-        if horizon < 0 and not all(record.has_value for record in kept):
-            return rebuild(header, kept, horizon_ms=self._horizon_ms)
-        if len(kept) == header.record_count:
+        if horizon < 0 and not all_valued:
+            horizon = self._horizon_ms
+        elif len(kept) == header.record_count:
             return batch
-        return rebuild(header, kept, horizon_ms=horizon)
+        return (yield from rebuilding(header, kept, horizon_ms=horizon, at_once=_STEP_RECORDS))
 
     def _filtered_marker(
         self, header: BatchHeader, batch: memoryview, segment: Segment, at: int, target: Segment, is_end: bool
@@ -292,11 +298,11 @@ class Compaction:
     def _batches(self, segment: Segment, position: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
         return scan(segment.log, segment.path, position, segment.size, expected=-1, gaps_below=ANYWHERE)
 
-    def _is_enough(self, size: int) -> bool:
-        """Whether a step's work is done."""
+    def _is_enough(self, header: BatchHeader, size: int) -> bool:
+        """Whether a step's work is done with this batch; of many records, the last ones count."""
         self.bytes_read += size
-        self._work += size
-        if self._work < _STEP_BYTES:
+        self._work += _BATCH_RECORDS + header.record_count % _STEP_RECORDS + (size >> 10)
+        if self._work < _STEP_RECORDS:
             return False
         self._work = 0
         return True
